@@ -45,7 +45,7 @@ export function lay(call: CallReport): Lay {
     const request = Number(nanos(server.span.startTimeUnixNano) - nanos(client.span.startTimeUnixNano));
     if (request >= 0 && request <= gap) return { startNs: request, earliestNs: request, latestNs: request, words: `Both ran on ${call.client_host}, by one clock: the legs are exact.` };
   }
-  return { startNs: gap / 2, earliestNs: 0, latestNs: gap, words: "How far the two hosts' clocks are apart was not known for this call: the server's work lies somewhere within the hatched bands, and which leg was the slow one is not known." };
+  return { startNs: gap / 2, earliestNs: 0, latestNs: gap, words: "The offset between the two hosts' clocks was unknown for this call: the server's work lies somewhere within the hatched bands, and which leg was slow is unknown." };
 }
 
 const WIDTH = 1000;
@@ -289,7 +289,7 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
       <div class={asked.data && asked.stale ? "content stale" : "content"}>
         {kept && (
           <p class="summary">
-            {titleOf(kept)}: gap <b>{duration(kept.gap_ns)}</b>. The client waited {duration(kept.client_ns)}, the server worked {duration(kept.server_ns)}. <span title={statusHint(kept.status)}>{kept.status === "unset" ? "Its status is not known." : `Status ${statusWord(kept.status)}.`}</span> Started {dayAndClock(Math.floor(kept.start_unix_ns / 1e9))}.
+            {titleOf(kept)}: gap <b>{duration(kept.gap_ns)}</b>. The client waited {duration(kept.client_ns)}, the server worked {duration(kept.server_ns)}. <span title={statusHint(kept.status)}>{kept.status === "unset" ? "Its status is unknown." : `Status ${statusWord(kept.status)}.`}</span> Started {dayAndClock(Math.floor(kept.start_unix_ns / 1e9))}.
           </p>
         )}
         {whole && (

@@ -24,7 +24,7 @@ export function HowToSend({ sentence }: { sentence: string }) {
   return (
     <div class="empty panel">
       <h2>{sentence}</h2>
-      <p>Point the OTLP exporters of both sides, client and server, at this meter. It listens, unless told otherwise, on:</p>
+      <p>Point the OTLP exporters of both sides, client and server, at this meter. By default, it listens on:</p>
       <dl>
         <dt>OTLP over gRPC</dt>
         <dd>

@@ -42,7 +42,7 @@ export function planFacts(plan: PlanReport): [string, string][] {
   }
   return [
     ["changes", `${leverWords(plan.lever)} of ${count(number)} connection${number === 1 ? "" : "s"} of ${whose} with ${plan.server}, on ${plan.host_name || plan.agent} (${plan.side})`],
-    ["compares", halves ? "a random half of them with the other half, drawn anew for each block" : "stretches with the change and as long ones without, in random order"],
+    ["compares", halves ? "a random half of them with the other half, drawn again for each block" : "stretches with the change and equally long ones without, in random order"],
     ["takes", `${count(plan.blocks)} blocks of ${duration(plan.block_ms * 1e6)}, about ${span(plan.takes_ms / 1000)}`],
     ["is undone", "at the end of each block; by a process of its own on that host if meter or agent are gone"],
     ["leaves alone", `${count(plan.already)} that have it already, ${count(plan.not_readable)} that cannot be reached`],

@@ -31,7 +31,7 @@ function Row({ row }: { row: Difference }) {
         {percent(mid)} <span class="interval">({percent(low)} – {percent(high)})</span>
       </td>
       <td class="number" data-label="of the calls">
-        {row.share_of_calls > 0 ? percent(row.share_of_calls) : <span title="none of the calls that were sampled whatever their gap; of all calls it is a small share, and not known to be none">none sampled</span>}
+        {row.share_of_calls > 0 ? percent(row.share_of_calls) : <span title="none of the calls that were sampled regardless of their gap; the share of all calls is small, but not known to be zero">none sampled</span>}
       </td>
       <td class="number" data-label="median gap, with and without">
         {row.median_gap_ns === null ? "–" : duration(row.median_gap_ns)} <span class="beside">/ {row.median_gap_without_ns === null ? "–" : duration(row.median_gap_without_ns)}</span>

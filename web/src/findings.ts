@@ -39,7 +39,7 @@ const MALFORMED: Record<keyof MalformedCounts, string> = {
 
 /** What is lost at a limit, where the page says so in words; the table has all of them. */
 const LIMITS: Record<string, (limit: LimitReport) => string | null> = {
-  resources: (l) => (l.refused > 0 ? `${count(l.refused)} times a resource found no room beside ${count(l.limit)} others and counts as “other”.` : null),
+  resources: (l) => (l.refused > 0 ? `${count(l.refused)} times there was no room for a resource besides ${count(l.limit)} others, and it counts as “other”.` : null),
   names: (l) =>
     l.refused > 0
       ? `${count(l.refused)} times a name found no room and counts as “other”: raise --max-resource-bytes, or find out who sends so many names.`
@@ -68,7 +68,7 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
     const share = joined === 0 ? `No ${kind} span of ${service} has found its` : `${percent(lost / all)} of the ${kind} spans of ${service} never found their`;
     // A service that calls services and databases loses the share of its databases, and nothing is wrong.
     const level = kind === "CLIENT" ? "note" : "wrong";
-    const beside = kind === "CLIENT" ? " Calls of databases and caches are among these, and have none." : "";
+    const beside = kind === "CLIENT" ? " These include calls to databases and caches, which never have one." : "";
     lacking.push({ lost, finding: { level, text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}${beside}` } });
   };
   for (const s of services) {
@@ -107,7 +107,7 @@ export function findings(c: Coverage): Finding[] {
     wrong(`The classes sum to ${count(classified)} spans but ${count(spans.received)} were received: a fault of the meter.`);
   }
   if (c.refused_requests > 0) {
-    wrong(`${count(c.refused_requests)} requests were refused because the meter was overloaded; their senders were told to retry. What they did not send again is missing here.`);
+    wrong(`${count(c.refused_requests)} requests were refused because the meter was overloaded; their senders were told to retry. Whatever they did not resend is missing here.`);
   }
   if (c.invalid_requests > 0) {
     wrong(`${count(c.invalid_requests)} requests could not be decoded and count nowhere below: is their sender speaking OTLP?`);

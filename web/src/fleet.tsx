@@ -54,7 +54,7 @@ interface Column {
 const COLUMNS: Column[] = [
   { sort: "pair", title: "Client → server", hint: "calling and called service" },
   { sort: "calls", title: "Calls", hint: "calls in the distributions" },
-  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; beside it, as a share of what the client waited" },
+  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; next to it, as a share of the client's waiting time" },
   { sort: "change", title: "Change", hint: "time lost in each second, against the stretch compared with" },
   { sort: "gap_p50", title: "Gap p50", hint: "median of client duration minus server duration, with its 95 % interval" },
   { sort: "gap_p99", title: "Gap p99", hint: "99th percentile of the gap, with its 95 % interval" },

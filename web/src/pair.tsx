@@ -108,7 +108,7 @@ function legsRemark(total: PairRow): string {
   if (request.count === 0) return `${known}No call's clock offset is known.`;
   const apart = Math.abs(request.p50_ns - response.p50_ns);
   if (apart <= 2 * Math.max(request.bound_mean_ns, response.bound_mean_ns)) {
-    return `${known}The legs' medians differ by ${duration(apart)}, less than the clocks allow to tell: which way is the slower one is not known.`;
+    return `${known}The legs' medians differ by ${duration(apart)}, less than the clocks can resolve: which direction is slower is unknown.`;
   }
   const slower = request.p50_ns > response.p50_ns ? "request" : "response";
   return `${known}In the median the ${slower} leg is the longer one by ${duration(apart)}, more than the clocks' uncertainty.`;

@@ -254,7 +254,7 @@ export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; 
             No culprit is named, but the place is: <b>{legWords(hunt.place.leg)}</b> has {shareWords(hunt.place.share)} of {slow ? "the excess" : "the time"}.
           </p>
         )}
-        {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls looked at are not slower than ordinary ones." : "What owns the time could not be told from what was recorded."}</p>}
+        {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls examined are not slower than ordinary ones." : "The recordings do not show what owns the time."}</p>}
         {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
         {other && (
           <p class="remark">
@@ -293,7 +293,7 @@ export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; 
       )}
       {(cleared.length > 0 || notLooked.length > 0) && <Suspects cleared={cleared} notLooked={notLooked} />}
       {(hunt.beside?.length ?? 0) > 0 && (
-        <Panel title="Seen beside the calls" aside={<span class="quiet">of hosts and connections; none of it says which calls it held up</span>}>
+        <Panel title="Other instruments" aside={<span class="quiet">of hosts and connections; none of it says which calls it held up</span>}>
           <ul class="plain-list">
             {alike(hunt.beside ?? []).map(([one, times], at) => (
               <li key={at}>

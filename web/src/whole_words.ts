@@ -19,11 +19,11 @@ const LEGS: Record<string, string> = {
 const DOING: Record<string, string> = {
   running: "ran",
   interrupted: "was interrupted",
-  runnable: "could have run and waited for a CPU",
+  runnable: "was runnable and waited for a CPU",
   throttled: "had used up the CPU quota of its cgroup",
   stopped: "was stopped",
   blocked: "waited",
-  softirq_late: "had no data yet, although it had reached the tap",
+  softirq_late: "had no data yet, although the data had reached the tap",
   unknown: "not seen",
 };
 

@@ -109,7 +109,7 @@ test("host stacks: a flame graph that can be searched and zoomed, and the same i
   assert.match(plain(await page.innerText(".whole-tools")), /% of these samples/);
   await isSound(watched);
   const none = await open({ kind: "stacks", report: { ...report, folded: [], groups: [] } });
-  assert.match(await none.page.innerText("body"), /Nobody else had these CPUs/);
+  assert.match(await none.page.innerText("body"), /Nothing else used these CPUs/);
   assert.equal(await none.page.locator(".frame").count(), 0);
   await isSound(none);
 });

@@ -24,7 +24,7 @@ test("somebody unknown signs in with a token, sees the page, and signs out", { s
     const { page, complaints } = await browser.open(`${meter.page}#view=cases`);
     await page.waitForSelector("#sign-in");
     assert.deepEqual(await accessibilityProblems(page), []);
-    for (const [token, said] of [["nobody-knows-this-one", "the token is not known"], ["ingest-ingest-ingest", "for sending spans"]] as const) {
+    for (const [token, said] of [["nobody-knows-this-one", "unknown token"], ["ingest-ingest-ingest", "for sending spans"]] as const) {
       await page.fill("#sign-in input", token);
       await page.click("#sign-in button");
       await page.waitForFunction((words) => document.querySelector("#sign-in-said")?.textContent?.includes(words), said);

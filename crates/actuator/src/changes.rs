@@ -1,7 +1,7 @@
 //! Orders carried out: sockets and settings found, changed with a journal and a guard, and set back.
 
 use crate::isolate::{self, Planned};
-use crate::order::{Deed, Meant, Refusal};
+use crate::order::{Action, Meant, Refusal};
 use crate::{Out, Settings, asked, now_unix_ns, send, write_down};
 use serde_json::json;
 use spangap_fleet::v1::{self, Stage};
@@ -71,23 +71,21 @@ impl Changes {
             return Err(Refusal(format!("{MOST_ORDERS} orders came within a minute")));
         }
         self.taken_ns.push_back(now_ns);
-        match &meant.deed {
-            Deed::Look => Ok(looked(&plan(meant)?)),
-            Deed::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
-            Deed::Nodelay(connections, time) => {
+        match &meant.action {
+            Action::Look => Ok(looked(&plan(meant)?)),
+            Action::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
+            Action::Nodelay(connections, time) => {
                 let is_meant = |entry: &Entry| connections.contains(&(entry.local, entry.peer));
                 let entries: Vec<Entry> = plan(meant)?.change.into_iter().filter(is_meant).collect();
                 self.has_room(order)?;
                 self.set(order, entries, *time)
             }
-            Deed::Isolate(interfaces, net_cpus, time) => {
+            Action::Isolate(interfaces, net_cpus, time) => {
                 let planned = isolate::plan(meant, interfaces)?;
                 // Whoever shows one plan and orders another one is not followed.
                 if planned.net_cpus() != *net_cpus {
                     let now = planned.net_cpus();
-                    return Err(Refusal(format!(
-                        "packets would go to CPUs {now} by now, not to {net_cpus:?}"
-                    )));
+                    return Err(Refusal(format!("packets would now go to CPUs {now}, not to {net_cpus:?}")));
                 }
                 self.has_room(order)?;
                 self.isolate(order, &planned, *time)
@@ -97,7 +95,7 @@ impl Changes {
 
     fn has_room(&self, order: &v1::Order) -> Result<(), Refusal> {
         if self.live().len() >= MOST_CHANGES {
-            return Err(Refusal(format!("{MOST_CHANGES} changes are there already")));
+            return Err(Refusal(format!("there are already {MOST_CHANGES} changes")));
         }
         if self.live().contains_key(&order.id) {
             return Err(Refusal("an order of this number is being carried out".into()));
@@ -113,7 +111,7 @@ impl Changes {
     ) -> Result<v1::OrderReport, Refusal> {
         // There is one journal of it.
         if self.live().values().any(|pending| pending.is_isolation) {
-            return Err(Refusal("packets are kept off CPUs by another order already".into()));
+            return Err(Refusal("another order already keeps packets off CPUs".into()));
         }
         let because = asked(order).to_string();
         let isolate::Made { guard, report } = isolate::make(&self.settings, order, &because, planned, time)?;
@@ -144,6 +142,14 @@ impl Changes {
         Ok(report)
     }
 
+    /// A refusal that whoever asked tells from all others by a value: the connections have closed since they were listed.
+    fn gone(&self, order: &v1::Order) -> v1::OrderReport {
+        let error = "none of these connections exists with TCP_NODELAY off".to_owned();
+        // One that cannot be written is refused all the same.
+        let _ = write_down(&self.settings, "refused", order, &json!({ "error": error }));
+        v1::OrderReport { stage: Stage::Refused.into(), error, gone: true, ..v1::OrderReport::default() }
+    }
+
     fn set(
         &mut self,
         order: &v1::Order,
@@ -151,7 +157,7 @@ impl Changes {
         time: Duration,
     ) -> Result<v1::OrderReport, Refusal> {
         if entries.is_empty() {
-            return Err(Refusal("none of these connections is there with TCP_NODELAY off".into()));
+            return Ok(self.gone(order));
         }
         let refused = |what: &'static str| {
             move |error: &dyn std::error::Error| Refusal(format!("{what}: {}", causes(error)))
@@ -193,7 +199,7 @@ impl Changes {
             }
         };
         if let Err(failed) = written {
-            error = format!("undone at once, as the audit log cannot be written: {}", causes(&failed));
+            error = format!("undone at once, because the audit log cannot be written: {}", causes(&failed));
         }
         if !error.is_empty() || !changed {
             process.ask_to_end();

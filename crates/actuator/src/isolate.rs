@@ -38,8 +38,8 @@ pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
     let net = topology.online().without(&app);
     if net.is_empty() {
         return Err(Refusal(format!(
-            "the processes with connections of {} may run on all CPUs ({app}), so that packets have nowhere else to go; with \
-             CPUs of their own (taskset, a cpuset) this could be tried",
+            "the processes with connections of {} may run on all CPUs ({app}), which leaves no CPU for packets; \
+             this can be tried if they have their own CPUs (taskset, a cpuset)",
             meant.server
         )));
     }
@@ -48,7 +48,7 @@ pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
         false => interfaces.iter().map(|name| named(&topology, name)).collect::<Result<Vec<_>, _>>()?,
     };
     if interfaces.is_empty() {
-        return Err(Refusal(format!("no interface hands its packets to {} now", app.words())));
+        return Err(Refusal(format!("no interface currently hands its packets to {}", app.words())));
     }
     let policy = Policy {
         interfaces: interfaces.iter().map(|one| one.name.clone()).collect(),
@@ -63,7 +63,7 @@ pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
     })?;
     if plan.changes.is_empty() {
         let names = policy.interfaces.join(", ");
-        return Err(Refusal(format!("the packets of {names} are kept off {} already", app.words())));
+        return Err(Refusal(format!("the packets of {names} are already kept off {}", app.words())));
     }
     Ok(Planned { plan, app })
 }
@@ -177,7 +177,7 @@ pub fn make(
 ) -> Result<Made, Refusal> {
     if !matches!(Folder::new(BY_HAND).open(), Ok(None)) {
         let help = "`spangap isolate status` tells what, `spangap isolate rollback` undoes it";
-        return Err(Refusal(format!("somebody has isolated this host by hand: {help}")));
+        return Err(Refusal(format!("this host was isolated by hand: {help}")));
     }
     let report = planned.report(Stage::Changed);
     let values: Vec<_> = report
@@ -216,7 +216,7 @@ pub fn make(
     if changed == 0 {
         report.error = "the host took none of the values".into();
     } else if let Err(error) = write_down(settings, "changed", order, &told) {
-        report.error = format!("undone at once, as the audit log cannot be written: {}", causes(&error));
+        report.error = format!("undone at once, because the audit log cannot be written: {}", causes(&error));
     }
     Ok(Made { guard, report })
 }

@@ -90,7 +90,7 @@ pub fn serve(
 
 fn take(settings: &Settings, changes: &mut Changes, out: &Out, order: &v1::Order) {
     let carried_out = Meant::of(order).and_then(|meant| {
-        let needs = meant.deed.needs();
+        let needs = meant.action.needs();
         match settings.allows.iter().any(|allowed| allowed == needs) {
             true => changes.carry_out(order, &meant),
             false => Err(Refusal(format!("this agent was started without --allow {needs}"))),

@@ -24,12 +24,12 @@ pub struct Meant {
     /// The server's own sockets.
     pub accepted: bool,
     /// What to do with them.
-    pub deed: Deed,
+    pub action: Action,
 }
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum Action {
     /// Say which there are.
     Look,
     /// TCP_NODELAY for these connections, by this end and that one.
@@ -41,12 +41,12 @@ pub enum Deed {
     Isolate(Vec<String>, String, Duration),
 }
 
-impl Deed {
+impl Action {
     /// What `--allow` has to name.
     pub fn needs(&self) -> &'static str {
         match self {
-            Deed::Look | Deed::Nodelay(..) => "sockets",
-            Deed::LookIsolate(_) | Deed::Isolate(..) => "isolate",
+            Action::Look | Action::Nodelay(..) => "sockets",
+            Action::LookIsolate(_) | Action::Isolate(..) => "isolate",
         }
     }
 }
@@ -63,9 +63,9 @@ impl Meant {
         if port == 0 || address.is_unspecified() {
             return refuse(format!("{server} is not one server"));
         }
-        let deed = match &order.what {
-            None => return refuse("it asks for something that this version does not know".into()),
-            Some(What::Look(_)) => Deed::Look,
+        let action = match &order.what {
+            None => return refuse("it asks for something this version does not know".into()),
+            Some(What::Look(_)) => Action::Look,
             Some(What::Nodelay(set)) => {
                 let time = time(set.for_ms)?;
                 if set.connections.is_empty() || set.connections.len() > MOST_CONNECTIONS {
@@ -84,26 +84,26 @@ impl Meant {
                     }
                     all.insert((local, peer));
                 }
-                Deed::Nodelay(all, time)
+                Action::Nodelay(all, time)
             }
-            Some(What::LookIsolate(look)) => Deed::LookIsolate(interfaces(&look.interfaces)?),
+            Some(What::LookIsolate(look)) => Action::LookIsolate(interfaces(&look.interfaces)?),
             Some(What::Isolate(isolate)) => {
                 let time = time(isolate.for_ms)?;
                 let interfaces = interfaces(&isolate.interfaces)?;
                 if interfaces.is_empty() {
                     return refuse("it names no interface".into());
                 }
-                Deed::Isolate(interfaces, isolate.net_cpus.clone(), time)
+                Action::Isolate(interfaces, isolate.net_cpus.clone(), time)
             }
         };
-        Ok(Meant { server, accepted: order.accepted, deed })
+        Ok(Meant { server, accepted: order.accepted, action })
     }
 }
 
 fn time(for_ms: u32) -> Result<Duration, Refusal> {
     let time = Duration::from_millis(for_ms.into());
     if time.is_zero() || time > LONGEST {
-        return Err(Refusal(format!("{time:?}: expected more than nothing and at most {LONGEST:?}")));
+        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {LONGEST:?}")));
     }
     Ok(time)
 }
@@ -153,13 +153,13 @@ mod tests {
     fn orders_without_bounds_or_with_connections_of_others_are_refused() {
         let good = [("10.0.0.1:4000", "10.0.0.2:50051")];
         let meant = Meant::of(&order("::ffff:10.0.0.2", 50051, 1_000, &good)).expect("it makes sense");
-        assert!(matches!(meant.deed, Deed::Nodelay(all, _) if all.len() == 1));
+        assert!(matches!(meant.action, Action::Nodelay(all, _) if all.len() == 1));
         let mut accepted = order("10.0.0.2", 50051, 1_000, &[("10.0.0.2:50051", "10.0.0.1:4000")]);
         assert!(Meant::of(&accepted).is_err(), "the other end's");
         accepted.accepted = true;
         assert!(Meant::of(&accepted).is_ok());
         for (refused, why) in [
-            (order("10.0.0.2", 50051, 0, &good), "expected more than nothing"),
+            (order("10.0.0.2", 50051, 0, &good), "expected more than 0"),
             (order("10.0.0.2", 50051, 60_001, &good), "at most 60s"),
             (order("10.0.0.2", 50051, 1_000, &[]), "0 connections"),
             (order("10.0.0.2", 50051, 1_000, &[good[0]; MOST_CONNECTIONS + 1]), "10001 connections"),

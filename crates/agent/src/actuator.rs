@@ -1,5 +1,5 @@
-//! The agent's end of the process that changes the host: orders of the meter are handed on to it, and its reports handed back.
-//! The agent itself changes nothing; without `--allow` there is no such process, and every order is refused.
+//! The agent's side of the actuator: passes the meter's orders to it, and its reports back. The agent itself changes
+//! nothing; without `--allow` there is no actuator, and every order is refused.
 
 use crate::AgentError;
 use crate::settings::Say;
@@ -30,7 +30,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 /// It, as the stream to the meter needs it.
 pub(crate) struct Hands {
     allows: Vec<String>,
-    shared: Arc<Shared>,
+    shared: Arc<ActuatorLink>,
     /// For whoever has the stream to the meter.
     pub reports: tokio::sync::Mutex<UnboundedReceiver<v1::OrderReport>>,
     to_stream: UnboundedSender<v1::OrderReport>,
@@ -39,7 +39,7 @@ pub(crate) struct Hands {
 
 /// Two locks: whoever waits for it to take an order does not keep its answers from being heard.
 #[derive(Default)]
-struct Shared {
+struct ActuatorLink {
     /// While it runs and is ready.
     input: Mutex<Option<ChildStdin>>,
     /// Orders that it has not answered for good.
@@ -95,7 +95,7 @@ impl Hands {
         if let Err(error) = told
             && locked(&self.shared.open).remove(&id)
         {
-            answer(&format!("the actuator cannot be told: {error}"));
+            answer(&format!("cannot send to the actuator: {error}"));
         }
     }
 
@@ -123,7 +123,7 @@ fn spawn(actuator: &Actuator) -> std::io::Result<Child> {
 fn keep(
     actuator: &Actuator,
     first: Child,
-    shared: &Shared,
+    shared: &ActuatorLink,
     to_stream: &UnboundedSender<v1::OrderReport>,
     say: &Say,
     alive: &mpsc::Receiver<()>,
@@ -137,7 +137,7 @@ fn keep(
                 let listened = listen(&mut child, shared, to_stream, &mut || pause = PAUSES.0);
                 drop(locked(&shared.input).take());
                 for order in std::mem::take(&mut *locked(&shared.open)) {
-                    let why = "the actuator has ended: its guard undoes what was changed, in time";
+                    let why = "the actuator has exited: its guard undoes the changes in time";
                     drop(to_stream.send(refused(order, why)));
                 }
                 let status = child.wait();
@@ -152,14 +152,14 @@ fn keep(
             Err(RecvTimeoutError::Timeout) => {}
             _ => return,
         }
-        say(&format!("the actuator has ended ({why}); it is started again"));
+        say(&format!("the actuator has exited ({why}); starting it again"));
         pause = (pause * 2).min(PAUSES.1);
     }
 }
 
 fn listen(
     child: &mut Child,
-    shared: &Shared,
+    shared: &ActuatorLink,
     to_stream: &UnboundedSender<v1::OrderReport>,
     ready: &mut dyn FnMut(),
 ) -> std::io::Result<()> {

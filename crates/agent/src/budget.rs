@@ -1,5 +1,4 @@
-//! What the agent takes of CPU and memory, measured by itself; instruments are given up when that is more than it may, and taken back
-//! when it would be less again.
+//! The agent's own CPU time and memory; above its budget it drops instruments, and takes them back once they would fit again.
 
 use crate::comeback::{Comeback, Pace, TooMuch, counters};
 use crate::health::Health;
@@ -123,12 +122,12 @@ impl Overruns {
         let (mean, pace) = self.means();
         if self.looks.len() == LOOKS && mean > settings.cpu_share {
             let (taken, allowed) = (mean * 100.0, settings.cpu_share * 100.0);
-            let why = format!("{taken:.1} % of all CPUs were taken, {allowed:.1} % are allowed");
+            let why = format!("it used {taken:.1} % of all CPUs; {allowed:.1} % are allowed");
             return Some((TooMuch::Cpu { of_limit: mean / settings.cpu_share, pace }, why));
         }
         let (taken, allowed) = (memory_bytes >> 20, settings.memory_bytes >> 20);
         (self.memory >= LOOKS).then(|| {
-            let why = format!("{taken} MiB of memory were taken, {allowed} MiB are allowed");
+            let why = format!("it used {taken} MiB of memory; {allowed} MiB are allowed");
             (TooMuch::Memory { of_limit: 1.0 }, why)
         })
     }
@@ -197,9 +196,9 @@ mod tests {
         }
         assert_eq!(look(0.01, 100, 100), None, "all that is allowed");
         let (_, why) = look(0.01, 101, LOOKS).expect("it lasts");
-        assert_eq!(why, "101 MiB of memory were taken, 100 MiB are allowed");
+        assert_eq!(why, "it used 101 MiB of memory; 100 MiB are allowed");
         let (too_much, why) = look(0.03, 90, 3 * LOOKS).expect("it lasts");
-        assert!(why.ends_with("% of all CPUs were taken, 2.0 % are allowed"), "{why}");
+        assert!(why.ends_with("% of all CPUs; 2.0 % are allowed"), "{why}");
         assert!(matches!(too_much, TooMuch::Cpu { of_limit, .. } if of_limit > 1.0), "{too_much:?}");
     }
 

@@ -1,6 +1,7 @@
-//! Copies of one packet on several interfaces: on a host with bridges and veths it passes each of them, and each is captured.
-//! A slice has one: that on the interface which saw most of the connection, and of several that saw as many the one with the
-//! lowest number, which is the host's own device rather than the end of a pod's cable. A packet that did not pass there stays.
+//! Copies of one packet on several interfaces: on a host with bridges and veths, a packet passes several of them, and
+//! each copy is captured. A slice keeps one: the copy on the interface that saw most of the connection or, in a tie, on
+//! the interface with the lowest number, which is the host's own device rather than a pod's veth. A packet that did not
+//! pass there stays.
 
 use rustc_hash::{FxHashMap, FxHasher};
 use spangap_wire::packet::{LinkType, Packet};

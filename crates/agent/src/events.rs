@@ -1,4 +1,4 @@
-//! The ring of events: a thread that drives the probes and keeps what they tell.
+//! The ring of events: a thread drives the probes and stores their events.
 
 use crate::packets::unix_ns;
 use crate::settings::{Say, Settings};

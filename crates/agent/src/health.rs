@@ -1,4 +1,4 @@
-//! The local port that says how the agent is: `/healthz` for probes, `/metrics` for Prometheus.
+//! The health port: `/healthz` for probes, `/metrics` for Prometheus.
 
 use crate::AgentError;
 use axum::extract::State;

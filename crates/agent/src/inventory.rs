@@ -1,4 +1,4 @@
-//! What spans can be matched with: addresses and containers of this host; and the processes that talk over TCP.
+//! Addresses and containers of this host, to match spans with, and the processes that use TCP.
 
 use spangap_fleet::v1;
 use spangap_machine::facts::process_cgroup;

@@ -1,8 +1,8 @@
-//! The recorder on every host: rings in memory, slices of them when the meter asks.
+//! The per-host recorder: rings in memory, and slices of them on request.
 //!
-//! [`run`] starts the sensors, each in a thread of its own, attaches to the meter and answers what it asks. Nothing in here
-//! changes the host: what may be changed, a process of its own does (`spangap-actuator`), if the settings have one. Nothing
-//! leaves the host but slices, masked unless the settings say otherwise.
+//! [`run`] starts the sensors, each in its own thread, connects to the meter and answers its requests. Nothing here
+//! changes the host: permitted changes are made by a separate process (`spangap-actuator`), if the settings allow any.
+//! Nothing leaves the host but slices, masked unless the settings say otherwise.
 
 mod actuator;
 mod budget;

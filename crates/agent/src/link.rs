@@ -1,4 +1,4 @@
-//! The stream to the meter: attached for ever, and again when it breaks.
+//! The stream to the meter, reconnected whenever it breaks.
 
 use crate::AgentError;
 use crate::actuator::Hands;
@@ -47,7 +47,7 @@ impl Meter {
         let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| wrong(error.to_string()))?;
         let uri = endpoint.uri();
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
-            return Err(wrong("it begins neither with http:// nor with https://".into()));
+            return Err(wrong("it begins with neither http:// nor https://".into()));
         }
         let endpoint = endpoint
             .connect_timeout(CONNECT_TIMEOUT)
@@ -122,7 +122,7 @@ pub(crate) async fn keep(
                 say(&format!("attached to {}", meter.url));
             }
             News::Ordered(order) => {
-                say(&format!("an order has come, of {}: {}", plain(&order.asked_by), plain(&order.case)))
+                say(&format!("received an order, from {}: {}", plain(&order.asked_by), plain(&order.case)))
             }
             News::Asked(ask) => {
                 state().slices += 1;
@@ -144,7 +144,7 @@ pub(crate) async fn keep(
             state.why_not = Some(why.clone());
         }
         if why != told {
-            say(&format!("not attached to {}: {why}; trying again for ever", meter.url));
+            say(&format!("not connected to {}: {why}; retrying until it works", meter.url));
             told = why;
         }
         // Agents that lost the same meter do not come back at the same moment.
@@ -316,7 +316,7 @@ fn token(
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let value = format!("Bearer {}", text.trim()).parse();
     let mut value: tonic::metadata::MetadataValue<_> =
-        value.map_err(|_| format!("{}: expected one line of plain characters", path.display()))?;
+        value.map_err(|_| format!("{}: expected one line of printable characters", path.display()))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

@@ -1,4 +1,4 @@
-//! `machine.json` of a slice: what the machine is, and what was done to the bytes.
+//! `machine.json` of a slice: the machine, and how the bytes were masked or cut.
 
 use crate::openings::Opened;
 use crate::settings::Payload;

@@ -1,4 +1,4 @@
-//! The capture of a slice without what its messages say.
+//! The masked capture of a slice.
 
 use crate::packets::Copied;
 use spangap_wire::mask::Masker;

@@ -1,5 +1,5 @@
-//! How connections were opened: their SYNs, kept for as long as they live, since the ring of packets does not reach back so
-//! far. Without them nobody knows how far a window is shifted, or how long a segment may be.
+//! SYNs of live connections, kept because the ring of packets does not reach back that far. Without them, window scales
+//! and segment sizes are unknown.
 
 use rustc_hash::FxHashMap;
 use spangap_sockets::TcpSocket;

@@ -1,4 +1,4 @@
-//! The ring of packets: a thread that keeps it, proves that it lives, and copies parts of it.
+//! The ring of packets: a thread owns it, proves that it is alive, and copies slices out of it.
 
 use crate::copies::{Copies, Passes};
 use crate::openings::{Connections, Opened, Openings, WATCHED};
@@ -351,7 +351,7 @@ impl Keeper {
                 if canary.missed >= STOPPED_AFTER {
                     canary.missed = 0;
                     say(&format!(
-                        "{STOPPED_AFTER} canaries in a row did not come into the ring of packets; it is opened again"
+                        "{STOPPED_AFTER} canaries in a row did not reach the ring of packets; reopening it"
                     ));
                     match opener.open() {
                         Ok(ring) => self.replace(ring),
@@ -387,9 +387,10 @@ impl Keeper {
         }
         match (before, self.reach.reduced_to()) {
             (None, Some(_)) => say(
-                "much passes: less is kept of each packet, so that the ring reaches back half a minute; its beginnings matter most",
+                "traffic is heavy: less of each packet is kept, so that the ring still reaches back half a minute; \
+                 the beginning of a packet matters most",
             ),
-            (Some(_), None) => say("packets are kept as they were before"),
+            (Some(_), None) => say("packets are kept in full length again"),
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! How much of each packet is kept, so that the ring of packets reaches back far enough whatever passes. The begin of a message says
-//! most of what is asked about it; who copies large files would else leave nothing of the calls beside them.
+//! Bytes kept of each packet, chosen so that the ring reaches back far enough under any traffic. The beginning of a
+//! message answers most questions about it; otherwise a copy of large files would push all other calls out of the ring.
 
 use std::time::Duration;
 

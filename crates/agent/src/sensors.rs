@@ -1,4 +1,4 @@
-//! All instruments of an agent: which of them work here, and which are given up.
+//! The agent's instruments: those that work here, and those that were dropped.
 
 use crate::AgentError;
 use crate::events::Events;

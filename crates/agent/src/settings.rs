@@ -1,4 +1,4 @@
-//! What the agent is told to do.
+//! The agent's settings.
 
 use crate::actuator::Actuator;
 use spangap_fleet::v1;

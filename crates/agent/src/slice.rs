@@ -77,14 +77,14 @@ fn cut(
     let room = ask.max_bytes.min(settings.shares().slice).saturating_sub(MACHINE_BYTES);
     let mut lacks: Vec<String> = sensors.lacks().to_vec();
     lacks.extend(sensors.given_up().iter().map(|what| format!("given up: {what}")));
-    let mut held = Held::default();
+    let mut held = RingContents::default();
 
     let recording = match sensors.events() {
         None => None,
         Some(events) => match events.copy((from_ns, to_ns), (room / 2) as usize) {
             Ok(Some(copied)) => Some(copied),
             Ok(None) => {
-                lacks.push("events: the ring holds nothing of this time".into());
+                lacks.push("events: the ring holds nothing from this time".into());
                 None
             }
             Err(error) => {
@@ -98,7 +98,7 @@ fn cut(
         lacks.extend(reach("events", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
         if copied.part.lost > 0 {
             lacks.push(format!(
-                "{} events of this time were lost; where is told among them",
+                "{} events of this time were lost; the recording marks where",
                 copied.part.lost
             ));
         }
@@ -108,7 +108,7 @@ fn cut(
     }
     let (sockets, mut socket_list) = sockets(sensors, &ends, &mut lacks);
     if socket_list.len() as u64 > room / 8 {
-        lacks.push(format!("the list of sockets takes {} bytes, too much for the slice", socket_list.len()));
+        lacks.push(format!("the list of sockets takes {} bytes, too many for the slice", socket_list.len()));
         socket_list.clear();
     }
     let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64) + socket_list.len() as u64;
@@ -129,7 +129,7 @@ fn cut(
         held.add(copied.from_ns, copied.to_ns);
         lacks.extend(reach("packets", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
         if copied.lost > 0 {
-            lacks.push(format!("{} packets found no room in the ring since it was opened", copied.lost));
+            lacks.push(format!("the ring had no room for {} packets since it was opened", copied.lost));
         }
         if copied.left_out > 0 {
             lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
@@ -137,7 +137,8 @@ fn cut(
         let (cut, least) = copied.cut;
         if cut > 0 {
             lacks.push(format!(
-                "of {cut} packets the first bytes alone were kept ({least} of one), so that the ring reaches back far enough"
+                "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far \
+                 enough"
             ));
         }
         if copied.opened.unknown > 0 {
@@ -169,8 +170,7 @@ fn cut(
             Payload::Headers => {
                 let (file, left_out) = masked(copied, sensors.mask_key()).map_err(|error| because(&error))?;
                 if left_out > 0 {
-                    lacks
-                        .push(format!("{left_out} fragments of packets are left out: they cannot be masked"));
+                    lacks.push(format!("{left_out} fragments are left out: they cannot be masked"));
                 }
                 file
             }
@@ -228,9 +228,9 @@ fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<Tcp
 
 /// What all rings together held.
 #[derive(Default)]
-struct Held(Option<(i64, i64)>);
+struct RingContents(Option<(i64, i64)>);
 
-impl Held {
+impl RingContents {
     fn add(&mut self, from_ns: i64, to_ns: i64) {
         let (from, to) = self.0.unwrap_or((from_ns, to_ns));
         self.0 = Some((from.max(from_ns), to.min(to_ns)));
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_what_all_rings_hold() {
-        let mut held = Held::default();
+        let mut held = RingContents::default();
         assert_eq!(held.both(), (0, 0));
         held.add(10, 90);
         held.add(20, 100);

@@ -1,5 +1,4 @@
-//! Agents that are or were connected: who they are, how they are, and what was asked of them. Whatever they say is bounded
-//! before it is kept.
+//! Agents that are or were connected: identity, health, and open requests. Their input is bounded before it is stored.
 
 use crate::experiment::{NoExperiment, lever};
 use crate::report::{AgentRow, Refused, RingRow};
@@ -50,14 +49,14 @@ pub enum Unwelcome {
     #[error("expected a host name or a machine id")]
     Nobody,
     /// The session is connected at this moment.
-    #[error("this session is connected already")]
+    #[error("this session is already connected")]
     Replay,
     /// The session was replaced by a newer one of the same host.
     #[error("a newer session of the same host (machine id and network namespace) has replaced this one")]
     Replaced,
     /// There is no room.
     #[error(
-        "{MOST_AGENTS} agents are known already; restart the meter to forget those that are gone for good"
+        "{MOST_AGENTS} agents are already known; restart the meter to forget those that are gone for good"
     )]
     Full,
 }
@@ -69,7 +68,7 @@ pub enum NoAsk {
     #[error("the agent is not connected")]
     Gone,
     /// It has enough to do, or does not read.
-    #[error("the agent has {MOST_ASKS} slices to send already, or does not read")]
+    #[error("the agent already has {MOST_ASKS} slices to send, or does not read")]
     Busy,
 }
 

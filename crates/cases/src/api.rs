@@ -76,7 +76,13 @@ impl From<NoLook> for Problem {
 
 fn no_case(id: &str) -> Problem {
     let id: String = id.chars().take(80).collect();
-    Problem(StatusCode::NOT_FOUND, format!("there is no case {id:?}; it may have made room for newer ones"))
+    Problem(
+        StatusCode::NOT_FOUND,
+        format!(
+            "there is no case {id:?}; it may have been removed to make room for \
+    newer ones"
+        ),
+    )
 }
 
 async fn agents(Shared(cases): Shared<Arc<Cases>>) -> Response {
@@ -225,7 +231,7 @@ async fn end(
     may_change(&cases, &headers, peer)?;
     match cases.end_experiment(&id) {
         true => Ok((StatusCode::ACCEPTED, Json(Opened { id })).into_response()),
-        false => Err(Problem(StatusCode::CONFLICT, "no experiment of this case is under way".into())),
+        false => Err(Problem(StatusCode::CONFLICT, "this case has no experiment running".into())),
     }
 }
 

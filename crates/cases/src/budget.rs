@@ -1,4 +1,4 @@
-//! How many slices hosts are asked for in a minute, and when they were.
+//! The budget of slices requested per minute.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! All cases: opened by triggers and persons within a budget, followed until the pair is as usual again, kept within bounds.
+//! All cases: opened by triggers and people within a budget, followed until the pair is back to its usual figures,
+//! stored within bounds.
 
 use crate::agents::Agents;
 use crate::budget::Budget;
@@ -84,15 +85,13 @@ pub enum NotOpened {
         nearest: Vec<PairRow>,
     },
     /// Not by this method.
-    #[error("calls of {0} -> {1} were seen, but none by the method {2}; {3}")]
+    #[error("calls of {0} -> {1} were seen, but none of the method {2}; {3}")]
     NoMethod(String, String, String, String),
     /// Enough was asked of the hosts in this minute.
-    #[error(
-        "{0} slices were asked for in this minute, which is all that --case-slices-per-minute allows; try again later"
-    )]
+    #[error("{0} slices were requested this minute, the limit of --case-slices-per-minute; try again later")]
     Budget(usize),
     /// Its folder cannot be made.
-    #[error("the folder of the case cannot be made: {0}")]
+    #[error("cannot make the folder of the case: {0}")]
     Folder(#[from] io::Error),
 }
 
@@ -266,7 +265,7 @@ impl Cases {
                 );
                 let first = Moment {
                     unix_ms: since_unix_ms,
-                    what: "the first window out of the baseline ended".into(),
+                    what: "the first window outside the baseline ended".into(),
                 };
                 let by = match left.figure {
                     Figure::Gap(_) => Measure::Gap,
@@ -312,7 +311,11 @@ impl Cases {
                     case.row.state = State::Fixed;
                     case.before = Some(before.clone());
                     case.after = Some(after.clone());
-                    case.time_line.push(moment(now_ms, "fixed: the pair has been as usual for a minute"));
+                    case.time_line.push(moment(
+                        now_ms,
+                        "fixed: the pair has been back to its usual figures for a \
+                    minute",
+                    ));
                     changed.push(case.clone());
                 }
                 drop(known);

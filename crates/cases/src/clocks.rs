@@ -1,5 +1,5 @@
-//! Clocks of clients' hosts beside the meter's, where they differ by more than the way of a span can explain. What "the last 25
-//! seconds" are on such a host is taken from its latest call: spans come some seconds after their calls.
+//! Clocks of client hosts that differ from the meter's by more than the delay of spans explains. On such a host, "the
+//! last 25 seconds" are counted back from its latest call, because spans arrive some seconds after their calls.
 
 use spangap_model::KeptCall;
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Folders of cases: bounded in number and bytes, the oldest goes first. Each file comes by a rename, so that it is there whole
-//! or not at all.
+//! Folders of cases, bounded in number and bytes; the oldest go first. Each file appears by a rename, whole or not at
+//! all.
 
 use crate::report::{CaseReport, FileRow, State};
 use spangap_model::PairKey;
@@ -67,12 +67,12 @@ impl Folder {
             }
             if case.row.state == State::Open {
                 case.row.state = State::Unknown;
-                case.lacks.push("The meter ended before there was a verdict.".into());
+                case.lacks.push("The meter exited before there was a verdict.".into());
             }
             for experiment in case.experiments.iter_mut().filter(|one| one.to_unix_ms.is_none()) {
                 experiment.outcome = "undecided".into();
                 experiment.words =
-                    "Undecided: the meter ended meanwhile; the host undoes a change whose meter is gone."
+                    "Undecided: the meter exited during the experiment; the host undoes a change whose meter is gone."
                         .into();
             }
             case.files = self.files(&case.row.id);

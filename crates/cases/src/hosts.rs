@@ -1,5 +1,5 @@
-//! Which agent the host of a span has: by what the span's resource says, else by the addresses that both spans of a call
-//! know of each other. A rule that fits several agents decides nothing.
+//! The agent on a span's host: found by the span's resource, otherwise by the addresses in both spans of a call. A rule
+//! that matches several agents decides nothing.
 
 use crate::agents::Place;
 use crate::report::HostRow;

@@ -1,8 +1,8 @@
-//! Where agents, spans and verdicts meet: which host a span is of, what opens a case, what is in its folder.
+//! Where agents, spans and verdicts meet: the host of a span, triggers of cases, their folders.
 //!
-//! [`server`] takes agents in, [`agents`] knows them, [`hosts`] says whose host a span is of. [`watching`] and [`trigger`] say
-//! which pair is worth a look, [`cases`] opens a case for it, [`pursuit`] fills its [`folder`] and asks [`verdict`];
-//! [`experiment`] proves a verdict, or does not.
+//! [`server`] accepts agents, [`agents`] registers them, [`hosts`] matches spans to their hosts. [`watching`] and
+//! [`trigger`] select pairs worth a case, [`cases`] opens it, [`pursuit`] fills its [`folder`] and asks for a
+//! [`verdict`]; an [`experiment`] proves the verdict, or does not.
 
 pub mod agents;
 pub mod api;

@@ -1,4 +1,4 @@
-//! Pairs whose names are most like one that is not there.
+//! Existing pairs with names similar to an unknown one.
 
 use crate::report::PairRow;
 use spangap_model::PairKey;
@@ -46,7 +46,7 @@ fn is_pair(pair: &PairRow, key: &PairKey) -> bool {
 /// What may have been meant.
 pub(crate) fn near(pairs: &[PairRow]) -> String {
     if pairs.is_empty() {
-        return "no pair was seen yet: both services must send their spans here".into();
+        return "no pair has been seen yet: both services must send their spans here".into();
     }
     let names: Vec<String> = pairs.iter().map(|pair| format!("{} -> {}", pair.client, pair.server)).collect();
     format!("the nearest that were: {}", names.join(", "))

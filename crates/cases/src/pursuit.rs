@@ -1,4 +1,4 @@
-//! The way of one case: its calls, their hosts, slices of both, the verdict.
+//! The course of one case: its calls, their hosts, slices from both, the verdict.
 
 use crate::agents::Place;
 use crate::cases::{CLOSELY, Cases, moment};
@@ -75,7 +75,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         cases.note(
             &id,
             format!(
-                "calls share connections: only {length} are asked for, of which every call has its spans"
+                "calls share connections: only {length} are requested, in which every call has its spans"
             ),
         );
     }
@@ -108,7 +108,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> V
     let mut lacks = Vec::new();
     for (side, name) in SIDES.into_iter().enumerate() {
         let Some(document) = samples::document(&samples, side) else {
-            lacks.push(format!("No spans of the {name} were held any more."));
+            lacks.push(format!("The spans of the {name} were no longer held."));
             continue;
         };
         let written = cases.folder.write(id, &format!("{name}.spans.json"), document.to_string().as_bytes());
@@ -166,7 +166,8 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: By) -> Vec<
     cases.note(
         id,
         format!(
-            "slow calls passed between {pairs} pairs of hosts: packets are asked for of the one that lost the most, {calls} of {slow}"
+            "the slow calls passed between {pairs} pairs of hosts: packets are requested from the pair that lost \
+             the most, {calls} of {slow}"
         ),
     );
     samples
@@ -466,7 +467,7 @@ async fn conclude(cases: &Arc<Cases>, case: &CaseReport, pair: &PairKey, slices:
         0 => Err("No host sent packets: what passed on the wire is unknown.".to_owned()),
         _ => match cases.judge.judge(&cases.folder.of(id)).await {
             Ok(hunt) if hunt.coverage.captured == 0 => {
-                Err("No verdict: there is no call in the packets that hosts sent.".to_owned())
+                Err("No verdict: the packets that hosts sent contain no call.".to_owned())
             }
             Ok(hunt) => Ok(hunt),
             Err(error) => {
@@ -486,7 +487,7 @@ async fn conclude(cases: &Arc<Cases>, case: &CaseReport, pair: &PairKey, slices:
     cases.change(id, |case| {
         match rows {
             Ok([usual, before]) => (case.usual, case.before) = (Some(usual), Some(before)),
-            Err(why) => case.lacks.push(format!("How long these calls usually take is not known: {why}.")),
+            Err(why) => case.lacks.push(format!("How long these calls usually take is unknown: {why}.")),
         }
         match judged {
             Ok(hunt) => {

@@ -1,4 +1,4 @@
-//! Whole spans of calls, slow and ordinary ones, as they go into the folder of a case.
+//! Whole spans of slow and ordinary calls for a case's folder.
 
 use crate::clocks::Clocks;
 use crate::server::now_unix_ms;

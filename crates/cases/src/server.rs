@@ -1,4 +1,4 @@
-//! The service `Fleet` on the meter's gRPC port: one stream for each agent.
+//! The service `Fleet` on the meter's gRPC port: one stream per agent.
 
 use crate::agents::{Agents, Answer, Attached, Unwelcome};
 use spangap_fleet::v1::fleet_server::{Fleet, FleetServer};
@@ -98,7 +98,7 @@ async fn listen(
                 Ok(Err(status)) => return Err(status),
                 Err(_) => {
                     agents.count(|refused| refused.idle += 1);
-                    return Err(Status::deadline_exceeded("nothing was said for 30 s; expected health once a second"));
+                    return Err(Status::deadline_exceeded("no message for 30 s; expected health once a second"));
                 }
             },
             Some(ask) = asked.recv() => send(to, ask).await?,
@@ -130,7 +130,7 @@ async fn hello(agents: &Agents, from: &mut Streaming<FromAgent>) -> Result<Hello
 async fn send(to: &ToAgent, message: FromMeter) -> Result<(), Status> {
     match timeout(STUCK, to.send(Ok(message))).await {
         Ok(Ok(())) => Ok(()),
-        _ => Err(Status::deadline_exceeded("what is said to the agent is not read")),
+        _ => Err(Status::deadline_exceeded("the agent does not read what it is sent")),
     }
 }
 

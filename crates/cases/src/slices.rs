@@ -1,4 +1,4 @@
-//! A slice of an agent's rings: asked for, and its pieces put into the folder of a case within bounds.
+//! Slices of an agent's rings: requested, and their pieces stored in a case's folder within bounds.
 
 use crate::agents::{Agents, Answer, Asked, NoAsk};
 use crate::folder::{Folder, Part};
@@ -29,7 +29,7 @@ pub enum NoSlice {
     #[error("it was not complete within {0:?}")]
     TooLate(Duration),
     /// The agent hung up in the middle of it.
-    #[error("the agent hung up before it was complete")]
+    #[error("the agent disconnected before it was complete")]
     HungUp,
     /// The agent could not.
     #[error("the agent: {0}")]

@@ -1,17 +1,18 @@
-//! When a pair is worth a look: it leaves its own baseline, or calls are over a threshold. Pure; whoever drives it tells what
-//! a window held.
+//! Decides when a pair is worth a case: when it leaves its own baseline, or calls exceed a threshold. Pure; the caller
+//! passes in the contents of each window.
 //!
-//! A window is out when a figure of it (mean, p90 or p99 of the gaps or of the client durations) is far beyond what the windows
-//! of the last ten minutes had: beyond their median by a factor *and* by a multiple of their spread, beyond nearly all of
-//! them, and by an amount that matters. One such window is noise. Two in a row, in the same figure, are a pair that left its
-//! baseline, if chance does not explain them either: calls as long as that have to be far more frequent among theirs than
-//! among those of the baseline. What is out twice in a row does not become the baseline while it is news.
+//! A window is out of range if one of its figures (mean, p90 or p99 of the gaps or client durations) is far beyond the
+//! windows of the last ten minutes: beyond their median by a factor *and* by a multiple of their spread, beyond nearly
+//! all of them, and by an amount that matters. One such window is noise. Two in a row, in the same figure, mean that
+//! the pair left its baseline, unless chance explains them: calls that long must be far more frequent than in the
+//! baseline. Windows out of range do not enter the baseline while they are news.
 //!
-//! A short baseline has seen little of a pair's noise, so that the factor is larger in its first two minutes. A pair that is slower by
-//! less than that factor, and by as much as later would do, is out when four windows in a row say so.
+//! A short baseline has seen little of a pair's noise, so the factor is larger during the first two minutes. A pair that is
+//! slower by less than that factor, but by enough for a long baseline, is out of range after four such windows in a row.
 //!
-//! A few calls that take very long move no mean and no p90, and a window of few calls has no p99. So the calls of a window that lie
-//! far beyond the p99 of all the baseline are counted as well: it is out when they are far more of its calls than of nearly all late windows'.
+//! A few very long calls move neither the mean nor the p90, and a window of few calls has no p99. So calls far beyond
+//! the p99 of the whole baseline are counted as well: a window is out of range if their fraction is far larger than in
+//! nearly all recent windows.
 
 use spangap_model::Histogram;
 use std::collections::VecDeque;

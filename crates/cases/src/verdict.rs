@@ -1,4 +1,4 @@
-//! From the folder of a case to its verdict: the same way as `spangap hunt FOLDER`, one case at a time, within limits of
+//! From the folder of a case to its verdict, as `spangap hunt FOLDER` reaches it: one case at a time, within limits of
 //! time and memory.
 
 use crate::report::VerdictRow;
@@ -30,7 +30,7 @@ pub enum NoVerdict {
     #[error(transparent)]
     Gather(#[from] GatherError),
     /// It took too long.
-    #[error("it was not reached within {} s", LIMIT.as_secs())]
+    #[error("there was none within {} s", LIMIT.as_secs())]
     TooLong,
     /// The judge failed: a bug of ours.
     #[error("the analysis failed")]

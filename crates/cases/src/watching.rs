@@ -1,4 +1,5 @@
-//! All pairs of the meter, watched slot by slot: which left its baseline, which has calls over the threshold, which is back.
+//! All pairs of the meter, watched slot by slot: those that left their baseline, exceed the threshold, or are back to
+//! normal.
 
 use crate::report::{GapRow, Spread};
 use crate::trigger::{Counts, Figure, LEAST_CALLS, Left, Remembered, State, Watch, Window};
@@ -70,10 +71,10 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoUsual {
     /// It was not watched for half a minute before.
-    #[error("too few calls came before those in question")]
+    #[error("there were too few calls before these")]
     TooFew,
     /// Slow calls may be among those.
-    #[error("calls took as long before those in question, as far back as is remembered")]
+    #[error("earlier calls took as long, as far back as the meter remembers")]
     AsSlow,
 }
 

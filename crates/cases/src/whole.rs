@@ -1,4 +1,5 @@
-//! Calls of a case with all that its folder has of them, read when somebody looks: one look at a time, within a time limit.
+//! Calls of a case with everything its folder has about them, read on demand: one request at a time, within a time
+//! limit.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub enum NoLook {
     #[error(transparent)]
     Gather(#[from] GatherError),
     /// The captures have no such call.
-    #[error("the captures of this case have no call of trace {0}")]
+    #[error("the captures of this case contain no call of trace {0}")]
     NoCall(String),
     /// It took too long, or others were before it.
     #[error("not done within {} s: the meter looks at one case at a time; try again", LIMIT.as_secs())]

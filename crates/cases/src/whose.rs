@@ -1,5 +1,5 @@
-//! Hosts that spans do not tell: agents that are left are asked for a moment of packets, and the one whose own address is an end of
-//! these very calls is the host. So it is found behind address translation, and where an SDK names nothing.
+//! Hosts that spans do not name: the remaining agents are asked for a moment of packets, and the host is the one whose
+//! own address is an end of these calls. This works behind address translation, and for SDKs that name nothing.
 
 use crate::cases::Cases;
 use crate::hosts::is_hearsay;
@@ -46,11 +46,11 @@ pub(crate) async fn find_missing(
         return;
     }
     if !cases.may_ask(left.len()) {
-        let more = "; which of the others it is was not asked, as enough was asked in this minute";
+        let more = "; the others were not asked, because this minute's limit of requests was reached";
         hosts.iter_mut().filter_map(|host| host.why_not.as_mut()).for_each(|why| why.push_str(more));
         return;
     }
-    cases.note(id, format!("spans do not tell all hosts: {} more asked for their packets", left.len()));
+    cases.note(id, format!("spans do not name all hosts: {} more asked for their packets", left.len()));
     let traces: Arc<HashSet<[u8; 16]>> = Arc::new(samples.iter().filter_map(Sample::trace_id).collect());
     let (_, to_unix_ns) = windows[missing];
     let asked = left.iter().enumerate().map(|(number, place)| {
@@ -58,7 +58,7 @@ pub(crate) async fn find_missing(
             from_unix_ns: windows[missing].0.max(to_unix_ns - LONGEST_NS),
             to_unix_ns,
             max_bytes: cases.settings.slice_bytes,
-            reason: format!("case {id}: whether its calls pass here"),
+            reason: format!("case {id}: do its calls pass here?"),
             ..Ask::default()
         };
         let (cases, id, agent, traces) = (cases.clone(), id.to_owned(), place.id.clone(), traces.clone());
@@ -101,7 +101,7 @@ pub(crate) async fn find_missing(
                 hosts[side] = HostRow { agent: Some(agent.into()), rule: Some(rule), why_not: None };
             }
             None if is_none => {
-                let more = "; the packets of no other agent show that these calls end there";
+                let more = "; no other agent's packets show that these calls end there";
                 hosts[side].why_not.get_or_insert_default().push_str(more);
             }
             None => {}

@@ -53,7 +53,7 @@ fn prints_what_was_kept_in_every_form() {
 #[test]
 fn wrong_arguments_are_named() {
     for (arguments, expected) in [
-        (&["--cpus", "0-1023"][..], "is not there: online are"),
+        (&["--cpus", "0-1023"][..], "is not online: expected some of"),
         (&["--cpus", "all"], "is not a list of CPUs"),
         (&["--not-pid", "4194305"], "--not-pid 4194305: there is no such process"),
         (&["--hz", "0"], "0 is not in 1..=20000"),

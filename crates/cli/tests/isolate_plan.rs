@@ -102,7 +102,7 @@ fn a_refused_plan_fails_with_every_reason() {
     let (code, output, error) =
         plan(&[&arguments[..], &["--write", kept.to_str().unwrap()]].concat(), &machine);
     assert_eq!((code, output.as_str()), (1, ""));
-    assert!(error.starts_with("spangap: nothing is planned, for 2 reasons:\n"), "{error}");
+    assert!(error.starts_with("spangap: there is no plan, for 2 reasons:\n"), "{error}");
     for words in
         ["(exclusive-pod)", "container java of pod", "(kubelet-pool)", "reservedSystemCPUs", "help: "]
     {
@@ -111,7 +111,7 @@ fn a_refused_plan_fails_with_every_reason() {
     assert!(!kept.exists());
     let (code, output, error) = plan(&[&arguments[..], &["--json"]].concat(), &machine);
     assert_eq!(code, 1);
-    assert_eq!(error, "spangap: nothing is planned, for 2 reasons\n");
+    assert_eq!(error, "spangap: there is no plan, for 2 reasons\n");
     let document: Value = serde_json::from_str(&output).unwrap();
     let rules: Vec<&Value> = document["refused"].as_array().unwrap().iter().map(|one| &one["rule"]).collect();
     assert_eq!(rules.len(), 2);

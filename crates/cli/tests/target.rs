@@ -164,7 +164,7 @@ fn a_program_that_dies_is_told() {
         let mut errors = String::new();
         child.stderr.take().expect("it is piped").read_to_string(&mut errors).expect("text");
         assert_eq!(child.wait().expect("it can be waited for").code(), Some(1));
-        assert!(errors.contains("exited by itself (signal: 9"), "{stack}: {errors}");
+        assert!(errors.contains("exited on its own (signal: 9"), "{stack}: {errors}");
     }
 }
 
@@ -276,10 +276,10 @@ fn script(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
 fn a_program_that_breaks_the_contract_is_told() {
     let listening = r#"echo '{"event":"listening","address":"127.0.0.1:1","library":"none"}'"#;
     for (text, expected) in [
-        ("exit 7", "exited by itself (exit status: 7)"),
+        ("exit 7", "exited on its own (exit status: 7)"),
         (r#"echo '{"event":"failed","error":"no luck"}'; exit 1"#, "spangap: no luck"),
         (&format!("echo hello; {listening}; exit 0"), r#"spangap-go says "hello", not understood"#),
-        (&format!("{listening}; exit 3"), "exited by itself (exit status: 3)"),
+        (&format!("{listening}; exit 3"), "exited on its own (exit status: 3)"),
     ] {
         let (folder, _) = script("spangap-go", text);
         let mut command = target(&["--stack", "go"]);

@@ -1,4 +1,4 @@
-//! What a call's record says of who may own some of its time: one table of ranks, and what a host's threads did by cause.
+//! Claims on a call's time, from its record: one table of ranks, and the activity of a host's threads by cause.
 
 use spangap_model::evidence::{CallRecord, Certainty, Finding, HostPart, Missing};
 use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker, WaitReason};

@@ -1,5 +1,5 @@
-//! Evidence in, a verdict out. Nothing here opens a file, asks a clock or knows an instrument: what is judged is
-//! [`spangap_model::evidence`], and the same evidence gets the same verdict everywhere.
+//! Evidence in, verdict out. Nothing here opens a file, reads a clock or knows an instrument: the only input is
+//! [`spangap_model::evidence`], and the same evidence yields the same verdict everywhere.
 
 mod claims;
 pub mod hunt;

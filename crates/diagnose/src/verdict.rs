@@ -1,4 +1,4 @@
-//! What a judge says.
+//! Verdicts of a judge.
 
 use serde::{Serialize, Serializer};
 use spangap_model::{Culprit, Legs};

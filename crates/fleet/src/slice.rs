@@ -28,7 +28,7 @@ pub enum SliceError {
     #[error("a file named {0:?}; expected one of {FILES:?}")]
     Name(String),
     /// A file that is over goes on.
-    #[error("{0} goes on after another file had begun; expected one file after the other")]
+    #[error("{0} continues after another file began; expected one file after the other")]
     Mixed(&'static str),
     /// Not a zstd frame of at most [`PIECE_BYTES`].
     #[error("{file}: a piece at byte {at} cannot be decompressed to {PIECE_BYTES} bytes at most: {reason}")]
@@ -41,7 +41,7 @@ pub enum SliceError {
         reason: io::Error,
     },
     /// More than was agreed.
-    #[error("more than the {limit} bytes that a slice may have, in {file}")]
+    #[error("more than the {limit} bytes allowed in a slice, in {file}")]
     TooLong {
         /// In which file.
         file: &'static str,

@@ -1,4 +1,4 @@
-//! Saved documents of instruments: what each has to say stands under one key, whichever instrument it is.
+//! Saved documents of instruments: every instrument puts its evidence under the same key.
 
 use crate::GatherError;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Between which addresses calls passed a host, as its capture shows them: whose capture it is, when nobody says.
+//! The client and server addresses of a capture's calls: they tell whose capture it is if nobody says.
 
 use crate::GatherError;
 use spangap_model::Side;

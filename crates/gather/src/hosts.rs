@@ -1,9 +1,9 @@
-//! Recordings of hosts, laid over the legs of calls that passed on them.
+//! Host recordings, joined with the legs of calls that passed on those hosts.
 
 use crate::GatherError;
 use crate::tracks::{Track, Tracker};
 use spangap_host::event::{Irq, Waker as By};
-use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Laid, Layer, Read, Window};
+use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Layer, Read, SplitWindow, Window};
 use spangap_host::recording::{Recording, RecordingError};
 use spangap_model::evidence::{HostPart, HostTime, ReadBy, Waker};
 use spangap_wire::dissect::Dissection;
@@ -42,8 +42,9 @@ fn lay_all(
     }
     if !files.is_empty() && !legs.is_empty() {
         dissection.caveats.push(format!(
-            "{} of the calls shown that passed on one host are not split: no recording has both their time and who read \
-             or wrote on their connection. `spangap host record --pid` of the program at that end does.",
+            "{} of the calls shown that passed on one host are not split: no recording covers both their time and \
+             the reads and writes on their connection. `spangap host record --pid`, with the program at that end, \
+             records both.",
             count(legs.len(), "leg")
         ));
     }
@@ -117,8 +118,8 @@ fn lay_one(
     legs.retain(|leg| !taken.contains(&(leg.call, leg.leg)));
     if covered.is_empty() {
         dissection.caveats.push(format!(
-            "{} covers the time of calls shown, but has nobody who read or wrote on their connections: it was recorded \
-             for other processes.",
+            "{} covers the time of calls shown, but no reads or writes on their connections: it was recorded for \
+             other processes.",
             file.display()
         ));
     }
@@ -132,7 +133,7 @@ fn over(
     recording: &mut Recording,
     mut tracker: Option<&mut Tracker>,
     (began_ns, ended_ns): (u64, u64),
-) -> Vec<Laid> {
+) -> Vec<SplitWindow> {
     if windows.is_empty() {
         return Vec::new();
     }
@@ -169,7 +170,7 @@ fn window(leg: &HostLeg, recording: &Recording) -> Option<Window> {
     .filter(|window| window.to_ns > window.from_ns)
 }
 
-fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &Laid, recording: &Recording) {
+fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &SplitWindow, recording: &Recording) {
     let names = recording.names();
     let threads = laid
         .threads
@@ -241,7 +242,7 @@ fn about(recording: &Recording, file: &Path, laid: usize) -> Vec<String> {
         .collect();
     if let Some(lost) = recording.end().map(|end| end.lost).filter(|lost| *lost > 0) {
         caveats.push(format!(
-            "{name}: {} were lost while recording; what they would have told is unknown.",
+            "{name}: {} were lost while recording; what they would have shown is unknown.",
             count(lost as usize, "event")
         ));
     }

@@ -1,8 +1,8 @@
-//! Runs the instruments over what was recorded and joins what they saw: captures, files of spans, recordings of hosts, a
-//! tank's report, saved documents of other instruments, from a folder or one by one -> one [`Evidence`].
+//! Runs the instruments over recordings and joins their results: captures, files of spans, recordings of hosts, a
+//! tank's report and saved documents of other instruments, from a folder or one by one, become one [`Evidence`].
 //!
-//! The joins live here and nowhere else: spans beside packets ([`spans`]), recordings over legs ([`hosts`]). Nothing here
-//! judges; `diagnose` does, of the values alone.
+//! All joins live here: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing here judges;
+//! `diagnose` does, from the values alone.
 
 mod documents;
 pub mod ends;
@@ -49,7 +49,7 @@ pub enum GatherError {
     #[error("{path}: not a report of `spangap tank --json`: {error}", path = .0.display(), error = .1)]
     Tank(PathBuf, serde_json::Error),
     /// What an instrument saved cannot be read.
-    #[error("{path}: not what an instrument saves with --json: {error}", path = .0.display(), error = .1)]
+    #[error("{path}: not the --json output of an instrument: {error}", path = .0.display(), error = .1)]
     Document(PathBuf, serde_json::Error),
     /// There is nothing to go by.
     #[error("{}: expected captures of one end or both, such as client.pcapng and server.pcapng", .0.display())]

@@ -1,4 +1,4 @@
-//! Which file is what: told by content, whatever its name.
+//! File types, detected by content, not by name.
 
 use crate::{GatherError, documents};
 use spangap_host::recording;

@@ -1,4 +1,4 @@
-//! Spans from files: the times of each call's halves, to be laid beside its packets, and their joins.
+//! Spans from files, joined with the packets of their calls.
 
 use crate::GatherError;
 use spangap_meter::engine::{Meter, Settings};
@@ -85,13 +85,13 @@ pub fn read_all(
     }
     if without_room > 0 {
         all.caveats.push(format!(
-            "{without_room} spans found no room beside those of {MOST_CALLS} calls: their calls have no application \
-             legs. --trace-id keeps only the spans of a trace."
+            "There was no room for {without_room} spans besides those of {MOST_CALLS} calls: their calls have no \
+             application legs. --trace-id keeps only the spans of one trace."
         ));
     }
     if !files.is_empty() && all.spans.times.is_empty() {
         all.caveats
-            .push("The files of spans have no CLIENT or SERVER span that could belong to a call.".into());
+            .push("The files of spans contain no CLIENT or SERVER span that could belong to a call.".into());
     }
     Ok(all)
 }

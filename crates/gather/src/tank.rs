@@ -1,4 +1,4 @@
-//! What a tank's report says of the calls that were captured beside it.
+//! What a tank's report says about the calls that were captured at the same time.
 
 use crate::GatherError;
 use serde::Deserialize;

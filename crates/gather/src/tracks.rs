@@ -1,4 +1,4 @@
-//! What the threads that had calls in hand did, moment by moment.
+//! Timelines of the threads that handled a call.
 
 use crate::hosts::Covered;
 use spangap_host::event::{Event, Sleep, Tid, Waker, What, Woken};

@@ -1,5 +1,5 @@
-//! Calls with all that a folder has of each: legs, findings, packets at both taps, what the threads did at both ends, and
-//! both spans, on one axis with what the clocks leave open.
+//! Calls with everything a folder has about them: legs, findings, packets at both taps, the threads at both ends, and
+//! both spans, on one axis with the uncertainty of the clocks.
 
 use crate::tracks::Track;
 use crate::{GatherError, Sources, hosts, spans};
@@ -176,7 +176,7 @@ pub fn gather(
         match ladder_of(&dissection, call) {
             Ok(ladder) => drop(extras.ladders.insert(place, ladder)),
             Err(error) => {
-                dissection.caveats.push(format!("Calls are not shown packet by packet: {error}."));
+                dissection.caveats.push(format!("No calls are shown packet by packet: {error}."));
                 break;
             }
         }

@@ -66,8 +66,8 @@ impl Halted {
             false => format!(", {} of its {} threads,", self.threads, self.of_threads),
         };
         let until = match self.whole_look_ns {
-            Some(_) => "before the look began and until it ended",
-            None => "before the look began",
+            Some(_) => "from before this check began until after it ended",
+            None => "before this check began",
         };
         format!("{} (pid {}){threads} {what} {until}", self.name, self.pid)
     }
@@ -147,7 +147,7 @@ mod tests {
     fn stopped_traced_and_neither() {
         let [one] = <[Halted; 1]>::try_from(halted(&process('T', ""), &[7])).unwrap();
         assert_eq!((&one.how, one.threads, one.of_threads), (&How::Stopped, 2, 2));
-        assert_eq!(one.sentence(), "db (1) (pid 7) was stopped by a signal before the look began");
+        assert_eq!(one.sentence(), "db (1) (pid 7) was stopped by a signal before this check began");
         let [one] = <[Halted; 1]>::try_from(halted(&process('t', ""), &[7])).unwrap();
         assert_eq!(one.how, How::Traced { tracer: 99 });
         assert_eq!(halted(&process('S', ""), &[7]), []);
@@ -179,6 +179,6 @@ mod tests {
         assert_eq!(before[0].whole_look_ns, None);
         still(&process('T', ""), &mut before, 5);
         assert_eq!(before[0].whole_look_ns, Some(5));
-        assert!(before[0].sentence().ends_with("before the look began and until it ended"));
+        assert!(before[0].sentence().ends_with("from before this check began until after it ended"));
     }
 }

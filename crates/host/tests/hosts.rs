@@ -111,7 +111,7 @@ fn sockets_are_judged_when_someone_looked() {
     assert_eq!((nodelay.summary.as_str(), nodelay.evidence.len()), ("off on 1 of 3 connections", 1));
     assert_eq!(nodelay.unknown, ["TCP_NODELAY of 1 connection is hidden"]);
     assert_eq!(unsent.verdict, Verdict::Trap(Severity::Low));
-    assert_eq!(unsent.summary, "1024 KiB wait in 1 connection at this moment");
+    assert_eq!(unsent.summary, "1024 KiB are waiting in 1 connection right now");
     let (nodelay, unsent) = judged(vec![connection(1, None, None)]);
     assert_eq!((nodelay.verdict, unsent.verdict), (Verdict::CannotTell, Verdict::CannotTell));
 }
@@ -168,7 +168,7 @@ fn the_kubelets_older_state_counts_as_its_newer_one_does() {
     assert_eq!(process.verdict, Verdict::Trap(Severity::Low));
     let others = judged(&state("0123456789abcdef"));
     assert_eq!(others.verdict, Verdict::Trap(Severity::High), "{others:?}");
-    assert!(others.summary.contains("gave to another container alone"), "{others:?}");
+    assert!(others.summary.contains("gave exclusively to another container"), "{others:?}");
     let own = judged(&state(id));
     assert_eq!(own.verdict, Verdict::Fine, "{id}: {own:?}");
 }

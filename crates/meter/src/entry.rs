@@ -1,8 +1,8 @@
-//! What the pending store keeps of a call, in 44 bytes.
+//! An entry of the pending store, in 44 bytes.
 //!
-//! There may be twenty million entries at once, so three kinds of them share the same words: a half that waits, the
-//! memory of a call whose halves have met, and the memory of a further attempt. Which words mean what is known here
-//! alone. Everybody else takes an entry as a [`State`]; the compiler reads only the fields that are used of it.
+//! There may be twenty million entries at once, so three kinds share the same words: a waiting half, a joined call that
+//! is remembered, and a further attempt that is remembered. Only this file knows what each word means. All other code
+//! sees an entry as a [`State`], of which the compiler loads only the fields in use.
 
 use spangap_model::{CallStatus, Side};
 

@@ -33,8 +33,8 @@ pub fn evidence(meter: &Meter, source: &str) -> SpanEvidence {
             value: spans.extra_attempts.to_string(),
         }],
     });
-    let cannot = (without_mate > 0)
-        .then(|| format!("{without_mate} spans have no other half among those that were read."));
+    let cannot =
+        (without_mate > 0).then(|| format!("{without_mate} spans have no mate among those that were read."));
     SpanEvidence {
         counts: SpanCounts { joined: spans.joined, extra_attempts: spans.extra_attempts },
         findings: retries.into_iter().collect(),

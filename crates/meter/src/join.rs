@@ -1,4 +1,4 @@
-//! What a span does to the pending store: the state machine of the join.
+//! The join: the state machine of a span arriving at the pending store.
 //!
 //! The key of a call is (trace id, CLIENT span id), which the SERVER span carries as its parent. An entry starts
 //! as one half. When the mate comes it becomes the memory of the joined call and stays until its time to live

@@ -1,4 +1,4 @@
-//! Pairs numbered, and limited: past the limit calls go to the pair `other` and are counted there.
+//! Pair ids and their limits: calls beyond a limit are counted in the pair `other`.
 
 use crate::ingest::named::Part;
 use crate::ingest::origins::{Interned, LiveNames, NO_NAME, OTHER_NAME, Origin};

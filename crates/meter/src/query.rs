@@ -256,7 +256,7 @@ pub fn clock_note(steps: u64, last: &ClockStep) -> String {
     let way = if last.by_ms < 0 { "back" } else { "forward" };
     format!(
         "the system clock was set {steps} times since the start, last by {by} {way}; minutes written before a step \
-         keep the time of the clock as it was"
+         keep the clock's earlier time"
     )
 }
 

@@ -1,4 +1,5 @@
-//! What a cause means, and what would mend or confirm it: the one table, for every instrument, page and verdict.
+//! The meaning of every cause, and what would fix or confirm it: the only such table, for every instrument, page and
+//! verdict.
 
 use crate::{Cause, Leg, Legs, Side};
 
@@ -13,8 +14,8 @@ pub struct Advice {
     pub next: &'static str,
 }
 
-const LOST: &str = "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path. Captures of both \
-                    ends tell that from a drop inside of the receiving host.";
+const LOST: &str = "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path. Captures \
+at both ends tell that apart from a drop inside the receiving host.";
 
 /// About a cause at a side.
 pub fn about(cause: Cause, side: Option<Side>) -> Advice {
@@ -32,8 +33,8 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::Rto => (
             "waited for a retransmission timer",
-            "a segment was lost and nothing came back that would have told the sender, so it waited for its timer \
-             (200 ms at least on Linux)",
+            "a segment was lost and nothing that came back told the sender so; it waited for its timer (at least \
+             200 ms on Linux)",
             LOST,
         ),
         Cause::TailLoss => (
@@ -43,13 +44,15 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::FastRetransmit => (
             "waited for a fast retransmission",
-            "a segment was lost; ACKs of later ones told the sender, which sent it again about a round trip later",
+            "a segment was lost; ACKs of later segments told the sender, which retransmitted it about a round trip \
+             later",
             LOST,
         ),
         Cause::ReceiverDrop => (
-            "waited for bytes that the receiving host had dropped",
-            "both captures have the first copy, and yet the receiver's TCP never had it: behind that tap a filter, \
-             conntrack, a wrong checksum, or a full backlog or socket buffer dropped it, and it was sent again",
+            "waited for bytes that the receiving host dropped",
+            "both captures have the first copy, yet the receiver's TCP never got it: between that tap and TCP, a \
+             filter, conntrack, a bad checksum, or a full backlog or socket buffer dropped it, and it was \
+             retransmitted",
             if server {
                 "On the server's host compare the counters of `nft list ruleset` or `iptables -vnL`, `conntrack -S`, and \
                  TCPBacklogDrop, TCPRcvQDrop, PruneCalled and InCsumErrors of `nstat -az`; `perf trace -e skb:kfree_skb` \
@@ -61,38 +64,38 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
             },
         ),
         Cause::SynLoss => (
-            "waited for a connection whose SYN was sent again",
-            "a SYN or SYN/ACK did not arrive or was not answered; it is sent again after 1 s, then 2 s, 4 s",
+            "waited for a connection whose SYN was retransmitted",
+            "a SYN or SYN/ACK did not arrive or was not answered; it is retransmitted after 1 s, then 2 s, 4 s",
             "Look at ListenOverflows and ListenDrops of the server (`nstat -az`), at firewalls, and at conntrack \
              tables.",
         ),
         Cause::AcceptOverflow => (
             "waited for a full accept queue",
-            "the server's kernel had no room for one more connection, so the handshake was tried again",
-            "Raise the listen backlog and net.core.somaxconn, and see why the server accepts late.",
+            "the server's kernel had no room for another connection, so the client tried the handshake again",
+            "Raise the listen backlog and net.core.somaxconn, and find out why the server accepts late.",
         ),
         Cause::ReceiveWindow => (
             "waited for a TCP receive window",
-            "the receiver's buffer was full: its application did not read",
+            "the receiver's buffer was full, because its application did not read",
             if server {
-                "See what keeps the server's application from reading (CPU, locks, its own backpressure); a larger \
+                "Find what keeps the server's application from reading (CPU, locks, its own backpressure); a larger \
                  buffer only helps against bursts."
             } else {
-                "See what keeps the client's application from reading (CPU, locks, its own backpressure); a larger \
+                "Find what keeps the client's application from reading (CPU, locks, its own backpressure); a larger \
                  buffer only helps against bursts."
             },
         ),
         Cause::StreamLimit => (
             "waited for a free HTTP/2 stream",
-            "as many calls were under way on the connection as the server allows (SETTINGS_MAX_CONCURRENT_STREAMS), \
-             so the client kept the next one back",
+            "the connection already had as many calls in flight as the server allows \
+             (SETTINGS_MAX_CONCURRENT_STREAMS), so the client held the next one back",
             "Open more connections, or raise the server's limit.",
         ),
         Cause::FlowControl => (
             "waited for an HTTP/2 flow-control window",
             "the sender had used up the window of the stream or the connection and waited for WINDOW_UPDATE",
-            "Raise the receiver's initial window sizes (65,535 bytes unless set), or see why its application reads \
-             late.",
+            "Raise the receiver's initial window sizes (65,535 bytes by default), or find out why its application \
+             reads late.",
         ),
         Cause::HeadOfLine => (
             "waited behind another call's bytes",
@@ -101,26 +104,27 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::SharedConnection => (
             "waited for its turn on a shared connection",
-            "the client had work for the connection and let it idle: its stack handles the calls of one connection in \
-             batches",
-            "Use several connections (with several channels check that they are not merged into one), then compare: \
+            "the client had calls to send and left the connection idle: its stack handles the calls of one \
+             connection in batches",
+            "Use several connections (if you use several channels, check that they do not share one), then compare: \
              `spangap tank` makes both runs.",
         ),
         Cause::ConnectionPerCall => (
             "opened a connection first",
             "the handshake, and TLS on top of it, came before the request",
-            "Keep connections open and use them again.",
+            "Keep connections open and reuse them.",
         ),
         Cause::ServerApp => (
             "spent the time in the server's application",
             "the server's span carries the time",
-            "Look inside the server's span: this is not between client and server.",
+            "Look inside the server's span: the time is not between client and server.",
         ),
         Cause::ServerHostOrApp => (
             "spent the time at the server's end, in its host or its application",
-            "the request was whole at the server's tap, and the first byte of the response left it this much later",
-            "The server's spans (`--spans`) tell its application from its host, a recording of the host (`--host`) tells what \
-             its threads did.",
+            "the request was complete at the server's tap, and the first byte of the response left it this much \
+             later",
+            "The server's spans (`--spans`) tell its application from its host; a recording of the host (`--host`) \
+             shows what its threads did.",
         ),
         Cause::ServerQueue => (
             "waited in the server before its application took it",
@@ -129,13 +133,14 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::ClientApp => (
             "spent the time in the client's application",
-            "the wire was done: the request left late, or the response was read late",
+            "the request left late, or the response was read late, with nothing to wait for on the wire",
             "Look at the client's threads, event loop and garbage collector, and at the run queue of its host.",
         ),
         Cause::RunQueue => (
             "waited for a CPU",
             "a thread could have run and did not get a CPU",
-            "`spangap host thieves --pid` names who had it; give the service CPUs of its own, or the others less weight.",
+            "`spangap host thieves --pid` names who had the CPU; give the service its own CPUs, or the others less \
+             weight.",
         ),
         Cause::CpuQuota => (
             "waited for its CPU quota",
@@ -144,7 +149,7 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::SoftirqOnCpu => (
             "lost its CPU to softirqs",
-            "the kernel handled packets on the CPU that the application needed",
+            "the kernel handled packets on the CPU the application needed",
             "Keep interrupts and the application on different CPUs; `spangap host stacks` shows what they did there.",
         ),
         Cause::SoftirqLate => (
@@ -154,18 +159,18 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::Coalescing => (
             "waited for an interrupt",
-            "the NIC gathers packets before it interrupts",
+            "the NIC collects packets before it raises an interrupt",
             "Compare `ethtool -c`; lower rx-usecs.",
         ),
         Cause::BatchedArrival => (
             "arrived in a batch",
-            "packets that were sent apart arrived together: the NIC gathered them, a softirq ran late, or a queue on \
-             the way let go of them at once; packets alone do not tell which",
+            "packets sent apart arrived together: the NIC collected them, a softirq ran late, or a queue on the \
+             path released them at once; packets alone do not tell which",
             "Compare rx-usecs (`ethtool -c`), time_squeeze in /proc/net/softnet_stat, and queues on the path.",
         ),
         Cause::Steal => (
             "lost its CPU to the hypervisor",
-            "the host gave the CPU to another guest",
+            "the hypervisor gave the CPU to another guest",
             "Compare steal in /proc/stat.",
         ),
         Cause::IdleWake => (
@@ -175,49 +180,50 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::Stopped => (
             "met a stopped process",
-            "no thread of the process ran: a signal or a debugger had stopped it",
-            "Find who sends SIGSTOP: a freezer, a debugger, a container runtime that pauses.",
+            "no thread of the process ran, because a signal or a debugger had stopped it",
+            "Find who stops it: a sender of SIGSTOP, a freezer, a debugger, a container runtime that pauses.",
         ),
         Cause::NetworkDelay => (
             "spent the time between the taps",
             "packets left one tap and arrived late at the other, and none was lost",
-            "What lies between the taps is more than cables: the sender's qdisc and NIC queue, switches, the \
-             receiver's interrupts. Compare `tc -s qdisc` and NIC queues, or capture nearer to the middle.",
+            "More than cables lies between the taps: the sender's qdisc and NIC queue, switches, the receiver's \
+             interrupts. Compare `tc -s qdisc` and NIC queues, or capture closer to the middle.",
         ),
         Cause::NetworkJitter => (
-            "spent the time between the taps, more than others did",
-            "the way between the taps took a time that varies from packet to packet",
+            "spent more time between the taps than other calls did",
+            "the time between the taps varies from packet to packet",
             "Look for queues that fill: `tc -s qdisc` of both hosts, switches on the path.",
         ),
         Cause::PathAsymmetry => (
-            "had one way longer than the other",
+            "had one direction slower than the other",
             "one direction takes longer than the other",
-            "Compare routes of both directions.",
+            "Compare the routes in both directions.",
         ),
         Cause::LargePayload => (
             "spent the time sending its bytes",
-            "the message is so large that sending it takes this long at the rate seen",
-            "Send less, compress it, or look at what limits the rate: window, congestion, link.",
+            "the message is so large that it takes this long at the observed rate",
+            "Send less, compress it, or find what limits the rate: window, congestion, link.",
         ),
         Cause::Retries => (
             "was tried several times",
             "one call is several attempts on the wire",
-            "Look at the first attempt: it is the one that failed.",
+            "Look at the first attempt: that is the one that failed.",
         ),
         Cause::Proxy => (
             "spent the time in a proxy",
-            "the proxy had the whole request, or the whole response, and passed nothing on",
-            "Look at the proxy: its queues and limits (connections to the servers, rates), filters that call nobody, name \
-             look-ups, its CPU.",
+            "the proxy had the whole request, or the whole response, and did not pass it on",
+            "Look at the proxy: its queues and limits (connections to the servers, rates), filters that make no \
+             calls, name lookups, its CPU.",
         ),
         Cause::Clock => (
-            "is longer only by the clocks",
-            "the clocks differ, and nothing is wrong",
-            "Compare durations of one clock only.",
+            "only looks longer, because the clocks differ",
+            "the clocks differ; nothing is wrong",
+            "Compare only durations that one clock measured.",
         ),
         Cause::NoResponse => (
             "ended without a response",
-            "the request was there, and nothing of a response had come when the call was given up, refused or cut off",
+            "the request had arrived, and no part of a response had come when the call was given up, refused or cut \
+             off",
             "Look at the server's log, threads and dependencies at that time; a retry or a longer deadline only helps if \
              the server would have answered.",
         ),
@@ -228,50 +234,51 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
              does not carry.",
         ),
         Cause::Dns => (
-            "waited for a name to be looked up",
-            "before it opened a connection the client asked a name server for the server's address, and the answer came \
-             late or to a repeated query",
+            "waited for a DNS lookup",
+            "before it opened a connection, the client asked a name server for the server's address, and the answer \
+             came late or only to a repeated query",
             "Compare the servers in /etc/resolv.conf with `dig`; shorten `search` and `ndots`, keep answers in a local cache, \
              keep connections open.",
         ),
         Cause::TlsHandshake => (
             "waited for a TLS handshake",
-            "the connection was new, and client and server agreed on keys before the request could be sent",
-            "Keep connections open and use them again; allow session resumption and TLS 1.3, and see what CPU the \
-             handshakes cost.",
+            "the connection was new, and client and server had to agree on keys before the request could be sent",
+            "Keep connections open and reuse them; allow session resumption and TLS 1.3, and check the CPU cost of \
+             handshakes.",
         ),
         Cause::PoolWait => (
             "waited for a connection of the client's pool",
-            "every connection of the pool had a call under way, so the call waited in the client until one was free",
-            "Raise the pool's limit, or see why the calls that hold its connections take long.",
+            "every connection of the pool had a call in flight, so the call waited in the client until one was free",
+            "Raise the pool's limit, or find out why the calls that hold its connections take long.",
         ),
         Cause::PathMtu => (
-            "sent packets that the path does not carry",
-            "large packets were dropped on the path again and again while small ones came through",
+            "sent packets too large for the path",
+            "the path dropped large packets again and again while small ones got through",
             "Compare the MTU along the path (`tracepath`); let ICMP type 3 code 4 (IPv6: type 2) pass the firewalls, clamp \
              the MSS at tunnels, or set net.ipv4.tcp_mtu_probing=1.",
         ),
         Cause::Lock => (
             "waited for a lock",
-            "the thread that had the call in hand waited for a lock that another thread held",
-            "`spangap host offcpu` shows who waits and who wakes them; hold the lock for less, or split what it protects.",
+            "the thread that was handling the call waited for a lock that another thread held",
+            "`spangap host offcpu` shows who waits and who wakes them; hold the lock for less time, or split what \
+             it protects.",
         ),
         Cause::Disk => (
             "waited for a disk",
-            "the thread that had the call in hand waited for a disk, or a file system elsewhere: for what it read, or for what \
-             was written to be stable",
-            "Take fsync and reads from disk out of the call's way, or give them a faster disk; `iostat -x` shows its queue \
-             and `/proc/pressure/io` who stalls.",
+            "the thread that was handling the call waited for a disk or a remote file system: for a read, or for a \
+             write to become durable",
+            "Move fsync and disk reads off the call's path, or give them a faster disk; `iostat -x` shows its \
+             queue, `/proc/pressure/io` the stalls.",
         ),
         Cause::Memory => (
             "waited for memory",
-            "the thread that had the call in hand waited for the kernel to free memory, or for pages of its code, data or \
-             mapped files to be read",
-            "Compare memory.max, memory.high and `memory.events` of the cgroup, /proc/pressure/memory, and swap; give the \
-             service more memory or make it use less.",
+            "the thread that was handling the call waited for the kernel to free memory, or to read pages of its \
+             code, data or mapped files",
+            "Compare memory.max, memory.high and `memory.events` of the cgroup, /proc/pressure/memory, and swap; \
+             give the service more memory, or make it use less.",
         ),
         Cause::CpuSaturated => ("met a busy host", "every CPU was busy", "Take load off the host."),
-        Cause::None => ("shows nothing wrong", "nothing is wrong", "Nothing is to be done."),
+        Cause::None => ("shows nothing wrong", "nothing is wrong", "There is nothing to do."),
     };
     Advice { did, meaning, next }
 }
@@ -280,11 +287,11 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
 pub fn to_be_sure(cause: Cause) -> &'static str {
     match cause {
         Cause::ServerApp | Cause::ServerQueue => {
-            "The time passed at the server's end; spans of the server (`--spans`) tell its application from its host, \
-             and with one capture that of the other end tells it from the network."
+            "The time passed at the server's end. The server's spans (`--spans`) tell its application from its \
+             host; with one capture only, a capture at the other end tells the server from the network."
         }
         Cause::ClientApp => {
-            "The time passed at the client's end; spans of the client (`--spans`) tell its application from its host."
+            "The time passed at the client's end. The client's spans (`--spans`) tell its application from its host."
         }
         _ => "",
     }
@@ -294,24 +301,24 @@ pub fn to_be_sure(cause: Cause) -> &'static str {
 pub fn about_leg(legs: Legs) -> &'static str {
     let within = |first: Leg, last: Leg| first <= legs.first && legs.last <= last;
     if legs == Legs::one(Leg::NoResponse) {
-        "Nothing came back before the call was given up: look at the server's log and threads for this request, and at what \
-         it waited for itself."
+        "Nothing came back before the call was given up: look at the server's log and threads for this request, and \
+         at what the server itself waited for."
     } else if legs == Legs::one(Leg::ServerApp) {
-        "Look inside the server's span: this is not between client and server."
+        "Look inside the server's span: the time is not between client and server."
     } else if legs.first == Leg::ServerHostIn && legs.last == Leg::ServerHostOut {
         "The packets cannot tell the server's host from its application; the server's spans can (`--spans`)."
     } else if within(Leg::ServerHostIn, Leg::ServerHostOut) {
-        "The packets were there and the application was not: look at the server's threads and run queue."
+        "The packets had arrived, but the application did not take them: look at the server's threads and run queue."
     } else if within(Leg::ClientAppOut, Leg::ClientAppOut) || within(Leg::ClientAppIn, Leg::ClientAppIn) {
-        "The time passed in the client, outside of the wire: look at its threads and run queue."
+        "The time passed in the client, not on the wire: look at its threads and run queue."
     } else if within(Leg::ClientSend, Leg::ClientSend) {
         "The request left in pieces over this long: the client's application streams or writes late, or something \
-         held it back that no rule here recognises."
+         that no rule here recognises held it back."
     } else if within(Leg::ServerSend, Leg::ServerSend) {
         "The response left in pieces over this long: the server's application streams or writes late, or something \
-         held it back that no rule here recognises."
+         that no rule here recognises held it back."
     } else if within(Leg::RequestWire, Leg::RequestWire) || within(Leg::ResponseWire, Leg::ResponseWire) {
-        "The time passed between the two taps: qdisc and NIC of the sender, the path, interrupts of the receiver."
+        "The time passed between the two taps: the sender's qdisc and NIC, the path, the receiver's interrupts."
     } else if within(Leg::ServerHostIn, Leg::ServerSend) {
         "All of it passed at the server, in several ways: look at its application, its threads and its run queue, \
          one slow call at a time."
@@ -319,9 +326,11 @@ pub fn about_leg(legs: Legs) -> &'static str {
         "All of it passed at the client, before the request was out: look at its application, its threads and its \
          run queue, one slow call at a time."
     } else if legs.contains(Leg::ServerHostIn) || legs.contains(Leg::ServerSend) {
-        "One capture cannot split it further; one at the server (`spangap capture`) tells the way from the server's end."
+        "One capture cannot split it further; another at the server (`spangap capture`) tells the path from the \
+         server's end."
     } else {
-        "One capture cannot split it further; one at the client (`spangap capture`) tells the way from the client's end."
+        "One capture cannot split it further; another at the client (`spangap capture`) tells the path from the \
+         client's end."
     }
 }
 

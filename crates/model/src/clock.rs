@@ -1,4 +1,4 @@
-//! A clock beside another: what it shows while that one shows something else.
+//! Offset and skew of one clock relative to another.
 
 /// Most that a clock of a host is taken to gain or lose, millionths. NTP gives up at 500.
 pub const MAX_SKEW_PPM: f64 = 1000.0;

@@ -1,4 +1,4 @@
-//! What a thread did in a stretch of time, as the kernel's scheduler tells it.
+//! States of a thread, as the kernel's scheduler reports them.
 
 use crate::named::named;
 

@@ -73,7 +73,7 @@ impl Legs {
         match server[..] {
             [] => {}
             [one] => places.push(one_in_words(one)),
-            [Leg::ServerHostOut, Leg::ServerSend] => places.push("at the server, behind its application"),
+            [Leg::ServerHostOut, Leg::ServerSend] => places.push("at the server, after its application"),
             _ => places.push("at the server"),
         }
         if self.contains(Leg::ResponseWire) {

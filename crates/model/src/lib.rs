@@ -1,6 +1,5 @@
-//! The vocabulary of spangap: what a duration distribution, a pair of services, a leg and the
-//! accounting of spans *are*. Pure values: nothing here opens a file or a socket, and nothing
-//! here reads a clock.
+//! The vocabulary of spangap: duration distributions, pairs of services, legs, evidence, the accounting of spans. Pure
+//! values: nothing here opens a file or a socket, and nothing here reads a clock.
 
 pub mod accounting;
 pub mod advice;

@@ -1,4 +1,4 @@
-//! Enums whose variants have a name of their own: one table gives the name, the way back, and the JSON of both.
+//! Enums with named variants: one table yields the name, the parser, and both directions of JSON.
 
 /// Declares an enum and, beside each variant, its name in JSON, tables and pages.
 macro_rules! named {

@@ -1,4 +1,4 @@
-//! A pair of services that call each other, and what is known of its calls over one stretch of time.
+//! A client service and the server service it calls, with the statistics of their calls over a period.
 
 use crate::histogram::Histogram;
 use crate::shared::SharedBytes;

@@ -1,4 +1,4 @@
-//! Bytes that several hold at once, and an account that they weigh on for as long as anyone holds them.
+//! Shared bytes, charged to an account for as long as anyone holds them.
 
 use std::fmt;
 use std::ops::Deref;

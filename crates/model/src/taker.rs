@@ -1,4 +1,4 @@
-//! Who had a CPU while a thread wanted it.
+//! Takers: whatever had a CPU while a thread wanted it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -85,9 +85,9 @@ impl WaitReason {
         match self {
             WaitReason::Lock => "a mutex that another thread held",
             WaitReason::Futex => {
-                "a futex: a condition variable, a semaphore, or a lock that does not show itself as one"
+                "a futex: a condition variable, a semaphore, or a lock that cannot be told from these"
             }
-            WaitReason::KernelLock => "a lock inside of the kernel",
+            WaitReason::KernelLock => "a lock inside the kernel",
             WaitReason::PipeRead => "data in a pipe",
             WaitReason::PipeWrite => "room in a pipe",
             WaitReason::SocketRead => "data at a socket",
@@ -97,14 +97,14 @@ impl WaitReason {
             WaitReason::Poll => "any of its descriptors (epoll, poll, select, io_uring)",
             WaitReason::Event => "an event (eventfd, timerfd, inotify)",
             WaitReason::Terminal => "a terminal",
-            WaitReason::Sleep => "time that it asked for",
+            WaitReason::Sleep => "its own sleep to end",
             WaitReason::Child => "a child process",
-            WaitReason::Signal => "a signal that it asked for",
+            WaitReason::Signal => "a signal that it asked to receive",
             WaitReason::Disk => "a disk",
             WaitReason::Fsync => "written data to reach the disk (fsync)",
             WaitReason::Journal => "a file system's journal",
             WaitReason::RemoteFiles => "a file system in another process or on another host",
-            WaitReason::PageFault => "pages of its own memory to be read (page faults)",
+            WaitReason::PageFault => "pages of its own memory (page faults)",
             WaitReason::Reclaim => "memory to be reclaimed",
             WaitReason::WriteThrottle => "the disk to take what was written before",
             WaitReason::Kernel => "the kernel's own housekeeping",
@@ -112,7 +112,7 @@ impl WaitReason {
             WaitReason::Traced => "a debugger",
             WaitReason::Frozen => "the thaw of its frozen cgroup",
             WaitReason::Other => "something else in the kernel",
-            WaitReason::Unknown => "something that is not known",
+            WaitReason::Unknown => "something unknown",
         }
     }
 

@@ -285,7 +285,7 @@ impl Processes {
         let Some(socket) = found else { return Err(Became::Gone("closed".to_owned())) };
         match borrow::ends(&socket) {
             Some(ends) if ends == (entry.local, entry.peer) => Ok(socket),
-            Some((local, peer)) => Err(Became::Gone(format!("it connects {local} and {peer} by now"))),
+            Some((local, peer)) => Err(Became::Gone(format!("it now connects {local} and {peer}"))),
             None => Err(Became::Gone("no longer connected".to_owned())),
         }
     }
@@ -301,7 +301,7 @@ fn hold(holder: &Holder) -> Result<OwnedFd, Became> {
     };
     match processes::start_ticks(pid) {
         Some(ticks) if ticks == holder.start_ticks => Ok(process),
-        Some(_) => Err(Became::Gone(format!("process {pid} is another one by now"))),
+        Some(_) => Err(Became::Gone(format!("process {pid} is a different one now"))),
         None => Err(Became::Gone(format!("process {pid} has ended"))),
     }
 }

@@ -131,7 +131,8 @@ pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
         let [waiting, room] = [first.info.accept_queue_connections, first.info.accept_backlog_connections]
             .map(Option::unwrap_or_default);
         format!(
-            "the accept queue of {} is full ({waiting} of {room}): new connections are dropped and tried again after 1 s",
+            "the accept queue of {} is full ({waiting} of {room}): new connections are dropped, and retried after 1 \
+             s",
             first.local
         )
     });
@@ -222,8 +223,8 @@ pub(crate) fn is_held_back(socket: &TcpSocket) -> bool {
 fn held_back_text(sockets: &[&TcpSocket]) -> String {
     let first = &sockets[0].info;
     format!(
-        "{} held back by Nagle's algorithm at this moment: {} bytes wait for the ACK of {}, though the windows have \
-         room and TCP_NODELAY would send them; {}: {}",
+        "{} held back by Nagle's algorithm right now: {} bytes wait for the ACK of {}, though the windows have room \
+         and TCP_NODELAY would send them; {}: {}",
         counted(sockets.len(), "connection"),
         first.notsent_bytes.unwrap_or(0),
         counted(first.unacked_segments.unwrap_or(0), "segment"),
@@ -317,7 +318,7 @@ fn retransmits_text(sockets: &[&TcpSocket]) -> String {
     let timeouts =
         if timeouts > 0 { format!(", {} among them", counted(timeouts, "timeout")) } else { String::new() };
     format!(
-        "{} sent {again} of {sent} data segments again ({:.2} %){timeouts}: {}",
+        "{} retransmitted {again} of {sent} data segments ({:.2} %){timeouts}: {}",
         counted(sockets.len(), "connection"),
         100.0 * again as f64 / sent.max(1) as f64,
         names(sockets)

@@ -148,7 +148,7 @@ pub enum JournalError {
     },
     /// The socket was changed before, and that can still be undone.
     #[error(
-        "{local} -> {peer} has been changed before and not set back: `spangap sockets undo --journal {journal}` first"
+        "{local} -> {peer} has been changed before and not restored: `spangap sockets undo --journal {journal}` first"
     )]
     Open {
         /// This end.

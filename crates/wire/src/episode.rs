@@ -1,4 +1,4 @@
-//! Something that held bytes of a connection up for a while, as one tap saw it.
+//! An episode: something that held up bytes of a connection for a while, as seen at one tap.
 
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};

@@ -168,11 +168,11 @@ fn shows(part: &HostPart) -> Option<(Cause, &'static str)> {
     Some(match part.doing {
         // A process that has more to do than CPUs to do it on keeps itself waiting.
         Doing::Runnable if matches!(part.behind, Some(Taker::Sibling { .. })) => return None,
-        Doing::Runnable => (Cause::RunQueue, "could have run and waited for a CPU"),
+        Doing::Runnable => (Cause::RunQueue, "was runnable and waited for a CPU"),
         Doing::Throttled => (Cause::CpuQuota, "was kept from running by the CPU quota of its cgroup"),
         Doing::Stopped => (Cause::Stopped, "was stopped"),
         Doing::Interrupted => (Cause::SoftirqOnCpu, "was interrupted"),
-        Doing::SoftirqLate => (Cause::SoftirqLate, "had no data yet, although it had reached the tap"),
+        Doing::SoftirqLate => (Cause::SoftirqLate, "had no data yet, although the data had reached the tap"),
         Doing::Blocked => {
             let reason = part.waited_for?;
             (reason.cause()?, reason.words())
@@ -205,7 +205,7 @@ fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[Ho
     let behind = match (takers.is_empty(), doing) {
         (true, _) => String::new(),
         (false, Doing::Interrupted) => format!(" by {}", takers.join(", ")),
-        (false, _) => format!("; meanwhile the CPU had {}", takers.join(", ")),
+        (false, _) => format!("; meanwhile the CPU ran {}", takers.join(", ")),
     };
     Some(Finding {
         cause,
@@ -266,7 +266,7 @@ mod tests {
         );
         assert_eq!(
             finding.note.to_string(),
-            "server (thread 5) could have run and waited for a CPU for 16.5 ms; meanwhile the CPU had stress (pid 7) \
+            "server (thread 5) was runnable and waited for a CPU for 16.5 ms; meanwhile the CPU ran stress (pid 7) \
              16.0 ms, backup (pid 8) 500 us"
         );
     }

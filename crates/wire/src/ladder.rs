@@ -156,7 +156,7 @@ fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, 
         let what = if ending.by.is_some() {
             "the call ends here"
         } else {
-            "last packet seen, the call is still open"
+            "last packet seen; the call is still open"
         };
         notes.push((ending.packet, what.to_owned()));
     }

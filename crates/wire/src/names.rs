@@ -59,7 +59,7 @@ struct LookUp {
 
 /// What one socket asked, until it has an answer: look-ups of one name at the same time are told apart by their sockets.
 #[derive(Clone, Debug)]
-struct Asked {
+struct PendingLookup {
     client: [u8; 16],
     port: u16,
     first: (i64, u64),
@@ -73,7 +73,7 @@ struct Asked {
 #[derive(Debug, Default)]
 pub struct LookUps {
     all: VecDeque<LookUp>,
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingLookup>,
 }
 
 impl LookUps {
@@ -147,15 +147,16 @@ impl LookUps {
             (one.client == client && one.addresses.contains(&server)).then_some((answered, one))
         })?;
         let took_us = nanos(look_up.asked.0, answered.0) / 1000;
-        let what = What::with("it has the answer after {} us and {} queries", took_us, look_up.queries);
+        let what = What::with("the answer arrives after {} us and {} queries", took_us, look_up.queries);
         Some(episode(look_up.asked, answered, what, start))
     }
 
     /// One that nobody answered, and that was given up just before; where this host does that again and again.
     fn unanswered(&mut self, client: [u8; 16], at: (i64, u64), start: u64) -> Option<Episode> {
-        let waited = |one: &Asked| at.0 - one.first.0;
-        let is_open =
-            |one: &&mut Asked| one.client == client && !one.answered && waited(one) >= TIMEOUT_UNIT_NS;
+        let waited = |one: &PendingLookup| at.0 - one.first.0;
+        let is_open = |one: &&mut PendingLookup| {
+            one.client == client && !one.answered && waited(one) >= TIMEOUT_UNIT_NS
+        };
         // The latest alone: of many, one would fit by chance.
         let latest =
             self.asked.iter_mut().rev().take(LOOKED_AT).filter(is_open).find(|one| one.opened.is_none())?;
@@ -171,7 +172,8 @@ impl LookUps {
             return None;
         }
         let took_us = nanos(first.0, at.0) / 1000;
-        let what = What::with("it goes on without an answer after {} us and {} queries", took_us, queries);
+        let what =
+            What::with("the client goes on without an answer after {} us and {} queries", took_us, queries);
         Some(episode(first, at, what, start))
     }
 
@@ -191,7 +193,7 @@ impl LookUps {
                     self.asked.pop_front();
                 }
                 let (answered, opened) = (false, None);
-                self.asked.push_back(Asked { client, port, first: at, queries: 1, answered, opened });
+                self.asked.push_back(PendingLookup { client, port, first: at, queries: 1, answered, opened });
             }
         }
     }

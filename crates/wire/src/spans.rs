@@ -1,4 +1,4 @@
-//! What the spans of a call say about its time: handed in by whoever read them.
+//! Times of a call's spans, passed in by whoever read them.
 
 use crate::exchange::Exchange;
 use rustc_hash::FxHashMap;

@@ -302,7 +302,7 @@ fn a_hole_that_is_filled_is_acknowledged_at_once_and_was_a_loss() {
         for end in &fixture.ends {
             let alone = fixture.dissect(&[end]);
             let notes = alone.connections.iter().flat_map(|connection| &connection.notes);
-            let needless = notes.filter(|note| note.contains("segments again although"));
+            let needless = notes.filter(|note| note.contains("already had (DSACK"));
             let said: u64 =
                 needless.filter_map(|note| note.split(' ').find_map(|word| word.parse::<u64>().ok())).sum();
             // An acknowledgement that the sender's host dropped is at both taps; of it no DSACK need have come.

@@ -268,4 +268,9 @@ pub const NO_PROSE_COMPARED: &[&str] = &[
     "crates/wire/src/report/",
     "crates/host/src/report/",
     "crates/host/src/check/",
+    "crates/cases/src/experiment/",
+    "crates/actuator/src/",
+    "crates/agent/src/actuator.rs",
+    "crates/sockets/src/",
+    "crates/bench/src/report/",
 ];

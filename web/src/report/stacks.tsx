@@ -84,7 +84,7 @@ export function StacksReport({ report }: { report: StacksPage }) {
     <Report verb="host stacks" of={report.facts}>
       <section class="panel">
         <p class="headline">{report.title}</p>
-        <p class="lead">{none ? "Nobody else had these CPUs." : report.shares}</p>
+        <p class="lead">{none ? "Nothing else used these CPUs." : report.shares}</p>
       </section>
       {!none && (
         <Panel title="Flame graph">

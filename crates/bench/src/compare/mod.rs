@@ -247,7 +247,7 @@ fn warnings(pair: &ArmPair, nothing_in_common: bool) -> Vec<String> {
     if pair.differs.len() > 1 {
         let fields: Vec<&str> = pair.differs.iter().map(|difference| difference.field).collect();
         warnings.push(format!(
-            "{} differ at once: which of them makes a difference cannot be told",
+            "{} differ at once: which of them makes the difference cannot be told",
             fields.join(", ")
         ));
     }

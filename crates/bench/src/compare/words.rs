@@ -39,7 +39,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVe
         }
         None => {
             return cannot_tell(format!(
-                "when the runs began is not known, and drift looks like a difference ({range})"
+                "the start times of the runs are unknown, and drift looks like a difference ({range})"
             ));
         }
     }
@@ -48,7 +48,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVe
         return (ArmVerdict::NoDifferenceSeen, format!("no difference seen ({range})"));
     }
     if row.adjusted_probability.is_none_or(|p| p > 1.0 - CONFIDENCE) {
-        return cannot_tell(format!("among so many comparisons chance alone goes this far ({range})"));
+        return cannot_tell(format!("chance alone goes this far among so many comparisons ({range})"));
     }
     // A throughput that is 0.5 of another is 2 times slower; a latency that is 0.5 of another, 2 times faster.
     let more = low > 1.0;

@@ -144,7 +144,7 @@ impl FromStr for Channels {
     fn from_str(text: &str) -> Result<Self, String> {
         let refused = || {
             format!(
-                "{text:?} is no way to share channels: expected shared, per-worker, distinct, local-pool, pool:N, \
+                "{text:?} is not a way to share channels: expected shared, per-worker, distinct, local-pool, pool:N, \
                  per-call"
             )
         };

@@ -100,7 +100,7 @@ pub enum MethodError {
     #[error(transparent)]
     Json(#[from] message::JsonError),
     /// The file for the client cannot be written.
-    #[error("cannot write the file of the call for the client")]
+    #[error("cannot write the client's call file")]
     CallFile(#[source] io::Error),
 }
 

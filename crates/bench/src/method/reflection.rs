@@ -83,7 +83,7 @@ pub enum ReflectionError {
         why: String,
     },
     /// Files that do not fit together.
-    #[error("the files that the server reflection of {target} returns do not fit together")]
+    #[error("the files returned by the server reflection of {target} do not fit together")]
     Files {
         /// As given.
         target: String,

@@ -72,7 +72,7 @@ pub struct ExportSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// Something other than an address of OTLP over gRPC without TLS.
-    #[error("{0:?} is not an address to send spans to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    #[error("{0:?} is not an address for spans: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
     /// `OTEL_EXPORTER_OTLP_HEADERS` cannot be sent. What it holds may be a secret, and is not said.
     #[error(

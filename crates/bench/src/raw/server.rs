@@ -61,7 +61,7 @@ pub enum RawTargetError {
     #[error("a think time of {0} ns is too long: expected at most {MAX_THINK_NS} ns")]
     Think(u64),
     /// The kernel gives no thread.
-    #[error("cannot start the thread that takes connections")]
+    #[error("cannot start the thread that accepts connections")]
     Thread(#[source] io::Error),
 }
 

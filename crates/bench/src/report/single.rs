@@ -124,19 +124,19 @@ fn write_cpu(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
 fn write_connections(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
     writeln!(
         f,
-        "TCP        {} at the end by the kernel's count, of {} made",
+        "TCP        {} at the end by the kernel's count, of {} opened",
         run.connections
             .map_or_else(|| "an unknown number of connections".into(), |n| counted(n, "connection")),
         counted(run.channels_made, "channel")
     )?;
     let Some(sockets) = &run.sockets else { return Ok(()) };
     let Sockets { most_at_once, seen, nodelay_on, nodelay_off, .. } = sockets;
-    write!(f, "           {seen} seen, {most_at_once} at once at most; TCP_NODELAY on for ")?;
+    write!(f, "           {seen} seen, at most {most_at_once} at once; TCP_NODELAY on for  ")?;
     write!(f, "{}, off for {}", or_unknown(*nodelay_on), or_unknown(*nodelay_off))?;
     writeln!(f, "{}", if sockets.nodelay_forced { ", set on the live sockets" } else { "" })?;
     writeln!(
         f,
-        "           smallest round trip {}, segments sent again {}, congestion control {}",
+        "           smallest round trip {}, segments retransmitted {}, congestion control {}",
         time(sockets.min_rtt_ns),
         or_unknown(sockets.retransmitted_segments),
         sockets.congestion_control.as_deref().unwrap_or("unknown")
@@ -145,14 +145,14 @@ fn write_connections(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
 
 fn write_streams(f: &mut Formatter<'_>, streams: &Streams) -> fmt::Result {
     match streams.limit_per_connection {
-        Some(limit) => write!(f, "streams    at most {limit} at once on a connection, says the target")?,
-        None => write!(f, "streams    no limit announced by the target")?,
+        Some(limit) => write!(f, "streams    the target announces a limit of {limit} per connection")?,
+        None => write!(f, "streams    the target announces no limit")?,
     }
     if let (Some(queued), Some(_)) = (streams.queued_by_limit, streams.limit_per_connection) {
         write!(f, "; {queued} of the calls in flight wait for one")?;
     }
     match streams.target_peak_in_progress {
-        Some(peak) => writeln!(f, "; it handled {peak} at once at most"),
+        Some(peak) => writeln!(f, "; it handled at most {peak} at once"),
         None => writeln!(f),
     }
 }

@@ -380,7 +380,7 @@ fn write_noise(f: &mut Formatter<'_>, noise: &Noise) -> fmt::Result {
     write!(f, "           reading the clock takes {}", format_ns(noise.clock_read_ns))?;
     writeln!(
         f,
-        ", its step is {}; {} for the client",
+        ", its resolution is {}; {} for the client",
         format_ns(noise.clock_step_ns),
         counted(noise.cpus, "CPU")
     )

@@ -47,20 +47,21 @@ fn differences(noise: &Noise, runs: &[Run]) -> String {
     let clock = format_ns(noise.clock_read_ns + noise.clock_step_ns);
     match spread(runs) {
         Some(ratio) => format!(
-            "differences of p50 below {:.1} %: equal runs differed by so much; nor below {clock}, the clock's own error",
+            "differences of p50 below {:.1} %, by which equal runs differed; nor below {clock}, the clock's own \
+             error",
             (ratio - 1.0) * 100.0
         ),
         None => format!(
-            "any difference between runs made once each: how much equal runs differ is not known without --repeat; \
-             differences below {clock} are the clock's own error in any case"
+            "any difference between single runs: without --repeat, how much equal runs differ is unknown; \
+             differences below {clock} are within the clock's own error in any case"
         ),
     }
 }
 
 fn tail(noise: &Noise) -> String {
     format!(
-        "that client, network or target delayed a single call by up to {}: a thread that never sleeps was kept \
-         from running for so long, in only {} of watching",
+        "that client, network or target delayed a single call by up to {}: a thread that never sleeps was kept from \
+         running for that long, in only {} of watching",
         format_ns(noise.longest_pause_ns),
         format_ns(noise.watched_ns)
     )
@@ -70,7 +71,7 @@ fn lateness(noise: &Noise, runs: &[Run]) -> Option<String> {
     let late = noise.timer_lateness.p99_ns?;
     runs.iter().any(|run| run.lateness.is_some()).then(|| {
         format!(
-            "lateness below {}: an exact sleep of 1 ms ends so late once in 100 times on this machine",
+            "lateness below {}: an exact sleep of 1 ms ends that late once in 100 times on this machine",
             format_ns(late)
         )
     })
@@ -85,8 +86,8 @@ fn shared_cpus(noise: &Noise, runs: &[Run]) -> Option<String> {
     let count = local.filter(full).count();
     (count > 0).then(|| {
         format!(
-            "whether client or target limits the throughput: in {count} of {} runs both share this host, \
-             and the client has {} that the target may use too",
+            "whether client or target limits the throughput: in {count} of {} runs both share this host, and the \
+             target may also use {} of the client's",
             runs.len(),
             counted(noise.cpus, "CPU")
         )
@@ -97,7 +98,8 @@ fn network(runs: &[Run]) -> Option<String> {
     let distant = runs.iter().filter(|run| !run.on_this_host()).count();
     (distant > 0).then(|| {
         format!(
-            "that all above the floor is the stacks' doing: the floor is over loopback, and {distant} of {} runs are not",
+            "that everything above the floor comes from the stacks: the floor is over loopback, and {distant} of {} \
+             runs are not",
             runs.len()
         )
     })

@@ -110,7 +110,7 @@ fn not_one(not_run: &[NotRun]) -> String {
     match not_run {
         [] => "there was nothing to run".into(),
         [only] => only.why.clone(),
-        several => format!("not one of {} runs could be made: {}", several.len(), reasons.join("; ")),
+        several => format!("none of {} runs could be made: {}", several.len(), reasons.join("; ")),
     }
 }
 
@@ -315,7 +315,7 @@ impl Done {
         let dropped = end.dropped + self.slow_lost;
         let error = end.error.map(|error| format!(": {error}")).unwrap_or_default();
         if dropped > 0 || !error.is_empty() {
-            warnings.push(format!("{dropped} lines of the slow log are lost{error} ({path})"));
+            warnings.push(format!("{dropped} lines of the slow log were lost{error} ({path})"));
         }
         SlowLogReport { path, written: end.written, dropped }
     }

@@ -249,7 +249,7 @@ impl Planned {
             && (*stack != Stack::Rust || *call != Call::Unary)
         {
             return Some(format!(
-                "stack {stack} in {call} makes pings alone, not {method}: --method is for --stack rust --call unary"
+                "stack {stack} in {call} only makes pings, not {method}: --method is for --stack rust --call unary"
             ));
         }
         if *split_writes && *stack != Stack::Raw {

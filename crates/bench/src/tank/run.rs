@@ -120,7 +120,7 @@ impl Client<'_> {
                 }
             }
             Heard::Silence if self.heard.elapsed() > self.patience => {
-                self.kill(&format!("it said nothing for {:?} and was killed", self.patience));
+                self.kill(&format!("it was silent for {:?} and was killed", self.patience));
             }
             Heard::Silence => {}
             Heard::End(error) => {
@@ -163,7 +163,7 @@ impl Client<'_> {
             }
             (None, Ok(status)) => format!("the client ended before it was ready ({status})"),
             (None, Err(error)) => {
-                format!("the client ended before it was ready, and it is not known how: {error}")
+                format!("the client exited before it was ready, and its status is unknown: {error}")
             }
         }
     }
@@ -217,9 +217,9 @@ impl Client<'_> {
         let status = self.running.wait();
         let ended = match status {
             Ok(status) if status.success() && told_its_end => None,
-            Ok(status) if status.success() => Some("it ended without saying so".to_owned()),
-            Ok(status) => Some(format!("it ended with {status}")),
-            Err(error) => Some(format!("it is not known how it ended: {error}")),
+            Ok(status) if status.success() => Some("it exited without a final message".to_owned()),
+            Ok(status) => Some(format!("it exited with {status}")),
+            Err(error) => Some(format!("its exit status is unknown: {error}")),
         };
         self.trouble = self.trouble.take().or(ended);
     }

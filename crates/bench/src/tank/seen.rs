@@ -100,7 +100,7 @@ impl Sight {
             }
             // A connection that closes meanwhile needs no setting.
             Err(sockets::SocketsError::Changed { .. }) => {}
-            Err(error) => self.warn(format!("TCP_NODELAY is not as asked for: {}", chain(&error))),
+            Err(error) => self.warn(format!("TCP_NODELAY is not as requested: {}", chain(&error))),
         }
     }
 
@@ -128,7 +128,7 @@ impl Sight {
             && before.pid != after.pid
         {
             self.after = None;
-            self.warn("the target was started anew meanwhile: what it used is not known".into());
+            self.warn("the target was restarted during the run: what it used is unknown".into());
         }
     }
 
@@ -137,7 +137,7 @@ impl Sight {
         let peer = in_use.or_else(|| self.peers.first().copied())?;
         let protocol = if self.raw { Protocol::Raw } else { Protocol::Grpc };
         usage::ask(protocol, &peer.to_string(), PATIENCE).unwrap_or_else(|error| {
-            self.warn(format!("what the target used is not known: {}", chain(&error)));
+            self.warn(format!("what the target used is unknown: {}", chain(&error)));
             None
         })
     }

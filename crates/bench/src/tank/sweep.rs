@@ -28,7 +28,7 @@ pub enum SweepError {
     #[error("{0:?} is not a step: expected at least +1, or x2, at the end of a range")]
     Step(String),
     /// A step without a range.
-    #[error("{0:?} has a step and no range: expected A..B before it")]
+    #[error("{0:?} has a step but no range: expected A..B before it")]
     NoRange(String),
     /// Too long.
     #[error("more than {MOST} values")]

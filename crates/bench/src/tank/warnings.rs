@@ -38,8 +38,7 @@ pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
         && asked.response_bytes.is_none()
         && asked.think_ns.is_none();
     if asked.split_writes && header_alone {
-        warnings
-            .push("a request is its header alone, so its write is not split: give --request-bytes".into());
+        warnings.push("a request is only a header, so its write is not split: give --request-bytes".into());
     }
     if let Some(asked_ns) = beside.cut_short {
         warnings.push(format!("stopped after {:.1} s of {}", run.duration_s, format_ns(asked_ns)));
@@ -54,7 +53,7 @@ pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
 
 fn calls(run: &Run, tally: &Tally, warnings: &mut Vec<String>) {
     if let Some(error) = &run.client_error {
-        warnings.push(format!("the client did not end well: {error}; these are the results so far"));
+        warnings.push(format!("the client failed: {error}; these are the results so far"));
     }
     if run.scheduled == 0 {
         warnings.push("no call was due in the measured time: stopped before the end of the warm-up?".into());
@@ -73,14 +72,15 @@ fn calls(run: &Run, tally: &Tally, warnings: &mut Vec<String>) {
     }
     if run.skipped_overload > 0 {
         warnings.push(format!(
-            "{} calls were not made because as many as allowed were waiting: latency would be worse than shown",
+            "{} calls were not made because the limit of waiting calls was reached: latency would be worse than \
+             shown",
             run.skipped_overload
         ));
     }
     for (phase, sums) in [("", &tally.measured), (" of the warm-up", &tally.warmup)] {
         let (due, known) = (sums.due, sums.skipped + sums.calls());
         if due > known {
-            warnings.push(format!("of {} calls{phase} it is not known how they ended", due - known));
+            warnings.push(format!("how {} calls{phase} ended is unknown", due - known));
         } else if known > due {
             warnings.push(format!(
                 "the client's counts{phase} contradict each other: {due} calls due, {known} accounted for"
@@ -114,8 +114,8 @@ fn timing(run: &Run, warnings: &mut Vec<String>) {
         && late > typical
     {
         warnings.push(format!(
-            "1 % of calls were sent {} late or more, longer than the typical call of {}: \
-             that is this machine's own delay; `latency` contains it, `from send` does not",
+            "1 % of calls were sent {} late or more, longer than the typical call of {}: that is this machine's own \
+             delay; `latency` includes it, `from send` does not",
             format_ns(late),
             format_ns(typical)
         ));
@@ -125,8 +125,8 @@ fn timing(run: &Run, warnings: &mut Vec<String>) {
         && floor_ns as f64 > run_ns as f64 * ABOVE
     {
         warnings.push(format!(
-            "the floor is above the run: raw ping-pong took {} at p50 ({} calls just before), this run {}. It is no floor \
-             here, and ratios to it say nothing of the stack",
+            "the floor is above the run: raw ping-pong took {} at p50 ({} calls just before), this run {}. It is \
+             not a floor here, and ratios to it say nothing about the stack",
             format_ns(floor_ns),
             floor.calls,
             format_ns(run_ns)
@@ -139,8 +139,9 @@ fn timing(run: &Run, warnings: &mut Vec<String>) {
     let cpus = f64::from(threads.min(available_cpus(run)));
     if run.duration_s > 0.0 && run.cpu_client_s > BUSY * run.duration_s * cpus {
         let used = run.cpu_client_s / run.duration_s;
-        warnings
-            .push(format!("the client used {used:.2} of the {cpus} CPUs that it can: it may be what limits"));
+        warnings.push(format!(
+            "the client used {used:.2} of the {cpus} CPUs available to it: it may be the limit"
+        ));
     }
 }
 
@@ -166,20 +167,19 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
     let most = run.sockets.as_ref().map_or(0, |sockets| sockets.most_at_once);
     if run.connections == Some(0) && most > 0 && !per_call {
         warnings.push(format!(
-            "no connection was left when it was looked for the last time, of {most} at once before: the target \
-             closed them, or is gone"
+            "at the last look no connection was left, of up to {most} before: the target closed them, or is gone"
         ));
     }
     let again = run.sockets.as_ref().map_or(0, |sockets| sockets.seen.saturating_sub(sockets.most_at_once));
     let opened = (made + again).max(beside.told);
     if (again > 0 || beside.told > made) && !per_call {
-        warnings.push(format!("a connection was lost and opened again, {opened} in all"));
+        warnings.push(format!("a connection was lost and reopened, {opened} in all"));
     }
     if let Some(queued @ 1..) = run.streams.as_ref().and_then(|streams| streams.queued_by_limit) {
         let limit = run.streams.as_ref().and_then(|streams| streams.limit_per_connection).unwrap_or(0);
         warnings.push(format!(
-            "{queued} calls wait for a stream at any time: the target allows {limit} on a connection; \
-             latency contains that wait"
+            "{queued} calls wait for a stream at any time: the target allows {limit} on a connection; latency \
+             includes that wait"
         ));
     }
 }
@@ -190,7 +190,7 @@ fn records(run: &Run, tally: &Tally, beside: &Beside, warnings: &mut Vec<String>
         warnings.push(format!("cannot read the client's records of calls: {error}"));
     }
     if run.records_dropped > 0 {
-        warnings.push(format!("{} records of calls found no room in the client", run.records_dropped));
+        warnings.push(format!("the client had no room for {} records of calls", run.records_dropped));
     }
     let expected = match beside.records {
         Records::None => return,

@@ -79,7 +79,7 @@ pub enum TargetError {
     #[error("{0}")]
     Failed(String),
     /// It ended and did not say why.
-    #[error("{program} exited by itself ({status}): expected it to serve until told to stop")]
+    #[error("{program} exited on its own ({status}): expected it to serve until told to stop")]
     Ended {
         /// The program.
         program: PathBuf,

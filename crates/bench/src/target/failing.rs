@@ -40,8 +40,8 @@ impl FromStr for Failing {
         let every = every.parse().ok().filter(|every| *every > 0);
         Ok(Failing {
             status: Code::from(code as i32),
-            attempts: attempts.ok_or_else(|| refused("no number of attempts, from 1"))?,
-            every: every.ok_or_else(|| refused("no number of calls, from 1"))?,
+            attempts: attempts.ok_or_else(|| refused("ATTEMPTS is not a whole number from 1 up"))?,
+            every: every.ok_or_else(|| refused("CALLS is not a whole number from 1 up"))?,
         })
     }
 }

@@ -73,6 +73,6 @@ fn tell_of_connections(report: &RawReport, notice: &Notice) {
         notice(format!("{count} connections did not speak the raw protocol (the last one: {last})"));
     }
     if report.refused_connections > 0 {
-        notice(format!("{} connections were too many and refused", report.refused_connections));
+        notice(format!("{} connections were refused as too many", report.refused_connections));
     }
 }

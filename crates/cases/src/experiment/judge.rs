@@ -1,4 +1,4 @@
-//! What an experiment showed: proven, refuted or undecided, with the figures and the reason. Pure.
+//! The outcome of an experiment: proven, refuted or undecided, with figures and reason. Pure.
 
 use super::paired::{self, CONFIDENCE, Effect};
 use spangap_model::duration::format_ns;
@@ -89,7 +89,7 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     };
     if used.len() < LEAST_BLOCKS {
         return undecided(format!(
-            "Undecided: {} of {} blocks have {LEAST_CALLS} calls on either side, and {LEAST_BLOCKS} are needed.",
+            "Undecided: {} of {} blocks have {LEAST_CALLS} calls on each side, and {LEAST_BLOCKS} are needed.",
             used.len(),
             blocks.len()
         ));
@@ -122,8 +122,8 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
         return judged(
             Outcome::Undecided,
             format!(
-                "Undecided: calls without the remedy take {} in the mean by now, most of the way back to the usual {}: what \
-                 made them slow has gone; {seen}.",
+                "Undecided: calls without the remedy now take {} on average, most of the way back to the usual {}: \
+                 what made them slow is gone; {seen}.",
                 signed(control_ns),
                 signed(usual_ns)
             ),
@@ -133,7 +133,9 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     if predicted_ns <= 0.0 {
         return judged(
             Outcome::Undecided,
-            format!("Undecided: no slow call came meanwhile, so nothing is predicted; {seen}."),
+            format!(
+                "Undecided: there was no slow call during the experiment, so there is no prediction; {seen}."
+            ),
         );
     }
     if effect.low > 0.0 && !is_chance && effect.mid >= predicted_ns / 2.0 {
@@ -145,7 +147,8 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     judged(
         Outcome::Undecided,
         format!(
-            "Undecided: {seen}; that may be half of it or not, and chance alone goes as far with a probability of {:.0} %.",
+            "Undecided: {seen}; that may or may not be half of it, and chance alone would go as far with a \
+             probability of {:.0} %.",
             effect.probability * 100.0
         ),
     )
@@ -224,7 +227,7 @@ mod tests {
         let noisy: Vec<Judged> = noisy.collect();
         let undecided = noisy.iter().filter(|one| one.outcome == Outcome::Undecided).count();
         assert!(undecided > 30, "{undecided}");
-        assert!(noisy.iter().any(|one| one.words.contains("chance alone goes as far")));
+        assert!(noisy.iter().any(|one| one.words.contains("chance alone would go as far")));
         let few = judge(&blocks(5, 1.0, 40.0, 0.1, 4), &EXPECTED);
         assert!(few.words.contains("5 of 5 blocks") && few.effect.is_none(), "{}", few.words);
         let mut sparse = blocks(8, 1.0, 40.0, 0.1, 4);

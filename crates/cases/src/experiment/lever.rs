@@ -1,4 +1,4 @@
-//! What an experiment moves: one lever, its causes, its orders.
+//! Levers of experiments: the causes they apply to, their orders.
 
 use super::shapes::ConnectionRow;
 use spangap_fleet::v1::{Connection, Isolate, Look, LookIsolate, OrderReport, SetNodelay, order};

@@ -1,8 +1,10 @@
-//! From a verdict to a proof: the culprit's lever moved on the host, and the same calls measured with and without.
+//! From a verdict to a proof: the culprit's lever is moved on the host, and the same calls are measured with and
+//! without.
 //!
-//! [`plan`] says what would be done, before anything is; [`run`] orders changes of the host's agent, block by block, each for a
-//! few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In every block a coin decides
-//! which half of the connections is treated, or, where calls cannot be told apart by connection, whether all are.
+//! [`plan`] states what would be done, before anything is; [`run`] orders changes from the host's agent, block by
+//! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In
+//! every block, a coin toss decides which half of the connections is treated or, if calls cannot be assigned to
+//! connections, whether all are.
 
 pub mod judge;
 pub mod lever;
@@ -38,10 +40,10 @@ pub enum NoExperiment {
     #[error("there is no such case")]
     NoCase,
     /// There is nothing to prove.
-    #[error("the case names no culprit that an experiment could confirm: it is {0}")]
+    #[error("the case names no culprit that an experiment could confirm: its verdict is {0}")]
     NotExplained(&'static str),
     /// Nothing that can be moved while calls run.
-    #[error("there is no lever for {cause}, nothing that this program changes and undoes while calls run; what may mend it: {}", advice::about(*.0, None).next, cause = .0.name())]
+    #[error("nothing that spangap can change and undo while calls run would remedy {cause}; what may help: {}", advice::about(*.0, None).next, cause = .0.name())]
     NoLever(Cause),
     /// The verdict does not say where.
     #[error("the verdict does not say on which side the culprit is")]
@@ -53,7 +55,7 @@ pub enum NoExperiment {
     #[error(transparent)]
     NoAsk(#[from] NoAsk),
     /// It was started without.
-    #[error("the agent on that host does not change that: it was started without --allow {0}")]
+    #[error("the agent on that host may not change that: it was started without --allow {0}")]
     NotAllowed(&'static str),
     /// It does not answer.
     #[error("the agent did not answer")]
@@ -63,12 +65,13 @@ pub enum NoExperiment {
     Refused(String),
     /// Spans name no address.
     #[error(
-        "no call of the last minute names the server's address and port (network.peer.address, network.peer.port)"
+        "no call in the last minute names the server's address and port (network.peer.address, network.peer.port)"
     )]
     NoServer,
     /// All have the value, or none can be reached.
     #[error(
-        "there is nothing to change: no connection with {server} has TCP_NODELAY off; {already} have it on, {not_readable} cannot be reached {because}"
+        "there is nothing to change: no connection to {server} has TCP_NODELAY off; {already} have it on, \
+         {not_readable} cannot be read {because}"
     )]
     NothingToChange {
         /// The server's end.
@@ -81,12 +84,10 @@ pub enum NoExperiment {
         because: String,
     },
     /// One at a time.
-    #[error("an experiment is under way, of case {0}")]
+    #[error("an experiment is already running, for case {0}")]
     Running(String),
     /// Somebody else's, an old one, or made up.
-    #[error(
-        "expected the plan of this case that was shown last, not older than ten minutes; ask for it again"
-    )]
+    #[error("expected the plan that was last shown for this case, at most ten minutes ago; ask for it again")]
     OtherPlan,
     /// The meter cannot write down who asked for what.
     #[error("the audit log cannot be written: {0}")]
@@ -192,7 +193,7 @@ impl Cases {
         }
         self.change(id, |case| {
             case.time_line
-                .push(moment(now_ms, format!("experiment, asked for by {asked_by}: {}", found.report.words)));
+                .push(moment(now_ms, format!("experiment, requested by {asked_by}: {}", found.report.words)));
             if case.experiments.len() >= MOST_KEPT {
                 case.experiments.remove(0);
             }

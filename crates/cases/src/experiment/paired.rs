@@ -1,9 +1,10 @@
-//! What a handful of pairs can bear: an interval for what a treatment takes off, and the probability that chance does as much.
+//! Statistics of a handful of pairs: an interval for the effect of a treatment, and the probability that chance has as
+//! much effect.
 //!
-//! In each pair, a coin decided which half was treated; had the treatment no effect, either sign of the difference would have
-//! been as likely. That is all that is used (Wilcoxon's signed ranks: Hollander, Wolfe and Chicken, *Nonparametric Statistical
-//! Methods*, 3rd edition, sections 3.1 to 3.3). Two unpaired samples, as `tank` compares arms by, would take what all
-//! connections have in common at one time for noise.
+//! In each pair, a coin toss decided which half was treated; without an effect, either sign of the difference is
+//! equally likely. Nothing else is assumed (Wilcoxon's signed ranks: Hollander, Wolfe and Chicken, *Nonparametric
+//! Statistical Methods*, 3rd edition, sections 3.1 to 3.3). A test of two unpaired samples, as `tank` uses for its
+//! arms, would treat whatever all connections have in common at one time as noise.
 
 /// The confidence of intervals, and one minus the probability that is taken for chance.
 pub const CONFIDENCE: f64 = 0.95;

@@ -1,4 +1,4 @@
-//! From the verdict of a case to what an experiment would do.
+//! From the verdict of a case to the plan of an experiment.
 
 use super::NoExperiment;
 use super::lever::Lever;
@@ -203,7 +203,7 @@ fn choose_values(plan: &mut Plan, looked: OrderReport) -> Result<String, NoExper
         return Err(NoExperiment::Refused("it names nothing that it would change".into()));
     }
     plan.lever = Lever::Isolate { interfaces: looked.interfaces, net_cpus: looked.net_cpus };
-    Ok("a setting of the host meets all connections".into())
+    Ok("a setting of the host affects all connections".into())
 }
 
 /// Which connections are changed, and why not halves of them, if not.
@@ -233,7 +233,7 @@ fn choose_connections(
         }
         (false, 1, _) => (found, "as there is only one connection".to_owned()),
         (false, _, 1) if 2 * told >= recent.len() => (theirs, "as only one of them carries calls".to_owned()),
-        (false, ..) => (found, "as spans do not say by which connection a call went".to_owned()),
+        (false, ..) => (found, "as spans do not say which connection carried a call".to_owned()),
     };
     let report = &mut plan.report;
     report.connections = connections;
@@ -279,8 +279,9 @@ fn words(report: &PlanReport, why: &str) -> String {
     let whose = format!("{connections} of {of} with {} on {}", report.server, report.host_name);
     let how = match report.design.as_str() {
         _ if !report.values.is_empty() => format!(
-            "Packets of {} are handled on CPU {} of {}, instead of CPU {}, where the {}'s program runs ({}), for {block} at a \
-             time, {} times, with as long without it before or after, as a coin decides ({why})",
+            "Packets of {} are handled on CPU {} of {} instead of CPU {}, where the {}'s program runs ({}), for \
+             {block} at a time, {} times, with an equal time without it before or after, decided by a coin toss \
+             ({why})",
             report.interfaces.join(", "),
             report.net_cpus.as_deref().unwrap_or("?"),
             report.host_name,
@@ -294,20 +295,21 @@ fn words(report: &PlanReport, why: &str) -> String {
             report.blocks
         ),
         _ => format!(
-            "TCP_NODELAY is set on the {whose}, for {block} at a time, {} times, with as long without it before or after, as a \
-             coin decides ({why})",
+            "TCP_NODELAY is set on the {whose}, for {block} at a time, {} times, with an equal time without it \
+             before or after, decided by a coin toss ({why})",
             report.blocks
         ),
     };
     let about = match report.is_named {
         true => String::new(),
         false => format!(
-            "The verdict names no culprit; of what fits its place, {} has a lever, and this shows whether it is the one. ",
+            "The verdict names no culprit. Of the causes that fit its place, spangap can remedy {} for a while, and \
+             that shows whether it is the one.  ",
             report.suspect
         ),
     };
     format!(
-        "{about}{how}. It takes about {}; each change is undone at its end, by a process of its own if need be.",
+        "{about}{how}. It takes about {}; each change is undone when it ends, by a separate process if need be.",
         format_ns(report.takes_ms * 1_000_000)
     )
 }

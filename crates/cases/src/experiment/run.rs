@@ -1,4 +1,5 @@
-//! An experiment carried out: changes ordered block by block, calls told apart by connection and time, the outcome written down.
+//! Execution of an experiment: changes ordered block by block, calls assigned to arms by connection and time, the
+//! outcome recorded.
 
 use super::judge::{self, Block, Expected, LEAST_BLOCKS};
 use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};
@@ -204,12 +205,12 @@ impl Run {
         let made = timeout(ANSWER, ordered.reports.recv()).await.ok().flatten();
         let Some(made) = made else {
             self.undone = false;
-            return Err(failed("the agent did not answer an order; its guard undoes what was changed"));
+            return Err(failed("the agent did not answer an order; its guard undoes the changes"));
         };
         match made.stage() {
             Stage::Changed => {}
-            Stage::Refused if made.error.contains("none of these connections is there") => {
-                self.lacks.push("The connections of a block ended before they were changed.".into());
+            Stage::Refused if made.gone => {
+                self.lacks.push("The connections of a block closed before they were changed.".into());
                 return Ok(None);
             }
             _ => return Err(Ended::Failed(made.error.chars().take(300).collect())),
@@ -232,14 +233,12 @@ impl Run {
                 None => self.undone = false,
             }
             let what = if self.plan.lever.is_of_connections() { "connections" } else { "settings" };
-            return Err(failed(&format!(
-                "the agent says that it changed {what} that it was not told to change"
-            )));
+            return Err(failed(&format!("the agent reports that it changed {what} without being told to")));
         }
         for value in made.values.iter().filter(|value| !value.not_changed.is_empty()).take(4) {
             let why: String = value.not_changed.chars().take(200).collect();
             let place: String = value.place.chars().take(200).collect();
-            let lack = format!("The host did not take {place}: {why}.");
+            let lack = format!("The host refused {place}: {why}.");
             if !self.lacks.contains(&lack) {
                 self.lacks.push(lack);
             }
@@ -260,7 +259,9 @@ impl Run {
         };
         let Some(over) = over else {
             self.undone = false;
-            return Err(failed("the agent did not say that a change is undone; its guard undoes it in time"));
+            return Err(failed(
+                "the agent did not confirm the undo of a change; its guard undoes it in time",
+            ));
         };
         self.in_force = None;
         self.show();
@@ -309,7 +310,7 @@ impl Run {
                 _ = self.stop.changed() => {}
                 report = report => match report {
                     Some(report) => return Ok(Some(report)),
-                    None => return Err(Ended::Failed("the agent is gone; its guard undoes what was changed".into())),
+                    None => return Err(Ended::Failed("the agent is gone; its guard undoes the changes".into())),
                 },
                 _ = second.tick() => self.take(),
             }
@@ -418,7 +419,7 @@ impl Run {
         let judged = judge::judge(&blocks, &expected(case.as_ref(), self.plan.share));
         let (outcome, words) = match &ended {
             None => (judged.outcome.name(), judged.words.clone()),
-            Some(Ended::Asked) => ("undecided", "Undecided: it was ended before its time.".to_owned()),
+            Some(Ended::Asked) => ("undecided", "Undecided: it was stopped early.".to_owned()),
             Some(Ended::Failed(why)) => ("undecided", format!("Undecided: {why}.")),
         };
         let report = ExperimentReport {
@@ -452,7 +453,8 @@ impl Run {
             }
             case.time_line.push(moment(now_ms, format!("experiment: {words}")));
             if self.undone {
-                case.time_line.push(moment(now_ms, "experiment: all changes are undone, as the host says"));
+                case.time_line
+                    .push(moment(now_ms, "experiment: all changes are undone, as the host reports"));
             }
             match outcome {
                 "proven" => case.row.state = State::Proven,

@@ -323,7 +323,7 @@ async fn an_agent_that_changes_something_else_ends_it() {
     let scene = Scene::new(&[41001, 41002], Word::Other).await;
     let (tried, _) = scene.tried("halves").await;
     assert_eq!((&tried["outcome"], &tried["undone"]), (&json!("undecided"), &json!(true)));
-    assert!(tried["words"].as_str().unwrap().contains("not told to change"), "{tried:#}");
+    assert!(tried["words"].as_str().unwrap().contains("without being told to"), "{tried:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,7 +69,7 @@ async fn without_a_host_a_case_says_what_is_missing() {
     assert!(lacks.contains("No packets of the server: no agent is connected"), "{lacks}");
     // All that the meter has seen are the calls in question.
     assert!(case.get("usual").is_none() && case.get("before").is_none(), "{case:#}");
-    let why = "How long these calls usually take is not known: too few calls came before those in question.";
+    let why = "How long these calls usually take is unknown: there were too few calls before these.";
     assert!(lacks.contains(why), "{lacks}");
     let agents = meter.get("/api/v1/agents").await;
     assert_eq!(

@@ -206,7 +206,7 @@ async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
     for side in ["client", "server"] {
         let why = case["hosts"][side]["why_not"].as_str().unwrap_or_default();
         assert!(why.contains("OTEL_RESOURCE_ATTRIBUTES=host.name="), "{case:#}");
-        assert!(why.contains("no other agent show"), "{case:#}");
+        assert!(why.contains("no other agent's packets show"), "{case:#}");
     }
 }
 

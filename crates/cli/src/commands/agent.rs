@@ -13,33 +13,34 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   spangap agent --meter http://meter.example:4317
-      keep the last packets and events of this host in memory, and send the meter those of a slow call when it asks
+      keep this host's latest packets and events in memory; send the meter those of a slow call when it asks
   spangap agent --meter https://meter.example:4317 --token-file /etc/spangap/token --memory 512MiB --cpu 1%
-      with a token of the role `capture`; look further back, and take less CPU
+      with a token of the role `capture`; a longer look back, and less CPU
   spangap agent --meter http://127.0.0.1:4317 --health 127.0.0.1:7071
-      how it is: curl http://127.0.0.1:7071/healthz
+      check on it: curl http://127.0.0.1:7071/healthz
 
   spangap agent --meter http://meter.example:4317 --allow sockets
-      also try remedies when somebody with a token for `change` asks: a process of its own then changes TCP_NODELAY of
-      connections for up to a minute; each change and each undo is a line in the audit log
+      also try remedies when somebody with a `change` token asks: a separate process then changes TCP_NODELAY
+      of connections for up to a minute; the audit log has a line for each change and each undo
   spangap agent --meter http://meter.example:4317 --allow sockets,isolate
-      and may move the packets of an interface off the CPUs of the application for up to a minute
+      it may also move an interface's packets off the application's CPUs for up to a minute
 
-Without --allow nothing on the host is changed, whoever asks, and nothing is written to disk. By default payloads are masked before they leave the host.
-Needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for events, and CAP_SYS_PTRACE to see whose sockets they are; what
-is not allowed is left out, and said.";
+Without --allow the agent changes nothing on the host, whoever asks, and writes nothing to disk. By default it
+masks payloads before they leave the host. It needs CAP_NET_RAW for packets, CAP_BPF and CAP_PERFMON for
+events, and CAP_SYS_PTRACE to see who owns a socket; it runs without what it may not have, and says so.";
 
 /// Record the latest packets and events of this host, and hand over slices when the meter asks
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AgentArgs {
-    /// Port of the meter for OTLP over gRPC
+    /// The meter's port for OTLP over gRPC
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4317")]
     meter: String,
-    /// File with the token for the meter; read anew for each connection
+    /// File with the token for the meter; reread for each connection
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    /// Authorities to verify the meter's certificate with (PEM), for an `https` URL [default: those that this host
+    /// trusts]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
     /// Certificate to show to the meter (PEM)
@@ -51,10 +52,10 @@ pub struct AgentArgs {
     /// Memory for the agent and its rings; the oldest is overwritten
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: Size,
-    /// CPU for the agent and its probes, as a share of all CPUs; over it, instruments are given up
+    /// CPU for the agent and its probes, as a share of all CPUs; above it, the agent drops instruments
     #[arg(long, value_name = "PERCENT", default_value = "2%")]
     cpu: Percent,
-    /// What leaves the host of the bytes of messages
+    /// How much of a message's bytes leaves the host
     #[arg(long, value_name = "WHAT", default_value = "headers")]
     payload: PayloadName,
     /// Interface to capture on; may be repeated [default: all]
@@ -66,13 +67,13 @@ pub struct AgentArgs {
     /// Bytes kept of each packet
     #[arg(long, value_name = "SIZE", default_value = "16KiB")]
     snap: Size,
-    /// Address to answer questions about health at [default: none]
+    /// Address of the health endpoint [default: none]
     #[arg(long, value_name = "ADDR")]
     health: Option<SocketAddr>,
-    /// What may be changed on this host for a limited time, for experiments; may be a list [default: nothing]
+    /// What the agent may change on this host, for a limited time, for experiments; takes a list [default: nothing]
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     allow: Vec<Allowed>,
-    /// Log of changes, with --allow: one JSON object a line, never shortened
+    /// Log of changes, with --allow: one JSON object per line, never truncated
     #[arg(long, value_name = "FILE", default_value = "/var/log/spangap/audit.jsonl", requires = "allow")]
     audit: PathBuf,
     /// Folder for journals that undo changes, with --allow [default: /run/spangap/actuator-N, N the network namespace]

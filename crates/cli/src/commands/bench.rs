@@ -107,9 +107,9 @@ Both arms in one file:
   spangap tank server:50051 --channels shared,distinct --inflight 1..64 --repeat 5 --json > runs.json
   spangap bench compare runs.json --by channels
 
-Ratios are B / A: Hodges and Lehmann's estimate with the exact 95 % interval of the Mann-Whitney test, each for \
-itself. A verdict also has to stand among all comparisons made: by the step-down procedure of Westfall and Young \
-the chance that any verdict of the table is a false alarm is at most 5 %.
+Ratios are B / A: the Hodges-Lehmann estimate, each with its own exact 95 % interval from the Mann-Whitney test. \
+A verdict must also survive correction for all comparisons made: the Westfall-Young step-down procedure keeps \
+the chance that any verdict in the table is a false alarm at 5 % or less.
 
 Exit code 3 with --fail-on slower: B is slower in throughput, p50, p99 or p99.9, by a verdict.")]
 struct CompareArgs {
@@ -153,8 +153,10 @@ fn run_check(args: &CheckArgs) -> anyhow::Result<Outcome> {
     let Some(shown) = found else {
         let possible = report.findings.iter().find(wanted);
         let instead = possible.map_or_else(
-            || format!("the runs show this instead: {}", report.verdict),
-            |finding| format!("it is only possible: {} ({})", finding.says, finding.rests_on.join("; ")),
+            || format!("instead, the runs show: {}", report.verdict),
+            |finding| {
+                format!("it is possible, but not shown: {} ({})", finding.says, finding.rests_on.join("; "))
+            },
         );
         bail!(
             "{} does not show {}: {instead} This machine kept a thread that never sleeps from running for {} in {}.",
@@ -214,11 +216,11 @@ fn run_compare(args: CompareArgs) -> anyhow::Result<Outcome> {
             vec![ArmPair::of_reports((name(first), &a), (name(second), &b))]
         }
         (_, None) => {
-            let why = "one file has nothing to be compared with: expected a second one, or --by FIELD";
+            let why = "one file has nothing to compare with: expected a second one, or --by FIELD";
             return Err(wrong_usage(why).into());
         }
         (_, Some(_)) => {
-            let why = "--by compares runs of one file: expected a single one, or two without --by";
+            let why = "--by compares runs within one file: expected a single file, or two files without --by";
             return Err(wrong_usage(why).into());
         }
     };

@@ -24,7 +24,7 @@ const SWEEP_NS: u64 = 10_000_000_000;
 
 const LOAD: &str = "Load";
 const CALLS: &str = "Calls";
-const METHOD: &str = "Another method than the ping";
+const METHOD: &str = "A method other than the ping";
 const CONNECTIONS: &str = "Connections";
 const RUNS: &str = "Runs";
 const CLIENT: &str = "Client process";
@@ -34,9 +34,9 @@ const OUTPUT: &str = "Output";
 /// Raw arguments of `spangap tank`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Each run is a client process of its own. Given several targets, stacks, calls, ways to share channels, \
-settings of TCP_NODELAY, threads, sizes or loads, every combination is a run. Before each, a raw ping-pong over \
-loopback under the same load shows what this machine is capable of.
+Each run is a separate client process. Given several targets, stacks, calls, ways to share channels, TCP_NODELAY \
+settings, threads, sizes or loads, every combination is a run. Before each run, a raw ping-pong over loopback under \
+the same load shows what this machine is capable of.
 
 The loop is open with --rate and --interval: calls are due at times that do not depend on the calls before. \
 It is closed with --inflight: that many calls are in flight at any time.
@@ -158,7 +158,7 @@ pub struct TankArgs {
     /// Time before it, in which calls are made and traced but neither counted nor logged as slow
     #[arg(long, value_name = "DURATION", help_heading = RUNS, default_value = "1s")]
     warmup: Duration,
-    /// Make all runs so often, in turn
+    /// Make all runs this many times, in turn
     #[arg(
         long, value_name = "N", help_heading = RUNS, default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1000)
@@ -168,7 +168,7 @@ pub struct TankArgs {
     /// CPUs of the client: a list such as 0,2-3, or node:N
     #[arg(long, value_name = "CPUS", help_heading = CLIENT)]
     cpus: Option<Cpus>,
-    /// Threads of the client; cpp-sync has one per call under way instead
+    /// Threads of the client; cpp-sync has one per call in flight instead
     #[arg(long, value_name = "LIST", help_heading = CLIENT, default_value = "1", value_parser = threads)]
     threads: Sweep,
 

@@ -271,7 +271,10 @@ fn an_order_for_connections_of_others_is_refused_and_written_down() {
         ..Socket::default()
     };
     let report = scene.meter().order(scene.netns(), scene.set(3, &[gone], 10_000));
-    assert!(report.stage() == Of::Refused && report.error.contains("none of these"), "{report:?}");
+    assert!(
+        report.stage() == Of::Refused && report.gone && report.error.contains("none of these"),
+        "{report:?}"
+    );
     let report = scene.meter().order(scene.netns(), scene.set(4, &there, 61_000));
     assert!(report.stage() == Of::Refused && report.error.contains("at most 60s"), "{report:?}");
     assert_eq!(scene.on(), On::new());
@@ -309,7 +312,7 @@ fn whoever_is_killed_in_the_middle_everything_is_undone() {
     scene.changed(2, LONG_MS);
     kill(scene.actuator());
     let report = scene.meter().reported(scene.netns(), 2, Of::Refused);
-    assert!(report.error.contains("the actuator has ended"), "{report:?}");
+    assert!(report.error.contains("the actuator has exited"), "{report:?}");
     scene.all_is_undone();
     // The guard: the actuator does its work.
     scene.changed(3, LONG_MS);

@@ -121,7 +121,7 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
     for (refused, why) in [
         (scene.isolate(2, &["eth0"], "5", 1_000), "by now"),
         (scene.isolate(3, &["eth0"], &plan.net_cpus, 61_000), "at most 60s"),
-        (scene.isolate(4, &["eth0"], &plan.net_cpus, 0), "more than nothing"),
+        (scene.isolate(4, &["eth0"], &plan.net_cpus, 0), "more than 0"),
         (scene.isolate(5, &[], &plan.net_cpus, 1_000), "names no interface"),
         (scene.isolate(6, &["../../../etc"], &plan.net_cpus, 1_000), "is not the name"),
         (scene.isolate(7, &["eth7"], &plan.net_cpus, 1_000), "no interface eth7"),
@@ -170,7 +170,7 @@ fn whoever_is_killed_in_the_middle_packets_go_where_they_went_before() {
     scene.isolated_for(2, LONG_MS);
     kill(scene.actuator());
     let report = scene.meter().reported(scene.netns(), 2, Of::Refused);
-    assert!(report.error.contains("the actuator has ended"), "{report:?}");
+    assert!(report.error.contains("the actuator has exited"), "{report:?}");
     scene.is_as_before(2);
     // The guard: the actuator does its work.
     scene.isolated_for(3, LONG_MS);

@@ -13,7 +13,7 @@ fn a_pipe_is_read_like_a_file_but_not_twice() {
     assert_eq!(from_file["totals"], from_pipe["totals"]);
     assert!(from_pipe["calls"][0].get("ladder").is_none());
     let (_, text, _) = output(dissect().arg("-").stdin(stdin()));
-    assert!(text.contains("not shown packet by packet"), "{text}");
+    assert!(text.contains("No calls are shown packet by packet"), "{text}");
     let (code, _, stderr) = output(dissect().args(["-", "-"]));
     assert_eq!(code, 2);
     assert!(stderr.contains("\"-\" was given more than once"), "{stderr}");

@@ -23,7 +23,7 @@ fn an_application_alone_has_nobody_to_blame() {
         if report["culprit"].is_null() {
             assert_eq!(report["causes"].as_array().map(Vec::len), Some(0));
             let words = report["conclusions"][0].as_str().expect("a sentence");
-            assert!(words.starts_with("none: nobody took anything worth mention"), "{words}");
+            assert!(words.starts_with("none: nobody took a significant amount"), "{words}");
             return;
         }
         // Stolen time, and what other tests make of interrupts, are nobody's fault here.
@@ -90,7 +90,7 @@ fn what_is_not_there_is_wrong_usage() {
         (&["--pid", "4194999"][..], "no such process"),
         (&["--cpus", "1000"], "not there"),
         (&["--cgroup", "/no/such/group"], "there is no /no/such/group"),
-        (&["--cgroup", "/"], "everything is in there"),
+        (&["--cgroup", "/"], "holds everything"),
         (&[], "--pid"),
         (&["--pid", "1", "--cpus", "0"], "cannot be used with"),
         (&["--pid", "1", "--fail-on", "gremlins"], "gremlins"),

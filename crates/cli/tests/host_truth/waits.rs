@@ -154,7 +154,7 @@ fn who_reads_a_pipe_waits_for_who_writes_it() {
     wait_until("the reader is there", || child().is_some_and(|pid| comm(pid) == "cat"));
     let report = offcpu(child().expect("a child"));
     named_first(&report, "pipe-read", |waker| waker.contains(&format!("(pid {})", program.pid())));
-    concluded(&report, "none: nothing held its threads up");
+    concluded(&report, "none: nothing held up its threads");
 }
 
 fn comm(pid: u32) -> String {
@@ -190,7 +190,10 @@ fn a_process_that_was_stopped_before_is_told() {
     let pid = target.pid().to_string();
     let report = report(target.pid(), &["--duration", "300ms"]);
     let words = report["conclusions"][0].as_str().expect("a conclusion");
-    assert!(words.contains("was stopped by a signal before the look began and until it ended"), "{words}");
+    assert!(
+        words.contains("was stopped by a signal from before this check began until after it ended"),
+        "{words}"
+    );
     assert!(words.contains(&format!("kill -CONT {pid}")), "{words}");
     assert_eq!(
         (&report["culprit"]["cause"], &report["causes"][0]["cause"]),
@@ -239,7 +242,7 @@ fn a_process_that_was_frozen_before_is_told() {
     fs::write(group.join(file), if *frozen == "1" { "0" } else { "THAWED" }).expect("it thaws");
     let words = report["conclusions"][0].as_str().expect("a conclusion");
     assert!(
-        words.contains("was frozen") && words.contains("before the look began and until it ended"),
+        words.contains("was frozen") && words.contains("from before this check began until after it ended"),
         "{words}"
     );
     assert_eq!(report["culprit"]["cause"], "stopped");

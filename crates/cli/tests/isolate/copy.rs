@@ -136,7 +136,7 @@ fn after_another_boot_there_is_nothing_to_undo() {
     assert!(error(&second).contains("plan again"), "{second:?}");
     let back = copy.verb("rollback", &[]);
     assert_eq!(back.code, Some(0), "{back:?}");
-    assert!(back.out[0].contains("another run of this machine: nothing to undo"), "{back:?}");
+    assert!(back.out[0].contains("before this machine's last boot: nothing to undo"), "{back:?}");
     assert_same(&applied, &copy.tree(), "nothing was touched");
     assert!(!copy.journal().exists());
 }
@@ -246,7 +246,7 @@ fn a_value_that_changed_since_the_plan_is_told_in_words() {
     let (path, old) = copy.files_of_plan().remove(0);
     copy.write(&path, "7\n");
     let said = error(&copy.apply(&["--no-confirm"]));
-    let expected = format!("{path} was \"{old}\" when the plan was made, and is \"7\": plan again");
+    let expected = format!("{path} was \"{old}\" when the plan was made, and now is \"7\": plan again");
     assert!(said.starts_with(&expected), "{said}, expected {expected}");
 }
 
@@ -264,7 +264,7 @@ fn a_plan_that_does_not_fit_changes_nothing() {
     };
     let bad = [
         (whole.replacen("isolate plan 1", "isolate plan 99", 1), "isolate plan 99"),
-        (whole.replacen("\"boot_id\": \"", "\"boot_id\": \"0", 1), "another run of this machine"),
+        (whole.replacen("\"boot_id\": \"", "\"boot_id\": \"0", 1), "before this machine's last boot"),
         (whole.replacen("\"net_cpus\"", "\"net_spus\"", 1), "line"),
         (whole[..whole.len() / 2].to_owned(), "line"),
         ("{}".to_owned(), "no \"format\""),

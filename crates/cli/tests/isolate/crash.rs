@@ -26,7 +26,7 @@ impl Change for Copy {
         tool.wait();
         fifo.remove();
         let confirmed = error(&self.verb("confirm", &[]));
-        assert!(confirmed.contains("apply did not get to its end"), "{path}: {confirmed}");
+        assert!(confirmed.contains("apply did not finish"), "{path}: {confirmed}");
     }
 
     fn open_journals(&self) -> usize {
@@ -69,7 +69,7 @@ fn killed_at_a_write_the_guard_restores_everything() {
     no_guard(&journals);
     assert_same(&before, &copy.tree(), "guard");
     assert!(!copy.journal().exists());
-    assert!(copy.last_journal().contains("guard: told to end before it was confirmed"));
+    assert!(copy.last_journal().contains("guard: told to exit before it was confirmed"));
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
         .expect("nsenter is there");
     let said = String::from_utf8_lossy(&inside.stderr).into_owned();
     assert_eq!(inside.status.code(), Some(1), "{said}");
-    assert!(said.contains("of another network namespace than this process"), "{said}");
+    assert!(said.contains("belongs to another network namespace than this process"), "{said}");
     assert!(journals.join("open.journal").exists());
     // The way that is said leads there.
     let by_hand = format!(
@@ -392,7 +392,7 @@ fn what_the_kernel_refuses_is_explained() {
     };
     let cpus = |group: &str| Place::file(format!("{group}/cpuset.cpus"));
     refused(cpus(&one), "", "needs a CPU and memory".replace("needs", "need").as_str());
-    refused(cpus(&top), "", "a group below it has CPUs");
+    refused(cpus(&top), "", "a group below it would lose CPUs");
     refused(cpus(&one), "100000", "a CPU that this machine does not have");
     refused(Place::file(format!("{top}/cpuset.nothing")), "0", "No such file");
     assert_eq!(get(&cpus(&one)).as_deref(), Some("0"), "nothing was changed");

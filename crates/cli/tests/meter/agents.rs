@@ -142,7 +142,7 @@ fn fifty_agents_come_back_at_once_to_a_meter_that_was_killed() {
     let meter = Meter::ready(Program::start(&again));
     let case: Value = meter.api(&format!("/api/v1/cases/{id}"));
     assert_eq!(case["state"], "unknown", "{case:#}");
-    let words = "The meter ended before there was a verdict.";
+    let words = "The meter exited before there was a verdict.";
     assert!(case["lacks"].as_array().expect("lacks").iter().any(|lack| lack == words), "{case:#}");
     assert_eq!(parts(&cases.path().join(&id)), 0, "what was not whole is gone");
     let report = all_there(&meter);

@@ -44,6 +44,6 @@ fn the_pair_is_measured_shown_and_ended_with_the_rest() {
 fn without_a_pair_it_waits_for_others() {
     let demo = Meter::ready(Program::start(&[&["demo", "--no-pair"], &FREE_PORTS[..]].concat()));
     let line = std::iter::from_fn(|| demo.program.line()).next().expect("a line");
-    assert!(line.starts_with("No call with both of its spans yet"), "{line}");
+    assert!(line.starts_with("No call has both of its spans yet"), "{line}");
     assert_eq!(demo.stop().code, Some(0));
 }

@@ -108,10 +108,9 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
     assert_eq!(demo.with_nodelay(), (0, 4), "{tried:?}");
     let (told, said) = (flat(&tried.out), flat(&tried.err));
     assert!(told.starts_with("One culprit: nagle-delayed-ack (client)"), "{told}");
-    assert!(said.contains("waiting for the host to say that the change is undone"), "{said}");
+    assert!(said.contains("waiting for the host to report that the change is undone"), "{said}");
     assert!(
-        told.contains("ended before its time")
-            && told.ends_with("The host says that every change is undone."),
+        told.contains("stopped early") && told.ends_with("The host reports that every change is undone."),
         "{told}"
     );
     assert_eq!(tried.code, Some(0), "{tried:?}");

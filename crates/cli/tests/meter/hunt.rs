@@ -130,7 +130,7 @@ async fn a_meter_that_wants_tokens_says_which() {
     let viewer = with("view-1234567890abcdef");
     assert!(viewer.code == Some(1) && viewer.err.concat().contains("was refused"), "{viewer:?}");
     let may = with("capture-1234567890abcdef");
-    assert!(may.code == Some(1) && may.err.concat().contains("no pair was seen yet"), "{may:?}");
+    assert!(may.code == Some(1) && may.err.concat().contains("no pair has been seen yet"), "{may:?}");
 }
 
 /// What judges is another process: it ends, and the meter goes on.
@@ -191,7 +191,7 @@ async fn to_try_a_remedy_takes_a_token_for_change_and_an_agent_that_may() {
         tokio::task::block_in_place(|| {
             until("the pair", || {
                 let ended = hunt(&meter, &[&flags[..], more].concat());
-                (!ended.err.concat().contains("no pair was seen yet")).then_some(ended)
+                (!ended.err.concat().contains("no pair has been seen yet")).then_some(ended)
             })
         })
     };

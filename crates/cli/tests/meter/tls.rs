@@ -170,7 +170,7 @@ fn certificates_are_read_again_and_bad_ones_change_nothing() {
         until("a word of the bad file", || meter.program.error_line().filter(|line| line.contains("TLS")));
     assert!(
         error.contains(
-            "server.pem: expected certificates in PEM: found none; the certificates from before stay"
+            "server.pem: expected certificates in PEM: found none; still using the previous certificates"
         ),
         "{error}"
     );
@@ -309,7 +309,7 @@ fn an_agent_shows_its_certificate_and_trusts_the_meters_authority_alone() {
     let own = [("--tls-ca", "ca.pem"), ("--tls-cert", "agent.pem"), ("--tls-key", "agent.key")];
     hears(&own, &format!("attached to {url}"));
     hears(&own[..1], "not attached");
-    hears(&own[..1], "expected a certificate of an authority of --tls-client-ca");
+    hears(&own[..1], "expected a certificate from an authority in --tls-client-ca");
     hears(&[own[0], ("--tls-cert", "stranger.pem"), ("--tls-key", "stranger.key")], "not attached");
     hears(&[("--tls-ca", "other.pem"), own[1], own[2]], "not attached");
     hears(&own[1..], "not attached");

@@ -136,7 +136,7 @@ fn a_client_that_dies_leaves_the_results_so_far() {
     let report: serde_json::Value = serde_json::from_str(line).expect("a JSON document");
     let run = the_run(&report);
     assert!(run["client_error"].as_str().is_some_and(|error| error.contains("signal: 9")), "{run}");
-    assert!(says(&run["warnings"], "did not end well"), "{run}");
+    assert!(says(&run["warnings"], "the client failed"), "{run}");
     assert_eq!(run["connections"], 1, "a client that ends takes its connections along: {run}");
 }
 

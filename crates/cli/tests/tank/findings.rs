@@ -84,9 +84,8 @@ fn a_check_of_a_report_is_true_or_fails_with_the_reason() {
     assert_eq!(shown.code, Some(0), "{shown:?}");
     assert!(shown.out[0].starts_with("stream-limit: 4 of 6 calls wait"), "{shown:?}");
     let not = bench(&["check", path, "--shows", "nagle-delayed-ack"]);
-    let why = format!(
-        "spangap: {path} does not show nagle-delayed-ack: the runs show this instead: 4 of 6 calls wait"
-    );
+    let why =
+        format!("spangap: {path} does not show nagle-delayed-ack: instead, the runs show: 4 of 6 calls wait");
     assert!(not.code == Some(1) && not.err[0].starts_with(&why), "{not:?}");
     let p50 = bench(&["figure", path, "p50"]);
     assert_eq!(p50.out[0].parse::<u64>().ok(), report["runs"][0]["latency"]["p50_ns"].as_u64(), "{p50:?}");

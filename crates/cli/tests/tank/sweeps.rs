@@ -51,7 +51,7 @@ fn every_combination_in_turn() {
         assert!(run["cpu_target_s"].as_f64().is_some(), "{run}");
     }
     assert_eq!(report["not_run"], serde_json::json!([]));
-    assert!(says(&report["noise"]["cannot_claim"], "equal runs differed by so much"), "{report}");
+    assert!(says(&report["noise"]["cannot_claim"], "by which equal runs differed"), "{report}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The sheet of one call: every nanosecond of it has one owner, a culprit or the place where it passed.
+//! The sheet of one call: every nanosecond has one owner, a culprit or the place where it passed.
 
 use super::Owner;
 use super::logical::Logical;

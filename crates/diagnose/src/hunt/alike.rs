@@ -1,5 +1,5 @@
-//! Who is compared has to be looked at alike: what a recording shows of the ones, and nobody recorded of the others, would look
-//! like something that the others do not have.
+//! Groups that are compared need equal coverage: whatever a recording shows for one group and nobody recorded for the
+//! other would look like a difference.
 
 use super::catalogue::{is_by_host, is_on_host};
 use super::population::{EFFECTIVE, LEAST, Row, effective};

@@ -1,4 +1,4 @@
-//! A question and what the sheets of its calls say to it.
+//! A question, and its answer from the sheets of its calls.
 
 use super::account::{Account, BEYOND_CLIENT, QUEUE};
 use super::alike::{Compared as Alike, unseen_by_side, unseen_ns};

@@ -1,4 +1,4 @@
-//! Who had the CPU in the time that a culprit has: the process, or the interface whose packets were handled.
+//! Takers of the CPU during a culprit's time: a process, or the interface whose packets were handled.
 
 use super::verdict::{Behind, Blamed};
 use crate::claims::{host_of, is_behind_itself, of_host};
@@ -39,7 +39,7 @@ pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     let told = blamed.behind.iter().map(|one| format!("{} ({:.0} %)", one.words, one.share * 100.0));
     let told: Vec<String> = told.collect();
     if !told.is_empty() {
-        blamed.speaks_for.push(format!("Meanwhile the CPU was taken by {}.", told.join(", ")));
+        blamed.speaks_for.push(format!("During that time, the CPU was taken by {}.", told.join(", ")));
     }
 }
 
@@ -58,8 +58,8 @@ pub(super) fn crowded(blamed: &mut Blamed, evidence: &Evidence) {
     let share = waited as f64 / all.max(1) as f64;
     if share >= CROWDED {
         blamed.speaks_for.push(format!(
-            "For {:.0} % of the time its threads waited for CPUs that other threads of the same process had: it has more to do \
-             at once than CPUs to do it on.",
+            "For {:.0} % of the time, its threads waited for CPUs on which other threads of the same process ran: \
+             it has more work at once than CPUs.",
             share * 100.0
         ));
     }

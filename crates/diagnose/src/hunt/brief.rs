@@ -1,4 +1,4 @@
-//! Verdicts as short as a judge of the lab says them, on evidence as documents carry it.
+//! Verdicts in the short form of the lab's judges, on evidence read from documents.
 
 use super::*;
 use serde_json::{Value, json};

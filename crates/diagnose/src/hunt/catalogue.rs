@@ -1,7 +1,7 @@
-//! Every suspect there is, and what became of it: named, on the sheet, cleared with figures, or not looked for.
+//! All suspects, and the outcome for each: named, on the sheet, cleared with figures, or not checked.
 //!
-//! One table says by which instrument a cause would be seen. What is not seen by an instrument that looked is cleared; what
-//! no instrument looked for is said to be so, with what would.
+//! One table says which instrument would see a cause. A cause is cleared if such an instrument looked and did not see
+//! it; if none looked, the catalogue says which one would have to.
 
 use super::alike::known_and_all_ns;
 use super::answer::Answered;
@@ -69,11 +69,11 @@ const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
 }
 
 const COUNTERS: &str =
-    "the counters of the server's accept queues, before and after (`spangap host check` on its host)";
-const NAMES: &str = "a capture at the client that has its DNS traffic";
-const OPENING: &str = "a capture at the client that has connections from the start";
-const POOL: &str = "client spans that have the wait for a pooled connection";
-const BEYOND: &str = "a capture at the proxy and one behind it, beside those of both ends";
+    "counters of the server's accept queues, before and after (`spangap host check` on its host)";
+const NAMES: &str = "a capture at the client that includes its DNS traffic";
+const OPENING: &str = "a capture at the client that includes connections from their start";
+const POOL: &str = "client spans that include the wait for a pooled connection";
+const BEYOND: &str = "a capture at the proxy and one behind it, besides those at both ends";
 
 /// All suspects, in the order in which they are crossed off.
 const SUSPECTS: &[(Cause, Sides, By)] = &[
@@ -118,9 +118,11 @@ pub fn needs(need: Need) -> String {
     match need {
         Need::Spans(side) => format!("spans of the {side}"),
         Need::Capture(side) => format!("a capture at the {side} (`spangap capture`)"),
-        Need::HostRecording(side) => format!("what the {side}'s host did (`spangap host record --pid`)"),
+        Need::HostRecording(side) => {
+            format!("a recording of the {side}'s host (`spangap host record --pid`)")
+        }
         Need::HostCheck(side) => format!("counters of the {side}'s host (`spangap host check`)"),
-        Need::LongerCapture => "a capture that has connections from start to end".into(),
+        Need::LongerCapture => "a capture that includes connections from start to end".into(),
         Need::Nothing => "an instrument that does not exist".into(),
     }
 }

@@ -1,6 +1,6 @@
-//! Owners that have more than all of what slow calls take longer, since these have less than ordinary calls of something else: the
-//! same wait lies under one name in slow calls and under another in ordinary ones. What a name has beyond the whole is no part
-//! of what is to be explained: nobody accounts for four times of it.
+//! Owners with more than the whole excess. That happens if slow calls have less of something else than ordinary calls
+//! do: the same wait has one name in slow calls and another in ordinary ones. An owner's time beyond the whole explains
+//! nothing: nobody accounts for four times the excess.
 
 use super::shares::{FLOOR, Share};
 

@@ -1,6 +1,6 @@
-//! Calls that something held up, beside those of their kind that it did not. Where calls differ much anyway, the slow ones are
-//! slow for many reasons, and none of these has most of it. What one of them costs the calls that have it can be told all
-//! the same: they are chosen by what was seen in them, not by how long they took.
+//! Calls that an event held up, compared with calls of their kind that it did not. If durations vary much anyway, slow
+//! calls are slow for many reasons, none of which has most of the excess. The cost of one event can still be
+//! determined, because the calls are selected by the event, not by their duration.
 
 use super::Owner;
 use super::alike::Compared;

@@ -1,10 +1,11 @@
-//! Responses that wait for each other in the client: those of one connection are taken from its socket by one thread at a
-//! time, and while that thread sleeps with some of them in hand, the others lie in the socket or in its hands.
+//! Responses that wait for each other in the client. One thread at a time reads the responses of a connection from its
+//! socket; while that thread sleeps in the middle of handling one, the others wait in the socket or in the thread's
+//! buffer.
 //!
-//! From outside this looks like calls that each take as long: of a closed loop, times alone tell nothing. What tells is who
-//! reads. A thread that sleeps needs no CPU, so that another one could have gone on with the next response, if only it had
-//! come by way of another socket. Where all responses of a connection are always read by the same thread, it may be the only
-//! one that reads, and another connection would wait for it, too; that convicts nobody.
+//! From outside, this looks like calls that simply take that long: in a closed loop, times alone prove nothing. What
+//! proves it is who reads. A sleeping thread needs no CPU, so another thread could have handled the next response, had
+//! it arrived on another socket. If the same thread reads all responses of a connection, it may be the only reader, and
+//! a second connection would wait for it, too: nobody is convicted then.
 
 use super::logical::Logical;
 use crate::claims::host_of;

@@ -1,4 +1,4 @@
-//! Whom a rule would convict that it must not: for each, the fault that it is for and the innocent that looks like it.
+//! Innocents that a rule must not convict: for each rule, the fault it is for and an innocent that looks like it.
 
 use super::tests::{MS, call, leg, lost, of};
 use super::*;

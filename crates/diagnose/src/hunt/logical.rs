@@ -1,4 +1,4 @@
-//! One call of the application, however often it was tried: the attempts that carry its ids, put together.
+//! Logical calls: all attempts that carry the ids of one call of the application, merged.
 
 use super::Question;
 use super::queued::Queued;

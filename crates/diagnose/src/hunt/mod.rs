@@ -1,14 +1,14 @@
-//! A balance sheet, not a vote: every nanosecond of the excess has an owner or is unexplained, and only what owns most of it
-//! for certain is named.
+//! A balance sheet, not a vote: every nanosecond of the excess has an owner or is unexplained, and only an owner that
+//! certainly has most of it is named.
 //!
-//! Two questions are asked of the same calls. *Why are the slow ones slow?* compares slow calls with ordinary ones of their
-//! own kind ([`population`]), so that what both have (a slow method, think time, a long way) explains nothing. *Why is
-//! everything slow?* compares all calls with those of a reference, and without one says what their time consists of.
-//! Attempts become one call first ([`logical`]), each call's time is laid to owners ([`account`]; what calls waited for each
-//! other comes from all of them together: [`queued`], [`in_turn`], [`turns`]), groups that were looked at [`alike`] are compared
-//! ([`answer`], [`shares`]; those that something [`held_up`] with those that it did not), the machine's own [`noise`] is set
-//! aside, and the verdict is read off ([`verdict`]), with what speaks for and against it ([`support`]) and what was ruled out
-//! ([`catalogue`]).
+//! The same calls answer two questions. *Why are the slow ones slow?* compares slow calls with ordinary ones of their
+//! own kind ([`population`]), so that whatever both have (a slow method, think time, a long path) explains nothing.
+//! *Why is everything slow?* compares all calls with a reference or, without one, says what their time consists of.
+//! First, attempts become one call ([`logical`]), and each call's time is assigned to owners ([`account`]; waits of
+//! calls for each other are found over all calls: [`queued`], [`in_turn`], [`turns`]). Then groups with equal coverage
+//! ([`alike`]) are compared ([`answer`], [`shares`]; calls with an event with calls without it: [`held_up`]), and the
+//! machine's own [`noise`] is set aside. The [`verdict`] follows, with its [`support`] and the suspects that were ruled
+//! out ([`catalogue`]).
 
 pub mod account;
 mod alike;

@@ -1,5 +1,5 @@
-//! The machine's own noise: threads that waited for a CPU behind many programs, none of which has most of it. There is nobody to blame
-//! for that, and it hits slow calls for no better reason than that they last longer.
+//! The machine's own noise: threads that waited for a CPU behind many programs, none of which caused most of the wait.
+//! Nobody is to blame, and slow calls are hit only because they last longer.
 
 use super::Owner;
 use super::account::Account;

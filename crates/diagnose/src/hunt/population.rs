@@ -1,6 +1,6 @@
-//! Calls of one kind are compared with each other: same method, same class of size, and seen by the same instruments, since a
-//! leg that is only known of some calls would look like an excess of these. Whether a call opened its connection or was tried
-//! again makes no kind: what that cost has its own line in the sheet.
+//! Kinds of calls, which are compared only among themselves: same method, same size class, and same instruments,
+//! because a leg known only for some calls would look like an excess of theirs. A new connection or a retry does not
+//! make a kind: its cost has its own line in the sheet.
 
 use super::account::Account;
 use super::logical::Logical;

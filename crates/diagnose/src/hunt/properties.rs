@@ -1,4 +1,4 @@
-//! What holds of any evidence: nothing is lost, scale does not matter, and a verdict needs a difference.
+//! Properties that hold for any evidence: no time is lost, scale does not matter, and a verdict needs a difference.
 
 use super::account::{account, of_logical};
 use super::logical::calls;

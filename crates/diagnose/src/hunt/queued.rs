@@ -1,6 +1,6 @@
-//! Bytes that had arrived while the threads that were to read them had other calls in hand: a queue, however short it is, and
-//! whether or not a recording tells what these threads did meanwhile. Where it does, the wait is handed on: behind a call whose
-//! thread waits for a lock, a disk or a CPU, a call waits for that, too, and not because the server has too few threads.
+//! Requests that had arrived while their readers handled other calls: a queue, however short, whether or not a
+//! recording shows what those threads did. If one does, the blame is passed on: a call queued behind a call whose
+//! thread waits for a lock, a disk or a CPU waits for that, too, and not because the server has too few threads.
 
 use super::logical::Logical;
 use super::population::quantile;

@@ -1,9 +1,9 @@
-//! Calls of which less is known than of others. What is not known of them would look like time that nothing explains, or like
-//! time of somebody else, so that the others alone are compared, if there are enough of them, slow and ordinary ones.
+//! On a live system, packets show every call, but spans only a sample. The time that a call without spans spent in the
+//! two applications is unknown, so if such calls dominate, nothing can be said about either. If most calls have no
+//! spans and the sample has enough slow and ordinary calls, only the sample is compared.
 //!
-//! Of a live system packets show every call, and spans only a sample of them: what a call without spans spent in the two
-//! applications is not known. And of a call that went through a proxy while nobody captured behind it, the SERVER span lies
-//! in the legs of the proxy's host: its wait there would be one before the server.
+//! Likewise, if a call went through a proxy and nobody captured behind it, the SERVER span lies in the legs of the proxy's
+//! host: a wait there would look like one in front of the server.
 
 use super::logical::Logical;
 use spangap_model::{Leg, Legs};

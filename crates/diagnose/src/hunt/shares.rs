@@ -1,4 +1,5 @@
-//! Shares of an excess with their intervals: a bootstrap over blocks of time, since what makes calls slow comes in clusters.
+//! Shares of an excess, with intervals from a bootstrap over blocks of time, because whatever makes calls slow comes in
+//! clusters.
 
 use super::Owner;
 use serde::{Deserialize, Serialize};

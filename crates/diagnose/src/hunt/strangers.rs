@@ -1,5 +1,5 @@
-//! What servers and clients of other stacks made a rule say that it must not: queues of a program's own, collectors, pools, jobs of
-//! many processes, protocols without methods, captures that lack calls.
+//! Lessons from servers and clients of other stacks that misled a rule: internal queues, garbage collectors, pools,
+//! jobs of many processes, protocols without methods, captures that lack calls.
 
 use super::innocents::{among_quick, beside_long_work, blocked, by_thread, running, served};
 use super::tests::{MS, call, leg, lost, of};

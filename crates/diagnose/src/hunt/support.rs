@@ -1,5 +1,5 @@
-//! What speaks for a culprit, and against it: the calls that it rests on, and instruments that saw the hosts and not the
-//! calls. They have no share in the sheet.
+//! Evidence for and against a culprit: the calls it rests on, and instruments that observed hosts rather than calls.
+//! The latter have no share in the sheet.
 
 use super::answer::Answered;
 use super::verdict::Blamed;

@@ -1,8 +1,8 @@
-//! Threads that take turns at a lock which does not show itself as one. The kernel sees a thread that sleeps at a futex until
-//! another thread of its process wakes it: so a lock is waited for, and so is a result. What tells them apart is what the
-//! woken thread does next. Whoever waited for a lock has it now, and wakes the next one in turn; whoever waited for a result
-//! goes on with its own call. So waits are a lock's where threads with calls in hand hand on what they waited for, one to
-//! one, over several hands.
+//! Locks that are not visible as locks. The kernel only sees a thread that sleeps on a futex until another thread of
+//! its process wakes it, which happens for a lock and for a result alike. The difference is what the woken thread does
+//! next: a new lock owner later wakes the next waiter, while the receiver of a result continues with its own call. So
+//! waits belong to a lock if threads that handle calls hand on what they waited for, one to one, several times in a
+//! row.
 
 use super::logical::Logical;
 use spangap_model::evidence::{CallRecord, HostPart, LegRecord, Waker};

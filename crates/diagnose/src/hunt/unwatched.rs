@@ -1,6 +1,6 @@
-//! What the server's application gets because no thread was seen with the call in hand: it lay in a queue of the program's own,
-//! or the thread that was to go on with it waited for a CPU and nobody saw whose call it had. The second is as likely as
-//! threads of that host that were seen had to wait, more than beside other calls, and so much of it is in doubt.
+//! Time charged to the server's application because no thread was seen handling the call. Either the call lay in a
+//! queue of the program, or its thread waited for a CPU unobserved. The second is as likely as the observed threads of
+//! that host had to wait, beyond their waits next to other calls; that much of the time is in doubt.
 
 use super::Owner;
 use super::account::QUEUE;

@@ -148,7 +148,7 @@ impl Drawing {
         let track = self.track(
             Some(parent),
             "clocks",
-            "what was added to times of the other end, and how far off that may be either way",
+            "the correction added to times of the other end, and its bound either way",
         );
         for (place, shown) in calls.iter().enumerate() {
             let start_ns = shown.start_ns();

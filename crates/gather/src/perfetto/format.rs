@@ -1,4 +1,4 @@
-//! The part of Perfetto's trace format that is written here: field numbers as in its `perfetto_trace.proto`.
+//! The subset of Perfetto's trace format in use: field numbers as in its `perfetto_trace.proto`.
 
 use prost::Message;
 

@@ -1,11 +1,11 @@
-//! Calls as a Perfetto trace: both hosts on one time line, for ui.perfetto.dev or a copy of it.
+//! Calls as a Perfetto trace: both hosts on one timeline, for ui.perfetto.dev or a copy of it.
 //!
 //! Protobuf rather than Chrome's JSON: times there are microseconds in floating point, which at Unix time cannot tell apart
 //! moments 200 ns from one another, and tracks there are threads of processes, which legs and taps are not.
 //!
-//! All times are by the client's clock. Those of the server are brought to it by the middle of what the packets allow; how far
-//! off that may be stands with each event that it moves (`bound_ns`), and over time on the track `clocks`. The client's clock
-//! itself is taken as it is.
+//! All times are by the client's clock, which is not corrected. The server's times are mapped to it by the midpoint of
+//! the offsets that the packets allow; each event so moved carries the bound (`bound_ns`), and the track `clocks` shows
+//! it over time.
 
 mod draw;
 mod format;
@@ -71,7 +71,7 @@ fn about(base: Side, left_out: usize, caveats: &[String]) -> String {
     let mut words = vec![format!("All times are by the clock of the {}.", base.name())];
     if left_out > 0 {
         words.push(format!(
-            "{left_out} calls that only the other end saw are left out: its clock alone places them."
+            "{left_out} calls that only the other end saw are left out: only its clock places them."
         ));
     }
     words.extend(caveats.iter().cloned());
@@ -192,10 +192,10 @@ fn host(drawing: &mut Drawing, side: Side, calls: &[Shown<'_>], axis: &Axis<'_>,
         (true, _) => String::new(),
         (false, Some((correction, bound))) => {
             format!(
-                "moved by {correction} ns to the other end's clock, which may be off by {bound} ns either way"
+                "moved by {correction} ns to the other end's clock, with a bound of {bound} ns either way"
             )
         }
-        (false, None) => "by its own clock: nothing bounds how far the two are apart".into(),
+        (false, None) => "by its own clock: nothing bounds the offset between the two".into(),
     };
     let group = drawing.track(None, &format!("{}{host_name}", side.name()), &words);
     if has_packets {

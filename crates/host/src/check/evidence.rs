@@ -1,4 +1,4 @@
-//! Traps as the values that every instrument speaks in.
+//! Traps as evidence.
 
 use super::{Finding, Look, Verdict, Whose};
 use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};

@@ -1,4 +1,4 @@
-//! What a trap's rule says.
+//! The result of a trap's rule.
 
 use super::FactError;
 use spangap_model::Cause;
@@ -113,7 +113,7 @@ pub struct Why(pub String);
 impl From<&FactError> for Why {
     fn from(error: &FactError) -> Why {
         match error.closed() {
-            Some(path) => Why(format!("{path} is closed to this user: try as root")),
+            Some(path) => Why(format!("this user may not read {path}: try as root")),
             None => Why(error.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! What two readings of a machine say, a while apart.
+//! Two readings of a machine, a while apart.
 
 use super::facts::cgroup;
 use super::facts::listeners::{self, Listener};

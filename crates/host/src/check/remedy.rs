@@ -47,7 +47,7 @@ pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
         return judged.fix("# one CPU only: there is no other to move them to");
     };
     if look.irqbalance.as_ref().is_ok_and(|running| !running.is_empty()) {
-        judged = judged.fix("systemctl stop irqbalance  # or it moves them back");
+        judged = judged.fix("systemctl stop irqbalance  # otherwise it moves them back");
     }
     if !irqs.is_empty() {
         let irqs: Vec<String> = irqs.iter().map(u32::to_string).collect();

@@ -1,4 +1,4 @@
-//! What this kernel and this user allow, and what is lost where they do not.
+//! Permissions and abilities of this kernel and user, and what is lost without them.
 //!
 //! Everything is read from `/proc` and `/sys`; nothing is tried out. What a probe was refused for is in [`ProbeError`].
 
@@ -191,7 +191,7 @@ impl Kernel {
             lost.push(format!("{VERBS} do not work: {}", refusal::need_capabilities(self, &missing)));
         } else if version < FULL && version != (0, 0) {
             lost.push(format!(
-                "Linux {} is older than 5.15: probes load there only in part, and say what they left out",
+                "Linux {} is older than 5.15: only some probes load there, and they say what they left out",
                 self.release
             ));
         }

@@ -19,8 +19,8 @@ pub enum ProbeError {
     },
     /// The kernel has no type information.
     #[error(
-        "cannot load the probe {probe}: the kernel has no type information, without which a program cannot be fitted \
-         to it (/sys/kernel/btf/vmlinux cannot be read; a kernel built with CONFIG_DEBUG_INFO_BTF=y has it); \
+        "cannot load the probe {probe}: the kernel has no type information, which a probe needs to adapt to it \
+         (/sys/kernel/btf/vmlinux cannot be read; a kernel built with CONFIG_DEBUG_INFO_BTF=y has it); \
          `spangap host check` works without"
     )]
     NoBtf {

@@ -1,14 +1,13 @@
-//! Through which hands a call went between the thread that read it and the one that wrote the answer: by who woke whom.
+//! Hand-overs of a call between the thread that read it and the one that wrote the response, by wake-ups.
 //!
 //! A server with a pool reads on one thread, works on another, and often writes on the first one again. The hand-over
-//! itself is in the program's memory, where nobody sees it; what the kernel sees is that the thread that takes over is
-//! woken by the one that hands over. So the way is followed backwards from the writer, from each sleep that another
-//! thread ended to that thread, and only through threads to which wake-ups lead from the reader: a thread that was woken
-//! by something else was not given this call.
+//! itself happens in the program's memory, invisibly; the kernel only sees the thread that hands over wake the one that
+//! takes over. So the path is followed backwards from the writer, from each sleep to the thread that ended it, and only
+//! through threads that wake-ups reach from the reader: a thread woken by something else did not get this call.
 //!
-//! What is not shown is left open. A thread that was awake takes its next call without being woken; then it had the call
-//! since it answered the one before at the latest, and what was before that is unknown. A sleep at a lock or in the
-//! kernel's own business is no hand-over: who sleeps so has the call in hand meanwhile.
+//! What is not shown stays open. A thread that is awake takes its next call without a wake-up; it had the call, at the
+//! latest, once it had answered the previous one, and earlier time is unknown. A sleep on a lock or inside the kernel
+//! is not a hand-over: the sleeper still holds the call.
 
 use super::{Connection, Hands};
 use crate::event::{Event, Tid, Waker, What};

@@ -70,7 +70,7 @@ pub struct Part {
 
 /// A window, split. The parts sum to it exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Laid {
+pub struct SplitWindow {
     /// Parts, one for each thing done and taker.
     pub parts: Vec<Part>,
     /// Threads that had the call in hand, in order.
@@ -272,7 +272,7 @@ pub struct Layer {
     parts: Vec<BTreeMap<Key, u64>>,
     /// The last sleep of each of these threads that ended.
     woken: HashMap<Tid, Woken>,
-    laid: Vec<Laid>,
+    laid: Vec<SplitWindow>,
 }
 
 impl Layer {
@@ -280,7 +280,7 @@ impl Layer {
     pub fn new(windows: &[Window], hands: &[Hands], handovers: &Handovers, began_ns: u64) -> Layer {
         let mut by_tid: HashMap<Tid, Vec<(usize, Stretch)>> = HashMap::new();
         let mut parts = vec![BTreeMap::new(); windows.len()];
-        let mut laid = vec![Laid::default(); windows.len()];
+        let mut laid = vec![SplitWindow::default(); windows.len()];
         for (place, (window, hands)) in windows.iter().zip(hands).enumerate() {
             let stretches = stretches(window, hands, handovers);
             laid[place].read = Read::of(window, hands, &stretches);
@@ -313,7 +313,7 @@ impl Layer {
     }
 
     /// The windows, in the order given. The events end at `end_ns`.
-    pub fn finish(mut self, end_ns: u64) -> Vec<Laid> {
+    pub fn finish(mut self, end_ns: u64) -> Vec<SplitWindow> {
         let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
         self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
         for (laid, parts) in self.laid.iter_mut().zip(self.parts) {

@@ -43,7 +43,7 @@ fn events(writer: Tid) -> Vec<Event> {
     ]
 }
 
-fn laid(windows: &[Window], events: &[Event]) -> Vec<Laid> {
+fn laid(windows: &[Window], events: &[Event]) -> Vec<SplitWindow> {
     let mut finder = Finder::new(windows);
     events.iter().for_each(|event| finder.on(event));
     let (hands, handovers) = finder.finish();
@@ -52,7 +52,7 @@ fn laid(windows: &[Window], events: &[Event]) -> Vec<Laid> {
     layer.finish(10_000)
 }
 
-fn sums(laid: &Laid) -> Vec<(Doing, Option<Taker>, u64)> {
+fn sums(laid: &SplitWindow) -> Vec<(Doing, Option<Taker>, u64)> {
     laid.parts.iter().map(|part| (part.doing, part.taker, part.ns)).collect()
 }
 
@@ -81,7 +81,7 @@ fn who_read_a_response_had_it_from_its_first_byte_until_another_went_on() {
 fn a_call_is_split_by_what_its_thread_did() {
     let windows =
         [window(1000, 5000, true, true), window(1000, 3050, true, false), window(3500, 3800, false, true)];
-    let [whole, before, after] = <[Laid; 3]>::try_from(laid(&windows, &events(10))).expect("as many");
+    let [whole, before, after] = <[SplitWindow; 3]>::try_from(laid(&windows, &events(10))).expect("as many");
     let hog = Some(Taker::Task(HOG));
     assert_eq!(
         sums(&whole),
@@ -106,7 +106,8 @@ fn a_sleep_is_told_with_its_reason_and_its_waker() {
     // Of another sleep, and of another thread.
     events.push(event(5950, What::Woken(Woken { tid: 11, since_ns: 4000, sleep, by: Waker::Idle })));
     events.sort_by_key(|event| event.time_ns);
-    let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events)).expect("one");
+    let [whole] =
+        <[SplitWindow; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events)).expect("one");
     let blocked: Vec<_> = whole.parts.iter().filter(|part| part.doing == Doing::Blocked).collect();
     assert_eq!(blocked.iter().map(|part| part.ns).sum::<u64>(), 1100);
     assert!(blocked.iter().any(|part| part.wait == Some((sleep, by)) && part.ns == 1000), "{blocked:?}");
@@ -124,7 +125,7 @@ fn a_time_split_into_more_legs_has_the_same_parts() {
             window(3400, 5000, false, true),
         ];
         let laid = laid(&windows, &events(10));
-        let by_doing = |laid: &[Laid]| {
+        let by_doing = |laid: &[SplitWindow]| {
             let mut sums = BTreeMap::new();
             for part in laid.iter().flat_map(|laid| &laid.parts) {
                 *sums.entry((part.doing, part.taker)).or_insert(0) += part.ns;
@@ -137,7 +138,8 @@ fn a_time_split_into_more_legs_has_the_same_parts() {
 
 #[test]
 fn what_another_thread_had_in_hand_is_not_known() {
-    let [whole] = <[Laid; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
+    let [whole] =
+        <[SplitWindow; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
     let unknown: u64 =
         whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
     // From the read at 3100 to the write at 3500, and of the writer nothing is known after it.
@@ -290,11 +292,11 @@ fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
     events.push(event(5900, What::Woken(Woken { tid: 10, since_ns: 4000, sleep, by: Waker::Idle })));
     events.sort_by_key(|event| event.time_ns);
     let answered = Window { write_from: Some(900), ..window(1000, 5000, true, true) };
-    let [whole] = <[Laid; 1]>::try_from(laid(&[answered], &events)).expect("one");
+    let [whole] = <[SplitWindow; 1]>::try_from(laid(&[answered], &events)).expect("one");
     let slept: Vec<_> = whole.parts.iter().filter(|part| part.wait.is_some()).collect();
     assert!(slept.len() == 1 && slept[0].answered && slept[0].ns == 1000, "{slept:?}");
     let [whole] =
-        <[Laid; 1]>::try_from(laid(&[Window { write_from: None, ..answered }], &events)).expect("one");
+        <[SplitWindow; 1]>::try_from(laid(&[Window { write_from: None, ..answered }], &events)).expect("one");
     assert!(whole.parts.iter().all(|part| !part.answered), "{:?}", whole.parts);
 }
 
@@ -302,14 +304,14 @@ fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
 fn what_follows_the_first_bytes_is_in_the_hands_of_who_wrote_them() {
     // Another thread read: while bytes are sent, only the writer counts, and what it sleeps for is not the call's.
     let [sending] =
-        <[Laid; 1]>::try_from(laid(&[window(3600, 7000, false, false)], &events(HOG))).expect("one");
+        <[SplitWindow; 1]>::try_from(laid(&[window(3600, 7000, false, false)], &events(HOG))).expect("one");
     assert_eq!(sending.threads, [HOG]);
     let known: u64 =
         sums(&sending).iter().filter(|(doing, ..)| *doing != Doing::Unknown).map(|(.., ns)| ns).sum();
     assert_eq!(known, 3400, "{:?}", sending.parts);
     // Before anything is written it is not known who has the call.
     let [before] =
-        <[Laid; 1]>::try_from(laid(&[window(3200, 3450, false, false)], &events(HOG))).expect("one");
+        <[SplitWindow; 1]>::try_from(laid(&[window(3200, 3450, false, false)], &events(HOG))).expect("one");
     assert!(before.threads.is_empty(), "{:?}", before.threads);
 }
 
@@ -317,7 +319,7 @@ fn what_follows_the_first_bytes_is_in_the_hands_of_who_wrote_them() {
 fn a_connection_without_events_leaves_all_unknown() {
     let other =
         Window { connection: Connection { peer_port: 1, ..CONNECTION }, ..window(1000, 5000, true, true) };
-    let [whole] = <[Laid; 1]>::try_from(laid(&[other], &events(10))).expect("one");
+    let [whole] = <[SplitWindow; 1]>::try_from(laid(&[other], &events(10))).expect("one");
     assert_eq!(sums(&whole), [(Doing::Unknown, None, 4000)]);
     assert!(whole.threads.is_empty());
 }

@@ -50,7 +50,7 @@ impl fmt::Display for Cost {
 
 /// What the kernel has counted for some programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counted {
+struct ProgramCounts {
     runs: u64,
     ns: u64,
     missed: u64,
@@ -74,7 +74,7 @@ struct Sample {
     /// The kernel keeps statistics for as long as this is open, also if we are killed.
     _wanted: OwnedFd,
     began: Instant,
-    before: Counted,
+    before: ProgramCounts,
 }
 
 impl Watch {
@@ -177,22 +177,23 @@ fn wanted() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn counted(programs: &[OwnedFd]) -> io::Result<Counted> {
-    let mut sum = Counted::default();
+fn counted(programs: &[OwnedFd]) -> io::Result<ProgramCounts> {
+    let mut sum = ProgramCounts::default();
     for program in programs {
         let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd()))?;
         let one = parse(&text);
-        sum = Counted { runs: sum.runs + one.runs, ns: sum.ns + one.ns, missed: sum.missed + one.missed };
+        sum =
+            ProgramCounts { runs: sum.runs + one.runs, ns: sum.ns + one.ns, missed: sum.missed + one.missed };
     }
     Ok(sum)
 }
 
-fn parse(fdinfo: &str) -> Counted {
+fn parse(fdinfo: &str) -> ProgramCounts {
     let number = |key: &str| {
         let value = fdinfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
     };
-    Counted { runs: number("run_cnt"), ns: number("run_time_ns"), missed: number("recursion_misses") }
+    ProgramCounts { runs: number("run_cnt"), ns: number("run_time_ns"), missed: number("recursion_misses") }
 }
 
 #[cfg(test)]
@@ -202,8 +203,8 @@ mod tests {
     #[test]
     fn the_kernels_account_of_a_program() {
         let text = "pos:\t0\nprog_type:\t26\nprog_jited:\t1\nmemlock:\t4096\nprog_id:\t12\nrun_time_ns:\t3100\nrun_cnt:\t100\nrecursion_misses:\t7\n";
-        assert_eq!(parse(text), Counted { runs: 100, ns: 3100, missed: 7 });
-        assert_eq!(parse("pos:\t0\n"), Counted::default());
+        assert_eq!(parse(text), ProgramCounts { runs: 100, ns: 3100, missed: 7 });
+        assert_eq!(parse("pos:\t0\n"), ProgramCounts::default());
     }
 
     #[test]

@@ -34,7 +34,7 @@ type Connection = (u16, u16, u32);
 
 /// What coder and decoder both know of the events so far.
 #[derive(Debug, Default)]
-struct Seen {
+struct CodecState {
     time_ns: u64,
     cpu: u16,
     /// Who runs, by CPU.
@@ -47,7 +47,7 @@ struct Seen {
 /// Makes bytes of events.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
-    seen: Seen,
+    seen: CodecState,
     places: FxHashMap<Connection, u32>,
     bytes: Vec<u8>,
     events: u64,
@@ -203,14 +203,14 @@ pub(super) struct Undecodable {
 
 /// Makes events of bytes.
 pub(super) struct Decoder<'a> {
-    seen: Seen,
+    seen: CodecState,
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Decoder<'a> {
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
-        Decoder { seen: Seen::default(), bytes, at: 0 }
+        Decoder { seen: CodecState::default(), bytes, at: 0 }
     }
 
     fn event(&mut self) -> Result<Event, Undecodable> {

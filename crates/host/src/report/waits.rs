@@ -135,15 +135,15 @@ fn conclusions(sums: &[&WaitSum], held: &BTreeMap<WaitReason, Histogram>, durati
         ));
     }
     if said.is_empty() {
-        said.push("none: nothing held its threads up.".into());
+        said.push("none: nothing held up its threads.".into());
     }
     let handovers = sums.iter().filter(|sum| sum.reason.class() == WaitClass::Handover);
     let most = handovers.max_by_key(|sum| sum.histogram.sum_ns);
     if let Some(most) = most.filter(|most| most.histogram.sum_ns >= duration_ns / SHARE) {
         let all = &most.histogram;
         said.push(format!(
-            "Of its waiting for others most was for {}: {}, {}{}. Whether the other was slow or had nothing to hand over \
-             does not show here.",
+            "Most of its waiting for others was for {}: {}, {}{}. This does not show whether the other was slow or \
+             had nothing to hand over.",
             most.reason.words(),
             format_ns(all.sum_ns),
             times(all),
@@ -217,10 +217,10 @@ pub fn text(report: &ReasonsReport) -> String {
         wrap(&mut out, "  ", &format!("Note: {note}."), COLUMNS);
     }
     if report.lost > 0 {
-        let _ = writeln!(out, "  {} events were lost: sleeps that are not counted here", report.lost);
+        let _ = writeln!(out, "  {} events were lost: those sleeps are not counted here", report.lost);
     }
     if let Some(cost) = &report.cost {
-        let _ = writeln!(out, "  cost of the reasons: {cost}");
+        let _ = writeln!(out, "  overhead of the reasons: {cost}");
     }
     out
 }
@@ -267,7 +267,7 @@ mod tests {
             sum(WaitReason::Sleep, "timer", 900_000, 1000),
             sum(WaitReason::Fsync, "jbd2 (pid 4)", 100_000, 3),
         ]);
-        assert_eq!(report.conclusions, ["none: nothing held its threads up."]);
+        assert_eq!(report.conclusions, ["none: nothing held up its threads."]);
         assert!(report.waits.iter().all(|row| !row.worth_mention));
     }
 }

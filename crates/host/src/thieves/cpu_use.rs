@@ -1,4 +1,4 @@
-//! Who used some CPUs, whoever wanted them.
+//! Users of given CPUs, whoever wanted them.
 
 use crate::event::{Event, What};
 use crate::timeline::{Occupancy, Taker};

@@ -44,17 +44,18 @@ pub struct Window {
 
 /// In the order of how much was denied, for the heap.
 #[derive(PartialEq, Eq)]
-struct Ranked(Window);
+struct RankedWindow(Window);
 
-impl PartialOrd for Ranked {
-    fn partial_cmp(&self, other: &Ranked) -> Option<std::cmp::Ordering> {
+impl PartialOrd for RankedWindow {
+    fn partial_cmp(&self, other: &RankedWindow) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ranked {
-    fn cmp(&self, other: &Ranked) -> std::cmp::Ordering {
-        let key = |Ranked(window): &Ranked| (window.denied_ns, Reverse(window.from_ns), window.tid);
+impl Ord for RankedWindow {
+    fn cmp(&self, other: &RankedWindow) -> std::cmp::Ordering {
+        let key =
+            |RankedWindow(window): &RankedWindow| (window.denied_ns, Reverse(window.from_ns), window.tid);
         key(self).cmp(&key(other))
     }
 }
@@ -64,7 +65,7 @@ pub(super) struct Windows {
     wanted: usize,
     window_ns: u64,
     open: FxHashMap<Tid, Window>,
-    worst: BinaryHeap<Reverse<Ranked>>,
+    worst: BinaryHeap<Reverse<RankedWindow>>,
 }
 
 impl Windows {
@@ -115,7 +116,7 @@ impl Windows {
         if window.denied_ns == 0 {
             return;
         }
-        self.worst.push(Reverse(Ranked(window)));
+        self.worst.push(Reverse(RankedWindow(window)));
         if self.worst.len() > self.wanted * KEPT_FOR_EACH {
             self.worst.pop();
         }
@@ -127,7 +128,8 @@ impl Windows {
         for tid in open {
             self.close(tid);
         }
-        let mut kept: Vec<Window> = self.worst.into_iter().map(|Reverse(Ranked(window))| window).collect();
+        let mut kept: Vec<Window> =
+            self.worst.into_iter().map(|Reverse(RankedWindow(window))| window).collect();
         kept.sort_unstable_by_key(|window| (window.tid, window.from_ns));
         let mut joined: Vec<Window> = Vec::new();
         for window in kept {

@@ -52,7 +52,7 @@ pub struct Applied {
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The machine is no longer as it was when the plan was made. Nothing was changed.
-    #[error("{place} was {} when the plan was made, and is {}: plan again", value(planned), value(found))]
+    #[error("{place} was {} when the plan was made, and now is {}: plan again", value(planned), value(found))]
     Stale {
         /// Where.
         place: Place,
@@ -62,13 +62,13 @@ pub enum ApplyError {
         found: Option<String>,
     },
     /// The machine was started anew since the plan was made. Nothing was changed.
-    #[error("the plan was made in another run of this machine: plan again")]
+    #[error("the plan was made before this machine's last boot: plan again")]
     OtherBoot,
     /// A needed value was refused.
     #[error(transparent)]
     Place(#[from] PlaceError),
     /// A needed value was taken, and then is another.
-    #[error("{place} is {} after \"{written}\" was written", value(found))]
+    #[error("{place} reads {} after \"{written}\" was written", value(found))]
     NotTaken {
         /// Where.
         place: Place,
@@ -89,7 +89,7 @@ pub enum ApplyError {
     #[error("after the number of queues was changed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refusal>),
     /// New cgroups kept coming.
-    #[error("cgroups keep coming on the network's CPUs: {0}")]
+    #[error("new cgroups keep appearing on the network's CPUs: {0}")]
     NeverStable(String),
     /// The journal.
     #[error(transparent)]

@@ -149,7 +149,7 @@ pub enum JournalError {
         found: String,
     },
     /// Something is applied already.
-    #[error("a plan is applied already (journal {journal}): `spangap isolate rollback` first")]
+    #[error("a plan is already applied (journal {journal}): `spangap isolate rollback` first")]
     Applied {
         /// Where that is written.
         journal: PathBuf,
@@ -193,7 +193,7 @@ impl Journal {
         if head_read != HeadRead::Whole && !damage.iter().any(|damage| damage.lost) {
             let why = match &unfinished {
                 Some(_) => "the end of the line is missing",
-                None => "the head names two runs of the machine",
+                None => "the head names two boots of the machine",
             };
             let range = unfinished.unwrap_or(0..bytes.len());
             damage.push(Damage::at(bytes, 1, range, why));

@@ -131,7 +131,7 @@ pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
             return Ok(written);
         }
     }
-    Err(io::Error::other(format!("tasks are born in {from} faster than they can be moved")))
+    Err(io::Error::other(format!("tasks are created in {from} faster than they can be moved")))
 }
 
 /// Whether the tasks of one group were moved into the other; `None`: the group they come from is gone.

@@ -45,7 +45,8 @@ pub fn ban(root: &Root, irqs: &[u32]) -> io::Result<()> {
         let text = root.read(COPY)?.ok_or(io::ErrorKind::NotFound)?;
         return root.write(COPY, &setup::with_banned(&text, irqs));
     }
-    let pid = pid(root)?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "irqbalance does not run"))?;
+    let pid =
+        pid(root)?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "irqbalance is not running"))?;
     let list = if irqs.is_empty() { "NONE".to_owned() } else { words(irqs) };
     // It takes a zero after the first number for the end of the list.
     if irqs.contains(&0) || list.len() > MOST_BYTES {
@@ -117,7 +118,7 @@ fn request(root: &Root, pid: u32, text: &str, answered: bool) -> io::Result<Stri
         }
     }
     if answered && answer.is_empty() {
-        let said = format!("irqbalance (process {pid}) refuses to answer: it speaks to root only");
+        let said = format!("irqbalance (process {pid}) refuses to answer: it talks to root only");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -144,7 +145,7 @@ fn connect_to(root: &Root, socket: &impl rustix::fd::AsFd, pid: u32) -> io::Resu
     let bytes: Vec<u8> =
         name.unwrap_or(&file).bytes().map(|byte| if byte == b'@' { 0 } else { byte }).collect();
     connect(socket, &SocketAddrUnix::new_abstract_name(&bytes)?).map_err(|errno| {
-        let said = format!("irqbalance (process {pid}) has no socket to be asked on: {errno}");
+        let said = format!("irqbalance (process {pid}) has no socket for questions: {errno}");
         io::Error::new(io::ErrorKind::NotFound, said)
     })
 }

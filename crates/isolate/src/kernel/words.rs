@@ -23,11 +23,9 @@ fn rights(errno: Errno) -> Option<String> {
     match errno {
         Errno::PERM | Errno::ACCESS if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
         Errno::PERM | Errno::ACCESS => {
-            Some("not allowed even to root here: inside of a container, or locked down".to_owned())
+            Some("not allowed here, even to root: inside a container, or locked down".to_owned())
         }
-        Errno::ROFS => {
-            Some("mounted for reading only, as inside of a container: run it on the host".to_owned())
-        }
+        Errno::ROFS => Some("mounted read-only, as inside a container: run it on the host".to_owned()),
         _ => None,
     }
 }
@@ -37,14 +35,14 @@ fn file(path: &str, errno: Errno) -> Option<&'static str> {
     let no_such_cpu = "a CPU that this machine does not have, or that is not online";
     Some(match (name, errno) {
         ("smp_affinity_list" | "smp_affinity", Errno::IO) => {
-            "the kernel keeps this interrupt where it is: it is managed, or of one CPU"
+            "the kernel keeps this interrupt where it is: it is managed, or bound to one CPU"
         }
         ("smp_affinity_list" | "smp_affinity", Errno::NOSPC) => "these CPUs have no interrupt vector left",
         ("smp_affinity_list" | "smp_affinity", Errno::INVAL) => "none of these CPUs is online",
         (_, Errno::RANGE | Errno::OVERFLOW) => no_such_cpu,
-        ("rps_cpus", Errno::INVAL) => "CPUs isolated at boot (isolcpus, nohz_full) are not for it",
+        ("rps_cpus", Errno::INVAL) => "CPUs isolated at boot (isolcpus, nohz_full) are not allowed here",
         ("cpuset.cpus", Errno::BUSY) => {
-            "a group below it has CPUs that would be missing, or it has tasks and would have no CPU"
+            "a group below it would lose CPUs that it has, or its tasks would have no CPU"
         }
         ("cpuset.cpus", Errno::ACCESS) => "its parent does not have these CPUs",
         ("cpuset.cpus", Errno::INVAL) => "CPUs that are not online, or that an exclusive group beside it has",
@@ -54,7 +52,7 @@ fn file(path: &str, errno: Errno) -> Option<&'static str> {
         ("cgroup.subtree_control", Errno::BUSY) => {
             "the group has tasks of its own, or groups below it use that"
         }
-        (_, Errno::NODEV) => "the cgroup, or the device, is just being removed",
+        (_, Errno::NODEV) => "the cgroup or the device is being removed",
         _ => return None,
     })
 }
@@ -69,20 +67,18 @@ fn group(errno: Errno) -> Option<&'static str> {
 
 fn tasks(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::NOSPC => Some("the group that they go to has no CPU, or no memory"),
+        Errno::NOSPC => Some("their new group has no CPU, or no memory"),
         Errno::BUSY => {
-            Some("the group that they go to hands its controllers to groups below it, and takes no task")
+            Some("their new group delegates its controllers to groups below it, and takes no tasks")
         }
-        Errno::INVAL => Some("a thread of the kernel that is bound to its CPU"),
+        Errno::INVAL => Some("a kernel thread that is bound to its CPU"),
         _ => None,
     }
 }
 
 fn affinity(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::INVAL => {
-            Some("a thread of the kernel that is bound to its CPU, or none of these is in its cpuset")
-        }
+        Errno::INVAL => Some("a kernel thread that is bound to its CPU, or none of these is in its cpuset"),
         Errno::SRCH => Some("the thread has ended"),
         _ => None,
     }
@@ -92,7 +88,7 @@ fn queues(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::OPNOTSUPP => Some("its driver cannot change the number of queues"),
         Errno::INVAL => {
-            Some("more than it has, or not with what else is set on it (XDP, RSS, rings of AF_XDP)")
+            Some("more than it has, or in conflict with its other settings (XDP, RSS, AF_XDP rings)")
         }
         Errno::BUSY => Some("it cannot be changed while the interface is up or in use"),
         Errno::NODEV => Some("no such interface in this network namespace"),

@@ -12,7 +12,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             tuned.profile.as_ref().map(|profile| format!(" with profile {profile}")).unwrap_or_default();
         draft.note(
             Weight::Warning,
-            format!("tuned runs{profile}: when it is restarted or its profile changes, it may set affinities and XPS again."),
+            format!("tuned runs{profile}: on a restart or a change of profile it may set affinities and XPS again."),
         );
     }
     let Some(irqbalance) = &draft.topology.irqbalance else { return };
@@ -24,7 +24,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     match (draft.policy.irqbalance, &irqbalance.banned) {
         (IrqbalancePolicy::Leave, _) => draft.note(
             Weight::Warning,
-            "irqbalance runs and is left alone: it will move the interrupts again, within ten seconds as a rule.",
+            "irqbalance runs and is left alone: it will move the interrupts again, usually within ten seconds.",
         ),
         (IrqbalancePolicy::Stop, _) => {
             let name = irqbalance.unit.clone().unwrap_or_else(|| "irqbalance".into());
@@ -34,7 +34,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
                 from: Some("running".into()),
                 to: "stopped".into(),
                 otherwise: None,
-                why: "it would move the interrupts again within seconds; those of other devices stay where they are now".into(),
+                why: "it would move the interrupts again within seconds; those of other devices stay where they \
+                are".into(),
                 needed: true,
             });
         }
@@ -43,7 +44,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             draft.refuse(
                 "irqbalance-socket",
                 format!(
-                    "irqbalance runs (process {}) and cannot be asked to leave interrupts {} alone: its socket does not answer",
+                    "irqbalance runs (process {}) and cannot be told to leave interrupts {} alone: its socket does \
+                     not answer",
                     irqbalance.pid,
                     some_of(&numbers)
                 ),
@@ -54,7 +56,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             let banned: BTreeSet<u32> = banned.iter().copied().collect();
             let all: BTreeSet<u32> = banned.union(&ours).copied().collect();
             if all == banned {
-                draft.note(Weight::Remark, "irqbalance leaves these interrupts alone already.");
+                draft.note(Weight::Remark, "irqbalance already leaves these interrupts alone.");
                 return;
             }
             draft.changes.push(Change {
@@ -63,7 +65,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
                 from: Some(words(&banned)),
                 to: words(&all),
                 otherwise: None,
-                why: "irqbalance would move the interrupts again within seconds; it goes on with all others".into(),
+                why: "irqbalance would move the interrupts again within seconds; it goes on balancing all \
+                others".into(),
                 needed: true,
             });
         }

@@ -38,7 +38,7 @@ pub(super) fn choose(
         NetCpus::Count(0) => Err(vec![no_cpu()]),
         NetCpus::Count(count) => {
             let count = *count as usize;
-            let because = format!("{count} CPUs as asked for, in whole cores");
+            let because = format!("{count} CPUs as requested, in whole cores");
             by_rules(topology, interfaces, count, 0, because, &Cpus::default())
         }
         NetCpus::Auto => {
@@ -60,7 +60,7 @@ fn no_cpu() -> Refusal {
     Refusal {
         rule: "no-net-cpus",
         why: "no CPU is given to the network".into(),
-        help: Some("--net-cpus with a number of CPUs above 0, or with a list".into()),
+        help: Some("--net-cpus with a number of CPUs above 0, or a list".into()),
     }
 }
 
@@ -176,7 +176,7 @@ fn by_rules(
         if far.len() < wanted - taken {
             let most = net.len() + far.iter().map(|core| core.threads().len()).sum::<usize>();
             let why = format!("{count} CPUs are wanted for the network, and only {most} can be taken");
-            let help = format!("--net-cpus {most}, or a list of CPUs, which is taken as it is");
+            let help = format!("--net-cpus {most}, or a list of CPUs, which is used as given");
             return Err(vec![Refusal { rule: "too-few-cpus", why, help: Some(help) }]);
         }
         let more: Cpus =
@@ -184,7 +184,7 @@ fn by_rules(
         notes.push(Note {
             weight: Weight::Warning,
             text: format!(
-                "The interface's NUMA node has too few CPUs: {} {} of another one, and packets cross between them.",
+                "The interface's NUMA node has too few CPUs: {} {} of another node, and packets cross between them.",
                 more.words(),
                 if more.len() == 1 { "is" } else { "are" }
             ),
@@ -198,12 +198,13 @@ fn by_rules(
     because.push(whole_cores(topology, &net));
     if !first_core.is_empty() {
         let threads = first_core.words();
-        because.push(format!("not {threads}: timer interrupts, and those that nobody moved, land on CPU 0"));
+        because
+            .push(format!("not {threads}: timer interrupts, and interrupts that nobody moved, go to CPU 0"));
     }
     if !from_boot.is_empty() {
         let text = format!(
-            "{} set apart at boot (isolcpus, nohz_full), which is for applications as a rule: not taken, unless listed \
-             with --net-cpus.",
+            "{} set apart at boot (isolcpus, nohz_full), usually for applications: not taken unless listed in \
+             --net-cpus.",
             if from_boot.len() == 1 {
                 format!("{} is", from_boot.words())
             } else {
@@ -236,11 +237,11 @@ fn nodes_of(
             let first = nodes[0];
             let text = match interface.node {
                 Some(node) => format!(
-                    "{name} is at NUMA node {node}, which has no CPU: those of node {first} are taken."
+                    "{name} is at NUMA node {node}, which has no CPUs: those of node {first} are taken."
                 ),
                 None => format!(
-                    "Which NUMA node {name} is at is not known (the firmware does not say, or it is no device): node {first} \
-                     is taken."
+                    "The NUMA node of {name} is unknown (the firmware does not say, or it is not a device): node \
+                     {first} is taken."
                 ),
             };
             notes.push(Note { weight: Weight::Warning, text });
@@ -304,9 +305,7 @@ fn nothing_to_take(online: &Cpus, first_core: &Cpus, from_boot: &Cpus) -> Refusa
         }
     );
     let last = online.iter().last().unwrap_or_default();
-    let help = format!(
-        "--net-cpus with a list takes those it names whatever they are, such as --net-cpus cpu:{last}"
-    );
+    let help = format!("--net-cpus with a list takes any CPUs it names, such as --net-cpus cpu:{last}");
     Refusal { rule: "nothing-to-take", why, help: Some(help) }
 }
 
@@ -357,7 +356,7 @@ fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result
     let first_core = core_of(topology, 0, &online).both(list);
     if !first_core.is_empty() {
         warn(format!(
-            "{} of CPU 0's core: timer interrupts, and those that nobody moved, land there beside the network's.",
+            "{} of CPU 0's core: timer interrupts, and interrupts that nobody moved, go there too.",
             if first_core.len() == 1 {
                 format!("{} is", first_core.words())
             } else {
@@ -371,7 +370,7 @@ fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result
         .collect();
     if !halves.is_empty() {
         warn(format!(
-            "{} a core with CPUs of the network, and {} left to applications: they will feel each other.",
+            "{} a core with CPUs of the network, and {} left to applications: they will slow each other down.",
             if halves.len() == 1 {
                 format!("{} shares", halves.words())
             } else {
@@ -397,7 +396,7 @@ fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result
     let isolated = list.both(&topology.boot.isolated);
     if !isolated.is_empty() {
         let text =
-            format!("{} isolated at boot: the scheduler puts nothing there by itself.", isolated.words());
+            format!("{} isolated at boot: the scheduler places nothing there by itself.", isolated.words());
         notes.push(Note { weight: Weight::Remark, text });
     }
     Ok(Choice { net: list.clone(), because: vec!["as listed".into()], notes })

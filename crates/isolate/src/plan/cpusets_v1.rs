@@ -31,7 +31,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     let Some(root) = find("/") else {
         draft.note(
             Weight::Warning,
-            format!("The cpusets at {mount} cannot be read: applications are left where they are."),
+            format!("The cpusets at {mount} cannot be read: applications stay where they are."),
         );
         return;
     };
@@ -69,7 +69,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
             APPS,
             "cpuset.mems",
             &mems,
-            "memory of all nodes, as in the root: a group without cannot have tasks",
+            "memory of all nodes, as in the root: a group without memory cannot have tasks",
         ));
     }
     // Kernel threads that are bound to a CPU stay in the root for good, so that its being empty cannot be waited for.
@@ -105,16 +105,22 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         optional(Change { from: net.map(|_| "1".into()), ..change });
     }
     if root.balanced {
-        let why = "as long as the root balances over all CPUs, so do the network's; the other groups go on among themselves";
+        let why = "while the root balances over all CPUs, the network's are included; the other groups go on \
+        balancing among themselves";
         let change = write("", "cpuset.sched_load_balance", "0", why);
         optional(Change { from: Some("1".into()), ..change });
     }
     draft.changes.extend(changes);
     draft.note(
         Weight::Remark,
-        "A group that is made later at the top level gets the root's CPUs, the network's among them: `status` and `verify` tell.",
+        "A group created later at the top level gets the root's CPUs, including the network's: `status` and \
+         `verify` report it.",
     );
-    draft.note(Weight::Impossible, "The root cgroup of version 1 keeps all CPUs: what is started in it later is found by `verify`, and has to be moved.");
+    draft.note(
+        Weight::Impossible,
+        "The root cgroup of version 1 keeps all CPUs: `verify` finds what is started in \
+    it later, and that has to be moved.",
+    );
     if cpusets.hybrid {
         draft.note(
             Weight::Remark,
@@ -154,7 +160,7 @@ pub(super) fn left_over(draft: &mut Draft<'_>, mount: &str, group: Option<&Group
     let has = group.cpus.as_ref().map_or_else(|| "no CPUs".to_owned(), Cpus::words);
     draft.refuse(
         "left-over-group",
-        format!("{mount}{} is there already, with {has} instead of {wanted}", group.path),
+        format!("{mount}{} already exists, with {has} instead of {wanted}", group.path),
         Some(format!("spangap isolate rollback; or, if nothing is applied: rmdir {mount}{}", group.path)),
     );
     true

@@ -21,7 +21,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     }
     let mut changes = Vec::new();
     if !cpusets.enabled {
-        let why = "groups at the top get sets of CPUs; those of others stay empty, which means all";
+        let why = "top-level groups get sets of CPUs; those of other groups stay empty, which means all";
         let path = format!("{mount}/cgroup.subtree_control");
         changes.push(file(Part::Cpusets, path, Some("-cpuset".into()), "+cpuset".into(), why.into()));
     }
@@ -34,7 +34,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
             from: None,
             to: "made".into(),
             otherwise: None,
-            why: "at the top, beside the units of systemd and the pods, so that neither rewrites it".into(),
+            why: "at the top level, next to systemd's units and the pods, so that neither rewrites it".into(),
             needed: true,
         });
         let write = |name: &str, why: &str| {
@@ -43,7 +43,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         changes.push(write("cpuset.cpus", "the network's CPUs"));
         let exclusive = write(
             "cpuset.cpus.exclusive",
-            "siblings that name these CPUs later do not end the partition; kernels before 6.7 lack it",
+            "siblings that name these CPUs later do not end the partition; kernels before 6.7 lack this file",
         );
         changes.push(Change { needed: false, ..exclusive });
     }
@@ -57,7 +57,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
             from: now,
             to: "isolated".into(),
             otherwise,
-            why: "the kernel takes these CPUs from everybody else, and balances no task to them".into(),
+            why: "the kernel takes these CPUs from all others, and balances no task onto them".into(),
             needed: true,
         });
     }
@@ -70,7 +70,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
         .collect();
     if !keep_naming.is_empty() {
         let text = format!(
-            "{} go on naming {} in cpuset.cpus, such as {}: they do not get them as long as the partition is valid \
+            "{} still name {} in cpuset.cpus, such as {}: they do not get them while the partition is valid \
              (cpuset.cpus.effective).",
             counted(keep_naming.len(), "cgroup"),
             draft.net.words(),

@@ -43,9 +43,9 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
                 continue;
             }
             let why = match irq.queue {
-                _ if is_right => "stays, should irqbalance move it before it is told".to_owned(),
+                _ if is_right => "stays, in case irqbalance moves it before it is told".to_owned(),
                 Some(queue) => format!("queue {queue} of {name}: one CPU of the network's"),
-                None => format!("events of {name}: off the applications as well"),
+                None => format!("events of {name}: also off the applications' CPUs"),
             };
             changes.push(Change {
                 part: Part::Irqs,
@@ -66,7 +66,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             notes.push((
                 Weight::Warning,
                 format!(
-                    "Where interrupts {} of {name} go is not known: they are left alone.",
+                    "The CPUs of interrupts {} of {name} are unknown: they are left alone.",
                     some_of(&unknown)
                 ),
             ));
@@ -74,7 +74,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         if lane.interface.irqs.is_empty() && lane.interface.pci.is_some() {
             let text = if lane.interface.up {
                 format!(
-                    "{name} is a device, and its interrupts are not known: only steering in software is planned."
+                    "{name} is a device, but its interrupts are unknown: only steering in software is planned."
                 )
             } else {
                 format!("{name} is down and has no interrupts yet: bring it up, and plan again.")

@@ -15,15 +15,15 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         });
         let version = topology.cpusets.as_ref().map(|cpusets| cpusets.version);
         if pods && draft.policy.cpusets && version == Some(Version::V1) {
-            let why = "there are pods, and the state of the kubelet's CPU manager cannot be read: under its static policy no \
-                       container could be started any more if kubepods lacked CPUs of its pool";
-            let help = "run as root, with /var/lib/kubelet/cpu_manager_state in sight; or --no-cpusets";
+            let why = "there are pods, and the state of the kubelet's CPU manager cannot be read: under its static \
+            policy, containers could no longer start if kubepods lacked CPUs of its pool";
+            let help = "run as root, with /var/lib/kubelet/cpu_manager_state readable; or --no-cpusets";
             draft.refuse("kubelet-unknown", why.to_owned(), Some(help.to_owned()));
         } else if pods {
             draft.note(
                 Weight::Warning,
-                "There are pods, and the state of the kubelet's CPU manager cannot be read: whether containers have CPUs of \
-                 their own among these is not known.",
+                "There are pods, and the state of the kubelet's CPU manager cannot be read: whether containers have \
+                 exclusive CPUs among these is unknown.",
             );
             durable(draft, None);
         }
@@ -36,7 +36,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             continue;
         }
         let why = format!(
-            "{} {} allocated to container {} of pod {} alone",
+            "{} {} allocated exclusively to container {} of pod {}",
             taken.words(),
             if taken.len() == 1 { "is" } else { "are" },
             own.container,
@@ -44,7 +44,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         );
         let interfaces: Vec<_> = draft.lanes.iter().map(|lane| lane.interface).collect();
         let help = match choose::another(topology, &interfaces, draft.net.len(), &all) {
-            Some(free) => format!("--net-cpus {} is free of them; or move the pod away", as_list(&free)),
+            Some(free) => format!("--net-cpus {} avoids them; or move the pod away", as_list(&free)),
             None => "no other CPUs are free for the network: move a pod away".to_owned(),
         };
         draft.refuse("exclusive-pod", why, Some(help));
@@ -54,8 +54,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         match topology.cpusets.as_ref().map(|cpusets| cpusets.version).filter(|_| draft.policy.cpusets) {
             Some(Version::V1) => {
                 let why = format!(
-                    "{} {} in the pool that the kubelet gives to containers: with cgroup version 1 no container could be \
-                     started any more if kubepods lacked {}",
+                    "{} {} in the pool that the kubelet gives to containers: with cgroup version 1, containers \
+                     could no longer start if kubepods lacked {}",
                     pool.words(),
                     if pool.len() == 1 { "is" } else { "are" },
                     if pool.len() == 1 { "it" } else { "them" },
@@ -71,9 +71,9 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             Some(Version::V2) => draft.note(
                 Weight::Warning,
                 format!(
-                    "{} in the kubelet's pool: it writes them into cpuset.cpus of every container that it starts or whose \
-                     pool changes, where the partition makes them void. A guaranteed pod that is given only these would run \
-                     on all others instead: reserve them in its configuration.",
+                    "{} in the kubelet's pool: it writes them into cpuset.cpus of every container that it starts or \
+                     whose pool changes, where the partition overrides them. A guaranteed pod that gets only these \
+                     would run on all other CPUs instead: reserve them in the kubelet's configuration.",
                     if pool.len() == 1 { format!("{} stays", pool.words()) } else { format!("{} stay", pool.words()) }
                 ),
             ),
@@ -82,8 +82,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     } else if draft.policy.cpusets && kubelet.policy == "none" {
         draft.note(
             Weight::Remark,
-            "The kubelet's CPU manager has the policy none: it writes no sets of CPUs, and containers started later inherit \
-             theirs.",
+            "The kubelet's CPU manager has the policy none: it writes no sets of CPUs, and containers started later \
+             inherit theirs.",
         );
     }
     durable(draft, kubelet.reserved.clone());

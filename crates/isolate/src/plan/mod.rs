@@ -229,12 +229,12 @@ fn decide(
     steering::plan(&mut draft);
     match &topology.cpusets {
         _ if !policy.cpusets => {
-            draft.note(Weight::Remark, "Applications are left on the network's CPUs: no cpusets, as asked for.");
+            draft.note(Weight::Remark, "Applications stay on the network's CPUs: no cpusets, as requested.");
         }
         None => draft.note(
             Weight::Warning,
-            "No hierarchy with the cpuset controller is mounted, or is in this copy: applications cannot be kept off the \
-             network's CPUs.",
+            "No hierarchy with the cpuset controller is mounted, or in this copy: applications cannot be kept off \
+             the network's CPUs.",
         ),
         Some(cpusets) if cpusets.version == Version::V1 => cpusets_v1::plan(&mut draft, cpusets),
         Some(cpusets) => cpusets_v2::plan(&mut draft, cpusets),
@@ -272,7 +272,7 @@ fn unread(draft: &mut Draft<'_>) {
     let errors = draft.topology.unknown.iter().filter(|error| !error.is_absent());
     let errors: Vec<String> = errors.map(ToString::to_string).collect();
     if !errors.is_empty() {
-        let text = format!("Not known, and so not planned for: {}.", draft::some_of(&errors));
+        let text = format!("Unknown, and therefore not planned for: {}.", draft::some_of(&errors));
         draft.note(Weight::Warning, text);
     }
 }

@@ -88,7 +88,7 @@ fn kernel(draft: &mut Draft<'_>) {
     }
     if !missing.is_empty() {
         let text = format!(
-            "{} are settled at boot: applications on {} keep those of their CPUs.",
+            "{} are set at boot: applications on {} keep those of their CPUs.",
             capital(&missing.join(" and ")),
             draft.app
         );

@@ -40,7 +40,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
                 from: Some(now.to_string()),
                 to: left.to_string(),
                 otherwise: None,
-                why: "pinned: keeps what is left of its CPUs, which kernels before 6.2 forget".into(),
+                why: "pinned: keeps what is left of its CPUs, which kernels before 6.2 would forget".into(),
                 needed: false,
             });
         }
@@ -59,7 +59,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         would_be_empty(draft);
     } else if !(stuck.is_empty() && changes.is_empty()) {
         let text = format!(
-            "{} pinned to the network's CPUs, {} of them to no others: left there, since no cpusets are planned.",
+            "{} pinned to the network's CPUs, {} of them to no others: left there, because no cpusets are planned.",
             match stuck.len() + changes.len() {
                 1 => "1 thread is".to_owned(),
                 several => format!("{several} threads are"),
@@ -73,7 +73,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     draft.note(Weight::Impossible, text);
     if kernel > 0 {
         let text = format!(
-            "{} pinned to the network's CPUs by the kernel itself, and left.",
+            "{} pinned to the network's CPUs by the kernel itself, and left there.",
             counted(kernel, "unbound kernel thread")
         );
         draft.note(Weight::Remark, text);
@@ -107,7 +107,7 @@ fn would_be_empty(draft: &mut Draft<'_>) {
             },
             some_of(&groups)
         );
-        let help = "--net-cpus with a list of others, or change the set of whoever made the cgroup";
+        let help = "--net-cpus with a list of others, or a change of that set by whoever created the cgroup";
         draft.refuse("group-would-be-empty", why, Some(help.into()));
     }
 }

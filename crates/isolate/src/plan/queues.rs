@@ -19,7 +19,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
             if draft.policy.queues {
                 notes.push((
                     Weight::Warning,
-                    format!("{name} has no combined queues that can be set: their number stays."),
+                    format!("{name} has no combined queues whose number can be set: it stays."),
                 ));
             }
             continue;
@@ -33,14 +33,14 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
                 from: Some(now.to_string()),
                 to: to.to_string(),
                 otherwise: None,
-                why: "one queue for each CPU of the network, so that none has to share".into(),
+                why: "one queue for each CPU of the network, so that none is shared".into(),
                 needed: true,
             });
             notes.push((
                 Weight::Warning,
                 format!(
-                    "Changing the queues of {name} can interrupt its traffic for a moment, and numbers its interrupts anew: \
-                     what comes after is planned again then, with the same CPUs."
+                    "Changing the queues of {name} can interrupt its traffic for a moment, and renumbers its \
+                     interrupts: the later steps are then planned again, with the same CPUs."
                 ),
             ));
         } else if !draft.policy.queues && now > cpus {

@@ -39,7 +39,7 @@ fn layered(topology: &Topology, interface: &Interface) -> Refusal {
     Refusal {
         rule: "layered-interface",
         why: format!(
-            "{} has no interrupts of its own: its packets come in at {}",
+            "{} has no interrupts of its own: its packets arrive at {}",
             interface.name,
             interface.lower.join(", ")
         ),

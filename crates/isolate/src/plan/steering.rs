@@ -108,7 +108,7 @@ fn receive(
     if lane.interface.rx.is_empty() && lane.queues == 0 {
         notes.push((
             Weight::Warning,
-            format!("{name} has neither interrupts nor receive queues here: nothing of it can be steered."),
+            format!("{name} has neither interrupts nor receive queues here: there is nothing to steer."),
         ));
     }
 }
@@ -144,7 +144,8 @@ fn threads(draft: &Draft<'_>, lane: &Lane<'_>, changes: &mut Vec<Change>, notes:
     }
     if draft.policy.cpusets && draft.topology.cpusets.is_some() {
         let why = format!(
-            "threads napi/{name}-* are in the root cgroup, which loses these CPUs; softirqs stay where the interrupt is"
+            "threads napi/{name}-* are in the root cgroup, which loses these CPUs; softirqs run where the interrupt \
+             is"
         );
         changes.push(change(format!("/sys/class/net/{name}/threaded"), "1".into(), "0".into(), why));
         return;
@@ -155,7 +156,7 @@ fn threads(draft: &Draft<'_>, lane: &Lane<'_>, changes: &mut Vec<Change>, notes:
         draft.topology.pinned.iter().filter(|task| task.comm.starts_with(&prefix)).collect();
     if threads.is_empty() {
         let text = format!(
-            "Packets of {name} are handled by threads napi/{name}-*, and none was found: they run anywhere."
+            "Packets of {name} are handled by threads napi/{name}-*, but none was found: they run anywhere."
         );
         notes.push((Weight::Warning, text));
     }

@@ -281,7 +281,7 @@ proptest! {
             prop_assert_eq!(net.len() as u32, count.div_ceil(shape.threads) * shape.threads);
         }
         // On the node of the interface, unless it is said that there is no room.
-        let far = plan.notes.iter().any(|note| note.text.contains("too few CPUs") || note.text.contains("is not known"));
+        let far = plan.notes.iter().any(|note| note.text.contains("too few CPUs") || note.text.contains("is unknown"));
         let wanted: HashSet<Option<u32>> = topology.interfaces.iter().map(|interface| interface.node).collect();
         if !far && shape.packages > 1 {
             for cpu in topology.cpus.iter().filter(|cpu| net.contains(cpu.number)) {

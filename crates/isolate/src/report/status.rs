@@ -28,7 +28,10 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
         let words = match guard.alive {
             true => format!("process {}, undoes it unless confirmed", guard.pid),
             false => {
-                format!("process {} has ended: nobody undoes it by itself, `{rollback}` does", guard.pid)
+                format!(
+                    "process {} has exited: nothing undoes it automatically, `{rollback}` does",
+                    guard.pid
+                )
             }
         };
         wrap_strictly(&mut text, "  guard      ", &words, width);
@@ -50,15 +53,15 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
             wrap_strictly(&mut text, "  * ", &line, width);
         }
     };
-    section("Of the journal, not readable", status.damage.iter().map(ToString::to_string).collect());
+    section("Unreadable in the journal", status.damage.iter().map(ToString::to_string).collect());
     section("No longer as written", status.drift.iter().map(|drift| drift.words()).collect());
-    section("Cgroups that came since, with CPUs of the network", status.came.clone());
+    section("New cgroups with CPUs of the network", status.came.clone());
     let unreadable = status.unreadable.iter().map(|one| format!("{}: {}", one.place, one.why));
     section("Not readable", unreadable.collect());
     let refused = status.refused.iter().map(|refused| format!("{}: {}", refused.place, refused.why));
     section("Refused by the kernel, and not needed", refused.collect());
     if let Some(undone) = &status.rolled_back {
-        section("Left when it was undone", undone.left.iter().map(ToString::to_string).collect());
+        section("Left by the undo", undone.left.iter().map(ToString::to_string).collect());
     }
     text
 }
@@ -73,14 +76,14 @@ fn heading(status: &Status, now: u64, rollback: &str) -> String {
             Some(undone) => {
                 let left = match undone.left.len() {
                     0 => String::new(),
-                    left => format!(", but for {} that others had changed", counted(left, "value")),
+                    left => format!(", except for {} that others had changed", counted(left, "value")),
                 };
                 let when = ago(undone.time_unix_ns, now);
                 format!("Nothing is applied. The last plan was undone {when} by {}{left}.", undone.by)
             }
         },
         Applied::Unfinished => {
-            format!("Begun {begun} and not done to the end{}: `{rollback}` undoes it.", until(status, now))
+            format!("Begun {begun} and not finished{}: `{rollback}` undoes it.", until(status, now))
         }
         Applied::Waiting => format!("Applied {applied}, not confirmed{}.", until(status, now)),
         Applied::Applied => format!("Applied {applied}, until `{rollback}` or the next boot."),
@@ -95,17 +98,19 @@ fn heading(status: &Status, now: u64, rollback: &str) -> String {
             let left = undone.map_or(0, |undone| undone.left.len());
             if left == 0 {
                 return format!(
-                    "Undone {when} by {by}, but for what its journal, which is damaged, does not tell: `{rollback}` says which."
+                    "Undone {when} by {by}, except for what its damaged journal does not tell: `{rollback}` lists it."
                 );
             }
             format!(
-                "Undone {when} by {by}, but for {} that others had changed: `{rollback} --force` restores these too.",
+                "Undone {when} by {by}, except for {} that others had changed: `{rollback} --force` restores these \
+                 too.",
                 counted(left, "value")
             )
         }
         Applied::AnotherBoot => {
             format!(
-                "Applied {applied}, in another run of the machine: nothing of it is left, and nothing to undo."
+                "Applied {applied}, before this machine's last boot: nothing of it is left, and there is nothing to \
+                 undo."
             )
         }
     }
@@ -208,7 +213,7 @@ No longer as written
   * /proc/irq/40/smp_affinity_list is \"0-95\", was set to \"1\": probably irqbalance, which runs
     (process 812) and does not leave IRQ 40 alone
 
-Cgroups that came since, with CPUs of the network
+New cgroups with CPUs of the network
   * /sys/fs/cgroup/cpuset/docker/abc
 
 Refused by the kernel, and not needed
@@ -217,7 +222,9 @@ Refused by the kernel, and not needed
         assert_eq!(text(&waiting(), NOW, UNDO, 100), expected);
         let mut dead = waiting();
         dead.guard = Some(Guard { pid: 7, alive: false });
-        assert!(text(&dead, NOW, UNDO, 100).contains("process 7 has ended: nobody undoes it by itself"));
+        assert!(
+            text(&dead, NOW, UNDO, 100).contains("process 7 has exited: nothing undoes it automatically")
+        );
     }
 
     #[test]
@@ -238,7 +245,7 @@ Refused by the kernel, and not needed
         assert_eq!(heading(&nothing, NOW, UNDO), words);
         assert!(
             of(Applied::Unfinished, |_| {})
-                .starts_with("Begun 21 s ago and not done to the end: undone in about 39 s: ")
+                .starts_with("Begun 21 s ago and not finished: undone in about 39 s: ")
         );
         assert!(
             of(Applied::Waiting, |status| status.until_unix_ns = Some(NOW)).ends_with("its time is over.")
@@ -247,12 +254,12 @@ Refused by the kernel, and not needed
             of(Applied::Confirmed, |status| status.confirmed_unix_ns = Some(NOW))
                 .contains("confirmed 0 s ago")
         );
-        assert!(of(Applied::AnotherBoot, |_| {}).contains("in another run of the machine"));
+        assert!(of(Applied::AnotherBoot, |_| {}).contains("before this machine's last boot"));
         assert!(of(Applied::Applied, |_| {}).contains("until `spangap isolate rollback` or the next boot"));
         let left = of(Applied::RolledBack, |status| {
             let left = vec![Place::BannedIrqs];
             status.rolled_back = Some(RolledBack { time_unix_ns: NOW, by: "rollback".into(), left });
         });
-        assert!(left.contains("but for 1 value that others had changed"), "{left}");
+        assert!(left.contains("except for 1 value that others had changed"), "{left}");
     }
 }

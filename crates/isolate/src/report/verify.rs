@@ -74,23 +74,20 @@ fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
                 why.push(format!("{drifted} no longer as written ({})", who.join(", ")));
             }
             if !status.came.is_empty() {
-                why.push(format!(
-                    "{} came since with CPUs of the network",
-                    counted(status.came.len(), "cgroup")
-                ));
+                why.push(format!("{} new with CPUs of the network", counted(status.came.len(), "cgroup")));
             }
             format!("Does not hold: {}{unsure}.", why.join("; "))
         }
         Verdict::Holds if unsure.is_empty() => {
-            format!("Holds: {held} of {all} values as written, and what they are for is so.")
+            format!("Holds: {held} of {all} values as written, with the intended effect.")
         }
         Verdict::Holds => {
-            format!("Holds as far as it can be told: {held} of {all} values as written{unsure}.")
+            format!("Holds as far as can be determined: {held} of {all} values as written{unsure}.")
         }
         Verdict::CannotTell | Verdict::Remark => {
             let one = effect.iter().all(|judgement| judgement.what == "effect");
             let unsure = if one { "" } else { &unsure };
-            format!("Cannot tell what it does: {held} of {all} values as written{unsure}.")
+            format!("Effect unknown: {held} of {all} values as written{unsure}.")
         }
     }
 }
@@ -171,7 +168,7 @@ impl VerifyReport {
             wrap_strictly(text, "  * ", &drift.words(), width);
         }
         for group in &self.status.came {
-            wrap_strictly(text, "  * ", &format!("{group} came since, with CPUs of the network"), width);
+            wrap_strictly(text, "  * ", &format!("{group} is new, with CPUs of the network"), width);
         }
     }
 
@@ -185,14 +182,14 @@ impl VerifyReport {
                 format!("{net} of {all} CPUs are taken from applications ({share}): {}", cost.net_cpus)
             }
             false => format!(
-                "no CPU is taken from applications: the plan has no cpusets, and they may still run on {}",
+                "no CPU is taken from applications: the plan has no cpusets, so they may still run on {}",
                 cost.net_cpus.words()
             ),
         };
         wrap_strictly(text, "  ", &taken, width);
         if let (Some(busiest), Some(headroom)) = (&cost.busiest, cost.headroom_ratio) {
             let words = format!(
-                "interrupts and softirqs keep the busiest, CPU {}, busy {}: {} is left",
+                "interrupts and softirqs keep the busiest, CPU {}, busy for {}: {} is left",
                 busiest.cpu,
                 busiest.words(),
                 small_percent(headroom)

@@ -53,8 +53,8 @@ impl Back<'_> {
                     if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) && !journal.is_whole() {
                         // Some are to stay so, and the record of that may be what is lost.
                         let why = format!(
-                            "it reads \"{new}\" as the group above it did, and whether it did before is in no line that \
-                             can be read; that group has \"{old}\" again"
+                            "it reads \"{new}\", as the group above it did, and no readable line says whether it \
+                             did so before; that group has \"{old}\" again"
                         );
                         self.done.failed.push((place, why));
                     } else if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) {

@@ -61,7 +61,7 @@ fn hidden(reading: &mut Reading, mounts: &[CgroupMount]) {
     if listed.lines().any(enabled) {
         let why = if mounts.is_empty() {
             "no cgroup is mounted here, although the kernel has cpusets: `ip netns exec` hides them behind a fresh \
-             /sys, until they are mounted there again (`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or `mount -t \
+             /sys until they are mounted there again (`mount -t cgroup2 cgroup2 /sys/fs/cgroup`, or `mount -t \
              cgroup -o cpuset cgroup /sys/fs/cgroup`)"
         } else {
             "no hierarchy with the cpuset controller is mounted here, although the kernel has one"

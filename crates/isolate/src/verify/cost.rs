@@ -106,7 +106,7 @@ pub fn cost(plan: &Plan, since: &Since) -> Cost {
     let load: Vec<CpuBusy> = plan.net_cpus.iter().filter_map(&mut known).collect();
     let all_known = load.len() == plan.net_cpus.len();
     if since.stands_still {
-        unknown = vec!["how busy they are: a copy stands still".into()];
+        unknown = vec!["how busy they are: on a copy nothing runs".into()];
     }
     let busiest = load.iter().copied().max_by(|one, other| one.busy_ratio.total_cmp(&other.busy_ratio));
     let apps: Vec<CpuBusy> =
@@ -178,12 +178,12 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
     }
     let dropped = cost.load.iter().fold(0_u64, |all, cpu| all.saturating_add(cpu.backlog_dropped));
     if dropped > 0 {
-        why.push(format!("{} dropped since a backlog was full", counted(dropped, "packet")));
+        why.push(format!("{} dropped because a backlog was full", counted(dropped, "packet")));
     }
     if let Some(cpu) = cost.load.iter().find(|cpu| cpu.squeezed()) {
         let (left, runs) = (grouped(cpu.time_squeeze), grouped(cpu.net_rx));
         why.push(format!(
-            "NET_RX had to stop with packets left {left} times in {runs} runs on CPU {}",
+            "NET_RX had to stop with packets left in the queue {left} times in {runs} runs on CPU {}",
             cpu.cpu
         ));
     }
@@ -221,7 +221,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
             finding: "too-many-net-cpus",
             matters: false,
             summary: format!(
-                "none of the {} is busy more than {} in this time",
+                "none of the {} is busy more than {} of this time",
                 cost.load.len(),
                 small_percent(busiest.busy_ratio)
             ),
@@ -240,8 +240,8 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
                 small_percent(apps),
                 small_percent(busiest.busy_ratio)
             ),
-            help: "applications lack the CPUs that the network does not need: plan again with fewer (`--net-cpus N`), or \
-                   roll back"
+            help: "applications need CPUs that the network does not: plan again with fewer (`--net-cpus N`), or \
+            roll back"
                 .into(),
         });
     }

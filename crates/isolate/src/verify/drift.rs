@@ -177,14 +177,14 @@ fn who(
     match kind {
         Kind::Irq(irq) => of_irq(*irq, standing, all, now),
         Kind::Queue(interface) => match now.interface(interface) {
-            None => inferred(Who::Somebody, format!("{interface} is not there any more")),
+            None => inferred(Who::Somebody, format!("{interface} no longer exists")),
             Some(_) if found.is_none() => {
                 inferred(Who::Driver, format!("{interface} has other queues than before: plan again"))
             }
             Some(_) if interface_was_reset(interface, all) => {
                 inferred(Who::Driver, reset_why(interface, now))
             }
-            Some(_) => or_tuned(now, "nothing that runs here is known to change it".into()),
+            Some(_) => or_tuned(now, "nothing running here is known to change it".into()),
         },
         Kind::Group { owner, path } => match owner {
             Owner::Ours | Owner::Other | Owner::Root
@@ -211,26 +211,26 @@ fn who(
             }
             Owner::Systemd { unit } => inferred(
                 Who::Systemd,
-                format!("daemon-reload writes the sets of its units again: AllowedCPUs= of {unit} keeps it"),
+                format!("daemon-reload rewrites the sets of its units: AllowedCPUs= of {unit} keeps it"),
             ),
-            _ => or_tuned(now, format!("{path} is not the group of a known program")),
+            _ => or_tuned(now, format!("{path} does not belong to a known program")),
         },
         Kind::Banned => match &now.irqbalance {
             Some(irqbalance) => inferred(
                 Who::Irqbalance,
                 format!(
-                    "started anew (process {}) it forgets what it was told on its socket: IRQBALANCE_BANNED_CPULIST lasts",
+                    "restarted (process {}), it has forgotten what its socket was told: IRQBALANCE_BANNED_CPULIST \
+                     lasts",
                     irqbalance.pid
                 ),
             ),
-            None => inferred(Who::Somebody, "irqbalance does not run any more".into()),
+            None => inferred(Who::Somebody, "irqbalance is no longer running".into()),
         },
-        Kind::Service(name) if found == Some("running") => inferred(
-            Who::Somebody,
-            format!("{name} was started again: `systemctl mask {name}` keeps it stopped"),
-        ),
+        Kind::Service(name) if found == Some("running") => {
+            inferred(Who::Somebody, format!("{name} was restarted: `systemctl mask {name}` keeps it stopped"))
+        }
         Kind::Task | Kind::Service(_) | Kind::Other => {
-            or_tuned(now, "nothing that runs here is known to change it".into())
+            or_tuned(now, "nothing running here is known to change it".into())
         }
     }
 }
@@ -288,7 +288,7 @@ fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (W
     if let Some(interface) = interface.filter(|interface| interface_was_reset(interface, all)) {
         return (Who::Driver, false, reset_why(&interface, now));
     }
-    or_tuned(now, "nothing that runs here is known to change it".into())
+    or_tuned(now, "nothing running here is known to change it".into())
 }
 
 /// Whether all that was written for an interface's interrupts, two at least, has changed: a driver that sets them again
@@ -314,8 +314,8 @@ fn reset_why(interface: &str, now: &Topology) -> String {
     let driver = now.interface(interface).and_then(|interface| interface.driver.clone());
     let driver = driver.map_or(String::new(), |driver| format!(" ({driver})"));
     format!(
-        "all interrupts of {interface}{driver} were set anew, as after a reset, another number of queues, or a CPU \
-         switched on or off"
+        "all interrupts of {interface}{driver} were reassigned, as after a reset, a change of the number of queues, \
+         or a CPU switched on or off"
     )
 }
 

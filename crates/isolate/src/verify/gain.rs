@@ -91,13 +91,13 @@ pub fn compare(before: &Proof, after: &Proof) -> Comparison {
     }
     if !gains.is_empty() {
         caveats.push(
-            "measured one after the other: whatever else changed meanwhile (load, neighbours, builds) is in the \
-             difference too"
+            "measured one after the other: whatever else changed in between (load, neighbours, builds) is also in \
+             the difference"
                 .to_owned(),
         );
         caveats.push(
-            "intervals suppose that calls are independent of each other; stalls that many calls share make them wider \
-             than shown"
+            "the intervals assume that calls are independent of each other; stalls that many calls share make them \
+             wider than shown"
                 .to_owned(),
         );
     }
@@ -214,7 +214,7 @@ impl Difference {
             (Some(value), Some([low, high])) => {
                 format!("{} times {word}; between {} and {}", digits(value), digits(low), digits(high))
             }
-            _ => format!("how many times {word} cannot be said"),
+            _ => format!("how many times {word} is unknown"),
         };
         let turned =
             |ends: [f64; 2]| (ends[0] > 0.0 && ends[1] > 0.0).then(|| [1.0 / ends[1], 1.0 / ends[0]]);

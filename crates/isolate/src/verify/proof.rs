@@ -68,7 +68,7 @@ pub enum ProofError {
         found: String,
     },
     /// One of these, with something missing or of another form.
-    #[error("{what} of another form")]
+    #[error("{what} of an unknown form")]
     Form {
         /// What it seems to be.
         what: &'static str,
@@ -76,7 +76,7 @@ pub enum ProofError {
         source: serde_json::Error,
     },
     /// A text that is no JSON.
-    #[error("document {number} is no JSON")]
+    #[error("document {number} is not JSON")]
     Text {
         /// Which one of the text, from 1.
         number: usize,

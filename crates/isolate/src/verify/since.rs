@@ -16,16 +16,16 @@ pub enum Unknown {
     #[error("a copy stands still")]
     StandsStill,
     /// The CPU is not in both readings.
-    #[error("it was switched on or off meanwhile")]
+    #[error("it was switched on or off in between")]
     CpuCameOrWent,
     /// The set of CPUs is another.
-    #[error("CPUs were switched on or off meanwhile")]
+    #[error("CPUs were switched on or off in between")]
     CpusCameOrWent,
     /// A counter is lower than it was.
     #[error("a counter went backwards")]
     Backwards,
     /// An interrupt is not in both readings, or its number stands for another one now.
-    #[error("it was not there before")]
+    #[error("it did not exist before")]
     New,
 }
 

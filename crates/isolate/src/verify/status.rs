@@ -339,14 +339,14 @@ pub fn events(before: &Status, after: &Status, time_unix_ns: u64) -> Vec<Event> 
         let (event, words) = match after.state {
             Applied::Nothing => match &after.rolled_back {
                 Some(undone) => ("rolled_back", format!("undone by {}", undone.by)),
-                None => ("nothing", "nothing is applied any more".to_owned()),
+                None => ("nothing", "nothing is applied any longer".to_owned()),
             },
-            Applied::RolledBack => ("rolled_back", "undone, but for what others had changed".to_owned()),
+            Applied::RolledBack => ("rolled_back", "undone, except for what others had changed".to_owned()),
             Applied::Unfinished => ("begun", "a plan is being applied".to_owned()),
-            Applied::Waiting => ("applied", "a plan is applied, and waits to be confirmed".to_owned()),
+            Applied::Waiting => ("applied", "a plan is applied, and waits for its confirmation".to_owned()),
             Applied::Applied => ("applied", "a plan is applied".to_owned()),
             Applied::Confirmed => ("confirmed", "it was told to stay".to_owned()),
-            Applied::AnotherBoot => ("another_boot", "the machine was started anew".to_owned()),
+            Applied::AnotherBoot => ("another_boot", "the machine was rebooted".to_owned()),
         };
         tell(event, words, None);
     }
@@ -362,11 +362,11 @@ pub fn events(before: &Status, after: &Status, time_unix_ns: u64) -> Vec<Event> 
         }
     }
     for group in after.came.iter().filter(|group| !before.came.contains(group)) {
-        tell("cgroup_came", format!("{group} came, with CPUs of the network"), None);
+        tell("cgroup_came", format!("{group} is new, with CPUs of the network"), None);
     }
     let ended = |status: &Status| status.guard.is_some_and(|guard| !guard.alive);
     if ended(after) && !ended(before) {
-        tell("guard_ended", "the guard has ended: nobody undoes it in time".to_owned(), None);
+        tell("guard_ended", "the guard has exited: nothing undoes it in time".to_owned(), None);
     }
     events
 }

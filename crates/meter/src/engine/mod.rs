@@ -1,4 +1,4 @@
-//! The meter itself: walk, join, statistics. It does no IO and knows no clock; whoever drives it tells the time.
+//! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time in.
 
 mod read;
 mod record;

@@ -1,4 +1,4 @@
-//! What others see of the engine: figures, minutes, samples.
+//! Read access to the engine: figures, minutes, samples.
 
 use super::{LimitFigures, Meter, Overview, PairMinute, Settings, State};
 use crate::candidates::Candidates;

@@ -1,4 +1,4 @@
-//! The attributes of sampled calls: of both spans, of their resources, and what the call itself shows.
+//! Attributes of sampled calls: of both spans, of their resources, and of the call itself.
 
 use super::Named;
 use crate::samples::Drawn;

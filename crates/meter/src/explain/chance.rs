@@ -1,5 +1,5 @@
-//! Whether what looks different could be chance: tests that go by the ranks of gaps alone, so that one call of a minute
-//! weighs no more than one of a second.
+//! Significance of differences: tests that use only the ranks of gaps, so that a call of a minute weighs no more than
+//! one of a second.
 
 use super::attributes::Pool;
 

@@ -1,4 +1,4 @@
-//! How much of the excess calls with a value have, from what each sampled call stands for.
+//! Share of the excess that calls with a given value have, by the weight of each sampled call.
 
 use super::attributes::Pool;
 use super::{Quarter, Share};
@@ -10,7 +10,7 @@ const RESAMPLED: usize = 200;
 
 /// A sampled call: its number in the pool, and what it stands for.
 #[derive(Clone, Copy, Debug)]
-struct Weighed {
+struct WeightedCall {
     call: usize,
     weight: f64,
 }
@@ -19,16 +19,16 @@ struct Weighed {
 #[derive(Debug)]
 pub struct Effects {
     /// Each with the calls that it stands for.
-    by_call: Vec<Weighed>,
+    by_call: Vec<WeightedCall>,
     /// Each with the lost time that it stands for, nanoseconds.
-    by_time: Vec<Weighed>,
+    by_time: Vec<WeightedCall>,
     gaps_ns: Vec<u64>,
     /// Median gap of all calls, nanoseconds.
     pub typical_ns: f64,
     /// Lost time beyond a typical gap for each call, nanoseconds.
     pub excess_ns: f64,
     /// The same samples drawn again from themselves.
-    again: Vec<(Vec<Weighed>, Vec<Weighed>)>,
+    again: Vec<(Vec<WeightedCall>, Vec<WeightedCall>)>,
 }
 
 impl Effects {
@@ -40,18 +40,18 @@ impl Effects {
         for drawn in samples {
             let each = drawn.calls as f64 / drawn.by_call.len().max(1) as f64;
             let calls = drawn.by_call.iter().filter_map(number);
-            by_call.extend(calls.map(|call| Weighed { call, weight: each }));
+            by_call.extend(calls.map(|call| WeightedCall { call, weight: each }));
             let stands_for: f64 = drawn.by_time.iter().map(|(_, lost_ns)| lost_ns).sum();
             // The sum is known exactly, what each has of it is estimated.
             let scale = drawn.lost_ns as f64 / stands_for.max(1.0);
             let calls = drawn.by_time.iter().filter_map(|(call, lost_ns)| Some((number(call)?, lost_ns)));
-            by_time.extend(calls.map(|(call, lost_ns)| Weighed { call, weight: lost_ns * scale }));
+            by_time.extend(calls.map(|(call, lost_ns)| WeightedCall { call, weight: lost_ns * scale }));
         }
         let gaps_ns: Vec<u64> = pool.calls.iter().map(|call| call.call.gap_ns).collect();
         let typical_ns =
             median(by_call.iter().map(|one| (gaps_ns[one.call], one.weight)).collect()).unwrap_or(0);
         let mut rng = Rng::with_seed(0x5ba9);
-        let mut resample = |from: &[Weighed]| -> Vec<Weighed> {
+        let mut resample = |from: &[WeightedCall]| -> Vec<WeightedCall> {
             from.iter().filter_map(|_| rng.choice(from).copied()).collect()
         };
         let again = (0..RESAMPLED).map(|_| (resample(&by_call), resample(&by_time))).collect();
@@ -61,8 +61,8 @@ impl Effects {
         effects
     }
 
-    fn excess(&self, by_call: &[Weighed], by_time: &[Weighed], of: impl Fn(usize) -> bool) -> f64 {
-        let sum = |sample: &[Weighed]| -> f64 {
+    fn excess(&self, by_call: &[WeightedCall], by_time: &[WeightedCall], of: impl Fn(usize) -> bool) -> f64 {
+        let sum = |sample: &[WeightedCall]| -> f64 {
             sample.iter().filter(|one| of(one.call)).map(|one| one.weight).sum()
         };
         sum(by_time) - self.typical_ns * sum(by_call)
@@ -70,7 +70,7 @@ impl Effects {
 
     /// What calls with a mark have of the excess.
     pub fn share(&self, marked: &[bool]) -> Share {
-        let share = |by_call: &[Weighed], by_time: &[Weighed]| {
+        let share = |by_call: &[WeightedCall], by_time: &[WeightedCall]| {
             let all = self.excess(by_call, by_time, |_| true);
             (all > 0.0).then(|| self.excess(by_call, by_time, |call| marked[call]) / all)
         };

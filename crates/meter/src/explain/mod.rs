@@ -1,10 +1,10 @@
 //! What sets the slow calls of a pair apart: every attribute of both spans and their resources, ranked by how much of the
 //! excess it explains.
 //!
-//! Which calls were sampled depends on their gaps alone, never on their attributes. Where an attribute has nothing to do
-//! with the gap, any call of the sample could carry it as well as any other: so the ranks of the gaps of those that carry it
-//! are tested against the others', stretch by stretch, and all tests together are held to a share of false discoveries.
-//! How *much* an attribute explains is another question, answered from what each sampled call stands for.
+//! Sampling depends only on gaps, never on attributes. If an attribute has nothing to do with the gap, any call of the
+//! sample is equally likely to carry it. So the gap ranks of calls that carry it are tested against the others', period
+//! by period, with a bound on the false discovery rate over all tests. How *much* an attribute explains is a separate
+//! question, answered by the weights of the sampled calls.
 
 mod attributes;
 mod chance;

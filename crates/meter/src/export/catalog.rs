@@ -148,7 +148,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         MetricKind::Gauge,
         Unit::Seconds,
         "spangap_leg_bound_seconds",
-        "Each leg since the start is true to within this, because clocks differ.",
+        "Error bound of each leg since the start, because clocks differ.",
         with_legs().map(bound).collect(),
     );
     let mean = |pair: &Pair<'a>| {
@@ -159,7 +159,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         MetricKind::Gauge,
         Unit::Seconds,
         "spangap_leg_bound_mean_seconds",
-        "Mean over the calls of what their legs are true to within.",
+        "Mean error bound of the calls' legs.",
         with_legs().map(mean).collect(),
     );
 
@@ -193,7 +193,7 @@ fn of_pairs<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     );
     calls(
         "spangap_sized_calls",
-        "Calls with one attempt whose spans tell the size of the response; only these can be excluded for it.",
+        "Calls with one attempt whose spans state the size of the response; only these can be excluded for it.",
         |stats| stats.sized,
     );
 }
@@ -263,7 +263,7 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         MetricKind::Counter,
         Unit::None,
         "spangap_service_spans",
-        "CLIENT and SERVER spans of a service that found their mate, and that did not in time.",
+        "CLIENT and SERVER spans of a service that found their mate, and those that did not in time.",
         services.collect(),
     );
     families.count(
@@ -314,18 +314,20 @@ fn of_limits<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     add(
         MetricKind::Gauge,
         "spangap_limit_used",
-        "What is in a store that has a limit: things, or bytes.",
+        "Contents of a store that has a limit: items, or bytes.",
         |l| l.used,
     );
-    add(MetricKind::Gauge, "spangap_limit", "The most that may be in the store.", |l| l.limit);
-    add(MetricKind::Counter, "spangap_limit_cut", "What was shortened to fit into the store.", |l| l.cut);
+    add(MetricKind::Gauge, "spangap_limit", "The limit of the store.", |l| l.limit);
+    add(MetricKind::Counter, "spangap_limit_cut", "Items shortened to fit into the store.", |l| l.cut);
     add(
         MetricKind::Counter,
         "spangap_limit_forgotten",
-        "What was forgotten to make room, or because it was idle.",
+        "Items forgotten to make room, or because they were idle.",
         |l| l.forgotten,
     );
-    add(MetricKind::Counter, "spangap_limit_refused", "What found no room in the store.", |l| l.refused);
+    add(MetricKind::Counter, "spangap_limit_refused", "Items for which the store had no room.", |l| {
+        l.refused
+    });
 }
 
 fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
@@ -391,7 +393,8 @@ fn of_requests<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     add(
         MetricKind::Counter,
         "spangap_closed_connections",
-        "Connections that the meter closed: without a request in time, idle, of a peer that does not read, to make room for another, without a handshake of TLS where it is spoken, or refused for lack of room.",
+        "Connections that the meter closed: no request in time, idle, a peer that does not read, to make room for \
+         another, no TLS handshake where TLS is required, or refused for lack of room.",
         closed.collect(),
     );
     add(
@@ -414,12 +417,12 @@ fn of_kept<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     families.bytes("spangap_kept_bytes", "Size of the whole traces on disk.", kept.bytes);
     families.bytes(
         "spangap_kept_bytes_limit",
-        "Size that they are kept below; the oldest are dropped.",
+        "Limit of the size of whole traces on disk; the oldest are dropped.",
         kept.bytes_limit,
     );
     families.bytes(
         "spangap_kept_queue_bytes",
-        "Bytes of requests on their way to the disk; beyond the limit requests are not kept.",
+        "Bytes of requests queued for the disk; beyond the limit, requests are not kept.",
         kept.queued_bytes,
     );
     families.bytes(
@@ -440,7 +443,8 @@ fn of_kept<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         MetricKind::Counter,
         Unit::None,
         "spangap_not_kept_spans",
-        "Spans counted and not kept on disk, by reason: they came faster than they could be written, the disk refused them, their request was too large.",
+        "Spans counted but not kept on disk, by reason: they arrived faster than they could be written, the disk \
+         refused them, their request was too large.",
         labelled("reason", reasons),
     );
     families.count(
@@ -474,7 +478,8 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         MetricKind::Counter,
         Unit::None,
         "spangap_refusals",
-        "Requests, agents and slices that the meter refused, by reason: a token, a role, a page of somebody else, a rule that was broken.",
+        "Requests, agents and slices that the meter refused, by reason: a token, a role, a cross-site page, a \
+         broken rule.",
         refusals.collect(),
     );
     of_requests(snapshot, families);
@@ -483,19 +488,19 @@ fn of_process<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         families.bytes("spangap_history_bytes", "Size of the stored history on disk.", history.bytes);
         families.bytes(
             "spangap_history_bytes_limit",
-            "Size that the stored history is kept below.",
+            "Limit of the size of the stored history.",
             history.bytes_limit,
         );
         families.one(
             MetricKind::Gauge,
             Unit::None,
             "spangap_history_waiting_rows",
-            "Rows of closed minutes that are not written yet and wait in memory; above 0 for long when the disk refuses.",
+            "Rows of closed minutes that wait in memory to be written; above 0 for long if the disk refuses them.",
             Value::Count(history.waiting_rows),
         );
         families.bytes(
             "spangap_history_waiting_bytes",
-            "Memory of the rows that wait to be written; the oldest are given up at 128 MiB.",
+            "Memory of the rows that wait to be written; beyond 128 MiB the oldest are given up.",
             history.waiting_bytes,
         );
         families.count(

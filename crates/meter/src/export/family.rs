@@ -1,4 +1,4 @@
-//! What a metric is, whichever format it leaves in.
+//! Metric families, independent of the output format.
 
 use super::exemplar::Exemplar;
 use spangap_model::Histogram;

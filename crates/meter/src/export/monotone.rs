@@ -1,9 +1,9 @@
-//! Exported totals never fall. A call that turns out to have had a second attempt is taken back from its pair's
-//! distributions; a counter that falls by one reads as a restart to Prometheus, and its whole value as an increase.
+//! Exported totals never fall. A call that turns out to have a second attempt is retracted from its pair's
+//! distributions; Prometheus would take a counter that falls by one for a restart, and its whole value for an increase.
 //!
-//! A pair is some 170 series, and ten thousand of them a scrape of 190 MB, so the number of pairs that are exported is
-//! limited apart from those that the meter keeps. Which these are is settled by whoever comes first, and never revised:
-//! a pair that moved between its own series and `other` would take counts away from one of them.
+//! A pair has about 170 series, and ten thousand pairs make a scrape of 190 MB, so exported pairs have their own limit.
+//! The first pairs win, and the choice is never revised: a pair that moved between its own series and `other` would
+//! take counts away from one of them.
 
 use crate::engine::LimitFigures;
 use spangap_model::pair::OTHER;

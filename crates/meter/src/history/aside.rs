@@ -1,4 +1,4 @@
-//! A damaged history set aside under another name, so that the meter can go on with a new one.
+//! Sets a damaged history aside under another name, so that the meter can start a new one.
 
 use super::file::APPLICATION_ID;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The file: its schema, whether it is ours, who may have it open, and how further connections find it.
+//! The database file: schema, ownership check, lock, and further connections.
 
 use super::HistoryError;
 use super::step::Step;

@@ -1,5 +1,5 @@
-//! Minutes of schema version 1, which had one row per run, minute and pair, moved to the tables of this one bit by
-//! bit while the meter runs. Each part is one transaction, so that an end at any moment loses none and doubles none.
+//! Migration of schema version 1, which had one row per run, minute and pair, in small steps while the meter runs. Each
+//! step is one transaction, so that an exit at any moment neither loses nor duplicates minutes.
 
 use super::History;
 use super::file::FIRST_MINUTES;

@@ -1,6 +1,6 @@
-//! The bounds of the history: by age, and by size on disk. Each kind of row has a share of the size; when the whole is
-//! too large, the kind that is furthest above its share loses its oldest stretch. So minutes reach back less far than
-//! hours, and a history of many pairs becomes coarser before it becomes shorter.
+//! Limits of the history: age, and size on disk. Each kind of row has a share of the size; when the total is too large,
+//! the kind furthest above its share loses its oldest rows. So minutes reach back less far than hours, and a history of
+//! many pairs becomes coarser before it becomes shorter.
 
 use super::roll::SEEN_WITHIN_S;
 use super::step::{Step, cells};

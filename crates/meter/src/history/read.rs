@@ -1,5 +1,5 @@
-//! Questions to the history. Each has a connection of its own and sees one state of the database, whatever is written
-//! meanwhile; no lock is held. Minutes that are not in the database yet come from memory.
+//! Queries of the history. Each has its own connection and sees one snapshot of the database, without holding a lock.
+//! Minutes that are not yet in the database come from memory.
 
 use super::file::Place;
 use super::row::Top;

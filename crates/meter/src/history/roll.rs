@@ -1,4 +1,4 @@
-//! What is written: closed minutes added to their rows, open ones replaced, and coarser rows made of finer ones.
+//! Writing: adds closed minutes to their rows, replaces open ones, and rolls finer rows up into coarser ones.
 
 use super::row::{Figures, WORST_STORED, decode_worst, encode_worst};
 use super::step::{Step, cell, of_cell};

@@ -1,4 +1,4 @@
-//! Which rows a stretch of time is made of, and their sums.
+//! The rows of a period, and their sums.
 
 use super::row::{Figures, decode_worst};
 use super::step::{Step, cell};

@@ -1,5 +1,5 @@
-//! Closed minutes on their way from the engine to the disk. As long as they are not written, because the disk is full
-//! for example, queries read them from here.
+//! Closed minutes on their way from the engine to the disk. Until they are written (the disk may be full), queries read
+//! them from here.
 
 use crate::engine::PairMinute;
 use spangap_model::{Histogram, PairStats};

@@ -261,7 +261,7 @@ impl Open {
             return;
         }
         if !known {
-            let reason = format!("no \"resource\" before {SPANS_HELD} spans: their service is not known");
+            let reason = format!("no \"resource\" before {SPANS_HELD} spans: their service is unknown");
             delivery.skip(self.place, reason, Some(0));
         }
         let scope = self.last_scope();

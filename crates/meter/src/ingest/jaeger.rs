@@ -183,8 +183,7 @@ impl Trace {
     pub(super) fn finish(mut self, broken_off: bool, delivery: &mut Delivery<'_>) {
         if broken_off && self.processes.is_none() {
             if self.held > 0 {
-                let reason =
-                    "the trace breaks off before its \"processes\": the services of its spans are not known";
+                let reason = "the trace ends before its \"processes\": the services of its spans are unknown";
                 delivery.skip(self.place, reason, Some(self.held as u64));
             }
             return;
@@ -200,7 +199,7 @@ impl Trace {
             if resource.is_none() {
                 let count = spans.len();
                 let reason = format!(
-                    "no process {process:?} in the trace's \"processes\": the service of {count} spans is not known"
+                    "no process {process:?} in the trace's \"processes\": the service of {count} spans is unknown"
                 );
                 delivery.skip(self.place, reason, Some(0));
             }

@@ -1,4 +1,4 @@
-//! The attributes that matter to the join, by their old and their new names in the semantic conventions.
+//! The attributes that the join needs, by their old and new names in the semantic conventions.
 //!
 //! Status: `rpc.grpc.status_code` (until 1.37), `rpc.response.status_code` (since), `http.response.status_code`,
 //! `http.status_code` (until 1.20). Response size: no settled attribute, so a configurable list, which includes the

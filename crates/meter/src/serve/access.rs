@@ -1,7 +1,7 @@
-//! Who may do what: tokens by role, and requests that a page of somebody else makes a browser send.
+//! Authorisation: tokens and their roles, and protection against cross-site requests.
 //!
-//! Without tokens whoever reaches a port may send spans and look, as only those on this host do unless told otherwise; but
-//! asking hosts for packets, and changing anything, is for those on this host. With tokens every request needs one.
+//! Without tokens, anyone who can reach a port may send spans and read; by default, that is only this host. Requesting
+//! packets from hosts, and changing anything, is reserved for this host. With tokens, every request needs one.
 
 use super::places::Peer;
 use super::tls::Certified;
@@ -110,7 +110,7 @@ impl std::fmt::Display for Denied {
             Denied::WrongRole(role) => write!(f, "this token is not for {}", role.name()),
             Denied::NotLocal(role) => write!(
                 f,
-                "without --token-file only those on the meter's own host may do what needs the role {}; --insecure allows it \
+                "without --token-file, only clients on the meter's own host have the role {}; --insecure gives it \
                  to everybody",
                 role.name()
             ),
@@ -119,11 +119,12 @@ impl std::fmt::Display for Denied {
                 "the request is for the host {host:?}: expected an address, localhost, or a name given with --http-host"
             ),
             Denied::Origin(origin) => {
-                write!(f, "the request was sent by a page of {origin:?}, which is another one")
+                write!(f, "the request was sent by a page of {origin:?}, another site")
             }
             Denied::NoCertificate => write!(
                 f,
-                "expected a certificate of an authority of --tls-client-ca; an agent shows one with --tls-cert and --tls-key"
+                "expected a certificate from an authority in --tls-client-ca; an agent presents one with --tls-cert \
+                 and --tls-key"
             ),
         }
     }

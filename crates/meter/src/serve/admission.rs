@@ -1,5 +1,5 @@
-//! The byte budget of requests in hand. It is charged with what has arrived and not with what was announced, and a
-//! sender that dawdles gives its share back as soon as another one needs it.
+//! The byte budget of requests in progress. It is charged for bytes that have arrived, not for bytes announced, and a
+//! slow sender loses its share as soon as another one needs it.
 
 use super::places::Peer;
 use super::refusal::Refusal;

@@ -1,5 +1,5 @@
-//! Answers written as they are made: by a thread that may wait for the client, in pieces, compressed when the client
-//! asks for it. Memory does not grow with the answer.
+//! Streaming responses: a thread that may block on the client writes them in pieces, compressed if the client accepts
+//! that. Memory does not grow with the response.
 
 use super::readers::Place;
 use axum::body::Body;

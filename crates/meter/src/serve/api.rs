@@ -163,7 +163,7 @@ pub fn router(api: Api) -> Router {
 
 /// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
 #[derive(Debug, Deserialize)]
-struct Stretch {
+struct Period {
     window: Option<String>,
     from: Option<u64>,
     to: Option<u64>,
@@ -172,7 +172,7 @@ struct Stretch {
 /// What is looked at when nothing is asked for.
 const DEFAULT_WINDOW_S: u64 = 900;
 
-impl Stretch {
+impl Period {
     /// First and last second; minutes that overlap it are taken whole.
     fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or(clock.unix_s());
@@ -193,7 +193,7 @@ impl Stretch {
 
 /// Which pair is asked for; of those left out any will do.
 #[derive(Debug, Default, Deserialize)]
-struct Asked {
+struct PairQuery {
     client: Option<String>,
     server: Option<String>,
     method: Option<String>,
@@ -203,7 +203,7 @@ struct Asked {
     max_gap_ns: Option<u64>,
 }
 
-impl Asked {
+impl PairQuery {
     fn matches(&self, key: &PairKey) -> bool {
         let same =
             |asked: &Option<String>, is: Option<&str>| asked.as_deref().is_none_or(|asked| is == Some(asked));
@@ -279,7 +279,7 @@ impl Api {
         work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<Made<T>, Problem> {
         let busy = || {
-            let many = format!("{LINE} questions to the history wait already; ask again");
+            let many = format!("{LINE} queries of the history are already waiting; try again");
             Problem(StatusCode::SERVICE_UNAVAILABLE, many)
         };
         let _place = self.line.try_acquire().map_err(|_| busy())?;
@@ -433,7 +433,7 @@ async fn pairs(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
+    Ask(stretch): Ask<Period>,
     Ask(filter): Ask<Filter>,
     Ask(table): Ask<Table>,
 ) -> Answer {
@@ -450,7 +450,7 @@ async fn timeline(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
+    Ask(stretch): Ask<Period>,
     Ask(filter): Ask<Filter>,
     Ask(steps): Ask<Steps>,
 ) -> Answer {
@@ -467,8 +467,8 @@ async fn pair(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
-    Ask(asked): Ask<Asked>,
+    Ask(stretch): Ask<Period>,
+    Ask(asked): Ask<PairQuery>,
 ) -> Answer {
     let key = asked.key()?;
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
@@ -487,7 +487,7 @@ async fn pair(
     });
     let report = report.await?.or(|| {
         let names = format!("{} -> {}", key.client, key.server);
-        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this stretch of time"))
+        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this period"))
     })?;
     Ok(with_tag(report.answer(&headers).await, &tag))
 }
@@ -499,8 +499,8 @@ async fn worst(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Stretch>,
-    Ask(asked): Ask<Asked>,
+    Ask(stretch): Ask<Period>,
+    Ask(asked): Ask<PairQuery>,
 ) -> Answer {
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
     let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
@@ -523,7 +523,7 @@ async fn worst(
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<Asked>) -> Answer {
+async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<PairQuery>) -> Answer {
     let key = asked.key()?;
     let explanation = api.query(move |api, _| {
         let samples = api.meter.samples(|other| *other == key);

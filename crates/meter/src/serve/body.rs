@@ -265,7 +265,7 @@ impl Encoding {
             Some("gzip" | "x-gzip") => Ok(Encoding::Gzip),
             Some("zstd") => Ok(Encoding::Zstd),
             Some(other) => Err(Refusal::Unsupported(format!(
-                "encoding {other:?} is not known: expected gzip, zstd or identity"
+                "encoding {other:?} is not supported: expected gzip, zstd or identity"
             ))),
         }
     }

@@ -1,4 +1,4 @@
-//! Who has an answer already is not given it again: versions of what the API knows, as entity tags and to wait for.
+//! Versions of API content: entity tags for unchanged answers, and waiting for the next version.
 
 use super::api::{Answer, Api, Ask, Problem};
 use crate::report::Changes;

@@ -2,7 +2,7 @@
 
 use super::body::Whole;
 use super::places::{Connection, InHand, Peer, Port, Reason};
-use super::tls::{Certified, Shaken, Tls};
+use super::tls::{Certified, HandshakeOutcome, Tls};
 use bytes::Buf;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -129,8 +129,8 @@ async fn handshake(
 ) -> Result<(Box<TlsStream<TcpStream>>, bool), Option<Reason>> {
     tokio::select! {
         shaken = tls.shake(stream) => match shaken {
-            Shaken::Done(stream, certified) => Ok((stream, certified)),
-            Shaken::Failed => Err(Some(Reason::NoTls)),
+            HandshakeOutcome::Done(stream, certified) => Ok((stream, certified)),
+            HandshakeOutcome::Failed => Err(Some(Reason::NoTls)),
         },
         () = place.told_to_go() => Err(Some(Reason::ForRoom)),
         _ = stopped.changed() => Err(None),

@@ -1,4 +1,4 @@
-//! Which pairs are asked for, and the time that all of them lost, step by step.
+//! Selection of pairs, and the time they lost, step by step.
 
 use super::api::{Api, Made, Problem, covered};
 use crate::history::{Cancel, Lost, step_for};

@@ -1,7 +1,7 @@
-//! The connections of one port: how many there are, whose they are, and which one goes when there is no room.
+//! The connection slots of one port: their number, their owners, and the choice of one to close.
 //!
-//! Many agents may stand behind one address, so a peer has no limit of its own. It has a share: when all places are
-//! taken, the peer that has most of them gives one up, first a connection without a request.
+//! Many agents may share one address, so a peer has no limit of its own. When all slots are taken, the peer with the
+//! most connections gives one up, an idle one first.
 
 use rustc_hash::FxHashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,5 @@
-//! Carries minutes from the engine to the history: closed ones for good, open ones every few seconds, so that
-//! a kill loses seconds and not the minute. Until a minute is written, queries find it in memory.
+//! Carries minutes from the engine to the history: closed ones once, open ones every few seconds, so that a kill loses
+//! seconds rather than the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
 use crate::engine::{Meter, PairMinute};
@@ -164,7 +164,7 @@ impl Store {
             notes.push(format!("history: {last_run}"));
         }
         if !state.stored {
-            notes.push("history: in memory only, it ends with the process".into());
+            notes.push("history: in memory only, lost when the process exits".into());
         }
         notes.extend(state.set_aside.iter().map(|aside| format!("history: {aside}")));
         if let Some(before_s) = state.converting_before_s {
@@ -262,7 +262,7 @@ impl Store {
         let since = state.problem.as_ref().map(|(_, since)| *since);
         match (&problem, since) {
             (Some(problem), None) => super::tell(problem),
-            (None, Some(_)) => super::tell(&"the history is written again"),
+            (None, Some(_)) => super::tell(&"writing the history works again"),
             _ => {}
         }
         state.problem = problem.map(|problem| (problem, since.unwrap_or(clock.unix_s())));
@@ -326,7 +326,7 @@ impl Recorder {
         if written.is_err() {
             let rows = locked(&self.store.waiting).rows();
             super::tell(&format!(
-                "the minute under way and {rows} rows of closed minutes are lost: they were never written"
+                "the current minute and {rows} rows of closed minutes are lost: they were never written"
             ));
         }
         written.and_then(|()| history.close(self.clock.unix_s()))

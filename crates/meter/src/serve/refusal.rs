@@ -1,4 +1,4 @@
-//! The reasons for which a request is refused, as its sender reads them.
+//! Reasons for refusing a request, as its sender reads them.
 
 use super::access::Denied;
 

@@ -1,5 +1,5 @@
-//! Browsers sign in: a token given once becomes a cookie, so that links and downloads work, too. No page can read the cookie, and
-//! no page but the meter's own can make a browser change anything with it.
+//! Browser sign-in: a token is exchanged for a cookie, so that links and downloads work, too. No page can read the
+//! cookie, and only the meter's own page can make a browser change anything with it.
 
 use super::access::{Access, Role};
 use super::api::Problem;
@@ -157,16 +157,16 @@ async fn standing(State((_, access)): State<Shared>, headers: HeaderMap) -> Resp
 async fn sign_in(State((sessions, access)): State<Shared>, headers: HeaderMap) -> Response {
     let problem = |status, text: &str| Problem(status, text.into()).into_response();
     if !access.has_tokens() {
-        return problem(StatusCode::BAD_REQUEST, "this meter demands no tokens: nobody needs to sign in");
+        return problem(StatusCode::BAD_REQUEST, "this meter requires no tokens: nobody needs to sign in");
     }
     let Some((token, role)) = token_of(&headers).and_then(|token| Some((token, access.role_of(token)?)))
     else {
         access.refuse();
-        return problem(StatusCode::UNAUTHORIZED, "the token is not known");
+        return problem(StatusCode::UNAUTHORIZED, "unknown token");
     };
     if role == Role::Ingest {
         access.refuse();
-        return problem(StatusCode::FORBIDDEN, "this token is for sending spans; one for view is needed");
+        return problem(StatusCode::FORBIDDEN, "this token is for sending spans; expected one for view");
     }
     match sessions.begin(token) {
         Ok(cookie) => {

@@ -1,5 +1,5 @@
-//! The table of pairs as it is asked for: filtered, grouped, sorted, in pages, beside an earlier stretch of time. Of all
-//! pairs only that is read which says which rows are shown; the rest is read of those, however many pairs there are.
+//! The table of pairs: filtered, grouped, sorted, paged, compared with an earlier period. For all pairs, only what
+//! decides which rows are shown is read; the rest is read for those rows only, however many pairs there are.
 
 use super::api::{Api, Made, Problem, covered};
 use super::fleet::Filter;

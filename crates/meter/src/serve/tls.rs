@@ -1,4 +1,4 @@
-//! TLS on the ports: certificates from files, read anew when the files change, and whether a client brought one of its own.
+//! TLS on the ports: certificates from files, reloaded when the files change, and client certificates.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Tls {
 pub struct Certified;
 
 /// What came of a handshake.
-pub(super) enum Shaken {
+pub(super) enum HandshakeOutcome {
     /// The stream within, and whether the client has shown a certificate.
     Done(Box<TlsStream<TcpStream>>, bool),
     /// It is over: the peer spoke something else, or did not agree.
@@ -130,14 +130,14 @@ impl Tls {
             interval.tick().await;
             match self.look() {
                 Ok(false) => {}
-                Ok(true) => tell(&"TLS: the certificates have changed and are in use"),
-                Err(error) => tell(&format_args!("TLS: {error}; the certificates from before stay in use")),
+                Ok(true) => tell(&"TLS: the certificates have changed; using the new ones"),
+                Err(error) => tell(&format_args!("TLS: {error}; still using the previous certificates")),
             }
         }
     }
 
     /// Agrees with a client that has just connected. How long that may take is the caller's affair.
-    pub(super) async fn shake(&self, mut stream: TcpStream) -> Shaken {
+    pub(super) async fn shake(&self, mut stream: TcpStream) -> HandshakeOutcome {
         let mut first = [0];
         // A record of TLS with a handshake begins with 22; browsers and programs that were told `http://` learn why they fail.
         match stream.peek(&mut first).await {
@@ -145,17 +145,17 @@ impl Tls {
             Ok(1) => {
                 let _ = stream.write_all(NOT_TLS).await;
                 let _ = stream.shutdown().await;
-                return Shaken::Failed;
+                return HandshakeOutcome::Failed;
             }
-            _ => return Shaken::Failed,
+            _ => return HandshakeOutcome::Failed,
         }
         let config = self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone();
         match TlsAcceptor::from(config).accept(stream).await {
             Ok(stream) => {
                 let certified = stream.get_ref().1.peer_certificates().is_some();
-                Shaken::Done(Box::new(stream), certified)
+                HandshakeOutcome::Done(Box::new(stream), certified)
             }
-            Err(_) => Shaken::Failed,
+            Err(_) => HandshakeOutcome::Failed,
         }
     }
 }

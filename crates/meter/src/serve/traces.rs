@@ -1,5 +1,4 @@
-//! Kept traces by their id: as OTLP JSON for whoever asks the API, and in the shape of Jaeger's query API, so that a trace UI
-//! can be pointed at the meter.
+//! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
 use super::api::{Answer, Api, Made, Problem, from_hex};
 use crate::report::KeptCoverage;
@@ -23,8 +22,9 @@ impl Api {
             let why = "no whole traces are kept: the meter runs without --keep-spans".into();
             return Err(Problem(StatusCode::NOT_FOUND, why));
         };
-        let busy =
-            || Problem(StatusCode::SERVICE_UNAVAILABLE, "too many look for traces already; ask again".into());
+        let busy = || {
+            Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into())
+        };
         let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
         let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
         self.look(move |_| {
@@ -131,7 +131,7 @@ pub(super) fn coverage(figures: SpoolFigures) -> KeptCoverage {
 /// What a reader of the coverage should know, in words.
 pub(super) fn notes(figures: &SpoolFigures) -> Vec<String> {
     let lost = [
-        (figures.not_kept_queue, "they came faster than they could be written"),
+        (figures.not_kept_queue, "they arrived faster than they could be written"),
         (figures.not_kept_disk, "the disk refused them"),
         (figures.not_kept_large, "their request is larger than --keep-bytes allows"),
     ];

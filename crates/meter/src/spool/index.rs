@@ -1,4 +1,4 @@
-//! Which blocks of a segment have spans of a trace: sorted words of a digest of the trace id and the block's place.
+//! Index from traces to blocks of a segment: sorted words of a trace id's digest and the block's position.
 //!
 //! A digest has 40 bits. Two traces of a segment with the same one are rare, and cost a look at a block for nothing: the
 //! spans themselves tell whose they are. Sorted words lie in buckets by their first bits; who looks for a trace reads one

@@ -1,4 +1,4 @@
-//! All spans for a short while, on disk: every request that was taken, as it came, and which traces are in it.
+//! All spans of the recent past, on disk: every accepted request as it arrived, indexed by trace.
 //!
 //! The threads that receive hand a request over without copying it: its bytes and a digest of each trace id in it. When the
 //! queue is full the request is counted as not kept; the meter's own figures have it all the same. One thread writes blocks

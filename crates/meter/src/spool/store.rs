@@ -1,4 +1,4 @@
-//! The segments of a folder, oldest first: what is dropped when, and where the spans of a trace are.
+//! The segments of a folder, oldest first: retention, and lookup of a trace.
 
 use super::block::Head;
 use super::index::{Digester, MOST_BYTES, Runs};

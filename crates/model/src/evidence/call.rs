@@ -1,4 +1,4 @@
-//! A call, as it was seen: its legs, what its hosts did in them, what held it up.
+//! A call as observed: its legs, what its hosts did in them, what held it up.
 
 use super::Finding;
 use crate::{Doing, Legs, Taker, WaitReason};

@@ -146,20 +146,20 @@ impl Missing {
             Missing::ClientSpanStart => "client span start",
             Missing::ServerSpan => "the server's span",
             Missing::ResponseReady => {
-                "when the server had this response ready: its span would tell whether it waited behind the other"
+                "when the server had this response ready: its span would tell whether it waited behind the other one"
             }
             Missing::CallsWaiting => {
-                "whether calls waited in the client meanwhile: its spans, or a second connection, would tell"
+                "whether calls waited in the client at the time: its spans, or a second connection, would tell"
             }
-            Missing::ServerCapture => "the server's capture: the path is in this time, too",
+            Missing::ServerCapture => "the server's capture: this time includes the path",
             Missing::ResponseSent => "the server's capture: a response may have been lost on its way",
             Missing::RequestArrived => "the server's capture: no packet shows that the request arrived",
             Missing::SynArrived => {
                 "whether the SYN reached the server's host: a capture there tells loss on the way from a full accept queue"
             }
             Missing::SentTwice => {
-                "whether it was sent again or overtaken on the way: the capture of the sender's end, IP identification or \
-                 TCP timestamps would tell"
+                "whether it was retransmitted, or overtaken on the path: a capture at the sender's end, IP \
+                 identification or TCP timestamps would tell"
             }
             Missing::ServerHost => "a record of the server's host: run queue, softirq, accept queue",
             Missing::ClientHost => "a record of the client's host",
@@ -167,12 +167,12 @@ impl Missing {
                 "ListenOverflows and ListenDrops of the server's host (/proc/net/netstat)"
             }
             Missing::EndsEarly => {
-                "whether the receiver had them already: it would have said so a little later, and here the connection or \
-                 the capture ends"
+                "whether the receiver already had them: it would have said so a little later, but the connection or \
+                 the capture ends here"
             }
             Missing::ReceiverSilent => {
-                "whether the receiver had the first copy: without SACK and TCP timestamps it does not say when bytes come \
-                 twice"
+                "whether the receiver got the first copy: without SACK and TCP timestamps it does not say when \
+                 bytes arrive twice"
             }
             Missing::SentLate => {
                 "whether the sender had more to send: no probe was seen, and its next bytes came later than the update"
@@ -185,24 +185,27 @@ impl Missing {
                 "the window scale, which only the SYN shows: the peer's window may have been too small"
             }
             Missing::RoundTrip => {
-                "how long the path takes: without it an ordinary acknowledgement may look delayed"
+                "how long the path takes: without that, an ordinary acknowledgement may look delayed"
             }
             Missing::ResendReason => {
-                "why it was sent again: neither acknowledgements of later bytes were seen nor had the 200 ms of the usual \
-                 timer passed"
+                "why it was retransmitted: no acknowledgements of later bytes were seen, and the usual timer of 200 \
+                 ms had not expired"
             }
             Missing::OpenedForCall => {
                 "whether the connection was opened for this call: it was idle before it or stayed open after it"
             }
             Missing::ProxyBackend => {
-                "whether the proxy waited for another host: it called one meanwhile for no call that is known, or tried to \
-                 connect"
+                "whether the proxy waited for another host: at the time it called one for no call that is known, or \
+                 tried to connect"
             }
             Missing::SocketOption => {
-                "whether the program ever sends a message in pieces: packets would show it"
+                "whether the program ever sends a message in pieces: packets would show that"
             }
-            Missing::MetByCalls => "whether calls met it: packets or a recording of the time would show it",
-            Missing::Unnamed => "something that is not named here",
+            Missing::MetByCalls => {
+                "whether it affected calls: packets, or a recording from that time, would show \
+            that"
+            }
+            Missing::Unnamed => "something not named here",
         }
     }
 

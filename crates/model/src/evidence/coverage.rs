@@ -1,4 +1,4 @@
-//! What an instrument looked at.
+//! What an instrument examined, lost, and cannot see.
 
 use super::Interval;
 use crate::Side;

@@ -1,10 +1,9 @@
-//! What the instruments saw, as values: the one language in which they speak to a judge, an agent, a page.
+//! Observations of instruments as values: the common language of instruments, judge, agent and page.
 //!
-//! An instrument yields [`Finding`]s (what it shows, at what cost, by which proofs) and its [`Coverage`] (what it looked
-//! at, what it lost, what it cannot tell), so that "not looked" never reads as "nothing found". Packets also yield a
-//! [`CallRecord`] for each call: its legs, what its hosts did in them, and the findings that are its own. All of it
-//! together is an [`Evidence`]. Nobody compares sentences: what a program decides by is a variant here, and words are
-//! made of it where people read.
+//! An instrument yields [`Finding`]s (cause, cost, proofs) and its [`Coverage`] (what it examined, what it lost, what
+//! it cannot tell), so that "not examined" never reads as "nothing found". Packets also yield a [`CallRecord`] per
+//! call: its legs, what its hosts did in them, and its own findings. Together they are an [`Evidence`]. No code
+//! compares sentences: programs decide by the variants defined here, and words are made from them only for people.
 //!
 //! Every value goes to JSON and back. The document carries [`VERSION`]; a reader refuses a newer one.
 

@@ -60,8 +60,8 @@ impl Default for Sources {
                 "timer_ns",
             ],
             descriptor: &["nodelay", "cork"],
-            source: "every other value of a socket is from where its `source` says: descriptor (TCP_INFO of a \
-                     duplicated descriptor), sock_diag (the same by netlink), or table (then it is null)",
+            source: "every other value of a socket comes from its `source`: descriptor (TCP_INFO of a duplicated \
+            descriptor), sock_diag (the same by netlink), or table (then it is null)",
         }
     }
 }

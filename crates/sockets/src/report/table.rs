@@ -158,7 +158,8 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     if let Some(first) = undone.first() {
         writeln!(
             out,
-            "{} (marked +) changed by `sockets set`, not yet set back; `spangap sockets undo --journal {}` does.",
+            "{} (marked +) changed by `sockets set` and not yet restored; `spangap sockets undo --journal {}` \
+             restores.",
             counted(undone.len(), "socket"),
             first.display()
         )?;
@@ -179,7 +180,7 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         writeln!(out, "sock_diag could not be asked: {error}.")?;
     }
     if listing.vanished > 0 {
-        writeln!(out, "{} closed while they were looked at.", counted(listing.vanished, "socket"))?;
+        writeln!(out, "{} closed during the reading.", counted(listing.vanished, "socket"))?;
     }
     if !listing.without_owner.is_empty() {
         let states = listing.without_owner.iter().map(|(state, count)| format!("{count} {state}"));
@@ -189,8 +190,7 @@ fn print_missing(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     if listing.processes_not_seen > 0 {
         writeln!(
             out,
-            "{} could not be looked into (CAP_SYS_PTRACE and at least their rights are needed): \
-             owners may be missing.",
+            "{} could not be examined (that needs CAP_SYS_PTRACE and at least their rights): owners may be missing.",
             counted(listing.processes_not_seen, "process")
         )?;
     }

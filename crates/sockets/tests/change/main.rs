@@ -164,7 +164,7 @@ fn another_process_under_the_same_id_is_left_alone() {
     let start = text.split("\"start_ticks\":").nth(1).unwrap().split(',').next().unwrap();
     rewrite(&path, &format!("\"start_ticks\":{start}"), "\"start_ticks\":7");
     let undone = undo_journal(&path);
-    let other = Became::Gone(format!("process {} is another one by now", scene.pid));
+    let other = Became::Gone(format!("process {} is a different one now", scene.pid));
     assert_eq!(became(&undone), vec![&other; CONNECTIONS]);
     assert!(undone.journal_removed);
     assert_eq!(scene.values().matches('1').count(), CONNECTIONS, "nothing was touched");

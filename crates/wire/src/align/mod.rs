@@ -1,4 +1,4 @@
-//! The clocks of two captures: what the packets allow the offset between them to be.
+//! Clock alignment of two captures: the offsets that their packets allow.
 //!
 //! With theta = clock of the second capture - clock of the first. A byte cannot arrive before it was sent, so every
 //! byte seen at both taps bounds theta from one side; a straight line between these bounds gives the skew

@@ -45,7 +45,7 @@ pub struct Conversation {
 
 #[derive(Debug)]
 enum State {
-    Undecided(Box<Held>),
+    Undecided(Box<HeldBytes>),
     Http1(Box<Http1>),
     Http2(Box<Http2>),
     Tls(Box<Tls>),
@@ -60,7 +60,7 @@ impl Default for State {
 
 /// What was seen before it was certain what is spoken.
 #[derive(Debug, Default)]
-struct Held {
+struct HeldBytes {
     events: Vec<Event>,
     /// Bytes by side.
     bytes: [Vec<u8>; 2],
@@ -75,7 +75,7 @@ enum Event {
     Fin(Side),
 }
 
-impl Held {
+impl HeldBytes {
     fn last(&self, from: Side) -> &[u8] {
         let side = from.index();
         &self.bytes[side][self.since[side]..]
@@ -289,7 +289,7 @@ impl Parser for Conversation {
                 held.bytes[0].capacity()
                     + held.bytes[1].capacity()
                     + held.events.capacity() * std::mem::size_of::<Event>()
-                    + std::mem::size_of::<Held>()
+                    + std::mem::size_of::<HeldBytes>()
             }
             _ => 0,
         };

@@ -155,7 +155,7 @@ impl Rule for Memory {
         for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&self.senders) {
             if sender.needless > 0 {
                 into.push(format!(
-                    "The {} sent {} segments again although the {} had them (DSACK, or an acknowledgement faster \
+                    "The {} retransmitted {} segments that the {} already had (DSACK, or an acknowledgement faster \
                      than the path): late acknowledgements, not loss.",
                     side.name(),
                     sender.needless,
@@ -612,7 +612,7 @@ mod tests {
         scene.finish();
         assert_eq!(scene.found, []);
         assert!(
-            scene.notes()[0].starts_with("The client sent 1 segments again although the server had them")
+            scene.notes()[0].starts_with("The client retransmitted 1 segments that the server already had")
         );
         // Its acknowledgement is faster than the path.
         let mut scene = far();

@@ -113,9 +113,9 @@ impl Rule for Memory {
             let per_batch = self.calls as f64 / self.batches as f64;
             let percent = 100.0 * self.silent_ns as f64 / self.batches_ns as f64;
             into.push(format!(
-                "Calls go out in batches ({per_batch:.1} on average), and {} of {} begin after 100 us and more of \
-                 silence on a clean wire, {percent:.0} % of their time: the client's stack on this one connection may \
-                 be the limit. Not known: {}.",
+                "Calls go out in batches ({per_batch:.1} on average), and {} of {} begin after 100 us or more of \
+                 silence on an otherwise idle wire, {percent:.0} % of their time: the client's stack on this one \
+                 connection may be the limit. Not known: {}.",
                 self.silences,
                 self.batches,
                 Missing::CallsWaiting.words()

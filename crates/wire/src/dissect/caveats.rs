@@ -1,4 +1,4 @@
-//! What the figures cannot tell, in sentences.
+//! Caveats: what the figures cannot tell.
 
 use super::{Dissection, SectionTotals};
 use crate::clock_set::Moved;
@@ -22,17 +22,18 @@ pub(super) struct Known {
 pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
     let mut out = Vec::new();
     if dissection.interrupted {
-        out.push("It was ended early: only a part of the captures was read.".into());
+        out.push("It was stopped early: only part of the captures was read.".into());
     }
     if dissection.captures.len() == 1 {
-        out.push("One capture: what happened on the way and at the other end is one figure. Where the capture was taken is concluded from who answers at once; where that does not show, it is taken for the client's end.".into());
+        out.push("One capture: the path and the other end are one figure. Where the capture was taken is inferred \
+        from which side answers at once; where that does not show, the client's end is assumed.".into());
     }
     for section in &dissection.sections {
         clocks(dissection, section, known, &mut out);
     }
     if dissection.contradictions > 0 {
         out.push(format!(
-            "{} calls took longer at the server's end than at the client's: their times bound no clock.",
+            "{} calls took longer at the server's end than at the client's: their times do not bound the clocks.",
             dissection.contradictions
         ));
     }
@@ -51,13 +52,17 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
     let (from_client, from_server) = (holes(0), holes(1));
     if from_client + from_server > 0 {
         out.push(format!(
-            "{from_client} bytes from clients and {from_server} from servers were acknowledged and are in no packet of \
-             the capture at that end: it missed packets. Calls with such bytes bound no clock, and their legs may be off."
+            "{from_client} bytes from clients and {from_server} from servers were acknowledged but are in no packet \
+             of the capture at that end: it missed packets. Calls with such bytes do not bound the clocks, and \
+             their legs may be off."
         ));
     }
     if dissection.copies > 0 {
         let copies = dissection.copies;
-        out.push(format!("{copies} calls are twice in one capture (two interfaces, or before and after an address translation): each counts once."));
+        out.push(format!(
+            "{copies} calls appear twice in one capture (on two interfaces, or before and after \
+        address translation): each counts once."
+        ));
     }
     let tls = dissection
         .connections
@@ -65,11 +70,14 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
         .filter(|c| c.seen.iter().flatten().any(|facts| facts.protocol == Protocol::Tls));
     let tls = tls.count();
     if tls > 0 {
-        out.push(format!("{tls} connections are TLS without keys: their calls are turns of encrypted bytes, without method, status and trace id. A key-log file opens them."));
+        out.push(format!(
+            "{tls} connections are TLS without keys: their calls are turns of encrypted bytes, without \
+        method, status and trace id. A key-log file decrypts them."
+        ));
     }
     if known.pairs_left_out > 0 {
         out.push(format!(
-            "{} connections are of pairs of hosts beyond those listed; the sums over all have them.",
+            "{} connections belong to pairs of hosts beyond those listed; the overall sums include them.",
             known.pairs_left_out
         ));
     }
@@ -82,7 +90,8 @@ pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
 fn hops(dissection: &Dissection, out: &mut Vec<String>) {
     if dissection.between > 0 {
         out.push(format!(
-            "{} connections are in three captures or more: those at their ends count, and what was taken in between does not.",
+            "{} connections are in three captures or more: the captures at their ends count, those in between do \
+             not.",
             dissection.between
         ));
     }
@@ -91,14 +100,15 @@ fn hops(dissection: &Dissection, out: &mut Vec<String>) {
     };
     if hops.ambiguous > 0 {
         out.push(format!(
-            "{} calls may be the hop of more than one other call, and nothing they carry tells which: each counts by itself.",
+            "{} calls may be the hop of more than one other call, and nothing in them tells which: each counts by \
+             itself.",
             hops.ambiguous
         ));
     }
     if hops.unknown_outer > 0 {
         out.push(format!(
-            "{} calls to a proxy are linked to no call that it made: it answered them itself, or their other side is not in \
-             the captures, or nothing shows which it is.",
+            "{} calls to a proxy are linked to no call that it made: it answered them itself, their other side is \
+             not in the captures, or nothing shows which one it is.",
             hops.unknown_outer
         ));
     }
@@ -136,7 +146,7 @@ fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: 
     let evicted = first.halves_evicted + second.halves_evicted;
     if evicted > 0 && alone {
         out.push(format!(
-            "{evicted} of these were given up for want of room; their other half may have come later."
+            "{evicted} of these were given up for lack of room; their other half may have come later."
         ));
     }
     if known.same_clock {
@@ -145,17 +155,25 @@ fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: 
     let Some(clock) = &section.clock else { return };
     if clock.contradictions > 0 {
         out.push(format!(
-            "{} packets contradict the clocks of all others and were not used.",
+            "{} packets contradict the clocks of all others and were ignored.",
             clock.contradictions
         ));
     }
     match clock.stretches.len() {
-        0 => out.push("The packets contradict each other about the clocks: no offset fits for any length of time, so each way is half of both together, with that as bound.".into()),
+        0 => out.push(
+            "The packets contradict each other about the clocks: no offset fits for any length of time, \
+        so each direction is half of the sum of both, with that as its bound."
+                .into(),
+        ),
         1 => {}
-        n => out.push(format!("No single rate of the clocks fits: a clock was set, or its rate changed. {n} stretches of time are taken by themselves; around their borders bounds are wide.")),
+        n => out.push(format!(
+            "No single rate of the clocks fits: a clock was set, or its rate changed. {n} \
+        stretches of time are treated separately; around their borders, bounds are wide."
+        )),
     }
     if clock.stretches.iter().any(|stretch| stretch.corners.is_empty()) {
-        out.push("At times nothing bounds the clocks' offset from both sides: there, each way is half of both together, with that as bound.".into());
+        out.push("At times nothing bounds the clocks' offset from both sides: there, each direction is half of the \
+        sum of both, with that as its bound.".into());
     }
 }
 
@@ -175,7 +193,7 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     for (how, moved) in [("back", counts.set_back), ("forward (or its host slept)", counts.set_forward)] {
         if moved.times > 0 {
             out.push(format!(
-                "{file}: its clock was set {how} {}, by {} together: how long calls took that were under way then is not known. They are counted, and no sum of times has them.",
+                "{file}: its clock was set {how} {}, by {} in all: the durations of calls in flight at that time are unknown. They are counted, and no sum of times includes them.",
                 counted(moved.times, "time"),
                 span(moved.ns.unsigned_abs())
             ));
@@ -189,7 +207,8 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     }
     if reading.cut > 0 {
         out.push(format!(
-            "{file}: {} packets were cut by the snap length, {} bytes are missing: their times count, headers and messages in the part cut off are unknown.",
+            "{file}: {} packets were cut by the snap length, {} bytes are missing: their times count, but headers \
+             and messages in the missing part are unknown.",
             reading.cut, reading.cut_bytes
         ));
     }
@@ -198,13 +217,14 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     }
     if counts.connections_evicted > 0 {
         out.push(format!(
-            "{file}: {} connections were forgotten for want of room.",
+            "{file}: {} connections were forgotten for lack of room.",
             counts.connections_evicted
         ));
     }
     if counts.app.header_blocks_unknown > 0 {
         out.push(format!(
-            "{file}: {} header blocks could not be decoded whole, since the capture does not have their connection from the start: methods, statuses and trace ids of some calls are unknown.",
+            "{file}: {} header blocks could not be fully decoded, because the capture does not have their \
+             connection from the start: methods, statuses and trace ids of some calls are unknown.",
             counts.app.header_blocks_unknown
         ));
     }
@@ -216,13 +236,14 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     }
     if counts.app.calls_unseen > 0 {
         out.push(format!(
-            "{file}: {} more calls were made, as the numbers of their streams show, whose requests the capture does not have: they are not among the calls.",
+            "{file}: stream numbers show {} more calls, whose requests the capture does not have: they are not \
+             among the calls.",
             counts.app.calls_unseen
         ));
     }
     if counts.app.resyncs > 0 {
         out.push(format!(
-            "{file}: the place in a connection was lost {} times; {} bytes were skipped until it was found again.",
+            "{file}: the position in a connection was lost {} times; {} bytes were skipped until it was found again.",
             counts.app.resyncs, counts.app.bytes_skipped
         ));
     }

@@ -1,4 +1,4 @@
-//! The whole way from captures to a [`Dissection`]: reads both in step, joins, lines up, concludes.
+//! From captures to a [`Dissection`]: reads both in step, joins, aligns clocks, concludes.
 
 mod again;
 mod by_time;
@@ -217,8 +217,8 @@ pub fn dissect(
     let reopened = bookmarks.map(|bookmarks| bookmarks.and_then(|bookmarks| bookmarks.reopen_at(1).ok()));
     let Some(captures) = reopened.collect::<Option<Vec<Capture>>>() else {
         dissection.caveats.push(
-            "Spans of calls without a trace context on the wire are found by their times only where captures can be read \
-             twice, which a pipe cannot."
+            "Spans of calls without a trace context on the wire are found by their times, which takes reading the \
+             captures twice; a pipe cannot be read twice."
                 .into(),
         );
         return Ok(dissection);

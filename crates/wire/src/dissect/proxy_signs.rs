@@ -1,4 +1,4 @@
-//! Whether captures of one or two places may have a proxy in them: only then calls are held back to be linked.
+//! Signs that one or two captures contain a proxy: only then are calls held back to be linked.
 
 use crate::call::Halves;
 use crate::exchange::TraceContext;

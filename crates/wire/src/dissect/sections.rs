@@ -56,7 +56,7 @@ pub(super) struct Sections {
 
 /// What one capture shows of a connection.
 #[derive(Debug, Default)]
-struct Seen {
+struct ConnectionSketch {
     sketch: Vec<u64>,
     syn_ns: Option<i64>,
     syn_ack_ns: Option<i64>,
@@ -66,7 +66,7 @@ struct Seen {
 /// Connections of one capture.
 #[derive(Default)]
 struct Survey {
-    connections: FxHashMap<Key, Seen>,
+    connections: FxHashMap<Key, ConnectionSketch>,
     decoder: Decoder,
 }
 
@@ -101,7 +101,7 @@ impl Survey {
     }
 }
 
-impl Seen {
+impl ConnectionSketch {
     fn note(&mut self, numbers: u64) {
         // A bijection, so that equal hashes are equal numbers.
         let hash = numbers.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -143,7 +143,7 @@ pub(super) fn find(
 /// A connection with its places: the captures that have it, and as what.
 type Places = Vec<(usize, Key)>;
 
-fn sections(surveys: &[FxHashMap<Key, Seen>], ends: &[Option<Side>]) -> Sections {
+fn sections(surveys: &[FxHashMap<Key, ConnectionSketch>], ends: &[Option<Side>]) -> Sections {
     let shared = shared(surveys);
     let mut found = Sections::default();
     // Of those that three or more captures have, all to one server have the same two ends.
@@ -199,7 +199,7 @@ fn sections(surveys: &[FxHashMap<Key, Seen>], ends: &[Option<Side>]) -> Sections
 }
 
 /// Connections that two captures have, or more.
-fn shared(surveys: &[FxHashMap<Key, Seen>]) -> Vec<Places> {
+fn shared(surveys: &[FxHashMap<Key, ConnectionSketch>]) -> Vec<Places> {
     let mut by_key: FxHashMap<Key, Places> = FxHashMap::default();
     for (capture, connections) in surveys.iter().enumerate() {
         for key in connections.keys() {
@@ -257,10 +257,14 @@ fn outermost(captures: &[usize], waits: &[i64], ends: &[Option<Side>]) -> [usize
 mod tests {
     use super::*;
 
-    fn connection(client: u8, server: u8, numbers: u64, waited_ns: i64) -> (Key, Seen) {
+    fn connection(client: u8, server: u8, numbers: u64, waited_ns: i64) -> (Key, ConnectionSketch) {
         let (from, to) = (Endpoint::v4([10, 0, 0, client], 40_000), Endpoint::v4([10, 0, 0, server], 80));
-        let mut seen =
-            Seen { syn_ns: Some(0), syn_ack_ns: Some(waited_ns), server: Some(to), ..Seen::default() };
+        let mut seen = ConnectionSketch {
+            syn_ns: Some(0),
+            syn_ack_ns: Some(waited_ns),
+            server: Some(to),
+            ..ConnectionSketch::default()
+        };
         seen.note(numbers);
         ((0, from.min(to), from.max(to)), seen)
     }

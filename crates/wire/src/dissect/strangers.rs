@@ -1,4 +1,4 @@
-//! Captures that have no connection in common with any other: said loudly, with what each has.
+//! Captures without a common connection: a loud warning, with what each of them contains.
 
 use super::Dissection;
 use crate::tcp::ConnectionFacts;
@@ -42,22 +42,22 @@ pub(super) fn warnings(dissection: &Dissection) -> Vec<String> {
         let apart_ns = (b.0 - a.1).max(a.0 - b.1);
         sentences.push(match apart_ns {
             apart if apart > 0 => format!(
-                "By their clocks, the one ended {} before the other began.",
+                "By their clocks, one ended {} before the other began.",
                 format_ns(apart.unsigned_abs())
             ),
-            _ => "By their clocks, their times overlap.".to_owned(),
+            _ => "By their clocks, they overlap.".to_owned(),
         });
     }
     if links > 0 {
         sentences.push(format!(
-            "{} calls are linked over proxies by what they carry: a proxy is between these captures. Captures of the proxy, on \
-             both its sides, would tell its own time from that of the network.",
+            "{} calls are linked across proxies by their content: a proxy is between these captures. Captures at \
+             the proxy, on both its sides, would tell its own time from the network's.",
             grouped(links)
         ));
     } else if let Some(method) = common_method(dissection) {
         sentences.push(format!(
-            "Both have calls of {method}: a proxy or a load balancer may be between them, which makes connections of its own. \
-             A capture of it, on both its sides, would show that."
+            "Both have calls of {method}: a proxy or load balancer that opens its own connections may be between \
+             them. A capture there, on both its sides, would show that."
         ));
     } else {
         sentences.push(

@@ -9,12 +9,12 @@ use spangap_model::Cause;
 const MAX: usize = 1000;
 
 /// A connection as each capture saw it.
-type Seen = [Option<ConnectionFacts>; 2];
+type ConnectionByCapture = [Option<ConnectionFacts>; 2];
 
 /// Connections that never opened although their SYN was sent more than once.
 #[derive(Debug, Default)]
 pub(super) struct Unopened {
-    seen: Vec<Seen>,
+    seen: Vec<ConnectionByCapture>,
 }
 
 impl Unopened {
@@ -23,7 +23,7 @@ impl Unopened {
         if facts.bytes != [0; 2] || facts.handshake.syns == 0 || facts.handshake.ack.is_some() {
             return;
         }
-        let same = |seen: &&mut Seen| {
+        let same = |seen: &&mut ConnectionByCapture| {
             let other = seen[1 - capture].as_ref().filter(|_| seen[capture].is_none());
             other.is_some_and(|other| other.ends == facts.ends && other.network == facts.network)
         };
@@ -42,8 +42,8 @@ impl Unopened {
     }
 
     /// All of them, each with a sentence.
-    pub fn finish(&mut self, captures: usize) -> Vec<(Seen, String)> {
-        let again = |seen: &Seen| seen.iter().flatten().any(|facts| facts.handshake.syns > 1);
+    pub fn finish(&mut self, captures: usize) -> Vec<(ConnectionByCapture, String)> {
+        let again = |seen: &ConnectionByCapture| seen.iter().flatten().any(|facts| facts.handshake.syns > 1);
         let all = std::mem::take(&mut self.seen).into_iter().filter(again);
         all.map(|seen| {
             let note = never(&seen, captures);
@@ -53,7 +53,7 @@ impl Unopened {
     }
 }
 
-fn never(seen: &Seen, captures: usize) -> String {
+fn never(seen: &ConnectionByCapture, captures: usize) -> String {
     let Some(most) = seen.iter().flatten().max_by_key(|facts| facts.handshake.syns) else {
         return String::new();
     };
@@ -66,19 +66,20 @@ fn never(seen: &Seen, captures: usize) -> String {
                 false => (&second.handshake, &first.handshake),
             };
             let why = match syn::together(more, fewer) {
-                Some((Cause::SynLoss, _)) if fewer.syns < more.syns => "some were lost on the way",
-                Some((Cause::SynLoss, _)) => "their answers were lost on the way",
+                Some((Cause::SynLoss, _)) if fewer.syns < more.syns => "some were lost on the path",
+                Some((Cause::SynLoss, _)) => "their answers were lost on the path",
                 _ => {
-                    "all arrived, and the server's host did not take the connection: a full accept queue, or a filter"
+                    "all arrived, but the server's host did not accept the connection: a full accept queue, or a \
+                     filter"
                 }
             };
             format!("{sent}, {} of them at the other end: {why}.", fewer.syns)
         }
         _ if captures == 2 => format!(
-            "{sent}, none of them in the other capture: lost or filtered on the way, or of a time that it does not have."
+            "{sent}, none of them in the other capture: lost or filtered on the path, or outside its time."
         ),
         _ => format!(
-            "{sent} without an answer that completed it: lost, filtered, or not taken by the server's host."
+            "{sent} without an answer that completed it: lost, filtered, or not accepted by the server's host."
         ),
     }
 }
@@ -95,7 +96,7 @@ pub(super) fn slowly(episode: &Episode, seen: [Option<Handshake>; 2]) -> String 
         format!("{what}: {}", counts.join(", "))
     };
     format!(
-        "It opened {:.0} ms late ({}; {}; {}): calls that waited for it had not begun on the wire.",
+        "It opened {:.0} ms late ({}; {}; {}): calls that waited for it had not yet begun on the wire.",
         ms(episode.to_ns.saturating_sub(episode.from_ns)),
         episode.cause,
         parts(|handshake| handshake.syns, "SYNs"),

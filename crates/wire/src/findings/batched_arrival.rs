@@ -96,7 +96,7 @@ pub(crate) fn finding(
         when: When::Between(range.0, range.1),
         cost_ns: Some(cost_ns.min(duration_ns)),
         note: format!(
-            "interrupt coalescing, a late softirq on the {host}'s host, or a queue on the way: a record of that host tells them apart"
+            "interrupt coalescing, a late softirq on the {host}'s host, or a queue on the path: a recording of that host tells them apart"
         )
         .into(),
         evidence,

@@ -176,19 +176,19 @@ fn finding(
     let note = match (cost_ns, episode.cause, before) {
         (Some(_), ..) => Note::None,
         (None, Cause::StreamLimit, _) => {
-            Note::Text("how long the call waited for a stream, only its CLIENT span tells".into())
+            Note::Text("only its CLIENT span tells how long the call waited for a stream".into())
         }
         (None, _, true) => Note::Ms(
             "before the first byte of the call was on the wire, ",
             lasted_ns,
-            " at most; how much of that the call waited, only its CLIENT span tells",
+            " at most; only its CLIENT span tells how much of that the call waited",
         ),
         (None, Cause::ReceiverDrop, _) => Note::Ms(
             "the bytes were at the tap ",
             lasted_ns,
-            " before they came again; how much of that the call waited, only its CLIENT span tells",
+            " before they came again; only its CLIENT span tells how much of that the call waited",
         ),
-        _ => Note::Text("it lies before or after what this capture shows of the call".into()),
+        _ => Note::Text("it lies outside what this capture shows of the call".into()),
     };
     let Episode { cause, certainty, side, .. } = *episode;
     Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }

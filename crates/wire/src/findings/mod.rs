@@ -1,4 +1,4 @@
-//! Why a call took its time: what both taps' rules saw put together, and what only both ends (or spans) show.
+//! Findings of a call: the episodes of both taps together, and what only both ends or spans can show.
 
 pub(crate) mod apps;
 pub(crate) mod batched_arrival;

@@ -121,7 +121,7 @@ pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
     let always_ns = least_ns.unwrap_or(0).min(cost_ns);
     let top_ns = cost_ns - always_ns;
     let always = format!(
-        "{:.1} ms there and back are the least on this connection: distance, route, or a delay that is always there",
+        "the minimum on this connection is {:.1} ms there and back: distance, route, or a constant delay",
         ms(always_ns)
     );
     if top_ns < WORTH_NAMING_NS {
@@ -129,7 +129,7 @@ pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
     }
     let most_ns = SWITCH_BUFFER_BYTES * 8 * 1_000_000_000 / SWITCH_LINK_BITS;
     let buffer = format!(
-        "{} MB at {} Gbit/s delay by {} ms at most",
+        "{} MB at {} Gbit/s delay by at most {} ms",
         SWITCH_BUFFER_BYTES / 1_000_000,
         SWITCH_LINK_BITS / 1_000_000_000,
         ms(most_ns)
@@ -140,7 +140,8 @@ pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
         )
     } else {
         format!(
-            "no more than the queue of one switch could do ({buffer}); hosts' queues between tap and wire are in it, too"
+            "no more than the queue of one switch could cause ({buffer}); it includes the hosts' queues between tap \
+             and wire"
         )
     };
     match always_ns {

@@ -350,7 +350,7 @@ fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
     assert_eq!(path(0).cost_ns(22_220_000), Some(21_100_000));
     assert_eq!(path(20_000_000).cost_ns(22_220_000), None, "what is left is not most of the call");
     let note = network_delay::note(21_100_000, Some(1_100_000));
-    assert!(note.starts_with("1.1 ms there and back are the least on this connection"), "{note}");
+    assert!(note.starts_with("the minimum on this connection is 1.1 ms there and back"), "{note}");
     assert!(note.contains("; 20.0 ms come on top: not the queue of one switch"), "{note}");
 }
 

@@ -58,7 +58,7 @@ fn note(halves: &Halves, ending: &Ending) -> String {
     if let Some((server, response)) = server.as_ref().and_then(|server| Some((server, server.response?))) {
         let took = ms(response.first.seen_ns - server.request.last.ready_ns);
         return format!(
-            "the server answered {took:.1} ms after the request had arrived, when the call was over"
+            "the server answered {took:.1} ms after the request arrived, when the call was already over"
         );
     }
     let late = client.as_ref().and_then(|client| client.response);

@@ -1,4 +1,4 @@
-//! What a proxy's own time is to a call that it passed on.
+//! The finding `proxy`: a proxy's own time within a call.
 
 use super::path::Inside;
 use crate::call::{Finding, Halves, When};
@@ -113,7 +113,7 @@ pub(crate) fn findings(
         false => Certainty::Shown,
         true => Certainty::Possible(Missing::ProxyBackend),
     };
-    let words = "In the proxy, or waiting for what is not TCP (a name look-up).".to_owned();
+    let words = "In the proxy, or waiting for something other than TCP (a name lookup).".to_owned();
     out.push(finding(Cause::Proxy, certainty, cost_ns, words, evidence));
 }
 

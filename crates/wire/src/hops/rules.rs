@@ -1,4 +1,4 @@
-//! When one call may be another one, passed on.
+//! Rules for when one call may be another call passed on.
 
 use super::LinkedBy;
 use crate::call::Halves;

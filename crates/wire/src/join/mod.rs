@@ -56,7 +56,7 @@ pub(crate) struct Joined {
 
 /// Calls seen lately, by the sequence numbers of their request and response.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct RecentCalls {
     numbers: (u32, u32),
     at_ns: i64,
     connection: u32,
@@ -75,7 +75,7 @@ pub(crate) struct Joiner {
     pub links: Links,
     /// Bounds on the offset that the joined calls give.
     pub bounds: Bounds,
-    seen: [Vec<Seen>; 2],
+    seen: [Vec<RecentCalls>; 2],
     /// Halves given up for room, by capture.
     pub evicted: [u64; 2],
     /// Halves without another half, by capture.
@@ -105,7 +105,7 @@ impl Joiner {
             pending: Default::default(),
             links: Links::default(),
             bounds: Bounds::default(),
-            seen: [vec![Seen::default(); MEMORY], vec![Seen::default(); MEMORY]],
+            seen: [vec![RecentCalls::default(); MEMORY], vec![RecentCalls::default(); MEMORY]],
             evicted: [0; 2],
             unmatched: [0; 2],
             copies: 0,
@@ -336,7 +336,7 @@ impl Joiner {
     fn remember(&mut self, capture: usize, exchange: &Exchange) {
         if let Some(numbers) = numbers(exchange) {
             let (at_ns, connection) = (exchange.request.first.seen_ns, exchange.connection);
-            self.seen[capture][memory_place(numbers)] = Seen { numbers, at_ns, connection };
+            self.seen[capture][memory_place(numbers)] = RecentCalls { numbers, at_ns, connection };
         }
     }
 

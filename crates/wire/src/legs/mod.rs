@@ -209,7 +209,7 @@ impl Clocks<'_> {
 }
 
 /// The moments on one clock: the client's, or the server's when nothing of the client's end is known.
-struct Mapped {
+struct ClockedMoments {
     at: [Option<i64>; MOMENTS],
     /// How far off a moment of the server's end may be from those of the client's end.
     uncertain_ns: [u64; MOMENTS],
@@ -253,8 +253,8 @@ pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTim
 }
 
 /// Brings the moments to one clock; takes those out of `moments` that cannot be.
-fn map(moments: &mut Moments, clocks: Clocks<'_>) -> Mapped {
-    let mut mapped = Mapped { at: [None; MOMENTS], uncertain_ns: [0; MOMENTS] };
+fn map(moments: &mut Moments, clocks: Clocks<'_>) -> ClockedMoments {
+    let mut mapped = ClockedMoments { at: [None; MOMENTS], uncertain_ns: [0; MOMENTS] };
     let of = |side: Side| move |moment: &Moment| matches!(moment, Some((_, of)) if *of == side);
     let one_clock = !moments.0.iter().any(of(Side::Client)) || !moments.0.iter().any(of(Side::Server));
     let mut unbounded = false;
@@ -279,7 +279,7 @@ fn map(moments: &mut Moments, clocks: Clocks<'_>) -> Mapped {
 
 /// Without a bound on the offset: the server's moments are put into the middle of the time that both ways took. A SERVER
 /// span may begin with the first byte of its request, before the last one was sent.
-fn afloat(mut moments: Moments, mapped: &mut Mapped, clocks: Clocks<'_>) -> Moments {
+fn afloat(mut moments: Moments, mapped: &mut ClockedMoments, clocks: Clocks<'_>) -> Moments {
     let server: Vec<(usize, i64)> = (0..MOMENTS)
         .filter_map(|i| moments.0[i].filter(|(_, side)| *side == Side::Server).map(|(at, _)| (i, at)))
         .collect();

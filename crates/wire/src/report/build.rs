@@ -293,26 +293,24 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
         (hole, "bytes of it are missing from a capture"),
         (
             clock,
-            "the capture's clock was set while it was under way, or its host slept: how long it and its parts took is not known",
+            "the capture's clock was set during the call, or its host slept: its duration and those of its parts are unknown",
         ),
         (
             unknown,
             "the capture has not all of its connection (joined late, or packets are missing): some header fields could not be decoded",
         ),
         (head_cut, "cut by snap: the capture's snap length cut off header fields"),
-        (cut, "cut by snap: the capture's snap length cut off bytes that are of it, or may be"),
-        (overlap, "several requests were under way with nothing that tells their responses apart"),
-        (
-            tickets,
-            "session tickets of TLS may come before the response: when it began is not known without the keys",
-        ),
+        (cut, "cut by snap: the capture's snap length cut off bytes that belong to it, or may"),
+        (overlap, "several requests were in flight, with nothing to tell their responses apart"),
+        (tickets, "TLS session tickets may precede the response: without the keys, its beginning is unknown"),
         (
             by_time,
-            "no packet shows its trace context: its spans were found by their times, as the only ones that fit",
+            "no packet shows its trace context: its spans were matched by their times, as the only ones that fit",
         ),
         (
             end,
-            "no response was seen, and whether one came or was due is not known: its time is only what was seen of it",
+            "no response was seen, and whether one came or was due is unknown: its duration is only what was seen \
+             of it",
         ),
     ];
     all.into_iter().filter(|(is, _)| *is).map(|(_, words)| words).collect()
@@ -437,12 +435,12 @@ fn connection_report(connection: &ConnectionTotals, captures: usize) -> Connecti
     {
         let other = if facts.is_some_and(|facts| facts.ends == first.ends) { second } else { first };
         notes.push(format!(
-            "addresses are translated on the way: the other capture has it as {} -> {}",
+            "addresses are translated on the path: the other capture has it as {} -> {}",
             other.ends[0], other.ends[1]
         ));
     }
     if facts.is_some_and(|facts| !facts.sides_known) {
-        notes.push("which end is the client is a guess from the ports".into());
+        notes.push("which end is the client is guessed from the ports".into());
     }
     let most = |pick: fn(&ConnectionFacts) -> [u64; 2]| {
         by_side([0, 1].map(|side: usize| both().map(|facts| pick(facts)[side]).max().unwrap_or(0)))

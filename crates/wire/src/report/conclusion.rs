@@ -116,7 +116,7 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
             Some((least, most)) => {
                 format!(", {} to {} before the call's own time", format_ns(least), format_ns(most))
             }
-            None => ", for how long the wire does not show".into(),
+            None => ", for a time that the wire does not show".into(),
         },
     };
     let name = format!("{}{}", group.cause, at_side(group.side));
@@ -247,7 +247,7 @@ fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Op
         side: None,
         calls: all,
         seen: format!(
-            "{} {} no longer than is usual between these hosts, {} at most where the median is {}{leg}.",
+            "{} {} no longer than usual between these hosts, {} at most where the median is {}{leg}.",
             share_of(all, of, report.calls.len()),
             if all == 1 { "takes" } else { "take" },
             format_ns(slowest.duration_ns),
@@ -325,7 +325,7 @@ mod tests {
         // The third call is as long as most: that asks for no cause.
         assert!(
             last.seen.starts_with(
-                "1 of the 3 slowest calls takes no longer than is usual between these hosts, 480 us"
+                "1 of the 3 slowest calls takes no longer than usual between these hosts, 480 us"
             ),
             "{}",
             last.seen

@@ -1,4 +1,4 @@
-//! A dissection as the values that every instrument speaks in.
+//! A dissection as evidence.
 
 use super::CallReport;
 use super::build::{call_report, clock_of, side_of};

@@ -70,7 +70,7 @@ pub(super) fn particulars(call: &CallReport) -> String {
     all.extend(call.response_bytes.map(|count| format!("response {}", bytes_on_link(count))));
     all.extend(call.deadline_ns.map(|ns| format!("deadline {}", format_ns(ns))));
     if call.in_flight > 1 {
-        all.push(format!("{} under way on its connection", counted(u64::from(call.in_flight), "call")));
+        all.push(format!("{} in flight on its connection", counted(u64::from(call.in_flight), "call")));
     }
     all.join(", ")
 }
@@ -93,7 +93,7 @@ fn head(call: &CallReport, width: usize) -> String {
 pub(super) fn by_shape(call: &CallReport) -> Option<String> {
     let names = call.recognised_by_shape.join(", ").replace('_', " ");
     (!names.is_empty())
-        .then(|| format!("recognised by the shape of a value, its name not being known: {names}"))
+        .then(|| format!("recognised by the shape of a value, because its name is unknown: {names}"))
 }
 
 /// How the times of the two taps were brought together, as a sentence.
@@ -103,16 +103,16 @@ pub(super) fn times_explained(ladder: &LadderReport) -> String {
         .all(|side| ladder.packets.iter().any(|rung| rung.seen_at == side));
     match (two, ladder.correction_ns, ladder.correction_bound_ns) {
         (false, ..) => "Only one end was captured; the other column is empty.".into(),
-        (true, Some(0), Some(0)) => "Both taps have one clock.".into(),
+        (true, Some(0), Some(0)) => "Both taps share one clock.".into(),
         (true, Some(correction), bound) => format!(
-            "The server's times are by its own clock {} {}, the middle of what the packets allow (± {}).",
+            "The server's times are by its own clock {} {}, the midpoint of what the packets allow (± {}).",
             if correction < 0 { "minus" } else { "plus" },
             format_ns(correction.unsigned_abs()),
             format_ns(bound.unwrap_or(0))
         ),
         (true, None, _) => {
-            "Each end's times are by its own clock: no packet shows how these differ, so times of one end cannot be \
-             compared with those of the other."
+            "Each end's times are by its own clock: no packet shows how the two differ, so times of one end cannot \
+             be compared with those of the other."
                 .into()
         }
     }
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(lines[0], "/shop.v1.Cart/Add, 40.5 ms, OK");
         for expected in [
             "  2026-02-28 12:00:01.000000 UTC, 10.0.0.1:40312 -> 10.0.0.2:50051, connection 1, stream 5",
-            "minus 1.50 ms, the middle of what the packets allow (± 20.0 us).",
+            "minus 1.50 ms, the midpoint of what the packets allow (± 20.0 us).",
             "      0.000      #12  ---------- 91 B ----------->        0.052      #15  first request byte",
             "     40.112      #13  <------- ACK of 91 B -------       40.064      #16  delayed ACK",
             "( 40.0 ms without a packet )",

@@ -1,4 +1,4 @@
-//! What users see of a dissection: the JSON shapes here, and made of them the table, the ladder, the page's document.
+//! Presentation of a dissection: the JSON shapes here, and from them the table, the ladder, and the page's document.
 //!
 //! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
 //! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.

@@ -1,4 +1,4 @@
-//! What people get first: what was read, the slowest calls, where the time went, what it means.
+//! The text report: captures, slowest calls, where the time went, conclusions.
 
 use super::outcome;
 use super::words::leg_words;
@@ -61,7 +61,7 @@ pub fn write_conclusions(report: &DissectReport, width: usize) -> String {
 pub(super) fn head(report: &DissectReport) -> Vec<String> {
     let mut paragraphs = Vec::new();
     if report.interrupted {
-        paragraphs.push("Interrupted: this is what was read until then.".into());
+        paragraphs.push("Interrupted: this is what had been read by then.".into());
     }
     paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}")));
     for capture in &report.captures {
@@ -91,7 +91,7 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
     match capture.dropped {
         Some(0) => not.push("none dropped".into()),
         Some(dropped) => not.push(format!("{} dropped while capturing", counted(dropped, "packet"))),
-        None => not.push("the file does not tell whether packets were dropped".into()),
+        None => not.push("the file does not say whether packets were dropped".into()),
     }
     let unparsed: u64 = capture.unparsed.values().sum();
     let damaged = (capture.damaged_places > 0).then(|| {
@@ -122,7 +122,7 @@ pub(super) fn clock_line(report: &DissectReport) -> Option<String> {
         return (!lines.is_empty()).then(|| lines.join(" ").replace(". Clocks: that", "; that"));
     };
     let Some(clock) = &report.clock else {
-        return Some("Clocks: no packet was found in both captures, so they cannot be compared.".into());
+        return Some("Clocks: no packet is in both captures, so they cannot be compared.".into());
     };
     Some(between(first, second, clock))
 }
@@ -184,10 +184,10 @@ fn calls_line(report: &DissectReport) -> String {
         besides.push(format!("{} without a response", totals.unanswered));
     }
     if totals.cut_by_snap > 0 {
-        besides.push(format!("{} cut by snap, so that their end is not known", totals.cut_by_snap));
+        besides.push(format!("{} cut by snap, so their end is unknown", totals.cut_by_snap));
     }
     if totals.unfinished > 0 {
-        besides.push(format!("{} still under way when the capture ended", totals.unfinished));
+        besides.push(format!("{} still in flight when the capture ended", totals.unfinished));
     }
     if !besides.is_empty() {
         text += &format!(": {}", besides.join(", "));
@@ -299,7 +299,7 @@ pub(super) fn places(report: &DissectReport, width: usize) -> String {
         let file =
             report.captures.get(usize::from(place.capture)).map_or("?", |capture| capture.file.as_str());
         let line = format!(
-            "  {file} #{}: the trace id stands there ({}), outside of every header that could be read.",
+            "  {file} #{}: the trace id is there ({}), outside every header that could be read.",
             place.packet, place.written
         );
         text += &format!("{}\n", wrapped(&line, width, 4));

@@ -19,12 +19,12 @@ impl StoredBytes {
     }
 }
 
-struct Counted {
+struct CountingReader {
     reader: Box<dyn Read + Send>,
     bytes: StoredBytes,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let read = self.reader.read(into)?;
         self.bytes.0.fetch_add(read as u64, Ordering::Relaxed);
@@ -66,7 +66,7 @@ pub(super) fn decompressed(
     reader: Box<dyn Read + Send>,
     stored: &StoredBytes,
 ) -> std::io::Result<(Box<dyn Read + Send>, Compression)> {
-    let mut reader = Counted { reader, bytes: stored.clone() };
+    let mut reader = CountingReader { reader, bytes: stored.clone() };
     let mut head = Vec::new();
     reader.by_ref().take(4).read_to_end(&mut head)?;
     let compression = Compression::of(&head);

@@ -1,5 +1,5 @@
-//! The accept queue of a listening end, as far as a tap sees it: connections that are open and that nobody there has
-//! taken yet.
+//! The accept queue of a listening end, as far as a tap sees it: open connections that the program has not yet
+//! accepted.
 //!
 //! An HTTP/2 server speaks as soon as it has a connection (its SETTINGS: RFC 9113, 3.4). One whose client has sent its
 //! preface and that the server has said nothing on is still in the queue. Servers of other protocols may be silent for

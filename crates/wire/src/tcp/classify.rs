@@ -1,4 +1,4 @@
-//! What each segment is to its connection: keeps the state of both sides true, and says what changed.
+//! Classification of segments: updates the state of both sides, and reports what changed.
 
 use super::openings::Announced;
 use super::reassembly::REORDER_GRACE_NS;

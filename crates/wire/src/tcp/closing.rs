@@ -1,4 +1,4 @@
-//! How a connection was closed, and what that was to the calls under way on it.
+//! The close of a connection, and its effect on calls in flight.
 
 use crate::exchange::{Ended, Ending, Exchange, Stop};
 use crate::segment::Segment;

@@ -1,7 +1,7 @@
-//! What is known of connections from before their capture: SYNs that somebody kept.
+//! SYNs from before the capture, kept by whoever captured it.
 //!
-//! Nothing of their times or sequence numbers is used: between them and the capture lies what nobody recorded. What a SYN
-//! settles for as long as its connection lives is used: who is the client, window scales, segment sizes.
+//! Their times and sequence numbers are not used, because nobody recorded what lies between them and the capture. Only
+//! what a SYN settles for the life of its connection counts: the client's role, window scales, segment sizes.
 
 use super::flows::{Key, Seed};
 use crate::segment::{Endpoint, Flags, Segment};

@@ -100,7 +100,7 @@ impl Pools {
                 shown(
                     from,
                     What::with(
-                        "each of the client's {} connections to the server has a call",
+                        "each of the client's {} connections to the server has a call in flight",
                         connections,
                         0,
                     ),

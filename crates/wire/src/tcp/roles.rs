@@ -1,4 +1,4 @@
-//! Who of two ends is the client, while no SYN and no request has told: a guess by their ports.
+//! Client and server roles before a SYN or a request shows them: a guess from the ports.
 
 use crate::segment::{Endpoint, Flags, Segment};
 use rustc_hash::FxHashMap;

@@ -38,7 +38,7 @@ impl Other {
         let file = CallFile::decode(bytes.as_slice()).map_err(|error| wrong(error.to_string()))?;
         let mut metadata = MetadataMap::new();
         for header in &file.metadata {
-            let unfit = || wrong(format!("header {:?} is not metadata", header.key));
+            let unfit = || wrong(format!("header {:?} is not valid metadata", header.key));
             if header.key.ends_with("-bin") {
                 let key = BinaryMetadataKey::from_bytes(header.key.as_bytes()).map_err(|_| unfit())?;
                 metadata.append_bin(key, BinaryMetadataValue::from_bytes(&header.value));

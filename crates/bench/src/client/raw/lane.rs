@@ -222,14 +222,14 @@ impl Lane {
                 Ok(Some((Head { kind, .. }, _))) => {
                     return self.lose(books, &format!("the target sent a {kind:?}: expected a Pong"));
                 }
-                Err(error) => return self.lose(books, &format!("no raw protocol: {error}")),
+                Err(error) => return self.lose(books, &format!("not the raw protocol: {error}")),
             };
             let failure = (status != 0).then(|| (Code::from_i32(status.into()), "as the target answered"));
             while answers > 0 {
                 let sent = self.flights.calls() - self.outbox.queued();
                 let (front, given_up) = match self.flights.front() {
                     Some((front, given_up)) if sent > 0 => (*front, given_up),
-                    _ => return self.lose(books, "the target answered a call that was not made"),
+                    _ => return self.lose(books, "the target answered a call that was never made"),
                 };
                 let calls = answers.min(front.times.into()).min(sent) as u32;
                 answers -= u64::from(calls);

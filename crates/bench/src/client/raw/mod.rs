@@ -35,21 +35,17 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
         return Err(Refused::new("channels", channels, why));
     }
     if channels == Channels::PerCall {
-        let why = "raw keeps its connections: expected shared, per-worker, distinct, pool:N (only rust can)";
+        let why = "raw keeps its connections: expected shared, per-worker, distinct or pool:N (per-call needs rust)";
         return Err(Refused::new("channels", channels, why));
     }
     if let Some(file) = &settings.call_file {
-        return Err(Refused::new(
-            "call-file",
-            file.display(),
-            "raw makes pings alone: expected --stack=rust",
-        ));
+        return Err(Refused::new("call-file", file.display(), "raw only makes pings: expected --stack=rust"));
     }
     if settings.attempts > 1 {
         return Err(Refused::new(
             "attempts",
             settings.attempts,
-            "raw makes one of each call (only rust can)",
+            "raw makes one attempt per call: expected --stack=rust",
         ));
     }
     let dealt = matches!(channels, Channels::Pool(_));

@@ -60,8 +60,8 @@ fn client(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
     Some(finding(
         Some(Side::Client),
         format!(
-            "The client's CPU is the limit in {} of {} runs: it uses all of the {count} CPU{} that it can, so {}/s at {} is \
-             what this client makes, not what the target takes.",
+            "The client's CPU is the limit in {} of {} runs: it uses all {count} CPU{} available to it, so {}/s at \
+             {} is what this client can make, not what the target can take.",
             full.len(),
             all.runs.len(),
             if count == 1.0 { "" } else { "s" },
@@ -69,7 +69,7 @@ fn client(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
             Load::of(&most.asked)
         ),
         full.iter().map(line).collect(),
-        "no more throughput with more --threads, or with a second tank beside this one",
+        "no more throughput with more --threads, or with a second tank next to this one",
     ))
 }
 
@@ -94,7 +94,8 @@ fn target(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
         Some(finding(
             Some(Side::Server),
             format!(
-                "The target's CPU is the limit: from {} to {} throughput stands at {}/s while the target uses one CPU in full.",
+                "The target's CPU is the limit: from {} to {} throughput stays at {}/s while the target uses one \
+                 whole CPU.",
                 Load::of(&first.asked),
                 Load::of(&last.asked),
                 rounded(last.throughput_per_s)
@@ -114,8 +115,8 @@ fn both(all: &Runs<'_>, cpus: u32) -> Option<RunFinding> {
     Some(finding(
         None,
         format!(
-            "Client and target together use all {cpus} CPUs of this host in {} of {} runs: {}/s at {} is the machine's limit, \
-             and what one of them gains the other loses.",
+            "Client and target together use all {cpus} CPUs of this host in {} of {} runs: {}/s at {} is the \
+             machine's limit, and any CPU that one of them gains the other loses.",
             full.len(),
             all.runs.len(),
             rounded(most.throughput_per_s),

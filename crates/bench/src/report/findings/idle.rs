@@ -42,8 +42,8 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
             side: None,
             standing: Standing::Possible,
             says: format!(
-                "Calls at {} take longer than at {} ({} against {}), and so does raw ping-pong: it is the machine, not the \
-                 stack. CPUs that go idle between calls and have to wake do that.",
+                "Calls at {} take longer than at {} ({} against {}), and so does raw ping-pong: it is the machine, \
+                 not the stack. CPUs that idle between calls and have to wake up cause that.",
                 Load::of(&low.asked),
                 Load::of(&best.asked),
                 format_ns(run_low as u64),

@@ -167,18 +167,19 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
             Standing::Possible,
             format!(
                 "Nagle's algorithm and delayed ACKs hold the calls up: the client's sockets lack TCP_NODELAY, the typical \
-                 call takes as long as Linux delays an ACK, and {falls}. Only a service that is slow by itself when it is \
-                 seldom called would look the same."
+                 call takes as long as Linux delays an ACK, and {falls}. Only a service that is itself slow when \
+                 called rarely would look the same."
             ),
             rests_on,
-            "the same sweep with --nodelay default,on: as slow with it means it is something else".into(),
+            "the same sweep with --nodelay default,on: if it is as slow with TCP_NODELAY, the cause is something \
+             else".into(),
         ),
         true => finding(
             Side::Server,
             Standing::Possible,
             format!(
-                "The calls look held by a delayed ACK, though the client's sockets have TCP_NODELAY: {falls}. The target's \
-                 sockets may lack it."
+                "A delayed ACK seems to hold the calls up, although the client's sockets have TCP_NODELAY: {falls}. \
+                 The target's sockets may lack it."
             ),
             rests_on,
             "`spangap sockets list` on the target's host shows TCP_NODELAY on, or `spangap dissect` shows no held segment".into(),
@@ -197,10 +198,10 @@ fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
         .find(|run| run.ok >= super::FEW && is_held(run) && nodelay(run) == Some(false))?;
     let says = format!(
         "The typical call takes {}, as long as Linux delays an ACK, and the client's sockets lack TCP_NODELAY: Nagle's \
-         algorithm may hold the calls up, or the target takes so long.",
+         algorithm may hold the calls up, or the target takes that long.",
         run.latency_from_send.p50_ns.map_or_else(String::new, format_ns)
     );
-    let cleared_by =
-        "the same with --nodelay default,on or over --rate 10,100,1000: as slow means it is something else";
+    let cleared_by = "the same with --nodelay default,on or over --rate 10,100,1000: if it is as slow, the cause is something \
+         else";
     Some(finding(Side::Client, Standing::Possible, says, vec![line(all, run)], cleared_by.into()))
 }

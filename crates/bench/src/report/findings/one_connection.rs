@@ -109,7 +109,7 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
             match standing {
                 Standing::Shown => format!(" in all of {} pairs of runs", ratios.len()),
                 Standing::Possible => format!(
-                    "; {} of runs that did not take turns often enough to exclude a drift of the machine",
+                    "; {} of runs that did not alternate often enough to rule out drift of the machine",
                     counted(ratios.len(), "pair")
                 ),
             }

@@ -20,7 +20,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
     let standing = if peak.is_none_or(|peak| peak <= at_once) { Standing::Shown } else { Standing::Possible };
     let inflight = most.asked.inflight?;
     let mut rests_on = vec![format!(
-        "{}: {inflight} calls in flight over {} of at most {limit} streams, as the target announces",
+        "{}: {inflight} calls in flight over {} with the announced limit of {limit} streams each",
         all.name(most),
         counted(connections, "connection")
     )];
@@ -29,7 +29,7 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
             format!("the target never handled more than {peak} calls at once, by its own count")
         }
         Standing::Possible => format!(
-            "the target handled {peak} calls at once: it has other callers, or the limit is another one"
+            "the target handled {peak} calls at once: it has other callers, or the limit is a different one"
         ),
     }));
     Some(RunFinding {
@@ -37,8 +37,8 @@ pub(super) fn find(all: &Runs<'_>) -> Option<RunFinding> {
         side: None,
         standing,
         says: format!(
-            "{} of {inflight} calls wait for a stream at any time: the target allows {limit} on a connection, and the \
-             latency contains that wait.",
+            "{} of {inflight} calls wait for a stream at any time: the target allows {limit} on a connection, and \
+             the latency includes that wait.",
             queued(most)
         ),
         rests_on,

@@ -14,13 +14,13 @@ pub(super) fn of(runs: &[Run], findings: &[RunFinding]) -> String {
     let (calls, ok) = (sum(|run| run.calls), sum(|run| run.ok));
     let failed = calls.saturating_sub(ok);
     if runs.is_empty() {
-        return "No run was made, so nothing is known.".into();
+        return "There was no run, so nothing is known.".into();
     }
     if calls == 0 {
-        return "No call was made, so nothing is known.".into();
+        return "There was no call, so nothing is known.".into();
     }
     if failed as f64 >= FAILING * calls as f64 {
-        return format!("{failed} of {calls} calls failed: latency and throughput are of the others alone.");
+        return format!("{failed} of {calls} calls failed: latency and throughput cover only the others.");
     }
     match findings.first() {
         Some(first) if first.standing == Standing::Shown => first.says.clone(),

@@ -27,15 +27,17 @@ Examples:
   spangap capture --interface eth0 --filter 'tcp port 50051' --write client.pcapng
       keep the last 256 MiB; Ctrl-C (or SIGTERM) writes them and exits, `kill -USR1` writes them and goes on
   spangap capture --interface eth0 --filter 'tcp port 50051' --trigger slow-log:slow.jsonl --write slow.pcapng
-      beside `spangap tank ... --slow 20ms --slow-log slow.jsonl`: wait for a slow call, write, exit
+      next to `spangap tank ... --slow 20ms --slow-log slow.jsonl`: wait for a slow call, write, exit
   spangap capture --interface any --trigger slow-log:slow.jsonl --trace-id 4bf92f3577b34da6a3ce929d0e0e4736 --write it.pcapng
       wait until this trace shows up
 
 Filters are a subset of tcpdump's: tcp, udp, ip, ip6, [src|dst] host ADDRESS, net ADDRESS/BITS, port N,
-portrange A-B, with and, or (equal precedence, left to right, as in tcpdump), not and parentheses. Whole packets
-are kept unless --snap says otherwise: after a stall several responses leave in one segment, and the ends of calls
-are at its end. The ring bounds the memory. A smaller snap keeps more packets of bulk transfers; dissect reports
-what it cut. Needs CAP_NET_RAW. Only their owner can read the files, because they contain the traffic itself.";
+portrange A-B, with and, or (equal precedence, left to right, as in tcpdump), not and parentheses.
+
+Packets are kept whole by default: after a stall, several responses leave in one segment, and the last bytes
+of the calls are at its end. The ring bounds the memory. A smaller --snap fits more packets of bulk transfers
+into it; dissect reports what was cut off. Needs CAP_NET_RAW. The files are readable by their owner only,
+because they contain the traffic itself.";
 
 /// Keep the latest packets of an interface, and write them on demand or when a call was slow
 #[derive(Args, Debug)]
@@ -44,7 +46,7 @@ pub struct CaptureArgs {
     /// Interface to listen on; `any` is all of them
     #[arg(long, short, value_name = "IF")]
     interface: String,
-    /// Which packets [default: all]
+    /// Which packets to keep [default: all]
     #[arg(long, value_name = "EXPR", default_value = "", hide_default_value = true)]
     filter: String,
     /// Memory for packets; the oldest are overwritten
@@ -59,7 +61,7 @@ pub struct CaptureArgs {
     /// Only a line with this trace id, 32 hexadecimal digits
     #[arg(long, value_name = "HEX", requires = "trigger")]
     trace_id: Option<String>,
-    /// How long to go on after a line, so that the end of the story is in the file
+    /// How long to continue after a line, so that the file has the end of the story
     #[arg(long, value_name = "DURATION", default_value = "1s", requires = "trigger")]
     after: Duration,
     /// Exit after this many lines; from the second on, files are named FILE-2, FILE-3
@@ -99,7 +101,7 @@ struct Report<'a> {
 
 /// What the signals said.
 #[derive(Default)]
-struct Told {
+struct SignalRequests {
     writes: AtomicU32,
     ends: AtomicU32,
 }
@@ -117,7 +119,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     let interface = ring::Interface::find(&args.interface)?;
     let program = filter::compile(&args.filter, snap_bytes as u32, interface.once)
         .map_err(|error| wrong_usage(format!("--filter: {error}")))?;
-    let told = Arc::new(Told::default());
+    let told = Arc::new(SignalRequests::default());
     listen(told.clone())?;
     let mut tail =
         args.trigger.as_ref().map(|trigger| SlowLogTail::open(trigger.path(), trace_id)).transpose()?;
@@ -203,8 +205,8 @@ fn opening(args: &CaptureArgs, ring: &ring::Ring) -> String {
         None => String::new(),
     };
     format!(
-        "capturing {filter} on {}: the last {kept} MiB are kept; {until}Ctrl-C writes and ends, `kill -USR1 {}` \
-         writes and goes on",
+        "capturing {filter} on {}, keeping the last {kept} MiB; {until}Ctrl-C writes and exits, `kill -USR1 {}` \
+         writes and continues",
         args.interface,
         std::process::id()
     )
@@ -216,23 +218,27 @@ fn say(written: &Written) {
 
 fn closing(report: &Report<'_>, waited: bool) -> String {
     let Report { received, dropped, cpu_ns, wall_ns, .. } = report;
-    let mut text = format!("{received} packets received, {dropped} dropped for want of room; ");
+    let mut text = format!("{received} packets received, {dropped} dropped for lack of room;  ");
     text += &format!(
-        "{} of CPU in {}, without the kernel's own for the copies",
+        "{} of CPU in {}, not counting the kernel's copies",
         format_ns(*cpu_ns),
         format_ns(*wall_ns)
     );
     if report.written.is_empty() {
-        text += if waited { "; no slow call came, nothing was written" } else { "; nothing was written" };
+        text += if waited {
+            "; there was no slow call, and nothing was written"
+        } else {
+            "; nothing was written"
+        };
     }
     if report.malformed_lines > 0 {
-        text += &format!("; {} lines of the log were no slow calls", report.malformed_lines);
+        text += &format!("; {} lines of the log were not slow calls", report.malformed_lines);
     }
     text
 }
 
 /// Counts SIGUSR1 as wishes to write, SIGINT and SIGTERM as wishes to end.
-fn listen(told: Arc<Told>) -> anyhow::Result<()> {
+fn listen(told: Arc<SignalRequests>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
     // Registered here and now: a signal that comes before the thread runs counts too.

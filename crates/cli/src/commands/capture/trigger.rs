@@ -108,7 +108,7 @@ impl SlowLogTail {
             )),
             n if n == MAX_TOLD + 1 => {
                 self.complaints
-                    .push(format!("{path}, line {line}: malformed, too; further ones are only counted"));
+                    .push(format!("{path}, line {line}: malformed, too; any others are only counted"));
             }
             _ => {}
         }
@@ -241,7 +241,7 @@ mod tests {
         let said = tail.complaints();
         assert_eq!((tail.malformed, said.len() as u64), (101, MAX_TOLD + 1));
         assert!(said[1].contains("line 3: column 2: missing field"), "{said:?}");
-        assert!(said[MAX_TOLD as usize].ends_with("further ones are only counted"), "{said:?}");
+        assert!(said[MAX_TOLD as usize].ends_with("any others are only counted"), "{said:?}");
     }
 
     #[test]

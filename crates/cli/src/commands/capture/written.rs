@@ -56,11 +56,15 @@ impl fmt::Display for Written {
             write!(f, " of {}", format_ns(to.abs_diff(from)))?;
         }
         if *dropped > 0 {
-            write!(f, ", {dropped} dropped until now")?;
+            write!(f, ", {dropped} dropped so far")?;
         }
         match self.covers_call {
-            Some(false) => write!(f, "; the call began before the first of them: a larger --ring keeps more"),
-            _ if *packets == 0 => write!(f, "; nothing that passes the filter was seen"),
+            Some(false) => write!(
+                f,
+                "; the call began before the first of them: a larger --ring reaches further \
+            back"
+            ),
+            _ if *packets == 0 => write!(f, "; no packet passed the filter"),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ pub enum Fault {
     Nagle,
     /// Packets of another network are handled on the CPU of the server
     Softirq,
-    /// All calls of the client share a connection, and become more
+    /// All calls of the client share a connection, and their number grows
     SharedConnection,
     /// The server's process is stopped, a tenth of a second at a time
     Stopped,
@@ -26,9 +26,9 @@ pub enum Fault {
     ServerApp,
     /// A batch job takes all workers of the server
     ServerQueue,
-    /// The way takes longer by chance
+    /// The path takes longer by random amounts
     NetworkJitter,
-    /// Ends of responses are lost, and come again after a timeout
+    /// Ends of responses are lost, and retransmitted after a timeout
     Rto,
     /// Parts of large responses are lost
     FastRetransmit,
@@ -101,8 +101,8 @@ impl Scene {
             load => format!("{} times a second", load.last().copied().unwrap_or("some")),
         };
         match self.tanks {
-            1 => format!("A tank calls target, {calls}, on one connection"),
-            tanks => format!("{tanks} tanks call target, {calls} each, on a connection of their own"),
+            1 => format!("A tank calls a target, {calls}, over one connection"),
+            tanks => format!("{tanks} tanks call a target, {calls} each, each over its own connection"),
         }
     }
 }
@@ -141,16 +141,16 @@ impl Fault {
     pub fn words(self) -> &'static str {
         match self {
             Fault::Nagle => {
-                "the server's host delays its ACKs from now on, and the client's sockets have no TCP_NODELAY: the second part \
+                "the server's host now delays its ACKs, and the client's sockets lack TCP_NODELAY: the second part \
                  of each request waits for the ACK of the first"
             }
             Fault::Softirq => {
-                "700 packets come over a second network every 50 ms, in every other half second, and steering (RPS) has them \
-                 handled on the server's CPU, some 20 ms of work at once"
+                "700 packets arrive over a second network every 50 ms, in every other half second, and steering \
+                 (RPS) puts them on the server's CPU: some 20 ms of work at once"
             }
             Fault::SharedConnection => {
-                "the client makes eight calls at a time over one connection, and spends 8 ms on each response, one after the \
-                 other"
+                "the client keeps eight calls in flight over one connection, and spends 8 ms on each response, one \
+                 after the other"
             }
             Fault::Stopped => "the server's process is stopped for 100 ms, twice a second",
             Fault::StoppedClient => "the client's process is stopped for 100 ms, twice a second",
@@ -164,13 +164,15 @@ impl Fault {
             }
             Fault::ServerApp => "20 requests a second take the server 60 ms instead of 1 ms",
             Fault::ServerQueue => {
-                "a batch job has eight calls of 40 ms under way at any time, and the server handles two at a time"
+                "a batch job keeps eight calls of 40 ms in flight, and the server handles two at a time"
             }
-            Fault::NetworkJitter => "each packet takes up to 20 ms more, in each direction",
+            Fault::NetworkJitter => "each packet takes up to 20 ms longer, in each direction",
             Fault::Rto => {
-                "every 20th response is lost, and the server sends it again after a timeout of 200 ms"
+                "every 20th response is lost, and the server retransmits it after a timeout of 200 ms"
             }
-            Fault::FastRetransmit => "one in 100 full packets from the server is lost; responses have 40 kB",
+            Fault::FastRetransmit => {
+                "one in 100 full-size packets from the server is lost; responses have 40 kB"
+            }
         }
     }
 

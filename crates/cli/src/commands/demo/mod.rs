@@ -34,14 +34,15 @@ use whole::Whole;
 #[command(after_help = "\
 Examples:
   sudo spangap demo
-      two hosts (network namespaces) with an agent each, calls between them, a fault after 45 s; a case opens by itself,
-      its verdict is told beside the truth, and Enter tries the remedy on half of the connections, where there is one
+      two hosts (network namespaces), each with an agent, calls between them, and a fault after 45 s; a case
+      opens by itself, its verdict is printed next to the truth, and Enter tries the remedy, where there is
+      one, on half of the connections
   sudo spangap demo --auto --fault stopped
-      another fault, without a question; exit code 1 if the verdict is not the truth, or a remedy is not proven
+      another fault, without asking; exit code 1 if the verdict is wrong or the remedy is not proven
   spangap demo --interval 10ms --think 2ms
-      no fault: one call every 10 ms, a server that takes 2 ms, the page at http://127.0.0.1:7070/
+      no fault: one call every 10 ms to a server that takes 2 ms; the page is at http://127.0.0.1:7070/
 
-Whatever it makes of this machine is undone when it ends, however it ends.")]
+Everything it changes on this machine is undone when it ends, however it ends.")]
 pub struct DemoArgs {
     /// Only the pair, without hosts and faults: time between two calls [default: 10ms]
     #[arg(long, value_name = "DURATION")]
@@ -52,7 +53,7 @@ pub struct DemoArgs {
     /// What goes wrong; needs root [default: nagle]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["interval", "think", "no_pair"])]
     fault: Option<Fault>,
-    /// Apply the remedy without asking, and end when all is shown; needs root
+    /// Apply the remedy without asking, and exit when done; needs root
     #[arg(long, conflicts_with_all = ["interval", "think", "no_pair"])]
     auto: bool,
     /// Do not start the pair: only the meter and the table, for your own exporters
@@ -74,8 +75,8 @@ pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
         Some(Ok(())) => return with_hosts(args),
         Some(Err(error)) if args.fault.is_some() || args.auto => return Err(error.into()),
         Some(Err(_)) => eprintln!(
-            "spangap: as root this shows more: two hosts with an agent each, a fault between them, the case that opens by itself, its \
-             verdict, and the remedy on half of the connections"
+            "spangap: run as root to see more: two hosts with an agent each, a fault between them, the case that \
+             opens by itself, its verdict, and the remedy tried on half of the connections"
         ),
         None => {}
     }
@@ -254,7 +255,7 @@ fn render(meter: &Meter) -> io::Result<Vec<u8>> {
     report.pairs.truncate(ROWS);
     let mut text = Vec::new();
     if report.pairs.is_empty() {
-        writeln!(text, "No call with both of its spans yet; exporters send every few seconds.")?;
+        writeln!(text, "No call has both of its spans yet; exporters send every few seconds.")?;
     } else {
         table::print_pairs(&mut text, &report.pairs)?;
     }

@@ -83,10 +83,10 @@ impl std::error::Error for NotInTime {}
 impl Whole {
     /// Shows it, and undoes it however it ends.
     pub fn show(self) -> anyhow::Result<()> {
-        say("Two hosts on this machine: network namespaces with a cable between them, gone when this ends.");
+        say("Two hosts on this machine: network namespaces joined by a cable, removed when this ends.");
         let mut stage = Stage::make(self.addresses.otlp_grpc, self.fault, self.interrupted.clone())?;
         let shown = self.on(&mut stage);
-        say("Undoing: the fault, the programs, the hosts.");
+        say("Undoing everything: the fault, the programs, the hosts.");
         let undone = stage.end();
         if undone.is_ok() {
             say("All is undone.");
@@ -103,10 +103,10 @@ impl Whole {
             let agents = self.cases.agents_report().agents;
             (agents.iter().filter(|agent| agent.connected).count() == 2).then_some(())
         })?;
-        say("An agent on each keeps the last packets and events in memory; both are connected.");
+        say("An agent on each keeps the latest packets and events in memory; both are connected.");
         let (scene, seconds) = (self.fault.scene(), QUIET.as_secs());
         stage.calls(&scene)?;
-        say(&format!("{}. {seconds} quiet seconds, to learn what is usual.", scene.words()));
+        say(&format!("{}. First {seconds} quiet seconds, to learn what is usual.", scene.words()));
         say(&format!("The page: http://{}/", self.addresses.http));
         *self.sign.borrow_mut() = Some(Sign::start(self.fault, stage, &self.meter));
         self.pass(stage, QUIET)?;
@@ -151,8 +151,8 @@ impl Whole {
                     load.map_or_else(|_| "unknown".to_owned(), |load| format!("{:.1}", load.averages[0]));
                 let id = self.cases.ask(&pair, None, Some(began_ms)).context("a case that is asked for")?;
                 say(&format!(
-                    "No case opens by itself within {} s: calls take hardly longer than before the fault, or not for long enough (load of this machine {load}). CASE \
-                     {id} is asked for.",
+                    "No case opened by itself within {} s: calls take hardly longer than before the fault, or have \
+                     not for long enough (load of this machine {load}). CASE {id} is opened on request.",
                     OPENS.as_secs()
                 ));
                 id
@@ -196,9 +196,9 @@ impl Whole {
         let names_place = self.fault.place().is_some_and(|place| verdict.words.contains(place));
         let how = match (is_right, &verdict.culprit) {
             (true, _) => "The verdict is right.",
-            (false, None) if names_place => "The verdict names the place where it is, and not the cause.",
+            (false, None) if names_place => "The verdict names the right place, but not the cause.",
             (false, None) => "The verdict does not name it.",
-            (false, Some(_)) => "The verdict is NOT the truth.",
+            (false, Some(_)) => "The verdict is WRONG.",
         };
         say(&format!("TRUTH:   {truth}. {how}"));
         let last = case.time_line.iter().map(|moment| moment.unix_ms).max().unwrap_or(began_ms);
@@ -217,7 +217,7 @@ impl Whole {
         let plan = match self.runtime.block_on(self.cases.plan_experiment(id, WHO)) {
             Ok(plan) => plan,
             Err(why) => {
-                say(&format!("REMEDY: none is tried: {why}"));
+                say(&format!("REMEDY: not tried: {why}"));
                 return Ok(None);
             }
         };
@@ -253,7 +253,7 @@ impl Whole {
         experiment::outcome(&tried).iter().for_each(|line| print(&wrapped(line, 100, 0)));
         let seconds = now_unix_ms().saturating_sub(begun_ms) as f64 / 1e3;
         let state = self.cases.case(id).map_or("gone", |case| case.row.state.name());
-        say(&format!("Over after {seconds:.1} s; the case is {state}."));
+        say(&format!("Done after {seconds:.1} s; the case is {state}."));
         let truth = self.fault.truth();
         let is_right = tried.plan.suspect == truth.cause.name();
         let is_proven = tried.outcome == "proven";
@@ -295,7 +295,7 @@ impl Whole {
                 return Ok(answer);
             }
             if begun.elapsed() > patience {
-                return Err(NotInTime(format!("waited {patience:?} for {what}: it did not come")).into());
+                return Err(NotInTime(format!("waited {patience:?} for {what}, in vain")).into());
             }
             self.look(stage, LOOK)?;
             if said.elapsed() >= SAY {
@@ -319,14 +319,14 @@ impl Whole {
     /// The pair in the minutes that are open.
     fn figures(&self) -> String {
         let minutes = self.meter.open_minutes_of(|key| &*key.client == "tank" && &*key.server == "target");
-        let Some(last) = minutes.last() else { return "no call with both spans yet".into() };
+        let Some(last) = minutes.last() else { return "no call has both spans yet".into() };
         // All three: a fault may hide within a server's span, and then the gap says nothing of it.
         let of = |name: &str, values: &Histogram| {
             let quantile = |q| values.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
             format!("{name} {} and {}", quantile(0.5), quantile(0.99))
         };
         format!(
-            "tank -> target in this minute: {} calls; p50 and p99 of {}, {}, {}",
+            "tank -> target this minute: {} calls; p50 and p99 of {}, {}, {}",
             last.stats.calls(),
             of("client", &last.stats.client),
             of("server", &last.stats.server),

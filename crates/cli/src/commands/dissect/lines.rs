@@ -92,16 +92,18 @@ impl Lines {
         }
         let Lines { name, written_calls, .. } = self;
         if let Some(error) = failed {
-            let context = format!("cannot write the calls ({name}): {written_calls} of {matching} are in it");
+            let context =
+                format!("cannot write the calls ({name}): {written_calls} of {matching} were written");
             return Err(error.context(context));
         }
         if flow.is_break() && !enough {
             dissection.warnings.push(format!(
-                "interrupted while the calls were written: {name} has {written_calls} of {matching}"
+                "interrupted while writing the calls: {name} has {written_calls} of {matching}"
             ));
         } else if !enough && written_calls != matching {
             bail!(
-                "{name}: has {written_calls} calls, and {matching} were counted: the captures changed while they were read"
+                "{name}: has {written_calls} calls, but {matching} were counted: the captures changed while they \
+                 were being read"
             );
         }
         Ok(())

@@ -179,7 +179,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let paths: Vec<PathBuf> = args.captures.iter().map(|capture| capture.path.clone()).collect();
     let lines_only = args.calls.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if lines_only && args.json {
-        let words = "standard output has room for one of --json and --calls -; expected --calls FILE";
+        let words = "--json and --calls - both write to standard output; expected --calls FILE";
         return Err(wrong_usage(words).into());
     }
     if let Some(path) = &args.html {
@@ -265,7 +265,7 @@ fn ladders(dissection: &mut Dissection, wanted: usize) -> BTreeMap<usize, Ladder
             Ok(ladder) if ladder.rungs.is_empty() => {}
             Ok(ladder) => drop(ladders.insert(place, ladder)),
             Err(error) => {
-                dissection.caveats.push(format!("Calls are not shown packet by packet: {error}."));
+                dissection.caveats.push(format!("No calls are shown packet by packet: {error}."));
                 break;
             }
         }
@@ -282,8 +282,8 @@ fn key_log(path: &Path) -> anyhow::Result<Vec<u8>> {
     };
     if !bytes.split(|byte| *byte == b'\n').any(known) {
         bail!(
-            "{}: no TLS keys: found no line that begins with CLIENT_RANDOM or CLIENT_TRAFFIC_SECRET_0; expected a file \
-             as SSLKEYLOGFILE names it",
+            "{}: no TLS keys: found no line that begins with CLIENT_RANDOM or CLIENT_TRAFFIC_SECRET_0; expected a \
+             file in the format of SSLKEYLOGFILE",
             path.display()
         );
     }

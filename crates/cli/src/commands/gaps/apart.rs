@@ -38,7 +38,7 @@ pub fn print(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> 
     if explanation.without_spans > 0 {
         writeln!(
             out,
-            "  {} could not be looked at: one of its spans was no longer held whole.",
+            "  {} could not be examined: one of its spans was no longer held whole.",
             counted(explanation.without_spans, "sampled call")
         )?;
     }

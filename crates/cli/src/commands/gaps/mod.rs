@@ -302,7 +302,7 @@ impl Reading {
             self.skipped.push(Skipped {
                 file: file.unwrap_or_default(),
                 place: "further on".into(),
-                reason: format!("{unrecorded} more places were skipped and are only counted"),
+                reason: format!("{unrecorded} more places were skipped, and only counted"),
                 spans: Some(report.skipped_spans - recorded_spans),
             });
         }

@@ -25,7 +25,7 @@ pub fn print(
     reading: &Reading,
 ) -> io::Result<()> {
     if report.pairs.is_empty() && all_pairs == 0 {
-        writeln!(out, "No call with both of its spans was found.")?;
+        writeln!(out, "No call has both of its spans.")?;
     } else {
         print_pairs(out, &report.pairs)?;
         if all_pairs > report.pairs.len() {
@@ -34,7 +34,7 @@ pub fn print(
     }
     writeln!(out)?;
     if reading.interrupted {
-        writeln!(out, "Interrupted: this is what was read until then.")?;
+        writeln!(out, "Interrupted: this is what had been read by then.")?;
     }
     print_coverage(out, overview, reading)?;
     if let Some(pair) = report.pairs.first() {

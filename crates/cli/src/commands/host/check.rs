@@ -22,16 +22,16 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap host check --pid 4242
-      the traps that process 4242 is in: interrupts on its CPUs, quota, steal, full queues, TCP_NODELAY, ...
+      the traps that affect process 4242: interrupts on its CPUs, quota, steal, full queues, TCP_NODELAY, ...
   spangap host check --pid $(pidof server) --for 10s --json
       as one JSON document, with counters watched for 10 s
   spangap host check --pid 4242 --save host.txt; spangap host check --pid 4242 --root host.txt
-      keep what was read, to judge it again elsewhere
+      save what was read, and check it again elsewhere
   spangap host check --pid 4242 --fail-on high,cpu-quota
-      exit with 3 if there is a trap of weight high, or any throttling
+      exit with 3 on any trap of weight high, or any throttling
 
-Reads /proc, /sys and the kubelet's state twice; changes nothing, and loads nothing into the kernel. The command that would fix
-a trap is printed and never executed. Most of this works without root; whatever does not says so.";
+Reads /proc, /sys and the kubelet's state twice; changes nothing, and loads nothing into the kernel. It prints
+the command that would fix a trap and never runs it. Most checks work without root; those that do not say so.";
 
 /// Look for known traps on this host, without eBPF
 #[derive(Args, Debug)]
@@ -40,13 +40,13 @@ pub struct CheckArgs {
     /// The process whose calls are slow; may be repeated [default: the machine as a whole]
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
-    /// Look at a copy: a folder with proc and sys inside (or before/proc, ... and after/proc, ...), or a file of --save
+    /// Check a copy: a folder with proc and sys inside (or before/proc, ... and after/proc, ...), or a file of --save
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
     /// How long to watch counters; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "1s")]
     watch: Duration,
-    /// Keep everything that was read in one text file
+    /// Save everything that was read to one text file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Exit with 3 if this is found: trap (any), high, medium, low (at least), cannot-tell, or names of traps
@@ -124,7 +124,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     let again = Host::below("/");
     let second = if live { &again } else { &host };
     let mut look = Look::read(second, counters, &pids).map_err(|error| match live {
-        true => anyhow::Error::from(error).context("a process ended while it was looked at"),
+        true => anyhow::Error::from(error).context("a process ended while it was being examined"),
         false => wrong_usage(format!("--pid: {error}")).into(),
     })?;
     if live {

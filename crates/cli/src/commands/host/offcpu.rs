@@ -22,20 +22,21 @@ Examples:
   spangap host offcpu --pid $(pidof memcached)
       the process for 5 s: blocked, and runnable but without a CPU (woken, preempted), each as a histogram
   spangap host offcpu --cgroup system.slice/db.service --by thread --duration 30s
-      every thread of a cgroup and of all below it
+      every thread of a cgroup and of the cgroups below it
   spangap host offcpu --by cgroup --json | jq '.groups[] | {name, runnable_ns}'
       the whole machine, for scripts
 
-blocked    it waited for something: a lock, a timer, a packet
-woken      it could run after that, and waited for a CPU
-preempted  it could have gone on running: another one was let in, or it let others in
-throttled  the CPU quota of its cgroup was used up
-stopped    a signal or a debugger had stopped it
+blocked    waiting for something: a lock, a timer, a packet
+woken      runnable again after that, waiting for a CPU
+preempted  runnable all along: another thread was let in, or it yielded
+throttled  out of CPU quota: its cgroup had used it up
+stopped    stopped by a signal or a debugger
 
-With --pid or --cgroup it also shows why threads slept (lock, fsync, page-fault, pipe-read, poll, ...), from the kernel
-function they slept in, and who woke them: for a lock, whoever released it. Waiting for work is not called a problem.
+With --pid or --cgroup it also shows why threads slept (lock, fsync, page-fault, pipe-read, poll, ...), told
+by the kernel function they slept in, and who woke them: for a lock, whoever released it. Waiting for work is
+not reported as a problem.
 
-A wait counts when it ends. Waits still going on at the end are listed apart, as `not ended`.
+A wait is counted when it ends. Waits still open at the end are listed separately, as `not ended`.
 Needs CAP_BPF and CAP_PERFMON, and a kernel with type information.";
 
 /// Show how long threads were off their CPU, blocked and runnable apart

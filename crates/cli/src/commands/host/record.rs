@@ -24,16 +24,17 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap host record --pid 4242 --write server.rec
-      until Ctrl-C; beside `spangap capture` and the spans of the service, on each host
+      until Ctrl-C, on each host; run `spangap capture` next to it, and keep the service's spans
   spangap dissect client.pcapng server.pcapng --host client.rec --host server.rec
-      what the threads did while a call passed through these hosts
+      what the threads did while a call passed through the two hosts
   spangap host record --pid 4242 --pid 4243 --duration 30s --write server.rec --json
       two processes, and figures for a script
 
-Records all CPUs: each switch from one thread to another, with how the one left and how long the other had waited;
-softirqs by interface, interrupts, stolen time; and for the given processes, which thread read or wrote which byte of
-which TCP connection, and when it had arrived. Needs CAP_BPF and CAP_PERFMON (or root), and a kernel with type
-information. Only its owner can read the file; after a kill, all but the last second is readable.";
+Records all CPUs: each switch from one thread to another, with how the first left and how long the second had
+waited; softirqs by interface, interrupts, stolen time; and for the given processes, which thread read or
+wrote which byte of which TCP connection, and when it had arrived. Needs CAP_BPF and CAP_PERFMON (or root),
+and a kernel with type information. The file is readable by its owner only; if the recorder is killed, all but
+the last second is readable.";
 
 /// Record who ran where and when, to be laid over calls by `spangap dissect --host`
 #[derive(Args, Debug)]
@@ -218,24 +219,24 @@ fn text(report: &Report<'_>) -> String {
     };
     if report.missed > 0 {
         text += &format!(
-            "the kernel left out {} runs of the programs; what they would have told is not known\n",
+            "the kernel skipped {} runs of the programs; what they would have recorded is unknown\n",
             count(report.missed)
         );
     }
     if report.late + report.unknown > 0 {
         text +=
-            &format!("{} events came out of order, {} were not understood\n", report.late, report.unknown);
+            &format!("{} events were out of order, {} were not understood\n", report.late, report.unknown);
     }
     if kinds.steal_ns > 0 {
         text += &format!("the hypervisor took {} of the CPUs' time\n", format_ns(kinds.steal_ns));
     }
     match (report.clock_bound_ns, report.clock_steps) {
         (Some(bound), 0) => text += &format!("times are wall clock times within {}\n", format_ns(bound)),
-        (_, steps) => text += &format!("the wall clock was set {steps} times meanwhile\n"),
+        (_, steps) => text += &format!("the wall clock was set {steps} times during the recording\n"),
     }
     text += &match &report.probe_cost {
         Some(cost) => format!("the programs took {cost}"),
-        None => "what the programs took could not be sampled".into(),
+        None => "the cost of the programs could not be sampled".into(),
     };
     text += &format!("; this process {} of CPU time\n", format_ns(report.cpu_ns));
     for lack in report.lacks {

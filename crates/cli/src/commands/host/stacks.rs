@@ -20,15 +20,17 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap host stacks --cpus 0-3 --not-pid 4242
-      who else has the CPUs that process 4242 is pinned to, as chains: e1000_clean <- __napi_poll <- net_rx_action
+      who else runs on the CPUs that process 4242 is pinned to, as call chains:
+      e1000_clean <- __napi_poll <- net_rx_action
   spangap host stacks --not-pid $(pidof memcached) --svg stacks.svg --duration 30s
-      all CPUs, and the flame graph as one file that any browser shows
+      all CPUs, and a flame graph in one file that any browser opens
   spangap host stacks --cpus 2 --folded - | flamegraph.pl >stacks.svg
       folded stacks for other tools
 
-Kept are other processes and kernel threads, and softirqs and interrupt handlers, even on the application's time. The
-application's own time and idle time are only counted. Needs CAP_PERFMON (or CAP_SYS_ADMIN), or
-kernel.perf_event_paranoid at 0 or less; no eBPF. Time with interrupts off is seen where they are switched on again.";
+Samples of other processes, kernel threads, softirqs and interrupt handlers are kept, even those on the
+application's time. The application's own time and idle time are only counted. Needs CAP_PERFMON (or
+CAP_SYS_ADMIN), or kernel.perf_event_paranoid at 0 or less; no eBPF. Time spent with interrupts off shows up
+where they are switched on again.";
 
 /// Sample the kernel stacks on given CPUs that are not the application's
 #[derive(Args, Debug)]
@@ -118,7 +120,9 @@ pub fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
     let Some(wanted) = wanted else { return Ok(online.iter().collect()) };
     let wanted: Vec<u32> = wanted.numbers().map(|cpu| cpu as u32).collect();
     if let Some(missing) = wanted.iter().find(|cpu| !online.contains(**cpu)) {
-        return Err(wrong_usage(format!("--cpus: CPU {missing} is not there: online are {online}")).into());
+        return Err(
+            wrong_usage(format!("--cpus: CPU {missing} is not online: expected some of {online}")).into()
+        );
     }
     Ok(wanted)
 }

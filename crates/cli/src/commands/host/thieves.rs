@@ -42,10 +42,10 @@ Examples:
   spangap host thieves --pid 4242 --fail-on run-queue,cpu-quota; [ $? = 3 ] && echo denied
       exit with 3 if one of these took a significant amount of time
 
-Significant is 2 % or more of the time in which the target wanted a CPU and 1 ms per second observed, or 10 ms at once.
-Nobody is blamed for the target's own work: its threads, interrupts for its own packets and requests, ticks and timers,
-and programs that work with it (they wake its threads as often as they get in their way). Needs root (CAP_BPF and
-CAP_PERFMON) and a kernel with type information (BTF).";
+An amount is significant if it is at least 2 % of the time in which the target wanted a CPU and 1 ms per
+second observed, or 10 ms at once. Nobody is blamed for the target's own work: its threads, interrupts for its
+own packets and requests, ticks and timers, and programs that work with it (they wake its threads as often as
+they get in their way). Needs root (CAP_BPF and CAP_PERFMON) and a kernel with type information (BTF).";
 
 /// Show who had the CPUs while the threads of a process wanted them
 #[derive(Args, Debug)]
@@ -235,7 +235,7 @@ impl Sums {
 }
 
 /// What was looked at, and how it ended.
-struct Seen {
+struct Observation {
     names: Names,
     began_ns: u64,
     ended_ns: u64,
@@ -261,7 +261,7 @@ pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     finish(sums, seen, &args)
 }
 
-fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
+fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
     let stop = signals::flag(ASKED)?;
     let target = match (&args.cgroup, &args.cpus) {
         (Some(path), _) => {
@@ -302,7 +302,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
         if let Sums::Target { target, .. } = &sums
             && !target.is_there()
         {
-            lacks.push("the target ended meanwhile".into());
+            lacks.push("the target ended during the measurement".into());
             break;
         }
         intervals.poll(left.min(POLL), &mut |event| batch.push(*event))?;
@@ -318,17 +318,20 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     batch.drain(..).for_each(|event| sums.on(&event));
     if ended.counts.missed > 0 {
         lacks.push(format!(
-            "the kernel left out {} runs of the programs; what they would have told is not known",
+            "the kernel skipped {} runs of the programs; what they would have recorded is unknown",
             ended.counts.missed
         ));
     }
     let events = EventsReport { received: ended.counts.events, lost: ended.counts.lost, untold: 0 };
     let (names, ended_ns, spangap) = (ended.names, ended.ended_ns, std::process::id());
     halted::still(&host, &mut halted, ended_ns - began_ns);
-    Ok((sums, Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap }))
+    Ok((
+        sums,
+        Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap },
+    ))
 }
 
-fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
+fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
     let mut recording = Recording::open(path)?;
     let names = recording.names().clone();
     let target = match (&args.cgroup, &args.cpus) {
@@ -358,7 +361,7 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Seen)> {
     });
     // What stands before a damaged place, or a cut, is worth a report.
     lacks.extend(read.err().or_else(|| recording.cut()).map(|error| error.to_string()));
-    let seen = Seen {
+    let seen = Observation {
         names,
         began_ns,
         ended_ns: recording.end().map_or(last_ns, |end| end.ended_ns).max(last_ns),
@@ -385,8 +388,9 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
     let _ = rustix::thread::sched_setaffinity(None, &mine);
 }
 
-fn finish(sums: Sums, seen: Seen, args: &ThievesArgs) -> anyhow::Result<Outcome> {
-    let Seen { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } = seen;
+fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<Outcome> {
+    let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } =
+        seen;
     let (text, json, causes) = match sums {
         Sums::Target { target, watched, timeline, mut thieves, used } => {
             let used = used.finish(ended_ns).used;
@@ -450,9 +454,11 @@ fn cgroup(given: &str) -> anyhow::Result<String> {
     let below = MOUNTS.iter().find_map(|mount| given.strip_prefix(mount)).unwrap_or(given);
     let path = format!("/{}", below.trim_matches('/'));
     if path == "/" {
-        return Err(
-            wrong_usage(format!("--cgroup {given}: everything is in there; expected one below")).into()
-        );
+        return Err(wrong_usage(format!(
+            "--cgroup {given}: this is the root, which holds everything; expected a cgroup \
+            below it"
+        ))
+        .into());
     }
     Ok(path)
 }

@@ -32,11 +32,11 @@ const COLUMNS: usize = 100;
 /// Whether the remedy is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// After a question, which says what would be changed
+    /// Ask first, and say what would be changed
     Ask,
-    /// Without a question
+    /// Do not ask
     Auto,
-    /// Not at all
+    /// Never
     None,
 }
 
@@ -68,15 +68,15 @@ pub fn none_of_files(wish: Wish, hunt: &Hunt) {
     match (first, &lever) {
         (Some(culprit), None) if wish.is_told => say(&wrapped(
             &format!(
-                "no experiment: there is no lever for {culprit}, nothing that this program changes and undoes while calls run, and \
-                 recorded files have no calls under way"
+                "no experiment: nothing that spangap can change and undo while calls run would remedy {culprit}, \
+                 and recorded files have no calls in flight"
             ),
             COLUMNS,
             9,
         )),
         _ if wish.is_told || lever.is_some() => say(&wrapped(
-            "no experiment: recorded files have no calls under way; \
-             `spangap hunt 'CLIENT->SERVER' --meter URL --experiment ask` tries the remedy on the live pair",
+            "no experiment: recorded files have no calls in flight; `spangap hunt 'CLIENT->SERVER' --meter URL \
+             --experiment ask` tries the remedy on the live pair",
             COLUMNS,
             9,
         )),
@@ -112,7 +112,7 @@ fn not_planned(error: anyhow::Error, wish: Wish) -> anyhow::Result<Option<Experi
     let Some(refusal) = error.downcast_ref::<Refusal>() else { return Err(error) };
     let why = plain(&refusal.said);
     if refusal.is_denied() && wish.is_told {
-        bail!("--experiment: it takes a token of the role `change` in --token-file: {why}");
+        bail!("--experiment needs a token of the role `change` in --token-file: {why}");
     }
     say(&wrapped(&format!("no experiment: {why}"), COLUMNS, 9));
     Ok(None)
@@ -161,7 +161,7 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
                 heard = Instant::now();
                 let mut tried = report.experiments.into_iter().rev();
                 let tried = tried.find(|one| one.plan.plan == plan.plan);
-                let tried = tried.context("the case does not have the experiment that was begun")?;
+                let tried = tried.context("the case does not list the experiment that was begun")?;
                 let over = over(&tried);
                 for number in told..over {
                     let words = block(&tried, number);
@@ -174,7 +174,7 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
             }
             Err(error) if heard.elapsed() > LOST => {
                 return Err(error.context(
-                    "the meter is gone while an experiment runs; the guard on the host undoes what is changed",
+                    "the meter is gone while an experiment runs; the guard on the host undoes the change",
                 ));
             }
             Err(_) => {}
@@ -182,12 +182,12 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
         let is_late = begun.elapsed() > patience;
         if (case.stop.load(Relaxed) || is_late) && !is_ending {
             is_ending = true;
-            say("ending the experiment; waiting for the host to say that the change is undone");
+            say("ending the experiment; waiting for the host to report that the change is undone");
             // It may have ended by itself, and a meter that does not hear this is asked again below.
             let _ended: anyhow::Result<Value> = case.meter.delete(path);
         }
         if begun.elapsed() > patience + LOST {
-            bail!("the experiment does not end; the guard on the host undoes what is changed");
+            bail!("the experiment does not end; the guard on the host undoes the change");
         }
         pause();
     }
@@ -246,7 +246,7 @@ pub fn outcome(tried: &ExperimentReport) -> Vec<String> {
         format!(" By chance alone it would be as large with a probability of {:.1} %.", chance * 100.0)
     });
     let undone = if tried.undone {
-        "The host says that every change is undone"
+        "The host reports that every change is undone"
     } else {
         "NOT every undo was confirmed"
     };

@@ -58,8 +58,8 @@ pub fn hunt(
         agents.agents.iter().filter(|agent| agent.connected).map(|agent| agent.host_name.as_str()).collect();
     if connected.is_empty() {
         bail!(
-            "no agent is connected to {}: without packets of the hosts there is nothing to judge; `spangap agent --meter URL` on \
-             each host records them",
+            "no agent is connected to {}: without packets from the hosts there is nothing to judge; `spangap agent \
+             --meter URL` on each host records them",
             meter.url
         );
     }
@@ -106,15 +106,15 @@ fn judged(meter: &Meter, id: &str, stop: &AtomicBool) -> anyhow::Result<CaseRepo
             return Ok(case);
         }
         if begun.elapsed() > PATIENCE {
-            bail!("case {id} is not judged after {PATIENCE:?}; its page: {}/#case={id}", meter.url);
+            bail!("case {id} has no verdict after {PATIENCE:?}; its page: {}/#case={id}", meter.url);
         }
         if std::io::stderr().is_terminal() && said.elapsed() >= SAY {
             said = Instant::now();
-            say(&format!("waiting since {} s for {}", begun.elapsed().as_secs(), awaited(&case)));
+            say(&format!("waiting for {} s for {}", begun.elapsed().as_secs(), awaited(&case)));
         }
         pause();
         if stop.load(Relaxed) {
-            bail!("interrupted; case {id} goes on at {}", meter.url);
+            bail!("interrupted; case {id} continues at {}", meter.url);
         }
     }
 }

@@ -124,7 +124,7 @@ impl Meter {
         &self,
         answer: Result<Response<ureq::Body>, ureq::Error>,
     ) -> anyhow::Result<T> {
-        let mut answer = answer.with_context(|| format!("{}: no answer of a meter", self.url))?;
+        let mut answer = answer.with_context(|| format!("{}: this is not a meter's answer", self.url))?;
         let status = answer.status();
         let bytes = answer.body_mut().with_config().limit(MOST_BYTES).read_to_vec();
         let bytes = bytes.with_context(|| format!("{}: the answer broke off", self.url))?;
@@ -141,7 +141,7 @@ impl Meter {
             return Err(refusal.into());
         }
         serde_json::from_slice(&bytes)
-            .with_context(|| format!("{}: expected the answer of a meter, found something else", self.url))
+            .with_context(|| format!("{}: expected a meter's answer, found something else", self.url))
     }
 
     /// # Errors

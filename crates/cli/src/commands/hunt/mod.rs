@@ -29,25 +29,25 @@ use terminal::Terminal;
 const EXAMPLES: &str = "\
 Examples:
   spangap hunt lab-rto-1
-      a folder with captures, and with files of spans and recordings of hosts where there are any
+      a folder with captures and, where there are any, files of spans and recordings of hosts
   spangap hunt client.pcapng server.pcapng traces.json client.rec server.rec --json
-      the same, file by file; what each one is, its content tells
+      the same, file by file; each is recognised by its content
   spangap hunt today --method /shop.Cart/Get --over 20ms
       why calls of one method take 20 ms or longer, where others of their kind do not
   spangap hunt today --against last-week --html verdict.html
       why everything takes longer than it did; as a page, too
   spangap hunt lab-rto-1 --perfetto calls.perfetto-trace
-      and the slowest calls with both hosts on one time line, to be opened at ui.perfetto.dev or a copy of it
+      also the slowest calls with both hosts on one timeline, to open at ui.perfetto.dev or in a copy of it
 
   spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070
-      the calls of a pair that a meter sees now: opens a case, asks the agents of both hosts, tells what happens
-      meanwhile; the verdict as for a folder
+      the calls of a pair that a meter sees now: opens a case, asks the agents on both hosts, reports its progress,
+      and gives a verdict as for a folder
   spangap hunt 'frontend->customer' --meter http://127.0.0.1:7070 --experiment auto --json
-      and tries its remedy, if it has one that can be undone: proven, refuted or undecided, in the same document
+      also try the remedy, if there is one that can be undone: proven, refuted or undecided, in the same document
 
-A culprit is named only when even the lower bound of its share is most of what slow calls take beyond others of
-their kind; otherwise the place where the time passed is, or neither. Exit code 0 says that a verdict was reached,
-whatever it is.";
+A culprit is named only if even the lower bound of its share is most of the time that slow calls take beyond
+others of their kind. Otherwise hunt names the place where that time passed, or neither. Exit code 0 means that
+it reached a verdict, whichever.";
 
 /// Find what makes calls slow: attribute their excess time to causes, and name a culprit if one accounts for most of it
 #[derive(Args, Debug)]
@@ -57,55 +57,56 @@ pub struct HuntArgs {
     /// what other verbs print with --json. With --meter a pair of services
     #[arg(required_unless_present = "capture", value_name = "FOLDER|FILE|CLIENT->SERVER")]
     sources: Vec<PathBuf>,
-    /// A capture, whatever its content looks like
+    /// A file to read as a capture, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     capture: Vec<PathBuf>,
-    /// A file of spans, whatever its content looks like
+    /// A file to read as spans, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     spans: Vec<PathBuf>,
-    /// A recording of a host, whatever its content looks like
+    /// A file to read as a host's recording, whatever its content looks like
     #[arg(long, value_name = "FILE")]
     host: Vec<PathBuf>,
     /// Only calls of this method, such as `/shop.Cart/Get`
     #[arg(long)]
     method: Option<String>,
-    /// Slow calls are those from this quantile of the durations on, such as 0.99 [default: those that stand out]
+    /// Slow calls are those at or above this quantile of the durations, such as 0.99 [default: those that stand out]
     #[arg(long, value_name = "SHARE", conflicts_with = "over", value_parser = share)]
     quantile: Option<f64>,
-    /// Slow calls are those that take so long or longer [default: those that stand out]
+    /// Slow calls are those that take at least this long [default: those that stand out]
     #[arg(long, value_name = "DURATION")]
     over: Option<Duration>,
-    /// Only calls that begin so long after the first one, or later
+    /// Only calls that begin at least this long after the first one
     #[arg(long, value_name = "DURATION")]
     from: Option<Duration>,
-    /// Only calls that begin less long after the first one
+    /// Only calls that begin less than this long after the first one
     #[arg(long, value_name = "DURATION")]
     to: Option<Duration>,
-    /// Explain what all calls take beyond those of this folder or capture
+    /// Explain how much longer all calls take than those of this folder or capture
     #[arg(long, value_name = "FOLDER|FILE")]
     against: Option<PathBuf>,
-    /// Ask the meter whose page is there, and the agents that are connected to it
+    /// URL of a meter's page: ask that meter, and the agents connected to it
     #[arg(long, value_name = "URL", conflicts_with_all = ["capture", "spans", "host", "quantile", "over", "from", "to", "against", "perfetto"])]
     meter: Option<String>,
     /// File with a token of the role `capture`, where the meter wants one
     #[arg(long, value_name = "FILE", requires = "meter")]
     token_file: Option<PathBuf>,
-    /// Authorities that the meter's certificate may come from (PEM), for an `https` URL [default: those that this host knows]
+    /// Authorities to verify the meter's certificate with (PEM), for an `https` URL [default: those that this host
+    /// trusts]
     #[arg(long, value_name = "FILE", requires = "meter")]
     tls_ca: Option<PathBuf>,
-    /// Try the remedy on the live pair: for some seconds at a time, on half of the connections or in half of the time, each
-    /// change undone; with the calls beside it as the measure. It takes a token of the role `change` [default: ask at a
-    /// terminal, none elsewhere]
+    /// Try the remedy on the live pair, for some seconds at a time, on half of the connections or for half of the time,
+    /// and undo each change; the calls without it are the control. Needs a token of the role `change` [default: ask at
+    /// a terminal, none elsewhere]
     #[arg(long, value_name = "MODE", value_enum)]
     experiment: Option<Mode>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Write the verdict as a page, too
+    /// Also write the verdict as a page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the 200 slowest calls as a trace for Perfetto, too: legs, spans, packets and threads of both hosts on one time
-    /// line, each with how far the clocks may be off
+    /// Also write the 200 slowest calls as a trace for Perfetto: legs, spans, packets and threads of both hosts on one
+    /// timeline, each with how far the clocks may be off
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
 }
@@ -187,7 +188,7 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
     }
     match tried? {
         Some(tried) if !tried.undone => bail!(
-            "the host has not said of every change that it is undone; its guard undoes what is left within a minute"
+            "the host has not confirmed the undo of every change; its guard undoes what is left within a minute"
         ),
         _ => Ok(Outcome::Done),
     }
@@ -246,7 +247,7 @@ fn question<'e>(
 
 fn gathered(sources: &Sources, terminal: &mut Terminal, stop: &AtomicBool) -> anyhow::Result<Evidence> {
     for other in &sources.others {
-        eprintln!("spangap: {}: not looked at: neither a capture, spans nor a recording", other.display());
+        eprintln!("spangap: {}: ignored: not a capture, spans or a recording", other.display());
     }
     terminal.begins(sources);
     let mut on_progress = |progress| {
@@ -296,7 +297,7 @@ fn not_over(flag: &str, page: &Path, sources: &Sources) -> anyhow::Result<()> {
     let same =
         |path: &&PathBuf| path.canonicalize().ok().is_some_and(|path| page.canonicalize().ok() == Some(path));
     if let Some(path) = read.into_iter().flatten().chain(&sources.tank).find(same) {
-        bail!("{flag} {}: is {}, which is read; expected another file", page.display(), path.display());
+        bail!("{flag} {}: is {}, an input; expected another file", page.display(), path.display());
     }
     Ok(())
 }

@@ -123,11 +123,11 @@ fn seen(hunt: &Hunt) -> String {
     };
     let unrecorded = match seen.without_recording {
         0 => String::new(),
-        calls => format!("; {calls} are left out, because no recording covers a host while they lasted"),
+        calls => format!("; {calls} are left out, because no recording of a host covers them"),
     };
     let left_out = match seen.without_spans {
         0 => String::new(),
-        calls => format!("; {calls} have no spans and are left out, because those with spans say more"),
+        calls => format!("; {calls} without spans are left out, because those with spans say more"),
     };
     let not_behind = match seen.not_behind_proxies {
         0 => String::new(),

@@ -30,18 +30,19 @@ use std::thread;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate plan --interface eth0 --write PLAN.json && spangap isolate apply PLAN.json
-      apply; it is undone after a minute unless `spangap isolate confirm` comes first
+      apply; undone after a minute unless `spangap isolate confirm` comes first
   spangap isolate apply PLAN.json --confirm-within 5m --json
   spangap isolate apply PLAN.json --no-confirm
       keep it until `spangap isolate rollback`, or the next boot
   spangap isolate apply PLAN.json --root COPY
       on a copy of a machine
 
-Every old value is in a journal on disk before the new one is written, and every new one is read back. If a needed change is
-refused, at Ctrl-C, or when the terminal closes, everything is undone. A separate process that outlives this one undoes it
-when the time is up; if both are killed, `spangap isolate rollback` does it from the journal. Needs root.";
+Every old value is in a journal on disk before the new one is written, and every new one is read back. If the
+kernel refuses a required change, at Ctrl-C, or when the terminal closes, everything is undone. A separate
+process that outlives this one undoes the plan when time is up; if both are killed, `spangap isolate rollback`
+undoes it from the journal. Needs root.";
 
-/// Do what a plan says; undone by itself unless confirmed in time
+/// Apply a plan; it is undone automatically unless confirmed in time
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ApplyArgs {
@@ -155,10 +156,11 @@ fn read(path: &Path) -> anyhow::Result<Plan> {
 
 fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
     let files = place.live.files();
-    let boot = boot_id(&files).context("cannot tell which run of the machine this is")?;
+    let boot = boot_id(&files).context("cannot read this machine's boot id")?;
     if boot != plan.boot_id {
         bail!(
-            "the plan was made in another run of this machine, or on another one ({} then, {boot} now): plan again",
+            "the plan was made before this machine's last boot, or on another machine (boot id {} then, {boot} \
+             now): plan again",
             plan.boot_id
         );
     }
@@ -168,7 +170,8 @@ fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
     for interface in &plan.policy.interfaces {
         if files.list(&format!("/sys/class/net/{interface}")).is_err() {
             bail!(
-                "there is no interface {interface} in this network namespace: apply inside of the one that it was planned in"
+                "there is no interface {interface} in this network namespace: apply the plan in the one it was made \
+                 in"
             );
         }
     }
@@ -188,7 +191,7 @@ fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
             Ok(lock) => return Ok(lock?),
             Err(RecvTimeoutError::Disconnected) => bail!("cannot lock {}", place.folder.path().display()),
             Err(RecvTimeoutError::Timeout) if stop.load(Relaxed) => {
-                bail!("interrupted while another `spangap isolate` was at work: nothing was changed")
+                bail!("interrupted while another `spangap isolate` was running: nothing was changed")
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -249,11 +252,11 @@ fn done(args: &ApplyArgs, place: &Where, report: &Report) -> anyhow::Result<Outc
         let _ = write!(text, ", {} so already", report.already);
     }
     if report.came_meanwhile > 0 {
-        let _ = write!(text, ", {} that came meanwhile", counted(report.came_meanwhile, "cgroup"));
+        let _ = write!(text, ", {} new since the plan", counted(report.came_meanwhile, "cgroup"));
     }
     text += ".\n";
     if report.planned_again {
-        text += "Planned again for the interrupts as they are after the number of queues was changed.\n";
+        text += "Planned again for the interrupts as they are after the change of the number of queues.\n";
     }
     if report.tasks_moved + report.tasks_refused > 0 {
         let _ = writeln!(
@@ -273,7 +276,7 @@ fn done(args: &ApplyArgs, place: &Where, report: &Report) -> anyhow::Result<Outc
         let _ = writeln!(text, "  not needed, and refused  {place}{}", refused.why);
     }
     for one in &report.not_as_written {
-        let _ = writeln!(text, "  no longer as written     {}", drifted(one));
+        let _ = writeln!(text, "  changed since            {}", drifted(one));
     }
     text += &next(place, report.confirm_within_ns);
     print_text(&text)
@@ -292,11 +295,11 @@ fn drifted(one: &Standing) -> String {
 
 /// What to do next.
 fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
-    let mut lines = vec![(place.command("verify"), "whether it holds, and what it does".to_owned())];
+    let mut lines = vec![(place.command("verify"), "whether it holds, and what it achieves".to_owned())];
     match confirm_within_ns {
         Some(ns) => lines.push((
             place.command("confirm"),
-            format!("keeps it if it holds; else it is undone {} after its beginning", format_ns(ns)),
+            format!("keeps it if it holds; otherwise it is undone {} after it began", format_ns(ns)),
         )),
         None => lines.push((place.command("status"), "who undid what since".to_owned())),
     }
@@ -321,7 +324,7 @@ fn failed(
         Ok(undone) => undone,
         // The guard stays: it tries again when the time is over.
         Err(error) => bail!(
-            "{why}; and it could not be undone: {error:#}; what was there before is in {}, for `{}`",
+            "{why}; and it could not be undone: {error:#}; the old values are in {}, for `{}`",
             report.journal.display(),
             place.command("rollback")
         ),
@@ -343,7 +346,7 @@ fn failed(
     let after = if complete {
         format!("everything is as before: {}", words.trim_end())
     } else {
-        format!("undone but for what is left: {words}The journal stays, for `{}`", place.command("rollback"))
+        format!("undone, except for: {words}The journal stays, for `{}`", place.command("rollback"))
     };
     Err(anyhow!("{why}\n{after}"))
 }

@@ -26,11 +26,12 @@ Examples:
   spangap isolate confirm --no-verify
       keep it, whether it holds or not
 
-Verifies first, as `spangap isolate verify` does. A plan that does not hold is not confirmed: exit code 1, and it is undone when
-its time is up. Whatever cannot be determined (no packet came meanwhile) is reported, and does not prevent confirmation. The
-plan then stays until `spangap isolate rollback`, or the next boot.";
+Verifies first, as `spangap isolate verify` does. A plan that does not hold is not confirmed: the exit code is
+1, and the plan is undone when its time is up. What cannot be determined (no packet arrived while watching) is
+reported, and does not prevent confirmation. A confirmed plan stays until `spangap isolate rollback` or the
+next boot.";
 
-/// Let an applied plan stay, if it holds
+/// Keep an applied plan, if it holds
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ConfirmArgs {
@@ -98,19 +99,19 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
 fn can_be_confirmed(place: &Where, path: &Path, journal: &Journal) -> anyhow::Result<()> {
     if journal.of_another_boot(&place.live.files()) {
         bail!(
-            "it was applied in another run of this machine: there is nothing to confirm ({})",
+            "it was applied before this machine's last boot: there is nothing to confirm ({})",
             path.display()
         );
     }
     if let Some((_, by, left)) = journal.rolled_back() {
-        let what = if left.is_empty() { "" } else { ", but for what others had changed" };
+        let what = if left.is_empty() { "" } else { ", except for what others had changed" };
         bail!("it was undone by {by}{what}: nothing to confirm ({})", path.display());
     }
     if !journal.is_whole() {
         bail!("{}: `{}` first", damaged(path, journal), place.command("rollback"));
     }
     if journal.applied().is_none() {
-        bail!("apply did not get to its end: `{}` first ({})", place.command("rollback"), path.display());
+        bail!("apply did not finish: `{}` first ({})", place.command("rollback"), path.display());
     }
     Ok(())
 }
@@ -128,7 +129,7 @@ fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Res
     let Observed { report: seen, .. } = observe(&args.place, args.watch, &stop)?;
     (report.verdict, report.summary) = (Some(seen.verdict), Some(seen.summary.clone()));
     let refused = if seen.interrupted {
-        Some("interrupted while it was looked at".to_owned())
+        Some("interrupted while verifying".to_owned())
     } else {
         (seen.verdict == Verdict::DoesNotHold).then(|| seen.summary.trim_end_matches('.').to_owned())
     };
@@ -138,10 +139,10 @@ fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Res
     }
     let stays = match undone_in(&seen.status) {
         Some(within) => format!("it is undone in {within}"),
-        None => "it stays as it is, not confirmed".to_owned(),
+        None => "it stays, not confirmed".to_owned(),
     };
     Err(anyhow!(
-        "not confirmed: {why}\n{stays}; `{}` undoes it now, `{}` keeps it all the same",
+        "not confirmed: {why}\n{stays}; `{}` undoes it now, `{}` keeps it anyway",
         place.command("rollback"),
         place.command("confirm --no-verify"),
     ))
@@ -163,7 +164,7 @@ fn confirm(place: &Where, looked_at: &Head, report: &mut Report) -> anyhow::Resu
     };
     can_be_confirmed(place, &path, &journal)?;
     if journal.head != *looked_at {
-        bail!("another plan was applied meanwhile: nothing was confirmed ({})", path.display());
+        bail!("another plan has been applied since: nothing was confirmed ({})", path.display());
     }
     report.already = journal.confirmed().is_some();
     if !report.already {
@@ -182,7 +183,7 @@ fn words(place: &Where, report: &Report) -> String {
     text += &format!("{what}: it stays until `{}`, or the next boot.\n", place.command("rollback"));
     if let (Some(values), Some(changed @ 1..)) = (report.values, report.not_as_written) {
         let status = place.command("status");
-        text += &format!("{changed} of {values} values are not as they were written: `{status}`\n");
+        text += &format!("{changed} of {values} values have changed since: `{status}`\n");
     }
     text
 }

@@ -77,8 +77,8 @@ impl Where {
             // Then only whoever asks can know.
             if self.asked.root.is_none() && self.asked.journal.is_some() {
                 let said = format!(
-                    "the head of the journal {} cannot be read, so that it does not say which machine it is of: --root / for \
-                     this one, --root DIR for a copy",
+                    "the head of the journal {} cannot be read, so it does not say which machine it is for: --root \
+                     / for this one, --root DIR for a copy",
                     path.display()
                 );
                 return Err(wrong_usage(said).into());
@@ -90,7 +90,7 @@ impl Where {
                 Some(root) => format!("the copy {}", root.display()),
                 None => "this machine".to_owned(),
             };
-            let said = format!("--root: the journal {} is of {applied_to}", path.display());
+            let said = format!("--root: the journal {} is for {applied_to}", path.display());
             return Err(wrong_usage(said).into());
         }
         self.root.clone_from(&journal.head.root);

@@ -47,7 +47,7 @@ fn object(text: &str) -> Result<Value, String> {
 
 /// What it signs with.
 const NOT_CONFIRMED: &str = "guard: not confirmed in time";
-const TOLD_TO_END: &str = "guard: told to end before it was confirmed";
+const TOLD_TO_END: &str = "guard: told to exit before it was confirmed";
 
 /// The guard's own part.
 pub fn run(args: GuardArgs) -> anyhow::Result<Outcome> {

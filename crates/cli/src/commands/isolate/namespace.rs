@@ -83,8 +83,8 @@ pub fn sys_is_ours() -> anyhow::Result<()> {
     }
     let names = |names: BTreeSet<String>| names.into_iter().collect::<Vec<_>>().join(" ");
     bail!(
-        "{} is of another network namespace than this process: it shows {}, and here are {}; `ip netns exec` mounts the \
-         right one, and so does `nsenter --net=... {WITH_ITS_SYS} spangap ...`",
+        "{} belongs to another network namespace than this process: it shows {}, while this namespace has {}; `ip \
+         netns exec` mounts the right one, and so does `nsenter --net=... {WITH_ITS_SYS} spangap ...`",
         folder.display(),
         names(listed),
         names(ours)
@@ -99,9 +99,7 @@ pub fn cgroups_are_mounted(journal: &Journal) -> anyhow::Result<()> {
         if let Place::Group { path } | Place::Tasks { from: path, .. } = &entry.place
             && !is_mounted(path)
         {
-            bail!(
-                "{path} is below no cgroup hierarchy that is mounted here: outside of `ip netns exec` it is"
-            );
+            bail!("{path} is in no cgroup hierarchy mounted here: run outside `ip netns exec`");
         }
     }
     Ok(())

@@ -30,8 +30,8 @@ Examples:
   spangap isolate plan --interface eth0 --root host.txt --json
       for another machine, from what `isolate show --save` wrote
 
-Only reads. A plan that would take CPUs from a pod, leave a thread without any, or could not be undone is refused with all
-the reasons, and exit code 1.";
+Changes nothing. A plan that would take CPUs from a pod, leave a thread without any, or could not be undone is
+refused with exit code 1 and all the reasons.";
 
 /// Plan what to change, and say why; changes nothing
 #[derive(Args, Debug)]
@@ -159,8 +159,8 @@ fn before(path: &Path) -> anyhow::Result<serde_json::Value> {
 /// Every reason: as a document on standard output, or in words with the error.
 fn refused(args: &PlanArgs, refusals: &[Refusal]) -> anyhow::Result<anyhow::Error> {
     let head = match refusals.len() {
-        1 => "nothing is planned, for one reason".to_owned(),
-        several => format!("nothing is planned, for {several} reasons"),
+        1 => "there is no plan, for one reason".to_owned(),
+        several => format!("there is no plan, for {several} reasons"),
     };
     if args.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&Refused { refused: refusals })?))?;
@@ -177,7 +177,7 @@ fn next(args: &PlanArgs) -> String {
     };
     if let Some(plan) = &args.write {
         if args.root.is_file() {
-            return "a machine that was kept as text can be planned for, not changed: plan on the machine itself".into();
+            return "a machine saved as text cannot be changed: plan on the machine itself".into();
         }
         return format!(
             "spangap isolate apply {} --confirm-within 60s{root}",

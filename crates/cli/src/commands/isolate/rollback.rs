@@ -22,13 +22,14 @@ Examples:
   spangap isolate rollback --force
       also restore values that somebody else has changed since
   spangap isolate rollback --forget
-      drop the journal and touch nothing: what is applied stays until the next boot; a damaged journal is kept beside it
+      drop the journal and touch nothing: what is applied stays until the next boot; a damaged journal is renamed
+      and kept
   ip netns exec NAME spangap isolate rollback
       for interfaces in a network namespace
 
-A value is restored only if it is still the one that was written; the others are named and left alone, and the journal stays.
-From a damaged journal everything that can be read is undone; the rest is named with its place in the file, and the journal
-stays until --forget. A second rollback does nothing. Exit code 1 if something was left.";
+A value is restored only if it is still the one that was written; any other is named and left alone, and the
+journal stays. From a damaged journal, whatever can be read is undone; the rest is named with its place in the
+file, and the journal stays until --forget. A second rollback does nothing. Exit code 1 if anything is left.";
 
 /// Undo an applied plan, from its journal alone
 #[derive(Args, Debug)]
@@ -80,7 +81,7 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
         return told(
             &args,
             &report,
-            "It was applied in another run of this machine: nothing to undo.\n".into(),
+            "It was applied before this machine's last boot: nothing to undo.\n".into(),
         );
     }
     if args.forget {
@@ -109,12 +110,12 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     }
     if damaged {
         bail!(
-            "the journal is damaged: what can be read of it is undone; set back the rest by hand, then `{}`",
+            "the journal is damaged: what can be read of it is undone; restore the rest by hand, then `{}`",
             place.command("rollback --forget")
         );
     }
     bail!(
-        "not everything could be restored: `{}` restores also what others have changed",
+        "not everything could be restored: `{}` also restores what others have changed",
         place.command("rollback --force")
     )
 }
@@ -163,7 +164,7 @@ fn forget_unread(args: &RollbackArgs, place: &Where) -> anyhow::Result<Outcome> 
     place.needs_root("rollback")?;
     let aside = place.folder.set_aside(&place.folder.lock()?)?;
     let text = format!(
-        "Forgotten: what was applied stays until the next boot, and which values that are cannot be read.\n\
+        "Forgotten: what was applied stays until the next boot; which values those are cannot be read.\n\
          The damaged journal is kept: {}\n",
         aside.display()
     );
@@ -198,12 +199,15 @@ fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<J
     }
     match namespace::entered(theirs.unwrap_or_default()) {
         Entered::By(before) => {
-            bail!("it was applied in another network namespace: `{before} {}`", place.command("rollback"))
+            bail!(
+                "the plan was applied in another network namespace: `{before} {}`",
+                place.command("rollback")
+            )
         }
         Entered::Gone => {
             journal.records.retain(|record| !of_interface(record));
             eprintln!(
-                "The network namespace that it was applied in is gone, and with it {} of its interfaces.",
+                "The network namespace of the plan is gone, and with it {} of its interfaces.",
                 counted(count, "value")
             );
             Ok(journal)
@@ -229,7 +233,7 @@ pub fn undo(
     let record = Record::RolledBack { time_unix_ns: now_unix_ns(), by: by.to_owned(), left };
     let noted = place.folder.append(lock).and_then(|mut writer| writer.write(&[record]));
     noted.with_context(|| {
-        format!("it is undone ({}), and that cannot be noted in {}", words(&undone), path.display())
+        format!("everything is undone ({}), but that cannot be noted in {}", words(&undone), path.display())
     })?;
     if undone.is_complete() {
         place.folder.close(lock)?;
@@ -247,17 +251,17 @@ pub fn words(undone: &RolledBack) -> String {
         let _ = write!(text, ", {} gone", undone.gone.len());
     }
     if !undone.held_again.is_empty() {
-        let _ = write!(text, ", {} that would have been lost by that set again", undone.held_again.len());
+        let _ = write!(text, ", {} set again that would have been lost by it", undone.held_again.len());
     }
     text += ".\n";
     for interface in &undone.spread_by_driver {
         let _ = writeln!(
             text,
-            "  spread   {interface}: with its queues its driver gave the interrupts CPUs anew"
+            "  spread   {interface}: with the queues, its driver also reassigned the interrupts' CPUs"
         );
     }
     for group in &undone.widened {
-        let _ = writeln!(text, "  widened  {group}: it was made meanwhile, with the narrowed set");
+        let _ = writeln!(text, "  widened  {group}: created since, with the narrowed set");
     }
     for place in &undone.gone {
         let _ = writeln!(text, "  gone     {place}");
@@ -267,7 +271,7 @@ pub fn words(undone: &RolledBack) -> String {
         let what = match state {
             State::Changed { found } => {
                 let (found, new) = (quoted_value(found), quoted_value(&entry.new));
-                format!("is {found}, changed by somebody else from {new}")
+                format!("is {found}: somebody else changed it from {new}")
             }
             State::Unknown { why } => format!("cannot be read: {why}"),
             State::Ours => format!("is {}, as it was written", quoted_value(&entry.new)),

@@ -27,7 +27,7 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate show
-      the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and who moves things
+      the CPUs with the interrupts and softirqs of 1 s, interfaces, cgroups, and programs that move interrupts
   spangap isolate show --interface eth0 --for 10s --html map.html
       watch for 10 s, and draw the map; outlines mark the CPUs that a plan for eth0 would take
   spangap isolate show --save host.txt; spangap isolate show --root host.txt --json
@@ -48,13 +48,13 @@ pub struct ShowArgs {
     /// One row per core, however many there are
     #[arg(long)]
     all: bool,
-    /// Look at a copy: a folder with proc and sys inside, or a file of --save
+    /// Show a copy: a folder with proc and sys inside, or a file of --save
     #[arg(long, value_name = "PATH", default_value = "/")]
     root: PathBuf,
     /// Where the journal of the applied plan is [default: ROOT/var/lib/spangap/isolate]
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Keep everything that was read in one text file
+    /// Save everything that was read to one text file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Draw the map as an SVG picture
@@ -163,7 +163,7 @@ impl Read {
             let banned: String = banned.iter().map(each).collect();
             let _ = write!(text, "=== {SETUP}\nSLEEP 10 {banned}BANNED 0\n");
         }
-        Kept::parse(&text).context("what was read cannot be kept")
+        Kept::parse(&text).context("what was read cannot be saved")
     }
 }
 

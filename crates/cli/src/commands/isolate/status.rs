@@ -25,13 +25,14 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate status
-      what is applied, until when, and what is no longer as it was written, and who probably changed it
+      what is applied and until when, which values have changed since, and who probably changed them
   spangap isolate status --watch --json >> drift.jsonl
       a line whenever something changes: irqbalance, the kubelet, a partition that the kernel made invalid, ...
   spangap isolate status --fail-on drift
-      exit with 3 if anything is no longer as it was written, or a new cgroup has CPUs of the network
+      exit with 3 if any value has changed since, or a new cgroup has CPUs of the network
 
-Changes nothing. Who changed a value is inferred from what runs, and reported as probable; only a partition gives its reason.";
+Changes nothing. Who changed a value is inferred from the programs that run, and reported as probable; only a
+partition states its reason.";
 
 /// Show what is applied, and which parts somebody has undone
 #[derive(Args, Debug)]

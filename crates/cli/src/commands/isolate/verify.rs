@@ -30,21 +30,23 @@ use std::sync::atomic::Ordering::Relaxed;
 const EXAMPLES: &str = "\
 Examples:
   spangap isolate verify
-      exit with 0 if it holds, or if nothing speaks against it; with 3 if it does not hold
+      exit with 0 if the plan holds, or nothing contradicts it; with 3 if it does not hold
   spangap isolate apply PLAN.json --confirm-within 60s && spangap isolate verify --fail-on any && spangap isolate confirm
-      keep it only if nothing at all is found; `confirm` alone verifies too, and refuses what does not hold
+      keep it only if nothing at all is found; `confirm` alone also verifies, and refuses a plan that does not hold
   spangap isolate verify --for 10s --json
       as one JSON document, with counters watched for 10 s: under load, or there is nothing to see
   spangap gaps after.otlp.json --json > after.json && spangap isolate verify --after after.json
       also the gain, against what `plan --before before.json` recorded
 
-Reads everything back, watches interrupts, softirqs and load of every CPU for a while, and says what holds, what does not,
-and what cannot be determined. The cost is the CPUs taken from applications, and how busy those of the network are. A gain
-is claimed only if the 95 % intervals of before and after do not overlap. Changes nothing.
+Reads everything back, watches interrupts, softirqs and load on every CPU for a while, and says what holds,
+what does not, and what cannot be determined. The cost is the CPUs taken from applications, and how busy the
+network's CPUs are. A gain is claimed only if the 95 % intervals of before and after do not overlap. Changes
+nothing.
 
---fail-on: effect (something does not hold), drift (something is no longer as it was written, or a cgroup is new), headroom (too
-few CPUs for the network), any (any of these, or another finding that matters), never (exit code 0 whatever is found). What
-cannot be determined (no packet came meanwhile) is not a failure. Exit code 1: it could not read, or nothing is applied.";
+--fail-on: effect (something does not hold), drift (a value has changed since, or a cgroup is new), headroom
+(too few CPUs for the network), any (any of these, or another finding that matters), never (exit code 0
+whatever is found). What cannot be determined (no packet arrived while watching) is not a failure. Exit code 1
+means that it could not read, or that nothing is applied.";
 
 /// Check whether an applied plan still holds, what it achieves and what it costs
 #[derive(Args, Debug)]
@@ -52,13 +54,13 @@ cannot be determined (no packet came meanwhile) is not a failure. Exit code 1: i
 pub struct VerifyArgs {
     #[command(flatten)]
     place: WhereArgs,
-    /// For how long counters are watched; Ctrl-C ends it before
+    /// How long to watch counters; Ctrl-C ends it early
     #[arg(long = "for", value_name = "DURATION", default_value = "2s")]
     watch: Duration,
-    /// What calls take now: a document of `gaps --json` or `tank --json`
+    /// How long calls take now: a document of `gaps --json` or `tank --json`
     #[arg(long, value_name = "FILE")]
     after: Option<PathBuf>,
-    /// What calls took before, of the same kind [default: what the plan was given]
+    /// How long calls took before: a document of the same kind [default: what the plan was given]
     #[arg(long, value_name = "FILE", requires = "after")]
     before: Option<PathBuf>,
     /// Exit with 3 if this is found
@@ -105,7 +107,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     let stop = signals::flag(ASKED)?;
     let Observed { mut report, head } = observe(&args.place, args.watch, &stop)?;
     let kept = head.plan.before.as_ref().map(proof::read).transpose();
-    match gain(before.or(kept.context("what the plan was given as --before")?), after) {
+    match gain(before.or(kept.context("what the plan got as --before")?), after) {
         Ok(gain) => report.gain = Some(gain),
         Err(missing) => report.gain_missing = Some(missing.to_owned()),
     }
@@ -133,8 +135,10 @@ pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::
         bail!("nothing is applied: there is nothing to verify")
     };
     match first.status.state {
-        Applied::AnotherBoot => bail!("it was applied in another run of this machine: nothing of it is left"),
-        Applied::Unfinished => bail!("apply did not get to its end: `spangap isolate rollback` first"),
+        Applied::AnotherBoot => {
+            bail!("it was applied before this machine's last boot: nothing of it is left")
+        }
+        Applied::Unfinished => bail!("apply did not finish: `spangap isolate rollback` first"),
         Applied::RolledBack => bail!("it was undone: there is nothing to verify"),
         Applied::Nothing | Applied::Waiting | Applied::Applied | Applied::Confirmed => {}
     }
@@ -153,7 +157,7 @@ pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::
     // The journal as it is after the wait: it may have been undone meanwhile.
     let second = look(place)?;
     let Some((_, _, now)) = second.open.filter(|(again, ..)| again.head == journal.head) else {
-        bail!("it was undone while it was looked at");
+        bail!("it was undone while it was being verified");
     };
     let now = later.unwrap_or(now);
     let since = Since::new(earlier.as_ref(), &now);
@@ -170,7 +174,7 @@ fn gain(before: Option<Proof>, after: Option<Proof>) -> Result<Comparison, &'sta
     match (before, after) {
         (Some(before), Some(after)) => Ok(compare(&before, &after)),
         (Some(_), None) => {
-            Err("not measured: measure again as before, and give the result (`verify --after FILE`)")
+            Err("not measured: measure again as before, and pass the result (`verify --after FILE`)")
         }
         (None, Some(_)) => Err(
             "nothing to compare with: the plan was made without a measurement (`plan --before FILE`); `verify --before FILE` \

@@ -22,9 +22,9 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   sleep 10 | spangap lab actor hog --on 5ms --every 40ms
-      ends by itself, since `sleep` holds its standard input
+      ends by itself when `sleep` does, because that holds its standard input
   spangap lab actor line --help
-      all that the delay line can do")]
+      every option of the delay line")]
 pub struct ActorArgs {
     #[command(subcommand)]
     actor: Which,
@@ -36,7 +36,7 @@ enum Which {
     #[command(after_help = "\
 Example:
   sleep 10 | spangap lab actor audience --port 5001 --sockets 500
-      beside `flood --to 10.0.0.255:5001`: its packets keep a CPU of this host in softirqs")]
+      next to `flood --to 10.0.0.255:5001`: its packets keep a CPU of this host in softirqs")]
     Audience {
         /// UDP port that all of them have
         #[arg(long, value_name = "PORT")]
@@ -109,7 +109,7 @@ Example:
     #[command(after_help = "\
 Example:
   sleep 10 | spangap lab actor pause --pid 4242 --on 30ms --every 500ms
-      as a garbage collector would; end it by its input alone: killed while the process is stopped, it leaves it so")]
+      as a garbage collector would; end it by closing its input: if killed, it may leave the process stopped")]
     Pause {
         /// The process
         #[arg(long, value_name = "PID", value_parser = process)]

@@ -10,15 +10,15 @@ use spangap_lab::undo::{self, Cleaned};
 const EXAMPLES: &str = "\
 Examples:
   spangap lab clean
-      after a run and its keeper were killed: remove its namespaces, processes, control groups and unfinished folder;
-      runs that are still going on stay
+      after a run and its keeper were killed: remove its namespaces, processes, control groups and unfinished
+      folder; runs in progress stay
   spangap lab clean --json | jq '.runs[].left'
       list what could not be removed, and why
   spangap lab clean --forget
-      also set damaged journals aside, once everything that can be read from them is removed
+      also rename damaged journals, once everything that can be read from them is removed
 
-From a damaged journal everything that can be read is removed; the rest is named, and the journal stays until --forget.
-Exit code 1 if something was left behind.";
+Whatever can be read from a damaged journal is removed; the rest is named, and the journal stays until
+--forget. Exit code 1 if anything is left behind.";
 
 /// Remove what a killed run left
 #[derive(Args, Debug)]
@@ -29,7 +29,7 @@ pub struct CleanArgs {
     /// Rename damaged journals to get them out of the way; they are kept
     #[arg(long)]
     forget: bool,
-    /// Print what was removed, what goes on and what could not be removed as one JSON document
+    /// Print what was removed, what is still running and what could not be removed as one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ fn text(cleaned: &Cleaned) -> String {
         }
     }
     for journal in &cleaned.going_on {
-        text += &format!("{}: goes on, or is just being undone; left alone\n", journal.display());
+        text += &format!("{}: still running, or being undone right now; left alone\n", journal.display());
     }
     if text.is_empty() { "nothing was left\n".to_owned() } else { text }
 }

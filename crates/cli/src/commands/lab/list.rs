@@ -13,10 +13,10 @@ const EXAMPLES: &str = "\
 Examples:
   spangap lab list
   spangap lab list nagle-client
-      what it is, where it happens, its parameters
+      what happens and where, and its parameters
   spangap lab list --json | jq -r '.scenarios[].name'";
 
-/// List the scenarios, or tell all of one
+/// List the scenarios, or describe one in full
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct ListArgs {

@@ -26,11 +26,12 @@ Examples:
   spangap lab run nagle-client --out run && spangap gaps run/*.spans.json && spangap dissect run/*.pcapng --spans run/client.spans.json
       and look at the result
   spangap lab run healthy --set rate=500 --clock server=+30ms,50ppm
-      with another rate, on hosts whose clocks differ
+      with another rate, on hosts with different clocks
 
-Needs root, for network namespaces. Whatever a run changes on this machine is undone when it ends, however it ends.";
+Needs root, for network namespaces. Everything a run changes on this machine is undone when it ends, however
+it ends.";
 
-/// Make a fault, and record everything a user could have, with the truth beside it
+/// Inject a fault, and record everything a user could have, next to the truth
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -42,10 +43,10 @@ pub struct RunArgs {
     /// A parameter of the scenario
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The clock of a host, as what is recorded there shows it: SIDE=OFFSET[,SKEW], such as server=+30ms,50ppm
+    /// The clock of a host, as its recordings show it: SIDE=OFFSET[,SKEW], such as server=+30ms,50ppm
     #[arg(long, value_name = "CLOCK")]
     clock: Vec<HostClock>,
-    /// Seed of whatever is left to chance
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

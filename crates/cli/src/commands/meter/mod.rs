@@ -37,7 +37,7 @@ Examples:
   spangap meter
       receive on 127.0.0.1:4317 (gRPC) and :4318 (HTTP), page at http://127.0.0.1:7070/
   spangap meter --data /var/lib/spangap --otlp-grpc 0.0.0.0:4317 --tls-cert cert.pem --tls-key key.pem --token-file tokens
-      keep the history across restarts; receive from other machines, who need a token (see docs/security.md)
+      keep the history across restarts; accept spans from other machines that have a token (see docs/security.md)
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 your-service
       point an OpenTelemetry SDK at it
 
@@ -88,7 +88,7 @@ pub struct MeterArgs {
     /// Memory for waiting whole spans, so that worst calls can be shown with both sides [default: 24MiB]
     #[arg(long, value_name = "SIZE")]
     whole_bytes: Option<Size>,
-    /// Keep every span on disk for this long, to be asked for by trace id: 30m
+    /// Keep every span on disk for this long, such as 30m, and serve it by trace id
     #[arg(long, value_name = "DURATION", help_heading = KEPT)]
     keep_spans: Option<Duration>,
     /// Keep them below this size; the oldest go first [default: 50GiB]
@@ -112,8 +112,8 @@ pub struct MeterArgs {
     /// Distinct pairs per client service [default: 500]
     #[arg(long, value_name = "N")]
     max_pairs_per_client: Option<usize>,
-    /// Pairs with metrics of their own at /metrics and in the push: each is some 170 series, and those that come later
-    /// are exported as the pair `other`; the page and the API have all of them [default: 2000]
+    /// Pairs with their own metrics at /metrics and in the push, some 170 series each; later pairs are exported as the
+    /// pair `other`; the page and the API have all pairs [default: 2000]
     #[arg(long, value_name = "N")]
     exported_pairs: Option<usize>,
     /// Exclude and count calls with a larger response, or `none` [default: 100KiB]
@@ -141,10 +141,11 @@ pub struct MeterArgs {
     /// How long the body of a request may take [default: 60s]
     #[arg(long, value_name = "DURATION")]
     body_timeout: Option<Duration>,
-    /// How long a connection may be without a request [default: 5m]
+    /// How long a connection may stay without a request [default: 5m]
     #[arg(long, value_name = "DURATION")]
     idle_timeout: Option<Duration>,
-    /// A request arriving for longer than this makes room for others when the budget is full [default: 1s]
+    /// When the budget is full, a request that has been arriving for longer than this makes room for others [default:
+    /// 1s]
     #[arg(long, value_name = "DURATION")]
     slow_after: Option<Duration>,
     /// Push metrics to this OTLP/gRPC receiver, http://HOST:PORT
@@ -168,27 +169,27 @@ pub struct MeterArgs {
     /// Memory that judging a case may take, in a process of its own [default: 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = CASES)]
     case_memory: Option<Size>,
-    /// Demand tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
+    /// Require tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     token_file: Option<PathBuf>,
-    /// Name by which browsers ask for the page, besides addresses and localhost; may be repeated
+    /// Host name under which browsers may open the page, besides addresses and localhost; may be repeated
     #[arg(long, value_name = "NAME", help_heading = ACCESS)]
     http_host: Option<Vec<String>>,
-    /// Speak TLS on all ports, with this certificate and those that lead to its authority (PEM); read anew when it changes
+    /// Use TLS on all ports, with this certificate chain (PEM); reread when it changes
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     tls_key: Option<PathBuf>,
-    /// Demand of agents a certificate of one of these authorities (PEM); browsers and exporters need none
+    /// Require agents to present a certificate from one of these authorities (PEM); browsers and exporters need none
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
     tls_client_ca: Option<PathBuf>,
     /// Link calls to your trace UI: an http(s) address with {trace_id} in it, and {span_id} if you like, such as
     /// https://jaeger.example/trace/{trace_id}
     #[arg(long, value_name = "URL")]
     trace_url: Option<TraceUrl>,
-    /// Let other hosts in without tokens, or in plain text
+    /// Accept other hosts without tokens, or in plain text
     #[arg(long, help_heading = ACCESS, num_args = 0, default_missing_value = "true")]
     insecure: Option<bool>,
 }
@@ -513,7 +514,9 @@ impl MeterArgs {
         match stored {
             true => eprintln!("spangap: history: {}", history.last_run()),
             false => {
-                eprintln!("spangap: history: in memory only, ends with this process; --data DIR keeps it")
+                eprintln!(
+                    "spangap: history: in memory only, lost when this process exits; --data DIR keeps it"
+                )
             }
         }
         let (settings, ends) = args.cases()?;
@@ -538,7 +541,7 @@ impl MeterArgs {
 }
 
 /// Ready when somebody asks this process to end.
-pub type Asked = Pin<Box<dyn Future<Output = ()>>>;
+pub type ShutdownRequest = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Service {
     /// Serves until `stop` is done, which is given what tells when somebody asks this process to end. `on_ready` hears the
@@ -546,7 +549,7 @@ impl Service {
     pub fn run<S: Future<Output = anyhow::Result<()>>>(
         self,
         on_ready: impl FnOnce(&Addresses),
-        stop: impl FnOnce(Asked) -> S,
+        stop: impl FnOnce(ShutdownRequest) -> S,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let mut stopped = Ok(());

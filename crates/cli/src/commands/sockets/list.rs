@@ -24,11 +24,11 @@ Examples:
   spangap sockets list --pid 812 --interval 1s
       rates, every second until Ctrl-C; HELD: bytes that only Nagle's algorithm holds back
 
-Columns: RTT smoothed, MIN smallest round trip; RTO retransmission timeout; ATO delay of ACKs; CWND and UNACKED in
-segments; NOTSENT bytes not sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (for a listening socket,
-its backlog and the waiting connections); RETRANS segments retransmitted. --long and --json have everything.
-TCP_NODELAY is read through a duplicate of the process' descriptor; for another user's process this needs
-CAP_SYS_PTRACE.";
+Columns: RTT smoothed round trip, MIN smallest round trip; RTO retransmission timeout; ATO delay of ACKs; CWND
+and UNACKED in segments; NOTSENT bytes not sent yet; SEND-Q bytes not acknowledged; RECV-Q bytes not read (for
+a listening socket, its backlog and the waiting connections); RETRANS segments retransmitted. --long and --json
+print every value. TCP_NODELAY is read through a duplicate of the process's descriptor; for another user's
+process this needs CAP_SYS_PTRACE.";
 
 /// List TCP sockets with what the kernel knows of them
 #[derive(Args, Debug)]

@@ -28,15 +28,15 @@ use std::time::SystemTime;
 const EXAMPLES: &str = "\
 Examples:
   spangap sockets set --pid 812 --peer 10.0.0.7:50051 nodelay=on --for 30s
-      for half a minute; restored then, or at Ctrl-C, or when this tool is killed
+      for half a minute; restored then, at Ctrl-C, or if this tool is killed
   spangap sockets set --pid 812 --port 50051 nodelay=on --half --for 5m
       every second connection: both halves carry the same load at the same time
   spangap sockets set --pid 812 nodelay=on
       until you run the undo command that it prints
 
-Connections opened from now on are not covered. No value changes before the old one is in a journal
-(/run/spangap/sockets, or below XDG_RUNTIME_DIR); `spangap sockets undo --all` restores whatever a killed tool left.
-A socket with a pending undo cannot be set again. Another user's process needs CAP_SYS_PTRACE.";
+Connections opened later are not covered. No value changes before the old one is in a journal
+(/run/spangap/sockets, or below XDG_RUNTIME_DIR); `spangap sockets undo --all` restores whatever a killed tool
+left behind. A socket with a pending undo cannot be set again. Another user's process needs CAP_SYS_PTRACE.";
 
 /// Change TCP_NODELAY of live sockets, with an undo
 #[derive(Args, Debug)]
@@ -142,7 +142,7 @@ pub fn run(args: SetArgs) -> anyhow::Result<Outcome> {
     if args.dry_run || plan.change.is_empty() {
         return if args.json { super::print_json(&report) } else { print_plan(&plan, &wanted, args.dry_run) };
     }
-    let told = if args.json { Told::default() } else { Told { lines: true } };
+    let told = if args.json { Progress::default() } else { Progress { lines: true } };
     let failed = change(&args, &wanted, &folder, plan, &listing, &mut report, &told)?;
     if args.json {
         super::print_json(&report)?;
@@ -155,11 +155,11 @@ pub fn run(args: SetArgs) -> anyhow::Result<Outcome> {
 
 /// Says things as they happen, unless one document is wanted at the end.
 #[derive(Default)]
-struct Told {
+struct Progress {
     lines: bool,
 }
 
-impl Told {
+impl Progress {
     /// That nobody reads any more must not keep a change from being undone.
     fn say(&self, text: impl std::fmt::Display) {
         if self.lines {
@@ -176,7 +176,7 @@ fn change(
     plan: Plan,
     listing: &Listing,
     report: &mut Report,
-    told: &Told,
+    told: &Progress,
 ) -> anyhow::Result<Option<String>> {
     let interrupts = Interrupts::listen()?;
     let time =
@@ -239,7 +239,7 @@ fn make_changes(
     held: Held,
     interrupts: &Interrupts,
     report: &mut Report,
-    told: &Told,
+    told: &Progress,
 ) -> anyhow::Result<Option<Held>> {
     let changes = &mut report.changes;
     let held = apply(held, |change| {
@@ -260,7 +260,7 @@ fn make_changes(
     Ok(held)
 }
 
-fn tell_halves(report: &Report, told: &Told) {
+fn tell_halves(report: &Report, told: &Progress) {
     if report.wanted.half {
         let left = report.left.iter().map(|entry| format!("{} -> {}", entry.local, entry.peer));
         told.say(format!("Left as they are, to compare with: {}.", report.left.len()));
@@ -297,7 +297,7 @@ fn at_the_end(
     farewell: Result<Farewell, KeeperError>,
     path: &Path,
     report: &mut Report,
-    told: &Told,
+    told: &Progress,
 ) -> anyhow::Result<Option<String>> {
     let undone = match farewell {
         Ok(Farewell { undone: Some(undone), .. }) => undone,
@@ -332,7 +332,7 @@ fn at_the_end(
 }
 
 /// Connections that came while others were changed.
-fn count_new(wanted: &Wanted, before: &Listing, report: &mut Report, told: &Told) {
+fn count_new(wanted: &Wanted, before: &Listing, report: &mut Report, told: &Progress) {
     let known: HashSet<u64> = before.sockets.iter().map(|socket| socket.inode).collect();
     // A process that has ended has no connections.
     let Ok(after) = list(&wanted.of) else { return };

@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   spangap sockets undo --journal /run/spangap/sockets/nodelay-1790000000000000000-812.journal
-      as `spangap sockets set` printed it
+      the command that `spangap sockets set` printed
   spangap sockets undo --all
-      everything that is still changed, even after the tool was killed
+      everything that is still changed, even if the tool was killed
 
   spangap sockets undo --all --forget
-      also set damaged journals aside, once everything that can be read from them is restored
+      also rename damaged journals, once everything that can be read from them is restored
 
-Only a socket that is still the same (process and its start, inode, both ends) and still has the value that was set
-is restored; the others are named and left alone. A journal is removed when nothing is left to do, so the same
-undo can run twice. From a damaged one, everything that can be read is restored; the rest is named, and the file
-stays until --forget: no socket is set while it may be one of those.";
+A socket is restored only if it is still the same one (process and its start, inode, both ends) and still has
+the value that was set; any other is named and left alone. A journal is removed when nothing is left to do, so
+the same undo can run twice. From a damaged one, whatever can be read is restored; the rest is named, and the
+file stays until --forget: until then, no socket that may be one of the unreadable ones can be set.";
 
-/// Set back what `sockets set` changed
+/// Undo what `sockets set` changed
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct UndoArgs {

@@ -1,4 +1,4 @@
-//! From shares to a verdict: a culprit only when even its lower bound is most of the excess.
+//! From shares to a verdict: a culprit only if even its lower bound is most of the excess.
 
 mod document;
 mod read;
@@ -362,16 +362,18 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             format!("{} of that.", who.join(", "))
         }
         (Kind::Nothing, _) => format!(
-            "{} of that passed while threads waited for CPUs behind many others, none of which had most of the wait.",
+            "{} of that passed while threads waited for CPUs behind many others, none of which caused most of the \
+             wait.",
             percent(answered.noise)
         ),
         (_, Some(place)) if place.both_ways => format!(
-            "{} of that passed on the network between the hosts, in both directions, with no other cause. The path takes that \
-             long; only a reference can tell whether it always did (`--against`).",
+            "{} of that passed on the network between the hosts, in both directions, with no other cause. The path \
+             takes that long; only a reference can tell whether it always did (`--against`).",
             percent(place.share)
         ),
         (_, Some(place)) if read.is_usual_place => format!(
-            "{} of that passed in {}, {}. Whether the server always takes that long, only a reference can tell (`--against`).",
+            "{} of that passed in {}, {}. Only a reference can tell whether the server always takes that long \
+             (`--against`).",
             percent(place.share),
             place.leg,
             place.leg.in_words()
@@ -380,8 +382,8 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
             let why = match place.between_threads {
                 true => {
-                    "while a thread waited there at a futex for another thread of its process. It may have waited for a lock or \
-                     for a result; the evidence does not tell them apart"
+                    "while a thread there waited on a futex for another thread of its process, for a lock or for a \
+                     result: the evidence does not tell them apart"
                 }
                 false if is_unowned(place, answered) => "the evidence does not say why",
                 false => "no single cause accounts for most of it",
@@ -397,7 +399,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
         }
         _ if read.beside_noise.is_some() => format!(
             "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
-             others, also show {}: {}. A quieter machine would tell how much of the wait it causes.",
+             others, also show {}: {}. A run on a quieter machine would tell how much of the wait that causes.",
             percent(answered.noise),
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
             read.beside_noise.map_or(String::new(), |named| percent(named.share)),
@@ -428,8 +430,8 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
     let usual = format_ns(usual_ns);
     let words = match (question.slower, question.against) {
         (Some(_), _) => format!(
-            "Nothing to explain: too few calls are that slow, or they take no longer than others of their kind. The median is \
-             {usual}."
+            "Nothing to explain: too few calls are that slow, or they take no longer than others of their kind. The \
+             median is {usual}."
         ),
         (_, Some(_)) => {
             format!("Nothing to explain: the median call takes {usual}, no longer than in the reference.")
@@ -468,7 +470,7 @@ fn of_few(few: &Slow<'_, '_>) -> Hunt {
         verdict: Kind::Unknown,
         question: "slow",
         words: format!(
-            "{calls} {noun} {each} longer than others of their kind: too few for a comparison to say why."
+            "{calls} {noun} {each} longer than others of their kind: too few for a comparison to show why."
         ),
         look_next: vec!["`spangap dissect` shows the slowest calls one by one, packet by packet.".into()],
         trace_ids: ids.take(5).collect(),
@@ -535,8 +537,8 @@ fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
     let opened = opened.filter(|call| opens(call) && !is_on_sheet(call)).count();
     let in_sheet = population.rows.iter().any(|row| row.call.attempts > 1);
     if retried && !in_sheet && !matches!(hunt.verdict, Kind::One) {
-        hunt.words =
-            "Spans show calls with several attempts; nothing shows what the earlier ones cost.".to_owned();
+        hunt.words = "Spans show calls with several attempts; nothing shows what the earlier attempts cost."
+            .to_owned();
         hunt.culprits = vec![of(Culprit::of(Cause::Retries))];
         hunt.verdict = Kind::One;
     } else if hunt.verdict == Kind::Nothing && opened > 1 && 2 * opened >= population.rows.len() {
@@ -560,7 +562,8 @@ fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
     }
     hunt.verdict = Kind::Unknown;
     hunt.words = format!(
-        "The captures lack {missing} of the {calls} calls that spans show, and nothing can be said of these. Of the others: {}",
+        "The captures lack {missing} of the {calls} calls that spans show; nothing can be said about those. About \
+         the others: {}",
         hunt.words
     );
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());

@@ -1,4 +1,4 @@
-//! What one question comes to, read off its shares: a culprit, several, the place, or neither.
+//! The outcome of one question, read from its shares: a culprit, several, a place, or neither.
 
 use super::{Kind, Place, SEEN, SLOW_NS};
 use crate::claims::{hits_at_once, host_of, is_held_up, is_of_host, is_place as only_place};

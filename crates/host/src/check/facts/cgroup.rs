@@ -78,9 +78,9 @@ pub fn place(
     // A container sees only a part of the hierarchy, and at its mount.
     let below = mount.below(&place.path).ok_or_else(|| {
         let why = match mount.root.as_str() {
-            "/" => format!("{} is outside of the cgroup namespace that is seen here", place.path),
+            "/" => format!("{} is outside the cgroup namespace visible here", place.path),
             root => {
-                format!("{} is outside of what is mounted at {}: {root} and below", place.path, mount.point)
+                format!("{} is outside what is mounted at {}: {root} and below", place.path, mount.point)
             }
         };
         FactError::Read { path, why, absent: false }
@@ -244,10 +244,7 @@ mod tests {
             .unwrap(),
         );
         let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err().to_string();
-        assert!(
-            error.contains("/ is outside of what is mounted at /sys/fs/cgroup/cpu: /docker/x"),
-            "{error}"
-        );
+        assert!(error.contains("/ is outside what is mounted at /sys/fs/cgroup/cpu: /docker/x"), "{error}");
     }
 
     #[test]
@@ -255,6 +252,6 @@ mod tests {
         let tree = "=== /proc/self/mountinfo\n1 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n=== /proc/7/cgroup\n0::/../other\n";
         let host = Host::kept(Kept::parse(tree).unwrap());
         let error = of(&host, &mounts(&host).unwrap(), 7).unwrap_err();
-        assert!(error.to_string().contains("outside of the cgroup namespace"), "{error}");
+        assert!(error.to_string().contains("outside the cgroup namespace"), "{error}");
     }
 }

@@ -37,8 +37,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     };
     let seconds = look.seconds();
     let mut judged = Judged::when(found, summary).means(
-        "packets that had arrived were thrown away, since the CPU that should handle them was behind; TCP sends them again, \
-         200 ms later at worst",
+        "packets that had arrived were dropped, because the CPU that should handle them was behind; TCP retransmits \
+         them, 200 ms later at worst",
     );
     if let Ok(seconds) = seconds {
         let what =

@@ -14,8 +14,7 @@ const LOW_US: u64 = 20;
 const USED: f64 = 0.01;
 
 fn look(look: &Look) -> Result<Judged, Why> {
-    let hidden =
-        "this is a virtual machine: how deeply its CPUs sleep is the hypervisor's affair, and not seen here";
+    let hidden = "this is a virtual machine: the hypervisor decides how deeply its CPUs sleep, and that is not visible here";
     let idle = match &look.idle {
         Ok(idle) => idle,
         Err(error) if error.is_absent() && look.virtual_machine => return Err(Why::from(hidden)),
@@ -69,7 +68,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         }
     };
     let mut judged = Judged::when(found, summary).means(
-        "the first packet or wake-up after a pause waits until its CPU is awake again; at low load most calls meet that",
+        "the first packet or wake-up after a pause waits until its CPU is awake; at low load, that affects most \
+         calls",
     );
     match &spent {
         Ok((total, spent)) => {
@@ -103,6 +103,6 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Err(error) => judged.unknown(error),
     };
     Ok(judged
-        .fix(format!("cpupower idle-set --disable-by-latency {LOW_US}  # until boot; costs power"))
-        .fix("exec 9> /dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&9  # a try, while this shell lives"))
+        .fix(format!("cpupower idle-set --disable-by-latency {LOW_US}  # until the next boot; costs power"))
+        .fix("exec 9> /dev/cpu_dma_latency; printf '\\0\\0\\0\\0' >&9  # a trial, until this shell exits"))
 }

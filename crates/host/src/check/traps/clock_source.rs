@@ -25,5 +25,6 @@ fn look(look: &Look) -> Result<Judged, Why> {
         .evidence(format!("current clocksource {name}"), CURRENT)
         .means("every reading of the clock is a system call, and with hpet or acpi_pm one to two microseconds; RPC libraries read it many times per call")
         .fix("cat /sys/devices/system/clocksource/clocksource0/available_clocksource; dmesg | grep -i -E 'tsc|clocksource'  # why not tsc")
-        .fix(format!("echo tsc > {CURRENT}  # if it is available; tsc=reliable at boot if the kernel gave up on it wrongly")))
+        .fix(format!("echo tsc > {CURRENT}  # if it is available; boot with tsc=reliable if the kernel rejected it \
+        wrongly")))
 }

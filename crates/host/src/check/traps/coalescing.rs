@@ -14,11 +14,11 @@ const LOW_NS: i64 = 20_000;
 fn look(look: &Look) -> Result<Judged, Why> {
     let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.driver.is_some() && nic.up).collect();
     if nics.is_empty() {
-        return Err(Why::from("no interface with hardware is up here (a network namespace of its own?)"));
+        return Err(Why::from("no hardware interface is up here (is this a separate network namespace?)"));
     }
     // `rx-usecs` takes a request to the driver, which this check does not make.
     let ask = format!(
-        "how long {0} waits before it interrupts is not in any file: ethtool -c {0} tells",
+        "no file tells how long {0} waits before it raises an interrupt: ethtool -c {0} does",
         nics[0].name
     );
     let held: Vec<_> =
@@ -33,7 +33,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Severity::Low,
         format!("{} may hold packets back for {}", first.name, format_ns(timeout(first))),
     )
-    .means("packets that came one by one are handed to TCP together; the first of them waits for the timeout")
+    .means(
+        "packets that arrived one by one are handed to TCP together; the first of them waits for the timeout",
+    )
     .unknown(ask);
     for nic in held {
         let deferred = nic.defer_hard_irqs.as_ref().map_or(0, |count| *count);
@@ -48,6 +50,6 @@ fn first_timeout(nics: &[&super::super::facts::nic::Nic]) -> String {
     match &nics[0].gro_flush_timeout_ns {
         Ok(0) => "off".to_owned(),
         Ok(ns) => format_ns((*ns).max(0) as u64),
-        Err(_) => "not there in this kernel".to_owned(),
+        Err(_) => "this kernel does not have it".to_owned(),
     }
 }

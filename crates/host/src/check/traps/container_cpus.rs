@@ -42,7 +42,7 @@ fn machine(look: &Look) -> Result<Judged, Why> {
         Ok(state) => {
             let taken = together(state.exclusive.iter());
             let summary = format!(
-                "CPU manager policy {}; CPUs of one container alone: {}",
+                "CPU manager policy {}; exclusive CPUs of one container: {}",
                 state.policy,
                 if taken.is_empty() { "none".to_owned() } else { taken.to_string() }
             );
@@ -69,7 +69,7 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
     let (found, summary) = match state {
         Err(_) => (
             (pod.qos != Qos::Guaranteed).then_some(Severity::Low),
-            format!("{class} pod on CPUs {cpus}; whether it has them alone is not known"),
+            format!("{class} pod on CPUs {cpus}; whether they are exclusive is unknown"),
         ),
         Ok(state) => {
             let (its, others): (Vec<_>, Vec<_>) = state.exclusive.iter().partition(|one| is_its(one));
@@ -80,11 +80,11 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
                 (
                     Some(Severity::High),
                     format!(
-                        "{class} pod runs on CPUs {clash}, which the kubelet gave to another container alone"
+                        "{class} pod runs on CPUs {clash}, which the kubelet gave exclusively to another container"
                     ),
                 )
             } else if !alone.is_empty() && shared.is_empty() {
-                (None, format!("{class} pod has CPUs {cpus} alone"))
+                (None, format!("{class} pod has CPUs {cpus} exclusively"))
             } else if state.policy == "none" {
                 (
                     Some(Severity::Low),
@@ -94,26 +94,27 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
                 (
                     Some(Severity::Low),
                     format!(
-                        "Guaranteed pod on the shared CPUs {cpus}: only whole CPUs (request = limit = 1, 2, ...) are given alone"
+                        "Guaranteed pod on the shared CPUs {cpus}: only whole CPUs (request = limit = 1, 2, ...) \
+                         are exclusive"
                     ),
                 )
             } else {
                 (
                     Some(Severity::Low),
-                    format!("{class} pod on the shared CPUs {cpus}: only Guaranteed pods get CPUs alone"),
+                    format!("{class} pod on the shared CPUs {cpus}: only Guaranteed pods get exclusive CPUs"),
                 )
             }
         }
     };
     let mut judged = Judged::when(found, summary).evidence(format!("pod {}, {class}", pod.uid), format!("/proc/{}/cgroup", process.pid)).means(
-        "every other pod, and what the node itself runs, may run on these CPUs at any time and take turns with the threads \
-         of this one",
+        "every other pod, and the node's own programs, may run on these CPUs at any time and compete with the \
+         threads of this one",
     );
     match state {
         Ok(state) => {
             let whose = |one: &ExclusiveCpus| match (is_its(one), one.pod.as_str()) {
                 (true, _) => "this pod".to_owned(),
-                (false, "") => "a pod that is not named".to_owned(),
+                (false, "") => "an unnamed pod".to_owned(),
                 (false, uid) => uid.to_owned(),
             };
             let taken: Vec<String> = state
@@ -123,7 +124,7 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
                 .collect();
             let taken = if taken.is_empty() { "none".to_owned() } else { taken.join("; ") };
             judged = judged.evidence(
-                format!("policy {}, shared: {}, alone: {taken}", state.policy, state.shared.words()),
+                format!("policy {}, shared: {}, exclusive: {taken}", state.policy, state.shared.words()),
                 cpu_manager_state::PATH,
             );
         }

@@ -15,7 +15,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Ok(frequencies) => frequencies,
         Err(error) if error.is_absent() && look.virtual_machine => {
             return Err(Why::from(
-                "this is a virtual machine: the frequency is the hypervisor's affair, and not seen here",
+                "this is a virtual machine: the hypervisor controls the frequency, and it is not visible here",
             ));
         }
         Err(error) if error.is_absent() => return Err(Why::from("there is no cpufreq here")),
@@ -69,7 +69,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     let mut judged = Judged::when(found, said.join("; "))
         .evidence(format!("driver {}, governor {}{}", shown.driver, shown.governor, preference(&shown.epp)), at(shown.cpu, "scaling_governor"))
-        .means("a CPU that was idle starts slow, and takes milliseconds to speed up; short bursts of calls never get there");
+        .means("an idle CPU starts slow and takes milliseconds to speed up; short bursts of calls end before that");
     if let Some(cpu) = limited.first() {
         judged = judged
             .evidence(

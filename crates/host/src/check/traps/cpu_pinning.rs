@@ -55,7 +55,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                     format!("Cpus_allowed_list {mask} of {}", counted(tids.len(), "thread")),
                     format!("/proc/{}/task/{}/status", process.pid, tids[0]),
                 )
-                .means("its threads take turns on too few CPUs, while others may be idle")
+                .means("its threads compete for too few CPUs while others may be idle")
                 .fix(format!("taskset -a -p -c {online} {}", process.pid));
             worst.get_or_insert(judged);
         } else if cpus.len() == 1 && online.len() > 1 && process.threads.len() > 1 {

@@ -58,7 +58,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged.evidence(what, path.clone())
     });
     let judged = judged
-        .means("at least one task was ready to run and had no CPU. It need not be one of the process: run-queue-wait tells of its own threads")
+        .means(
+            "at least one task was ready to run and had no CPU. It need not belong to the process: \
+        run-queue-wait covers its own threads",
+        )
         .fix("top -H -d 1  # who runs");
     Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, Judged::unknown))
 }

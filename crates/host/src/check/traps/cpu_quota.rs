@@ -18,7 +18,7 @@ const MEDIUM: f64 = 0.01;
 const LOW_EVER: f64 = 0.001;
 
 /// What was throttled: since the first reading, and ever.
-struct Seen<'a> {
+struct Throttling<'a> {
     group: &'a Group,
     now: Option<Throttled>,
     ever: Throttled,
@@ -39,7 +39,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                     let earlier = before
                         .and_then(|groups| groups.iter().find(|earlier| earlier.folder == group.folder));
                     let now = earlier.and_then(|earlier| Some(since(earlier.throttled.as_ref().ok()?, ever)));
-                    seen.push(Seen { group, now, ever: *ever });
+                    seen.push(Throttling { group, now, ever: *ever });
                 }
                 // The controller ends above: nothing is limited here.
                 Err(error) if error.is_absent() => {}
@@ -51,7 +51,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Err(Why::from(unknown.remove(0)));
     }
     seen.dedup_by(|a, b| a.group.folder == b.group.folder);
-    let worst = |seen: &Seen| {
+    let worst = |seen: &Throttling| {
         let now = seen.now.and_then(|now| severity(share(&now), HIGH, MEDIUM, f64::MIN_POSITIVE));
         now.or_else(|| (share(&seen.ever) >= LOW_EVER).then_some(Severity::Low))
     };
@@ -67,8 +67,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged = evidence(judged, seen);
     }
     judged = judged.means(
-        "when the threads of the cgroup have used up their quota, all of them stop until the period ends, wherever they \
-         are in a call; many threads use it up early in the period",
+        "when the threads of the cgroup have used up the quota, all of them stop until the period ends, even in the \
+         middle of a call; many threads use it up early in the period",
     );
     let folder = &first.group.folder;
     judged = match first.group.version {
@@ -76,7 +76,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Version::V2 => judged.fix(format!("echo max > {folder}/cpu.max  # no limit")),
     };
     judged = judged.fix(
-        "# for good: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
+        "# permanently: no CPU limit (Kubernetes: limits.cpu; systemd: CPUQuota=), or one well above the peak",
     );
     let throttled_now = seen.iter().filter_map(|seen| seen.now).any(|now| share(&now) > 0.0);
     let judged = judged.counted(Cause::CpuQuota, throttled_now).of_the_processes();
@@ -95,7 +95,7 @@ fn share(throttled: &Throttled) -> f64 {
     if throttled.periods == 0 { 0.0 } else { throttled.throttled as f64 / throttled.periods as f64 }
 }
 
-fn sentence(seen: &Seen) -> String {
+fn sentence(seen: &Throttling) -> String {
     // The whole of it is in the evidence.
     let name = seen.group.name.rsplit('/').next().unwrap_or_default();
     let name = if name.is_empty() { "the root cgroup" } else { name };
@@ -108,8 +108,8 @@ fn sentence(seen: &Seen) -> String {
     }
 }
 
-fn evidence(judged: Judged, seen: &Seen) -> Judged {
-    let Seen { group, now, ever } = seen;
+fn evidence(judged: Judged, seen: &Throttling) -> Judged {
+    let Throttling { group, now, ever } = seen;
     let now = now.map_or(String::new(), |now| {
         format!(
             "nr_periods +{}, nr_throttled +{} ({}), throttled time of all CPUs +{}; ",

@@ -50,6 +50,6 @@ fn look(look: &Look) -> Result<Judged, Why> {
     Ok(Judged::when(found, summary)
         .counted(Cause::CpuSaturated, found == Some(Severity::High))
         .evidence(format!("{} ms of {} ms not idle", busy * 10, total * 10), "/proc/stat")
-        .means("threads that wake find no idle CPU and wait their turn; latency rises steeply from about 70 % on")
+        .means("threads that wake up find no idle CPU and wait their turn; from about 70 %, latency rises steeply")
         .fix("top -H -d 1  # who runs; then fewer of them here, or more CPUs"))
 }

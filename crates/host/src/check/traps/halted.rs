@@ -16,7 +16,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Ok(Judged::fine("neither stopped nor frozen"));
     };
     let mut judged = Judged::when(Some(Severity::High), first.words()).means(
-        "none of its halted threads runs or answers before it is let go on; calls to it last until they are given up",
+        "none of its halted threads runs or answers until it is resumed; calls to it hang until they are given up",
     );
     for halted in &look.halted {
         let file = match &halted.how {

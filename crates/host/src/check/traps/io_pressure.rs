@@ -32,6 +32,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let judged =
         stalls.iter().map(Stall::evidence).fold(judged, |judged, (what, path)| judged.evidence(what, path));
     Ok(judged
-        .means("threads wait for reads from a disk, or until what they wrote is safe there (fsync). It need not be the process that is asked about, unless the file is its cgroup's")
+        .means("threads wait for reads from a disk, or for writes to become durable (fsync). They need not belong \
+        to the process in question, unless the file is its cgroup's")
         .fix("spangap host offcpu --pid PID  # names disk, fsync, journal and page-fault with how long they took"))
 }

@@ -34,14 +34,19 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Ok(Judged::fine(summary).evidence(told, format!("/proc/{pid}/cmdline")));
     }
     let all = spared.either(&cpus);
-    let mut judged = Judged::trap(Severity::Low, format!("runs (pid {pid}) and may put interrupts on {}", exposed.words()))
-        .evidence(format!("told: {told}"), format!("/proc/{pid}/environ"))
-        .means(
-            "every 10 s it moves interrupts to where it thinks best: affinities set by hand do not last, and latency changes \
-             when it moves one",
-        )
-        .fix(format!("echo IRQBALANCE_BANNED_CPULIST={all} >> /etc/default/irqbalance; systemctl restart irqbalance"))
-        .fix("systemctl disable --now irqbalance  # if interrupts are placed by hand");
+    let mut judged = Judged::trap(
+        Severity::Low,
+        format!("runs (pid {pid}) and may put interrupts on {}", exposed.words()),
+    )
+    .evidence(format!("told: {told}"), format!("/proc/{pid}/environ"))
+    .means(
+        "every 10 s it moves interrupts where it sees fit: affinities set by hand do not last, and latency \
+             changes when it moves one",
+    )
+    .fix(format!(
+        "echo IRQBALANCE_BANNED_CPULIST={all} >> /etc/default/irqbalance; systemctl restart irqbalance"
+    ))
+    .fix("systemctl disable --now irqbalance  # if interrupts are placed by hand");
     if let Err(error) = environment {
         judged = judged.unknown(error);
     }

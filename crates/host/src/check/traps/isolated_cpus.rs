@@ -34,7 +34,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
             );
             judged.get_or_insert(
                 Judged::trap(Severity::Medium, summary)
-                    .means("the kernel does not balance load among isolated CPUs: threads started together stay on one, while the others are idle")
+                    .means("the kernel does not balance load among isolated CPUs: threads started together stay on \
+                    one while the others idle")
                     .fix(format!("set -- {}; for t in /proc/{}/task/*; do taskset -p -c $1 ${{t##*/}}; set -- \"$@\" $1; shift; done  # one after the other", isolated.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" "), process.pid))
                     .fix("# or boot without isolcpus= and use a cpuset partition, or Kubernetes' static CPU manager"),
             );
@@ -56,7 +57,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             Severity::Medium,
             format!("interrupts of interfaces are aimed at the isolated CPUs {isolated}"),
         )
-        .means("these CPUs were to be quiet, and every packet of those queues is handled on them")
+        .means("these CPUs were meant to be quiet, yet every packet of those queues is handled on them")
         .fix(format!(
             "for irq in {}; do echo {} > /proc/irq/$irq/smp_affinity_list; done",
             aimed.join(" "),

@@ -58,14 +58,14 @@ fn look(look: &Look) -> Result<Judged, Why> {
             if now > 0 {
                 format!("+{now} connections dropped just now, {ever} overflows in total")
             } else {
-                format!("a queue is full at this moment; {ever} overflows in total")
+                format!("a queue is full right now; {ever} overflows in total")
             },
         )
     } else if !waiting.is_empty() {
         let most = waiting.iter().map(|listener| listener.waiting).max().unwrap_or(0);
         (
             Some(Severity::Low),
-            format!("{most} connections wait to be accepted at this moment; none dropped just now"),
+            format!("{most} connections are waiting to be accepted right now; none dropped"),
         )
     } else if ever > 0 {
         (Some(Severity::Low), format!("none just now, {ever} overflows in total"))
@@ -73,8 +73,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         (None, "no overflow ever".to_owned())
     };
     let mut judged = Judged::when(found, summary).counted(Cause::AcceptOverflow, now > 0).means(
-        "a client's handshake was dropped because the program does not accept fast enough; the client tries again after 1 s, \
-         then 2 s, 4 s",
+        "a client's handshake was dropped because the program does not accept fast enough; the client retries after \
+         1 s, then 2 s, 4 s",
     );
     for (what, path) in evidence {
         judged = judged.evidence(what, path);
@@ -101,7 +101,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged = judged.fix(format!("spangap host offcpu --pid {pid}  # why it accepts late"));
     }
     if look.whole_machine() {
-        judged = judged.unknown("queues of listening sockets are looked at with --pid only");
+        judged = judged.unknown("queues of listening sockets are read only with --pid");
     }
     Ok(unknown.into_iter().fold(judged, Judged::unknown))
 }

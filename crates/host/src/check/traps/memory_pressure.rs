@@ -43,13 +43,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
         }
         if kills > 0 {
             worse = Some(Severity::High);
-            said.push(format!("{kills} processes of its cgroup were killed for want of memory"));
+            said.push(format!("{kills} processes of its cgroup were killed for lack of memory"));
         }
         if worse.is_some() {
-            said.push(format!(
-                "its cgroup reads its own pages again: {} major faults",
-                rate(faults, seconds)
-            ));
+            said.push(format!("its cgroup reads back its own pages: {} major faults", rate(faults, seconds)));
         }
         found = [found, worse].into_iter().flatten().min();
         judged_facts.push((format!("pgmajfault +{faults}"), after.stat()));
@@ -60,7 +57,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         stalls.iter().map(Stall::evidence).fold(judged, |judged, (what, path)| judged.evidence(what, path));
     let judged = judged_facts.into_iter().fold(judged, |judged, (what, path)| judged.evidence(what, path));
     Ok(judged
-        .means("whoever needs a page waits until another one was given up, and what was given up is read from the disk again when it is needed: code and mapped files, too")
+        .means("a thread that needs a page waits until another page is evicted, and evicted pages, including code \
+        and mapped files, are read back from disk when needed")
         .fix("spangap host offcpu --pid PID  # names reclaim and page-fault with how long they took")
-        .fix("# raise the memory limit (memory.max, memory.limit_in_bytes), or let it use less"))
+        .fix("# raise the memory limit (memory.max, memory.limit_in_bytes), or use less memory"))
 }

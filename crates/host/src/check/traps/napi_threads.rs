@@ -16,8 +16,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Ok(Judged::fine(if known { "off" } else { "this kernel has none (before 5.12)" }));
     };
     let mut judged = Judged::trap(Severity::Low, format!("{} polls in kernel threads", first.name)).means(
-        "packets wait until the thread napi/IF-N gets a CPU: behind the application, if both may use the same ones. \
-         With CPUs of their own they are a good thing",
+        "packets wait until the thread napi/IF-N gets a CPU, and compete with the application if both may use the \
+         same ones. With their own CPUs, such threads help",
     );
     let cpus = remedy::apart(look).map_or_else(|| "0".to_owned(), |apart| apart.network.to_string());
     for nic in threaded {

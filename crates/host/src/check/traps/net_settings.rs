@@ -23,8 +23,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         DEFAULTS,
         |judged| {
             judged.means(
-            "busy_poll and busy_read make threads that wait for a socket spin on the CPU: quick with a CPU to spare, \
-             harmful without. Smaller budgets than the default end softirqs early, and packets wait",
+            "busy_poll and busy_read make threads that wait for a socket spin on the CPU: fast with CPUs to spare, \
+             harmful without. Budgets below the default end softirqs early, and packets wait",
         )
         },
         Severity::Low,

@@ -57,8 +57,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let mut judged = Judged::when(found, summary)
         .evidence(format!("NET_RX and NET_TX: {rates}"), "/proc/softirqs")
         .means(
-            "a softirq runs in place of whatever had the CPU; a thread in the middle of a call waits until the packets are \
-             done. Traffic of the process itself over loopback is counted too",
+            "a softirq runs in place of whatever had the CPU; a thread in the middle of a call waits until the \
+             packets are handled. The process's own loopback traffic is included",
         );
     if let Some((cpu, part, of)) = share {
         judged = judged.evidence(
@@ -83,7 +83,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if irqs.is_empty() && !interrupts.is_empty() {
         // Nothing to move: the packets were made on this machine, or handed over by another CPU.
         return Ok(judged.evidence(
-            "no interrupt of an interface came here: packets of loopback or veth, or handed over by RPS",
+            "no interface interrupted here: the packets are from loopback or veth, or were steered here by RPS",
             "/proc/interrupts",
         ));
     }

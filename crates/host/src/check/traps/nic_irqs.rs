@@ -49,9 +49,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if all == 0 {
         let with_hardware = nics.iter().any(|nic| nic.driver.is_some());
         let why = if with_hardware {
-            "no interrupt of an interface is known by name or by its device"
+            "no interrupt could be matched to an interface by its name or device"
         } else {
-            "there is no interface with hardware here (a network namespace of its own?)"
+            "there is no hardware interface here (is this a separate network namespace?)"
         };
         return Err(Why::from(why));
     }
@@ -63,13 +63,13 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let found = if everywhere { found.map(|found| found.max(Severity::Medium)) } else { found };
     let hit: Cpus = landed.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();
     let summary = if hit.is_empty() {
-        format!("none of {} came to {}; {} may", counted(all, "interrupt line"), cpus.words(), aimed.len())
+        format!("none of {} reached {}; {} may", counted(all, "interrupt line"), cpus.words(), aimed.len())
     } else {
         format!("{} on {}, from {} of {all} lines", rate(total, seconds), hit.words(), lines.len())
     };
     let mut judged = Judged::when(found, summary).means(
-        "each interrupt stops the thread that runs there, and its softirq follows on the same CPU with the packets of the \
-         queue: time that the call in hand does not get",
+        "each interrupt stops the thread that runs there, and its softirq then handles the queue's packets on the \
+         same CPU: time taken from the call in progress",
     );
     lines.sort_by_key(|(count, irq, _)| (std::cmp::Reverse(*count), irq.number));
     for (_, irq, where_to) in lines.iter().take(SHOWN) {

@@ -15,7 +15,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let nics = look.nics.as_ref()?;
     let nics: Vec<_> = nics.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
     if nics.is_empty() {
-        return Err(Why::from("no interface with hardware is up here (a network namespace of its own?)"));
+        return Err(Why::from("no hardware interface is up here (is this a separate network namespace?)"));
     }
     let spread = |nic: &super::super::facts::nic::Nic| {
         nic.rx.iter().any(|queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.is_empty()))
@@ -28,8 +28,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
         _ if online >= MANY_CPUS => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
-    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), counted(online, "CPU")))
-        .means("all packets of the interface are handled on one CPU; when it is busy they wait, and whoever runs there is pushed aside");
+    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), counted(online, "CPU"))).means(
+        "one CPU handles all packets of the interface; when it is busy they wait, and whatever runs there is \
+        pushed aside",
+    );
     for nic in &nics {
         let what = format!(
             "{} (driver {}): {}, {}",
@@ -42,8 +44,16 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     for nic in single {
         judged = judged
-            .fix(format!("ethtool -l {0}; ethtool -L {0} combined {1}  # if it has more queues to give", nic.name, online.min(16)))
-            .fix(format!("# a virtual machine: give the interface more queues on the host; else RPS (rps_cpus of {}) spreads the work, to CPUs that you choose", nic.name));
+            .fix(format!(
+                "ethtool -l {0}; ethtool -L {0} combined {1}  # if it has more queues",
+                nic.name,
+                online.min(16)
+            ))
+            .fix(format!(
+                "# a virtual machine: give the interface more queues on the host; otherwise RPS (rps_cpus \
+            of {}) spreads the work over CPUs that you choose",
+                nic.name
+            ));
     }
     Ok(judged)
 }

@@ -20,7 +20,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
     let placed: Vec<_> = nics.iter().filter_map(|nic| Some((nic, nic.node?))).collect();
     let Some((first, _)) = placed.first() else {
-        return Err(Why::from("no interface tells its node (the firmware leaves it out)"));
+        return Err(Why::from("no interface reports its node (the firmware omits it)"));
     };
     let far: Vec<_> = placed.iter().filter(|(_, node)| !its.contains(node)).collect();
     let words = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -36,8 +36,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
         None => (None, format!("{} and the process are on node {}", first.name, words(&its))),
     };
     let mut judged = Judged::when(found, summary).means(
-        "packets and the memory that they are in cross the link between the sockets; each access from afar takes about \
-         twice as long, and threads that move leave their memory behind",
+        "packets and their memory cross the link between the sockets; each remote access takes about twice as long, \
+         and threads that move leave their memory behind",
     );
     for (nic, node) in &placed {
         judged = judged.evidence(
@@ -63,6 +63,6 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     judged = judged
         .fix("# and give the interface's interrupts CPUs of that node which the process does not get")
-        .fix(format!("# for good: start it under numactl --cpunodebind={target} --membind={target}"));
+        .fix(format!("# permanently: start it under numactl --cpunodebind={target} --membind={target}"));
     Ok(judged)
 }

@@ -60,7 +60,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let queues = counted(aimed.values().map(Vec::len).sum::<usize>(), "queue");
         Judged::trap(
             severity,
-            format!("RPS hands packets of {queues} over to {}, woken {}", hit.words(), rate(count, seconds)),
+            format!("RPS steers packets of {queues} to {}, woken {}", hit.words(), rate(count, seconds)),
         )
     };
     for ((nic, mask), queues) in &aimed {
@@ -90,14 +90,17 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     for process in look.processes().filter(|process| process.same_net == Ok(false)) {
         judged = judged.unknown(format!(
-            "the masks inside the network namespace of {} ({}) are not seen from here",
+            "the masks inside the network namespace of {} ({}) are not visible from here",
             process.comm, process.pid
         ));
     }
     for error in unknown {
         judged = judged.unknown(error);
     }
-    judged = judged.means("the CPU that takes the interrupt passes the packets on, and the softirq that handles them runs on a CPU of the process, in place of its threads");
+    judged = judged.means(
+        "the CPU that takes the interrupt passes the packets on, and the softirq that handles \
+    them runs on a CPU of the process, in place of its threads",
+    );
     let to = remedy::apart(look).map_or_else(|| "0".to_owned(), |apart| apart.network.mask());
     for ((nic, _), queues) in &aimed {
         judged = judged.fix(match queues.as_slice() {

@@ -38,9 +38,15 @@ fn look(look: &Look) -> Result<Judged, Why> {
         (0, 1.., _) => Some(Severity::Medium),
         _ => None,
     };
-    let judged = Judged::when(found, if ever == 0 { "never full".to_owned() } else { format!("+{now}; {ever} since boot") })
-        .means("a socket's receive buffer was full: the program reads late, or many small segments fill it. The sender stalls, and what was dropped is sent again")
-        .fix("sysctl net.ipv4.tcp_rmem net.core.rmem_max  # the limits; -w raises them");
+    let judged = Judged::when(
+        found,
+        if ever == 0 { "never full".to_owned() } else { format!("+{now}; {ever} since boot") },
+    )
+    .means(
+        "a socket's receive buffer was full: the program reads late, or many small segments fill it. The \
+        sender stalls, and dropped segments are retransmitted",
+    )
+    .fix("sysctl net.ipv4.tcp_rmem net.core.rmem_max  # the limits; -w raises them");
     let judged = look.pids.iter().fold(judged, |judged, pid| {
         judged.fix(format!("spangap host offcpu --pid {pid}  # why it reads late"))
     });

@@ -17,7 +17,7 @@ const MIN_RUN_NS: u64 = 1_000_000;
 /// Waiting below this share of the time that passed costs no call much.
 const MIN_WAIT_SHARE: f64 = 0.005;
 
-struct Waited {
+struct QueueWait {
     name: String,
     path: String,
     run_ns: u64,
@@ -26,7 +26,7 @@ struct Waited {
 
 fn look(look: &Look) -> Result<Judged, Why> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid); cpu-pressure is of the whole machine"));
+        return Err(Why::from("no process is named (--pid); cpu-pressure covers the whole machine"));
     }
     let seconds = look.seconds()?;
     let mut threads = Vec::new();
@@ -37,7 +37,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             // One that began in between has all its time in between.
             let earlier = before.threads.get(tid).and_then(|thread| thread.sched.as_ref().ok().copied());
             let earlier = earlier.unwrap_or_default();
-            threads.push(Waited {
+            threads.push(QueueWait {
                 name: format!("{} ({tid})", thread.comm),
                 path: format!("/proc/{}/task/{tid}/schedstat", process.pid),
                 run_ns: now.run_ns.saturating_sub(earlier.run_ns),
@@ -60,8 +60,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let summary = format!("waited {} for {} on a CPU ({of})", format_ns(wait_ns), format_ns(run_ns));
     let judged = Judged::when(found, summary).counted(Cause::RunQueue, found.is_some()).of_the_processes();
     let mut judged = judged.means(
-        "its threads could run and had to wait: other threads, interrupts or its own quota had the CPUs. The wait is in the \
-         middle of calls, wherever a thread was woken",
+        "its threads were ready to run and had to wait: other threads, interrupts or its own quota kept them off \
+         the CPUs. Each wait falls in the middle of a call, wherever a thread was woken",
     );
     threads.sort_by(|a, b| (b.wait_ns, &a.path).cmp(&(a.wait_ns, &b.path)));
     for thread in threads.iter().take(2).filter(|thread| thread.wait_ns > 0) {

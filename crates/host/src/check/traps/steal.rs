@@ -37,6 +37,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     Ok(Judged::when(found, summary)
         .counted(Cause::Steal, found.is_some())
         .evidence(format!("steal +{} ms: {each}", all.steal * 10), "/proc/stat")
-        .means("the hypervisor gave the CPU to another guest, in the middle of whatever ran here; nothing on this machine shows it but this counter")
-        .fix("# ask for dedicated CPUs (no overcommit), or move the guest to another host; inside, nothing helps"))
+        .means("the hypervisor gave the CPU to another guest, in the middle of whatever ran here; nothing on this \
+        machine but this counter shows it")
+        .fix("# ask for dedicated CPUs (no overcommit), or move the guest to another host; nothing inside the guest \
+        helps"))
 }

@@ -15,7 +15,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Err(Why::from("no process is named (--pid)"));
     }
     let sockets = match &look.sockets {
-        None => return Err(Why::from("nobody looked into the sockets")),
+        None => return Err(Why::from("the sockets were not examined")),
         Some(Err(why)) => return Err(Why(why.clone())),
         Some(Ok(sockets)) => &sockets.connections,
     };
@@ -33,8 +33,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let summary = format!("off on {} of {}", off.len(), counted(sockets.len(), "connection"));
     let severity = if off.is_empty() { None } else { Some(Severity::Medium) };
     let mut judged = Judged::when(severity, if off.is_empty() { format!("on for all {}", sockets.len() - hidden) } else { summary }).means(
-        "a program that writes a message in pieces has the last one held back until the piece before it is acknowledged: \
-         40 ms on Linux, when the peer delays its ACK. One write per message is safe without it",
+        "if a program writes a message in pieces, the kernel holds the last piece back until the one before it is \
+         acknowledged: 40 ms on Linux, if the peer delays its ACK. One write per message is safe without it",
     );
     for socket in off.iter().take(SHOWN) {
         let what = format!("{} -> {} without TCP_NODELAY", socket.local, socket.peer);
@@ -47,7 +47,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             "spangap sockets set --pid {pid} nodelay=on --for 30s  # try it on the live connections"
         ));
     }
-    judged = judged.fix("# for good: TCP_NODELAY in the program, or each message in one write");
+    judged = judged.fix("# permanently: TCP_NODELAY in the program, or each message in one write");
     if hidden > 0 {
         judged = judged.unknown(format!("TCP_NODELAY of {} is hidden", counted(hidden, "connection")));
     }

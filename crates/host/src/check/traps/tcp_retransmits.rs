@@ -49,7 +49,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     let (found, summary) = worst.ok_or_else(|| Why::from("no network namespace to look at"))?;
     let judged = Judged::when(found, summary)
-        .means("a segment that is lost holds up all that follow it on its connection: for a round trip at best, for 200 ms and more when only the timer notices (TCPTimeouts)")
+        .means("a lost segment holds up all that follow it on its connection: for a round trip at best, for 200 ms \
+        or more if only the timer notices (TCPTimeouts)")
         .fix("ip -s -s link; tc -s qdisc; nstat -az | grep -E 'Retrans|Timeouts|Loss'  # where they are lost")
         .fix("ss -tin state established | grep -B1 retrans  # which connections");
     Ok(evidence.into_iter().fold(judged, |judged, (what, path)| judged.evidence(what, path)))

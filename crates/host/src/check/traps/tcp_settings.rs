@@ -19,7 +19,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
         HARMLESS,
         |judged| {
             judged.means(
-            "with tcp_slow_start_after_idle (the default) a connection idle for one RTO (200 ms and more) starts over with 10 segments per round trip: messages above about 14 KB need more round trips than before the pause",
+            "with tcp_slow_start_after_idle (the default) a connection that was idle for one RTO (200 ms or more) \
+             restarts with 10 segments per round trip: messages above about 14 KB need more round trips than before \
+             the pause",
         )
         },
         Severity::Low,

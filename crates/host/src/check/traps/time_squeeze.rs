@@ -29,7 +29,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let mut judged = Judged::when(found, format!("+{count}; {total} since boot"))
         .counted(Cause::SoftirqLate, found.is_some())
         .evidence(format!("time_squeeze +{count} ({})", by_cpu(each.into_iter(), seconds)), SOFTNET)
-        .means("a CPU had more packets than it may handle at once: the rest waited until ksoftirqd got the CPU, behind whatever else ran there");
+        .means("a CPU had more packets than it may handle at once: the rest waited for ksoftirqd to get the CPU, \
+        behind whatever else ran there");
     if let (Some(packets), Some(us)) =
         (setting("net/core/netdev_budget"), setting("net/core/netdev_budget_usecs"))
     {
@@ -40,5 +41,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
             us.saturating_mul(2)
         ));
     }
-    Ok(judged.fix("# better: more receive queues, or packets of one CPU spread over several"))
+    Ok(judged.fix("# better: more receive queues, or the packets of one CPU spread over several"))
 }

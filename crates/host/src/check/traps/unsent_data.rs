@@ -21,7 +21,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         return Err(Why::from("no process is named (--pid)"));
     }
     let sockets = match &look.sockets {
-        None => return Err(Why::from("nobody looked into the sockets")),
+        None => return Err(Why::from("the sockets were not examined")),
         Some(Err(why)) => return Err(Why(why.clone())),
         Some(Ok(sockets)) => &sockets.connections,
     };
@@ -41,9 +41,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     let bytes: u64 = held.iter().map(|socket| unsent(socket.unsent_bytes)).sum();
     let summary =
-        format!("{} KiB wait in {} at this moment", bytes / 1024, counted(held.len(), "connection"));
+        format!("{} KiB are waiting in {} right now", bytes / 1024, counted(held.len(), "connection"));
     let mut judged = Judged::trap(Severity::Low, summary)
-        .means("the program has written more than the connection takes: a small receive window, a congestion window after loss, or a slow path. A call's bytes wait behind it")
+        .means("the program has written more than the connection can carry: a small receive window, a congestion \
+        window after loss, or a slow path. The bytes of later calls wait behind it")
         .fix("# look again: data on its way out is normal for a moment; if it stays, compare both ends with spangap dissect");
     for socket in held.iter().take(SHOWN) {
         let unacknowledged = socket

@@ -105,7 +105,7 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
         programs.local_timer_entry.set_autoload(false);
         programs.local_timer_exit.set_autoload(false);
         lacks.push(
-            "timer interrupts are not told: this kernel has no tracepoint local_timer_entry (x86 only)"
+            "timer interrupts are not recorded: this kernel has no tracepoint local_timer_entry (x86 only)"
                 .into(),
         );
     }
@@ -115,14 +115,14 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
         programs.call_function_single_entry.set_autoload(false);
         programs.call_function_single_exit.set_autoload(false);
         lacks.push(
-            "calls between CPUs are not told: this kernel has no tracepoint call_function_entry (x86 only)"
+            "calls between CPUs are not recorded: this kernel has no tracepoint call_function_entry (x86 only)"
                 .into(),
         );
     }
     if !has_member(btf, "task_struct", "throttled") {
         lacks.push(
-            "a thread that was waiting already when its cgroup ran out of quota is told as waiting, not as throttled: only \
-             Linux 6.18 throttles thread by thread"
+            "a thread that was already waiting when its cgroup ran out of quota is reported as waiting, not as \
+             throttled: only Linux 6.18 throttles thread by thread"
                 .into(),
         );
     }
@@ -145,18 +145,18 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
     programs.has_written.set_autoload(watches && !begins && has("sock_send_length"));
     if watches && !reads {
         lacks.push(
-            "reads from sockets are not told: this kernel has no tracepoint tcp_rcv_space_adjust".into(),
+            "reads from sockets are not recorded: this kernel has no tracepoint tcp_rcv_space_adjust".into(),
         );
     }
     if watches && !arrivals {
-        lacks.push("arrivals at sockets are not told: this kernel has no tracepoint tcp_probe".into());
+        lacks.push("arrivals at sockets are not recorded: this kernel has no tracepoint tcp_probe".into());
     }
     if watches && !begins {
         lacks.push(if has("sock_send_length") {
-            "writes to sockets are told at their end: the tracepoint tcp_sendmsg_locked came with Linux 6.16"
+            "writes to sockets are recorded when they end: the tracepoint tcp_sendmsg_locked came with Linux 6.16"
                 .into()
         } else {
-            "writes to sockets are not told: the tracepoint sock_send_length came with Linux 6.3".into()
+            "writes to sockets are not recorded: the tracepoint sock_send_length came with Linux 6.3".into()
         });
     }
     lacks

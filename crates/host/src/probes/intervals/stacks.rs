@@ -17,7 +17,7 @@ impl Stacks {
     /// Why functions have no names here, if they have none.
     pub fn why_nameless(&self) -> Option<String> {
         let why = self.symbols.why_none()?;
-        Some(format!("why threads slept is not known: functions of the kernel have no names: {why}"))
+        Some(format!("why threads slept is unknown: the kernel's functions have no names: {why}"))
     }
 
     /// The functions of a stack, the innermost first; none where it is not there.

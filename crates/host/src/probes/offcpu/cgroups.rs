@@ -97,7 +97,10 @@ impl Cgroup {
         let mount = mounts.iter().filter(|mount| path.starts_with(&mount.at));
         let mount = mount.max_by_key(|mount| mount.at.components().count());
         let hierarchy = mount.and_then(|mount| mount.hierarchy.clone()).ok_or_else(|| {
-            wrong("its tree has no controller, so that programs in the kernel cannot see it; name it in another tree".into())
+            wrong(
+                "its hierarchy has no controller, so the probe cannot see it; name it in another hierarchy"
+                    .into(),
+            )
         })?;
         let metadata = fs::metadata(&path).map_err(io_error(path.display().to_string()))?;
         Ok(Cgroup { id: metadata.ino(), path, hierarchy })

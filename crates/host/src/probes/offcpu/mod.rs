@@ -109,7 +109,7 @@ fn check_processes(tgids: &[u32]) -> Result<(), ProbeError> {
     for tgid in tgids {
         let path = format!("/proc/{tgid}/{}", process_status::NAME);
         let leader = read_here(&path, |path, text| ProcessStatus::new(path, text).process())
-            .map_err(|_| wrong(format!("process {tgid}"), "there is no process of that number"))?;
+            .map_err(|_| wrong(format!("process {tgid}"), "there is no process with that id"))?;
         if leader != *tgid {
             let why = format!("it is a thread of process {leader}; expected a process");
             return Err(wrong(format!("process {tgid}"), why));
@@ -132,7 +132,7 @@ impl<'room> Offcpu<'room> {
                 let first =
                     cgroups.first().ok_or_else(|| wrong("cgroups".into(), "expected at least one"))?;
                 if let Some(other) = cgroups.iter().find(|other| other.hierarchy != first.hierarchy) {
-                    let why = format!("{} belongs to another tree of cgroups", other.path.display());
+                    let why = format!("{} belongs to another cgroup hierarchy", other.path.display());
                     return Err(wrong(format!("cgroup {}", first.path.display()), why));
                 }
                 cgroups.clone()
@@ -203,7 +203,7 @@ fn settle(skel: &ProbeSkel<'_>) -> Result<(), ProbeError> {
             return Err(ProbeError::Attach {
                 probe: PROBE,
                 program: "settles".into(),
-                reason: format!("it was not run within {SETTLES_WITHIN:?}, although threads were switched"),
+                reason: format!("it did not run within {SETTLES_WITHIN:?}, although threads were switched"),
             });
         }
         // A switch to another thread, and one back.

@@ -329,19 +329,20 @@ fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &Found) ->
     if samples.missing > due {
         let missing = samples.missing - samples.lost.min(samples.missing);
         notes.push(format!(
-            "{missing} samples ({:.1} %) did not come: the hypervisor had these CPUs, or interrupts were off for longer than a sample takes",
+            "{missing} samples ({:.1} %) are missing: the hypervisor had these CPUs, or interrupts were off for \
+             longer than the sampling interval",
             percent(missing)
         ));
     }
     if samples.lost > 0 {
         notes.push(format!(
-            "{} samples were lost, because they came faster than they were read",
+            "{} samples were lost, because they arrived faster than they were read",
             samples.lost
         ));
     }
     if samples.throttled > 0 {
         notes.push(format!(
-            "the kernel held samples back {}, because more came at once than kernel.perf_event_max_sample_rate allows",
+            "the kernel held samples back {}, because more were due than kernel.perf_event_max_sample_rate allows",
             counted(samples.throttled, "time")
         ));
     }
@@ -353,7 +354,7 @@ fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &Found) ->
     }
     if samples.not_told_apart > 0 {
         notes.push(format!(
-            "{} samples have stacks that found no room: they are together as {NOT_TOLD_APART}",
+            "there was no room for the stacks of {} samples: they are shown together as {NOT_TOLD_APART}",
             samples.not_told_apart
         ));
     }

@@ -62,7 +62,7 @@ impl StacksPage {
             facts: rate(report),
             shares: shares(&report.samples),
             per_cpu: TablePage {
-                title: "What came of the samples of each CPU".into(),
+                title: "The samples of each CPU".into(),
                 head: HEAD.to_vec(),
                 figures: (1..HEAD.len()).collect(),
                 rows: rows(report).map(Vec::from).collect(),

@@ -52,7 +52,7 @@ pub fn svg(report: &StacksReport) -> io::Result<String> {
     let mut svg = Vec::new();
     if lines.is_empty() {
         // An empty graph is an error there; here it is good news.
-        let words = format!("{}: nobody else had these CPUs", options.title);
+        let words = format!("{}: nothing else used these CPUs", options.title);
         let picture = Picture { class: "", width: 1200.0, height: 60.0, label: &words };
         let style = "text{font:15px system-ui,sans-serif;fill:var(--text)}";
         return Ok(picture.file(style, &svg::text("", 12.0, 36.0, Anchor::Start, &words)));

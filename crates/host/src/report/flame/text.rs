@@ -54,7 +54,7 @@ pub fn text(report: &StacksReport) -> String {
     text += &table(report);
     text += "\n";
     if report.samples.kept == 0 {
-        text += "Nobody else had these CPUs.\n";
+        text += "Nothing else used these CPUs.\n";
     } else {
         text += "Who had the rest, as shares of the time of all these CPUs:\n";
     }
@@ -132,12 +132,13 @@ pub(super) fn cost(report: &StacksReport) -> String {
     let reader = format_ns(report.cost.reader_ns);
     match (report.cost.sample_ns, report.cost.cpu_share) {
         (Some(ns), Some(share)) => format!(
-            "Cost: a sample takes about {} here, which is {:.2} % of each CPU; reading them took {reader} of CPU time.",
+            "Overhead: a sample takes about {} here, which is {:.2} % of each CPU; reading the samples took \
+             {reader} of CPU time.",
             format_ns(ns),
             share * 100.0
         ),
         _ => format!(
-            "Cost: reading the samples took {reader} of CPU time; what taking them takes could not be measured."
+            "Overhead: reading the samples took {reader} of CPU time; the cost of taking them could not be measured."
         ),
     }
 }
@@ -360,7 +361,7 @@ mod tests {
             "   7.5 %  d;d (pid 9); of CPU 0 15.0 %\n             5.0 %  read_zero <- vfs_read <- ksys_read\n             2.5 %  user mode\n",
             "   0.1 %  of 1 more: --json has them all\n",
             "Note: a truth.\n",
-            "Cost: a sample takes about 2.00 us here, which is 0.20 % of each CPU",
+            "Overhead: a sample takes about 2.00 us here, which is 0.20 % of each CPU",
         ] {
             assert!(text.contains(expected), "expected {expected:?} in\n{text}");
         }
@@ -392,6 +393,6 @@ mod tests {
         assert_eq!((page.folded, page.samples), (picture::folded(&report), 2000));
         assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70.0 %", "4.9 %", "25.1 %", "0.0 %", "0.0 %"]);
         report.stacks.clear();
-        assert!(picture::svg(&report).unwrap().contains("nobody else had these CPUs"));
+        assert!(picture::svg(&report).unwrap().contains("nothing else used these CPUs"));
     }
 }

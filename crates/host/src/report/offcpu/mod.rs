@@ -239,8 +239,9 @@ fn notes(measured: &Measured) -> Vec<String> {
         );
     }
     if let Some(why) = &measured.cost_refused {
-        notes
-            .push(format!("what the program cost is not known: the kernel keeps no statistics of it: {why}"));
+        notes.push(format!(
+            "the overhead of the program is unknown: the kernel keeps no statistics of it: {why}"
+        ));
     }
     notes
 }

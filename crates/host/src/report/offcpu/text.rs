@@ -40,7 +40,7 @@ pub fn text(report: &OffcpuReport, top: usize) -> String {
     if report.threads_never_ran > 0 {
         let _ = writeln!(
             out,
-            "{} not on a CPU even once: waiting all the time, in no figure above",
+            "{} never on a CPU: waiting all the time, and in no figure above",
             were(report.threads_never_ran, "thread")
         );
     }
@@ -53,7 +53,7 @@ pub fn text(report: &OffcpuReport, top: usize) -> String {
             let _ = writeln!(out, "cost: {cost}");
         }
         None => {
-            let _ = writeln!(out, "cost: not seen, as nothing ran while it was looked at");
+            let _ = writeln!(out, "overhead: unknown, because nothing ran during the measurement");
         }
     }
     out
@@ -157,7 +157,10 @@ fn lost(lost: &Lost) -> String {
     let Lost { switches, begun_before, collisions, clocks, without_group } = *lost;
     let begun = match begun_before {
         0 => String::new(),
-        _ => format!("{} not counted, as under way when the measurement began; ", were(begun_before, "wait")),
+        _ => format!(
+            "{} not counted, because already open when the measurement began;  ",
+            were(begun_before, "wait")
+        ),
     };
     let mut parts = Vec::new();
     for (count, noun, what) in [
@@ -187,7 +190,8 @@ mod tests {
         let one = Lost { switches: 1, begun_before: 1, without_group: 2, ..none };
         assert_eq!(
             lost(&one),
-            "1 wait was not counted, as under way when the measurement began; lost: 1 switch left out by the kernel, \
+            "1 wait was not counted, because already open when the measurement began; lost: 1 switch left out by \
+             the kernel, \
              2 threads without room for a group, counted among all others"
         );
     }

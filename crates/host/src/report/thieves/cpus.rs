@@ -189,7 +189,7 @@ impl CpusReport {
     fn notes(&self, lacks: &[String]) -> Vec<String> {
         let mut notes = Vec::new();
         if self.interrupted {
-            notes.push("interrupted: this is what was seen until then".into());
+            notes.push("interrupted: this is what had been seen by then".into());
         }
         if self.events.lost > 0 {
             notes.push(format!("{} events were lost", grouped(self.events.lost)));
@@ -197,7 +197,9 @@ impl CpusReport {
         let steal: u64 = self.cpus.iter().map(|cpu| cpu.steal_ns).sum();
         if steal > 0 {
             let took = format_ns(steal);
-            notes.push(format!("the hypervisor took {took} of it, which is part of the time of whoever ran"));
+            notes.push(format!(
+                "the hypervisor took {took} of it, which is included in the time of whatever ran"
+            ));
         }
         notes.extend(lacks.iter().cloned());
         notes

@@ -1,4 +1,4 @@
-//! What thieves took, as the values that every instrument speaks in.
+//! Takers of CPU time as evidence.
 
 use super::{Kind, TakerReport, ThievesReport};
 use crate::halted::{Halted, How};

@@ -124,7 +124,7 @@ impl ThievesPage {
             more_takers,
             windows: report.windows.iter().map(window).collect(),
             notes: report.notes.clone(),
-            cost: report.cost.as_ref().map(|cost| format!("The looking cost {cost}.")),
+            cost: report.cost.as_ref().map(|cost| format!("Measurement overhead: {cost}.")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What thieves took, in words: the verdict, and what the figures cannot tell.
+//! The verdict on thieves in words, with caveats.
 
 use super::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
 use crate::probes::cost::Cost;
@@ -21,7 +21,7 @@ pub(super) fn in_words(conclusions: &[String], notes: &[String], cost: Option<&C
         wrap(&mut text, "  ", &format!("Note: {note}."), COLUMNS);
     }
     if let Some(cost) = cost {
-        text += &format!("  The looking cost {cost}.\n");
+        text += &format!("    Measurement overhead: {cost}.\n");
     }
     text
 }
@@ -37,7 +37,7 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
         report.halted.iter().map(|halted| format!("stopped: {}. {}.", halted.sentence(), halted.remedy()));
     let mut said: Vec<String> = halted.collect();
     if report.threads.is_empty() {
-        said.push(format!("No thread of {} was seen to run or to wait for a CPU.", report.target));
+        said.push(format!("No thread of {} ran or waited for a CPU.", report.target));
         return said;
     }
     let mut blamed: Vec<(u64, String)> = Vec::new();
@@ -51,8 +51,9 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     }
     if let Some(steal) = report.causes.iter().find(|cause| cause.cause == Cause::Steal.name()) {
         let words = format!(
-            "steal: the hypervisor took {} to {} ({} or more of the time in which {} wanted a CPU). The kernel counts it \
-             by CPU and in ticks, so that its place in time is not known; part of what is called running is it. Ask \
+            "steal: the hypervisor took {} to {} ({} or more of the time in which {} wanted a CPU). The kernel \
+             counts steal per CPU and in ticks, so its place in time is unknown; some of it is included in the time \
+             shown as running. Ask \
              whoever runs the hypervisor.",
             format_ns(steal.ns),
             format_ns(report.steal_at_most_ns),
@@ -65,7 +66,7 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     let more = blamed.len().saturating_sub(1 + MORE);
     said.extend(blamed.into_iter().map(|(_, words)| words).take(1 + MORE));
     if more > 0 {
-        said.push(format!("And {more} more that are worth mention; the table has them."));
+        said.push(format!("And {more} more worth mentioning; the table has them."));
     }
     if said.is_empty() || (said.len() == report.halted.len() && report.causes.is_empty()) {
         said.push(nobody(report));
@@ -84,8 +85,8 @@ fn nobody(report: &ThievesReport) -> String {
         format!(", most of it by {} ({})", taker.name, format_ns(taker.total_ns))
     });
     format!(
-        "none: nobody took anything worth mention. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}. \
-         Worth mention are {} % and {} in all, or {} at once.",
+        "none: nobody took a significant amount. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}. \
+         Significant is {} % and {} in all, or {} at once.",
         report.target,
         format_ns(taken),
         percent_of(taken, report.wanted_ns),
@@ -153,7 +154,7 @@ fn advice(taker: &TakerReport) -> String {
         }
         Kind::Stop => "Look for who sends SIGSTOP, attaches a debugger, or freezes it for a snapshot.".into(),
         Kind::Hardirq if taker.taker == Some(Taker::Timer) => {
-            "These are more than ticks: other programs arm timers on these CPUs. Move those programs away from the \
+            "These are not just ticks: other programs arm timers on these CPUs. Move those programs away from the \
              application's CPUs, or the application away from them."
                 .into()
         }
@@ -175,7 +176,7 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
     let took = format!("{} ({})", format_ns(taker.total_ns), percent_of(taker.total_ns, report.wanted_ns));
     Some(match taker.kind {
         Kind::OwnTask => format!(
-            "Its threads were in each other's way for {took}: more of them want to run at once than they have CPUs."
+            "Its threads got in each other's way for {took}: more of them want to run at once than they have CPUs."
         ),
         Kind::OwnSoftirq => format!(
             "{}, took {took}: what it sends over the loopback is received on its own CPU, within its own time; other \
@@ -183,29 +184,29 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
             taker.name
         ),
         Kind::OwnHardirq => format!(
-            "{} took {took}: it is what the target asked of that device, as {} of {} interruptions woke its threads.",
+            "{} took {took}: the target had asked that device for work, as {} of {} interruptions woke its threads.",
             taker.name,
             grouped(taker.woke),
             grouped(taker.count)
         ),
         Kind::Housekeeping => format!(
-            "{} took {took}: the kernel's own work on each CPU, with the target's own timers in it. No affinity moves it; \
-             nohz_full= and rcu_nocbs= keep ticks and RCU away from chosen CPUs.",
+            "{} took {took}: the kernel's own work on each CPU, with the target's own timers in it. No affinity \
+             setting moves it; nohz_full= and rcu_nocbs= keep ticks and RCU away from chosen CPUs.",
             taker.name
         ),
         Kind::Peer => format!(
-            "{} took {took}, {} at most at once: it works with the target, whose threads it woke {} times while it was \
-             in their way {} times. They share a CPU and take turns; CPUs of their own let them overlap.",
+            "{} took {took}, {} at most at once: it works with the target, whose threads it woke {} times while it \
+             got in their way {} times. They share a CPU and take turns; with separate CPUs they would overlap.",
             taker.name,
             format_ns(taker.longest_ns),
             grouped(taker.woke),
             grouped(taker.count)
         ),
         Kind::Idle => format!(
-            "For {took} its CPU was idle though a thread was runnable: a CPU that wakes from sleep, a hypervisor that \
-             lets it run late, or a thread that was moved there after waiting elsewhere."
+            "For {took} its CPU was idle although a thread was runnable: the CPU was waking up, a hypervisor ran it \
+             late, or the thread was moved there after waiting elsewhere."
         ),
-        Kind::Spangap => format!("This very program took {took} of it: look for longer, or at fewer events."),
+        Kind::Spangap => format!("spangap itself took {took} of it: watch for longer, or fewer events."),
         _ => return None,
     })
 }
@@ -214,19 +215,19 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
 pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     if report.interrupted {
-        notes.push("interrupted: this is what was seen until then".into());
+        notes.push("interrupted: this is what had been seen by then".into());
     }
     if report.events.lost > 0 {
         notes.push(format!(
-            "{} events of some CPU were lost: {} of the threads' time is not known for it",
+            "{} events of some CPU were lost: {} of the threads' time is therefore unknown",
             grouped(report.events.lost),
             format_ns(report.did.unknown_ns)
         ));
     }
     if report.events.untold > 0 && report.did.unknown_ns > 0 {
         notes.push(format!(
-            "this kernel does not tell of switches away from certain threads ({} at least): {} of the threads' time is \
-             not known for it",
+            "this kernel does not report switches away from certain threads (at least {}): {} of the threads' time \
+             is therefore unknown",
             grouped(report.events.untold),
             format_ns(report.did.unknown_ns)
         ));
@@ -234,8 +235,8 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     if !report.steal.is_empty() {
         let all: u64 = report.steal.iter().map(|cpu| cpu.ns).sum();
         notes.push(format!(
-            "the hypervisor took {} from the CPUs, {} to {} of it while these threads ran; it is counted in ticks and \
-             cannot be placed in time, so it is part of the running and of the takers' time above",
+            "the hypervisor took {} from the CPUs, {} to {} of it while these threads ran; it is counted in ticks \
+             and cannot be placed in time, so it is included in the running time and the takers' time above",
             format_ns(all),
             format_ns(report.steal_at_least_ns),
             format_ns(report.steal_at_most_ns)
@@ -250,7 +251,8 @@ pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     }
     if report.takers.iter().any(|taker| taker.kind == Kind::Softirq && taker.is_worth_mention()) {
         notes.push(
-            "softirqs are told by device, not by whose packets they handle: some may be the application's own".into(),
+            "softirqs are attributed to devices, not to the owners of the packets: some may be the application's \
+             own".into(),
         );
     }
     notes.extend(lacks.iter().cloned());

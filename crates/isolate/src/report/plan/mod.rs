@@ -25,7 +25,7 @@ pub fn text(plan: &Plan, next: &str, width: usize) -> String {
     let mut text = String::new();
     head(&mut text, plan, width);
     if plan.changes.is_empty() {
-        text.push_str("\nNothing to change: all of it is so already.\n");
+        text.push_str("\nNothing to change: everything is already as planned.\n");
     }
     for part in PARTS {
         let changes: Vec<_> = plan.changes.iter().filter(|change| change.part == part).collect();
@@ -35,7 +35,7 @@ pub fn text(plan: &Plan, next: &str, width: usize) -> String {
         }
     }
     if plan.changes.iter().any(|change| !change.needed) {
-        text.push_str("\n? the kernel may refuse it: that is counted, and the next change is made\n");
+        text.push_str("\n? the kernel may refuse this: that is counted, and the next change is made\n");
     }
     let headed = [
         (Weight::Warning, "Warnings"),
@@ -79,13 +79,13 @@ fn head(text: &mut String, plan: &Plan, width: usize) {
     }
     wrap_strictly(text, "", &format!("{} left for everything else", plan.app_cpus.words()), width);
     if matches!(plan.policy.net_cpus, NetCpus::Auto) {
-        wrap_strictly(text, "  * ", "`--net-cpus N` or a list takes others", width);
+        wrap_strictly(text, "  * ", "`--net-cpus N` or a list chooses others", width);
     }
     if plan.before.is_some() {
         wrap_strictly(
             text,
             "  * ",
-            "what calls took before is attached: `verify --after FILE` compares with it",
+            "how long calls took before is attached: `verify --after FILE` compares with it",
             width,
         );
     }

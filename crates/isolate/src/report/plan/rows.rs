@@ -62,7 +62,7 @@ fn row(group: &[&Change], place: String) -> Row {
     };
     let why = match same(|change| &change.why) {
         true => first.why.clone(),
-        false => format!("{}; the others likewise", first.why),
+        false => format!("{}; the same for the others", first.why),
     };
     let new = match &first.otherwise {
         Some(otherwise) => format!("{}, or {otherwise}", keep_start(&first.to, LONGEST)),

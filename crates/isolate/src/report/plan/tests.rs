@@ -86,5 +86,7 @@ fn refusals_with_their_rules_and_what_helps() {
 
 #[test]
 fn nothing_to_change_is_said() {
-    assert!(text(&plan(Vec::new()), "", 100).contains("Nothing to change: all of it is so already."));
+    assert!(
+        text(&plan(Vec::new()), "", 100).contains("Nothing to change: everything is already as planned.")
+    );
 }

@@ -33,7 +33,9 @@ pub(super) fn evidence(report: &ShowReport) -> Testimony {
         proofs: proofs.into_iter().map(|(place, value)| Proof::Value { place, value }).collect(),
     });
     let anybodys = (!set_apart).then(|| {
-        "No CPU is set apart for applications: `spangap host check --pid` tells which interrupts meet a process.".to_owned()
+        "No CPU is set apart for applications: `spangap host check --pid` tells which interrupts affect a \
+         process."
+            .to_owned()
     });
     let unread = report.topology.unknown.iter().map(|error| format!("{error}."));
     let unknown = report.unknown.iter().map(|why| format!("{}.", why.trim_end_matches('.')));

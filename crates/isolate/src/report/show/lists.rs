@@ -205,7 +205,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
         any = true;
         let unit = balance.unit.as_ref().map(|unit| format!(", {unit}")).unwrap_or_default();
         let banned = match &balance.banned {
-            None => "cannot be asked what it leaves alone: no socket".to_owned(),
+            None => "has no socket to ask which interrupts it leaves alone".to_owned(),
             Some(none) if none.is_empty() => "leaves no interrupt alone".to_owned(),
             Some(some) => {
                 format!("leaves IRQs {} alone", some.iter().copied().collect::<Cpus>())
@@ -234,7 +234,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
         }
         match &kubelet.reserved {
             Some(reserved) => words.push(format!("reservedSystemCPUs {reserved}")),
-            None => words.push("reservedSystemCPUs not told".to_owned()),
+            None => words.push("reservedSystemCPUs unknown".to_owned()),
         }
         line("kubelet", words.join("; "));
     }
@@ -251,7 +251,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
         );
     }
     if !any {
-        text += "  nobody seen: no irqbalance, tuned or kubelet, no pinned threads\n";
+        text += "  none seen: no irqbalance, tuned or kubelet, no pinned threads\n";
     }
     text
 }

@@ -43,7 +43,7 @@ pub(super) fn time(report: &ShowReport) -> String {
     let cut = if report.interrupted { " (interrupted)" } else { "" };
     match (report.since_boot, report.duration_ns) {
         (false, Some(ns)) => format!("figures of {}{cut}", format_ns(ns)),
-        (false, None) => format!("figures between two readings; how long that was is not told{cut}"),
+        (false, None) => format!("figures between two readings, an unknown time apart{cut}"),
         (true, Some(ns)) => format!("one reading: figures are averages since boot, {} ago", span(ns)),
         (true, None) => "one reading: figures are those since boot".to_owned(),
     }

@@ -31,7 +31,7 @@ fn the_verdict_comes_first() {
     ));
     let text = holds.text(0, 100);
     let expected = [
-        "Holds: 0 of 0 values as written, and what they are for is so.\n",
+        "Holds: 0 of 0 values as written, with the intended effect.\n",
         "\nEffect, in 1.0 s\n  holds       interrupts eth0    334 interrupts, all on CPUs 2-3 (2 of 3 had none)\n",
         "\nCost\n  2 of 4 CPUs are taken from applications (50 %): 2-3\n",
         "  interrupts and softirqs keep the busiest, CPU 3, busy 50 % (+- 9.8 %): 50 % is left\n  each: CPU 2 0 %, CPU 3 50 %\n",
@@ -53,7 +53,7 @@ fn the_verdict_comes_first() {
 fn what_does_not_hold_is_named() {
     let lost = report(0);
     assert_eq!(lost.verdict, Verdict::DoesNotHold);
-    let words = "Does not hold: interrupts of eth0: 334 of 334 interrupts came elsewhere, on CPU 0.";
+    let words = "Does not hold: interrupts of eth0: 334 of 334 interrupts went elsewhere, to CPU 0.";
     assert_eq!(lost.summary, words);
     let mut status = Status::nothing(None);
     let drift = |who| Drift {
@@ -79,9 +79,9 @@ fn a_copy_stands_still() {
     let effect = judge(&Look { plan: &plan, now: &now, since: &since });
     let still = VerifyReport::new(Status::nothing(None), effect, cost(&plan, &since));
     assert_eq!(still.verdict, Verdict::CannotTell);
-    let words = "Cannot tell what it does: 0 of 0 values as written.";
+    let words = "Effect unknown: 0 of 0 values as written.";
     assert_eq!(still.summary, words);
     let text = still.text(0, 100);
-    assert!(text.contains("\nEffect\n") && text.contains("a copy stands still"), "{text}");
-    assert_eq!(still.cost.unknown, ["how busy they are: a copy stands still"]);
+    assert!(text.contains("\nEffect\n") && text.contains("on a copy nothing runs"), "{text}");
+    assert_eq!(still.cost.unknown, ["how busy they are: on a copy nothing runs"]);
 }

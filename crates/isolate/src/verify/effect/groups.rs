@@ -113,7 +113,11 @@ pub fn partition(look: &Look<'_>) -> Option<Judgement> {
     }
     let what = "partition";
     let Some(cpusets) = &look.now.cpusets else {
-        return Some(Judgement::new(what, Verdict::DoesNotHold, "no cpuset controller is mounted any more"));
+        return Some(Judgement::new(
+            what,
+            Verdict::DoesNotHold,
+            "no cpuset controller is mounted any longer",
+        ));
     };
     let net = look.net();
     let ours = |group: &&Group| group.owner == Owner::Ours;
@@ -142,7 +146,7 @@ pub fn partition(look: &Look<'_>) -> Option<Judgement> {
             }
         }
         (Some(state), _) => {
-            Judgement::new(what, Verdict::DoesNotHold, format!("{path} is {state}, no partition of its own"))
+            Judgement::new(what, Verdict::DoesNotHold, format!("{path} is {state}, not a partition"))
         }
         (None, Version::V2) => Judgement::cannot_tell(what, format!("{path} does not tell its partition")),
         (None, Version::V1) => {
@@ -196,8 +200,8 @@ pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
         all.push(judge(
             "new-cgroups",
             new,
-            "none came since with any of these CPUs".into(),
-            format!("{} came since, with CPUs of {net}: apply again", counted(came, "cgroup")),
+            "no new one has any of these CPUs".into(),
+            format!("{} new, with CPUs of {net}: apply again", counted(came, "cgroup")),
         ));
     }
     all
@@ -215,10 +219,7 @@ pub fn balancing(look: &Look<'_>) -> Option<Judgement> {
     let net = look.net();
     let what = "balancing";
     let Some(balanced) = &look.now.balanced else {
-        return Some(Judgement::cannot_tell(
-            what,
-            "/proc/schedstat does not tell the domains of the scheduler",
-        ));
+        return Some(Judgement::cannot_tell(what, "/proc/schedstat does not list the scheduler's domains"));
     };
     let still = balanced.both(net);
     Some(if still.is_empty() {

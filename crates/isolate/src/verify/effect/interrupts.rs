@@ -13,7 +13,7 @@ const STEERED_SHARE: f64 = 0.5;
 /// The interrupts of one interface, or how its packets are steered where it has none.
 pub fn of_interface(look: &Look<'_>, name: &str) -> Vec<Judgement> {
     let Some(interface) = look.now.interface(name) else {
-        return vec![Judgement::cannot_tell("interrupts", "there is no such interface any more").of(name)];
+        return vec![Judgement::cannot_tell("interrupts", "the interface no longer exists").of(name)];
     };
     let mut judgements = Vec::new();
     if !interface.irqs.is_empty() {
@@ -66,7 +66,9 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
     let quiet = idle.len();
     if !idle.is_empty() {
         let idle = first(idle.into_iter()).join(", ");
-        evidence.push(format!("none came of {idle}: where the next one goes is not seen before it comes"));
+        evidence.push(format!(
+            "none arrived of {idle}: where the next one goes cannot be seen before it arrives"
+        ));
     }
     let first_unknown = unknown.first().cloned();
     evidence.extend(first(unknown.into_iter()));
@@ -81,7 +83,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
                 "interrupts",
                 Verdict::DoesNotHold,
                 format!(
-                    "{} of {} came elsewhere, on {}",
+                    "{} of {} went elsewhere, to {}",
                     grouped(outside),
                     counted(all, "interrupt"),
                     elsewhere.words()
@@ -89,7 +91,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
             )
         }
         (_, 0, Some(why)) => Judgement::cannot_tell("interrupts", why),
-        (_, 0, _) => Judgement::cannot_tell("interrupts", "none came in this time"),
+        (_, 0, _) => Judgement::cannot_tell("interrupts", "none arrived in this time"),
         (_, _, Some(why)) => Judgement::cannot_tell(
             "interrupts",
             format!("{}, all on {}, but not all are known: {why}", counted(all, "interrupt"), net.words()),
@@ -127,7 +129,8 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
         return Judgement::new("steering", Verdict::DoesNotHold, summary).with(first(wrong.into_iter()));
     }
     if off == interface.rx.len() {
-        let summary = "it has no interrupts of its own, and hands packets to no CPU (rps_cpus): they stay where they came";
+        let summary = "it has no interrupts of its own, and hands packets to no CPU (rps_cpus): they stay where \
+        they arrived";
         return Judgement::cannot_tell("steering", summary);
     }
     let (inside, all) = match net_rx(look) {
@@ -136,14 +139,16 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
     };
     let packets = match look.since.packets.get(&interface.name) {
         None => {
-            return Judgement::cannot_tell("steering", "how many packets came is not known").with(evidence);
+            return Judgement::cannot_tell("steering", "the number of packets is unknown").with(evidence);
         }
-        Some(0) => return Judgement::cannot_tell("steering", "no packet came in this time").with(evidence),
+        Some(0) => {
+            return Judgement::cannot_tell("steering", "no packet arrived in this time").with(evidence);
+        }
         Some(packets) => counted(*packets, "packet"),
     };
     let share = inside as f64 / all.max(1) as f64;
     let summary = format!(
-        "{packets} came, and {} of {} NET_RX softirqs ran on {}",
+        "{packets} arrived, and {} of {} NET_RX softirqs ran on {}",
         percent(inside, all),
         grouped(all),
         net.words()
@@ -246,7 +251,7 @@ pub fn others(look: &Look<'_>) -> Option<Judgement> {
         return None;
     }
     let (all, net) = (counted(all, "interrupt"), look.net().words());
-    let summary = format!("{all} of other devices came on {net}");
+    let summary = format!("{all} of other devices arrived on {net}");
     let evidence = first(came.into_iter().map(|(_, words)| words));
     Some(Judgement::new("other-interrupts", Verdict::Remark, summary).with(evidence))
 }

@@ -88,7 +88,7 @@ pub(crate) fn keeps_applications_off(plan: &Plan) -> bool {
 /// Judges everything.
 pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
     if look.since.stands_still {
-        let why = "a copy stands still: nothing runs there, and no kernel makes anything of its values";
+        let why = "on a copy nothing runs, and no kernel acts on its values";
         return vec![Judgement::cannot_tell("effect", why)];
     }
     let mut all: Vec<Judgement> =

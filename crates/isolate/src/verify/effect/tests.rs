@@ -133,7 +133,7 @@ fn all_interrupts_where_they_should_be() {
     let interrupts = one(&all, "interrupts");
     assert_eq!((interrupts.verdict, interrupts.of.as_deref()), (Verdict::Holds, Some("eth0")));
     assert_eq!(interrupts.summary, "334 interrupts, all on CPUs 2-3 (1 of 3 had none)");
-    assert!(interrupts.evidence[2].starts_with("none came of IRQ 42"), "{interrupts:?}");
+    assert!(interrupts.evidence[2].starts_with("none arrived of IRQ 42"), "{interrupts:?}");
     let softirqs = one(&all, "softirqs");
     assert_eq!(softirqs.verdict, Verdict::Remark);
     assert_eq!(softirqs.summary, "97 % of 340 NET_RX and no NET_TX on CPUs 2-3");
@@ -150,7 +150,7 @@ fn interrupts_that_came_elsewhere_or_not_at_all() {
     let all = judged(&plan, Some(&before), &later(&before, &[(40, 2, 300), (41, 1, 34), (50, 3, 7)], &[]));
     let interrupts = one(&all, "interrupts");
     assert_eq!(interrupts.verdict, Verdict::DoesNotHold);
-    assert_eq!(interrupts.summary, "34 of 334 interrupts came elsewhere, on CPU 1");
+    assert_eq!(interrupts.summary, "34 of 334 interrupts went elsewhere, to CPU 1");
     let others = one(&all, "other-interrupts");
     assert_eq!(
         (others.verdict, others.evidence.as_slice()),
@@ -166,7 +166,7 @@ fn what_cannot_be_told_says_why() {
     let after = later(&before, &[(40, 2, 300)], &[]);
     let stands = judged(&plan, None, &after);
     assert_eq!(stands.len(), 1);
-    assert!(one(&stands, "effect").summary.starts_with("a copy stands still"));
+    assert!(one(&stands, "effect").summary.starts_with("on a copy nothing runs"));
     // Numbered anew: 41 is another one now.
     let mut renamed = after.clone();
     renamed.irqs[1].name = "eth1-0".into();
@@ -175,7 +175,7 @@ fn what_cannot_be_told_says_why() {
     assert_eq!(interrupts.verdict, Verdict::CannotTell);
     assert_eq!(
         interrupts.summary,
-        "300 interrupts, all on CPUs 2-3, but not all are known: IRQ 41 (queue 1): it was not there before"
+        "300 interrupts, all on CPUs 2-3, but not all are known: IRQ 41 (queue 1): it did not exist before"
     );
     let mut fell = after.clone();
     fell.irqs[0].counts[2] = 3;
@@ -217,7 +217,7 @@ fn steering_in_software() {
     let others = after_packets(&before, &[(2, 50)], Some(7));
     assert_eq!(
         (others.verdict, others.summary.as_str()),
-        (Verdict::CannotTell, "no packet came in this time")
+        (Verdict::CannotTell, "no packet arrived in this time")
     );
     for unknown in [None, Some(6)] {
         assert_eq!(after_packets(&before, &[(2, 50)], unknown).verdict, Verdict::CannotTell);

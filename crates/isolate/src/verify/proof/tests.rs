@@ -42,8 +42,8 @@ fn what_is_no_proof_says_what_it_is() {
     );
     assert!(error("[]").contains("found a list"));
     assert!(error("").contains("found nothing"));
-    assert!(error("{\"pairs\": [{}]}").contains("gap table of another form"));
-    assert!(error("{\"runs\": 3}").contains("tank's report of another form"));
+    assert!(error("{\"pairs\": [{}]}").contains("gap table of an unknown form"));
+    assert!(error("{\"runs\": 3}").contains("tank's report of an unknown form"));
     assert!(error(&format!("{} {{", table(1, 1, None))).contains("document 2"));
     assert!(error(&format!("{} {{\"runs\": []}}", table(1, 1, None))).contains("in one"));
 }

@@ -1,4 +1,4 @@
-//! Metric push by OTLP over gRPC. The figures are cumulative: what one push misses, the next one brings.
+//! Metric push by OTLP over gRPC. The figures are cumulative: the next push makes up for a missed one.
 
 mod convert;
 mod retry;
@@ -34,7 +34,7 @@ pub struct PushSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum PushSettingsError {
     /// Not the address of an OTLP/gRPC receiver.
-    #[error("{0:?} is not an address to push metrics to: expected http://HOST:PORT of an OTLP/gRPC receiver")]
+    #[error("{0:?} is not an address for metrics: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
     /// A timer cannot be that fast.
     #[error("an interval of zero between pushes: expected at least 1ms")]
@@ -188,11 +188,11 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
         match (problem, self.failing) {
             (Some(problem), false) => {
                 self.failing = true;
-                (self.notice)(format!("cannot push metrics to {}: {problem}; trying on", self.url));
+                (self.notice)(format!("cannot push metrics to {}: {problem}; still trying", self.url));
             }
             (None, true) => {
                 self.failing = false;
-                (self.notice)(format!("metrics are pushed to {} again", self.url));
+                (self.notice)(format!("pushing metrics to {} works again", self.url));
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Which answers of a receiver mean "try again", by the OTLP specification.
+//! Retryable responses of a receiver, by the OTLP specification.
 
 use crate::rpc_status::retry_after;
 use std::error::Error;

@@ -24,7 +24,7 @@ pub struct Request {
 
 /// What a response answers.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct PendingRequest {
     /// Whether the request was seen.
     pub known: bool,
     /// Its number.
@@ -125,9 +125,9 @@ impl Pairing {
     }
 
     /// A final response begins; what it answers.
-    pub fn response(&mut self, part: Part, code: u16, cut: bool) -> Asked {
+    pub fn response(&mut self, part: Part, code: u16, cut: bool) -> PendingRequest {
         let Some(first) = self.waiting.front_mut().filter(|first| !first.answered) else {
-            return Asked::default();
+            return PendingRequest::default();
         };
         self.answering = true;
         let exchange = &mut first.exchange;
@@ -136,7 +136,7 @@ impl Pairing {
         exchange.http_status = Some(code);
         exchange.doubts.headers_unknown |= cut;
         let Waiting { is_head, is_connect, .. } = *first;
-        Asked { known: true, number: exchange.stream_id, is_head, is_connect }
+        PendingRequest { known: true, number: exchange.stream_id, is_head, is_connect }
     }
 
     /// The message of `from` that is under way.

@@ -31,7 +31,7 @@ pub struct StreamLimit {
     /// When the first ended since all places were taken last.
     free_since_ns: Option<i64>,
     /// Streams opened where others had ended.
-    waited: Vec<Waited>,
+    waited: Vec<StreamWait>,
     /// When the server last asked for an answer of the client's stack.
     asked_ns: Option<i64>,
     /// The shortest time such an answer took at this tap.
@@ -40,7 +40,7 @@ pub struct StreamLimit {
 
 /// A stream that was opened where another had ended.
 #[derive(Debug)]
-struct Waited {
+struct StreamWait {
     frame: Frame,
     /// Where its block ends.
     end: u64,
@@ -113,7 +113,7 @@ impl StreamLimit {
             if later_ns > GIVEN_UP_NS {
                 self.unpin();
             } else if self.waited.len() < MAX_WAITED {
-                self.waited.push(Waited { frame: *frame, end, freed, until_ns });
+                self.waited.push(StreamWait { frame: *frame, end, freed, until_ns });
             }
         }
         if open < limit as usize {
@@ -128,9 +128,9 @@ impl StreamLimit {
     }
 }
 
-impl Waited {
+impl StreamWait {
     fn episode(&self, since_ns: i64, setting: PacketProof) -> Episode {
-        let Waited { frame, end, freed, until_ns } = self;
+        let StreamWait { frame, end, freed, until_ns } = self;
         let what = What::text("a stream ends while as many as allowed are open");
         let ended = PacketProof { packet: freed.packet, time_ns: freed.seen_ns, what };
         let later_ns = frame.first.seen_ns.saturating_sub(freed.seen_ns).max(0) as u64;

@@ -59,7 +59,7 @@ pub struct Tls {
     inside: Box<Conversation>,
     /// Where it cannot.
     turns: Turns,
-    hidden: Hidden,
+    hidden: HiddenHandshake,
     plain: Vec<u8>,
     /// Exchanges before it.
     number: u32,
@@ -77,7 +77,7 @@ enum Mode {
 
 /// The part of a TLS 1.3 handshake that looks like application data.
 #[derive(Debug, Default)]
-struct Hidden {
+struct HiddenHandshake {
     /// Size of the client's Finished; zero when nothing is hidden any more.
     finished_bytes: usize,
     /// Records of the client before it.
@@ -115,7 +115,7 @@ impl Tls {
             mode: Mode::Hello,
             inside: Box::new(Conversation::within(depth, number)),
             turns: Turns::of(Protocol::Tls, number),
-            hidden: Hidden::default(),
+            hidden: HiddenHandshake::default(),
             plain: Vec::new(),
             number,
             keys_known: false,

@@ -29,9 +29,9 @@ Examples:
   spangap lab grade --blind
       every scenario and its near miss once, judged by spangap itself
   spangap lab grade nagle-client rto --repeats 20 --keep runs --html grade.html
-      two scenarios, 20 times each; the folders stay, and the page links to them
+      two scenarios, 20 times each; the folders are kept, and the page links to them
   spangap lab grade --draw 60 --seed 7 --out drawn
-      60 runs drawn from the declared distribution, judged by `spangap hunt` and, beside it, by two dumb judges
+      60 runs drawn from the declared distribution, judged by `spangap hunt` and, for comparison, two dumb judges
   spangap lab grade --runs drawn --take-away hosts --take-away spans
       the same runs again, also without recordings of hosts and without spans
   spangap lab grade --runs runs --judge ./mine.sh
@@ -57,31 +57,31 @@ pub struct GradeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=9_999),
           conflicts_with_all = ["scenarios", "repeats", "set", "runs", "near_misses", "html", "blind"])]
     draw: Option<u64>,
-    /// Of the draw this run alone, and of what was drawn for it the ATTEMPT alone
+    /// Only this run of the draw, or only this ATTEMPT of it
     #[arg(long, value_name = "NUMBER[.ATTEMPT]", requires = "draw")]
     only: Option<Only>,
-    /// Judge drawn runs with this evidence taken away, too: hosts, spans, client, server, snap, spans-10%
+    /// Also judge drawn runs without this evidence: hosts, spans, client, server, snap, spans-10%
     #[arg(long, value_name = "WHAT")]
     take_away: Vec<TakeAway>,
     /// How long the judge may take for a run
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     judge_limit: Duration,
-    /// Show the judge the evidence alone, under names that say nothing
+    /// Show the judge only the evidence, under opaque names
     #[arg(long)]
     blind: bool,
-    /// Grade the folders in DIR, as `lab run` or `--keep` left them, instead of making runs
+    /// Grade the folders in DIR, left there by `lab run` or `--keep`, instead of making runs
     #[arg(long, value_name = "DIR", conflicts_with_all = ["repeats", "keep", "set"])]
     runs: Option<PathBuf>,
-    /// Leave the folders of the runs in DIR. Of a draw, those that are there already are not made again
+    /// Keep the folders of the runs in DIR. A draw does not repeat runs whose folders are already there
     #[arg(long, value_name = "DIR", visible_alias = "out")]
     keep: Option<PathBuf>,
     /// A parameter of all these scenarios
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Seed of the order, and of whatever is left to chance
+    /// Seed of the order, and of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Whether the near misses of the scenarios are graded, too
+    /// Whether to grade the near misses of the scenarios, too
     #[arg(long, value_enum, default_value_t = YesNo::Yes)]
     near_misses: YesNo,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub struct GradeArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Also write a page that needs no other file
+    /// Also write a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
