@@ -80,7 +80,7 @@ fn arms_that_ran_one_after_the_other_get_no_verdict() {
     assert_eq!(found, ArmVerdict::CannotTell);
     assert!(words.contains("one after the other") && words.contains("(1.4"), "{words}");
     report.runs[0].start_unix_ns = None;
-    assert!(verdict(&by_channels(&report), Metric::ThroughputPerS).1.contains("not known"));
+    assert!(verdict(&by_channels(&report), Metric::ThroughputPerS).1.contains("are unknown"));
 }
 
 #[test]

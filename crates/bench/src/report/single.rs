@@ -124,14 +124,14 @@ fn write_cpu(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
 fn write_connections(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
     writeln!(
         f,
-        "TCP        {} at the end by the kernel's count, of {} opened",
+        "TCP        {} at the end by the kernel's count, of {} made",
         run.connections
             .map_or_else(|| "an unknown number of connections".into(), |n| counted(n, "connection")),
         counted(run.channels_made, "channel")
     )?;
     let Some(sockets) = &run.sockets else { return Ok(()) };
     let Sockets { most_at_once, seen, nodelay_on, nodelay_off, .. } = sockets;
-    write!(f, "           {seen} seen, at most {most_at_once} at once; TCP_NODELAY on for  ")?;
+    write!(f, "           {seen} seen, at most {most_at_once} at once; TCP_NODELAY on for ")?;
     write!(f, "{}, off for {}", or_unknown(*nodelay_on), or_unknown(*nodelay_off))?;
     writeln!(f, "{}", if sockets.nodelay_forced { ", set on the live sockets" } else { "" })?;
     writeln!(

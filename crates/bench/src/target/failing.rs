@@ -84,9 +84,9 @@ mod tests {
             ("UNAVAILABLE:2", "slash"),
             ("OK:2/3", "not a status"),
             ("Unavailable:2/3", "not a status"),
-            ("UNAVAILABLE:0/3", "attempts"),
-            ("UNAVAILABLE:1/0", "calls"),
-            ("UNAVAILABLE:1/x", "calls"),
+            ("UNAVAILABLE:0/3", "ATTEMPTS is"),
+            ("UNAVAILABLE:1/0", "CALLS is"),
+            ("UNAVAILABLE:1/x", "CALLS is"),
         ] {
             let error = text.parse::<Failing>().unwrap_err();
             assert!(error.contains(word) && error.contains("UNAVAILABLE:2/10"), "{error}");

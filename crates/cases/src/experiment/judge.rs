@@ -235,7 +235,7 @@ mod tests {
         assert!(judge(&sparse, &EXPECTED).words.contains("3 of 8 blocks"));
         let gone = judge(&blocks(8, 1.0, 1.5, 0.1, 5), &EXPECTED);
         assert_eq!(gone.outcome, Outcome::Undecided);
-        assert!(gone.words.contains("has gone"), "{}", gone.words);
+        assert!(gone.words.contains("is gone"), "{}", gone.words);
         let none = Expected { usual_ns: None, slow_ns: None, ..EXPECTED };
         assert!(judge(&blocks(8, 1.0, 1.5, 0.1, 5), &none).words.contains("no slow call"));
         assert_eq!(judge(&[], &EXPECTED).outcome, Outcome::Undecided);

@@ -304,7 +304,7 @@ fn words(report: &PlanReport, why: &str) -> String {
         true => String::new(),
         false => format!(
             "The verdict names no culprit. Of the causes that fit its place, spangap can remedy {} for a while, and \
-             that shows whether it is the one.  ",
+             that shows whether it is the one. ",
             report.suspect
         ),
     };

@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(names(&squeezed), ["too-few-net-cpus"]);
         assert!(squeezed.findings[0].summary.contains("11 times in 1,000 runs on CPU 2"), "{squeezed:?}");
         let dropped = set(|load| (load.time_squeeze, load.backlog_dropped) = (0, 1));
-        assert_eq!(dropped.findings[0].summary, "1 packet dropped since a backlog was full");
+        assert_eq!(dropped.findings[0].summary, "1 packet dropped because a backlog was full");
     }
 
     #[test]

@@ -434,7 +434,7 @@ mod tests {
             "client.pcap (client's end): 640 packets in 9.00 s from 2026-02-28 12:00:00.000000 UTC; 3 packets dropped",
             "1 place of the file could not be read (77 B skipped)",
             "Clocks: that of server.pcap is 1.48 ms to 1.52 ms ahead of that of client.pcap.",
-            "200 calls on 1 connection: 1 seen at one end only (1 client's, 0 server's), 2 failed, 1 still under way",
+            "200 calls on 1 connection: 1 seen at one end only (1 client's, 0 server's), 2 failed, 1 still in flight",
             "The 3 slowest of 200 calls",
             "12:00:01.000000   40.5 ms  /shop.v1.Cart/Add     1  client: sending the request   40.1 ms  nagle-delayed-ack 40.0 ms",
             "10.0.0.1 -> 10.0.0.2:50051, 1 connection: 200 calls, p50",

@@ -61,7 +61,7 @@ mod tests {
                     #[cfg(test)]\nmod tests { fn g() { assert!(a == \"all of it\"); } }\n";
         let tree = tree_of(&[
             ("crates/gather/src/spans.rs", code),
-            ("crates/sockets/src/list.rs", "fn f() { a == \"all of it\" }"),
+            ("crates/machine/src/lib.rs", "fn f() { a == \"all of it\" }"),
             ("crates/diagnose/src/judge/tests.rs", "fn f() { a == \"all of it\" }"),
         ]);
         assert_eq!(texts(check(&tree)), [""; 0]);

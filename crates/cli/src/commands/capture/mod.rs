@@ -218,7 +218,7 @@ fn say(written: &Written) {
 
 fn closing(report: &Report<'_>, waited: bool) -> String {
     let Report { received, dropped, cpu_ns, wall_ns, .. } = report;
-    let mut text = format!("{received} packets received, {dropped} dropped for lack of room;  ");
+    let mut text = format!("{received} packets received, {dropped} dropped for lack of room; ");
     text += &format!(
         "{} of CPU in {}, not counting the kernel's copies",
         format_ns(*cpu_ns),

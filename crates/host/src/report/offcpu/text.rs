@@ -158,7 +158,7 @@ fn lost(lost: &Lost) -> String {
     let begun = match begun_before {
         0 => String::new(),
         _ => format!(
-            "{} not counted, because already open when the measurement began;  ",
+            "{} not counted, because already open when the measurement began; ",
             were(begun_before, "wait")
         ),
     };

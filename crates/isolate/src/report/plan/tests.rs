@@ -65,7 +65,7 @@ fn many_interrupts_are_a_line_for_each_cpu() {
     let many = text(&plan((0..64).map(irq).collect()), "", 100);
     assert_eq!(many.matches("? - various  + ").count(), 2, "{many}");
     assert!(many.contains("+ 2  /proc/irq/{101,103,"), "{many}");
-    assert!(many.contains("? the kernel may refuse it"), "{many}");
+    assert!(many.contains("? the kernel may refuse this"), "{many}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn the_verdict_comes_first() {
         "Holds: 0 of 0 values as written, with the intended effect.\n",
         "\nEffect, in 1.0 s\n  holds       interrupts eth0    334 interrupts, all on CPUs 2-3 (2 of 3 had none)\n",
         "\nCost\n  2 of 4 CPUs are taken from applications (50 %): 2-3\n",
-        "  interrupts and softirqs keep the busiest, CPU 3, busy 50 % (+- 9.8 %): 50 % is left\n  each: CPU 2 0 %, CPU 3 50 %\n",
+        "  interrupts and softirqs keep the busiest, CPU 3, busy for 50 % (+- 9.8 %): 50 % is left\n  each: CPU 2 0 %, CPU 3 50 %\n",
         "\nGain\n  frontend -> cart (10,000 calls before, 9,000 calls after)\n",
         "    p99 51.9 ms -> 390 us (133 times shorter; between 125 and 142)\n",
         "\nuneven\n  CPU 3 is busy 50 % (+- 9.8 %), CPU 2 only 0 % (+- 2.0 %)\n",

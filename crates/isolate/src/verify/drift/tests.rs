@@ -66,7 +66,7 @@ fn a_driver_that_was_reset() {
     let (by, words) = who(&all, &now);
     assert_eq!(by, Who::Driver);
     assert!(
-        words.contains("probably the driver, all interrupts of eth0 (virtio_net) were set anew"),
+        words.contains("probably the driver, all interrupts of eth0 (virtio_net) were reassigned"),
         "{words}"
     );
     assert_eq!(who(&all[..1], &now).0, Who::Somebody, "of one nothing follows");
