@@ -79,7 +79,7 @@ fn a_driver_that_was_reset() {
         standing(Place::file(format!("/sys/class/net/{interface}/queues/rx-1/rps_cpus")), state)
     };
     assert_eq!(who(&[rps("eth0", State::Gone)], &now).0, Who::Driver);
-    assert!(who(&[rps("veth9", changed("0"))], &now).1.contains("veth9 is not there"));
+    assert!(who(&[rps("veth9", changed("0"))], &now).1.contains("veth9 no longer exists"));
 }
 
 #[test]
