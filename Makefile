@@ -62,6 +62,7 @@ test-deploy: ## Check what is below deploy/ by the programs that read it: Helm, 
 	@$(MAKE) --no-print-directory $(PAGE)
 	cargo test --locked --package spangap --test deploy --test pages -- --show-output
 	@scripts/deb_root.sh
+	@scripts/collector.sh
 
 test-kubernetes: build ## Install the chart on a Kubernetes of one node, made for it, with a fault among its pods; as root (20 CPU minutes once)
 	@scripts/setup.sh kubernetes
