@@ -1,9 +1,8 @@
 //! When an instrument that was given up is taken back. What the agent took with it grew with what went on at the host; it comes
 //! back once that has fallen so far, for long enough, that it would fit well. Who was wrong about that waits longer the next time.
 
-use spangap_machine::facts::net_dev;
+use spangap_machine::facts::{net_dev, stat};
 use spangap_machine::read_here;
-use std::fs;
 
 /// It has to fit for so many looks in a row.
 const CALM: u32 = 60;
@@ -30,10 +29,9 @@ impl Pace {
 
 /// Counters of this host since it was booted.
 pub(crate) fn counters() -> Pace {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let switches = stat.lines().find_map(|line| line.strip_prefix("ctxt ")?.trim().parse::<u64>().ok());
-    let packets = read_here("/proc/net/dev", net_dev::rx_packets).unwrap_or_default();
-    Pace { switches: switches.unwrap_or(0) as f64, packets: packets.values().sum::<u64>() as f64 }
+    let switches = read_here(stat::PATH, stat::switches).unwrap_or_default();
+    let packets = read_here(&format!("/proc/net/{}", net_dev::NAME), net_dev::rx_packets).unwrap_or_default();
+    Pace { switches: switches as f64, packets: packets.values().sum::<u64>() as f64 }
 }
 
 /// What was too much when an instrument was given up.

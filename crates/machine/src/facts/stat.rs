@@ -96,6 +96,15 @@ pub fn parse(path: &str, text: &str) -> Known<Stat> {
     Ok(stat)
 }
 
+/// Context switches of all CPUs since the machine was booted.
+///
+/// # Errors
+/// There is no line `ctxt` with a figure.
+pub fn switches(path: &str, text: &str) -> Known<u64> {
+    let figure = text.lines().find_map(|line| count(line.strip_prefix("ctxt ")?.trim()));
+    figure.ok_or_else(|| FactError::malformed(path, 0, text, "a line `ctxt N`"))
+}
+
 fn times<'a>(words: impl Iterator<Item = &'a str>) -> Option<Times> {
     let figures: Vec<u64> = words.map(count).collect::<Option<_>>()?;
     let &[user, nice, system, idle, iowait, irq, softirq, steal, ..] = figures.as_slice() else {

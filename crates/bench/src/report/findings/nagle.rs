@@ -71,12 +71,6 @@ fn is_slow_by_itself(run: &Run) -> bool {
         || run.floor.as_ref().and_then(|floor| floor.latency.p50_ns).is_some_and(|ns| ns > own_ns)
 }
 
-/// Whether the median call is held. A busy machine adds delays of its own to the held calls, which widens their band until
-/// few are left in it; the median still lies there. That is enough beside a run in which TCP_NODELAY alone differs.
-fn median_is_held(run: &Run) -> bool {
-    run.latency.p50_ns.is_some_and(|ns| HELD_NS.contains(&ns)) && !is_slow_by_itself(run)
-}
-
 /// Whether the median of one is at most half that of the other, with their intervals apart.
 fn fell(from: &Run, to: &Run) -> bool {
     let (Some(before), Some(after)) = (from.latency_from_send.p50_ns, to.latency_from_send.p50_ns) else {
@@ -124,10 +118,9 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     };
     let shows = |load: Load| {
         let (off, on) = (at(false, load), at(true, load));
-        let every = off.iter().all(|off| {
-            (is_held(off) || median_is_held(off))
-                && on.iter().all(|on| fell(off, on) && held_share(on) < TYPICAL / 3.0)
-        });
+        let every = off
+            .iter()
+            .all(|off| is_held(off) && on.iter().all(|on| fell(off, on) && held_share(on) < TYPICAL / 3.0));
         (!off.is_empty() && !on.is_empty() && every).then_some((off, on))
     };
     let mut loads: Vec<Load> = group.iter().map(|run| Load::of(&run.asked)).collect();

@@ -98,46 +98,6 @@ fn off_against_on_is_an_experiment_and_heads_the_report() {
 }
 
 #[test]
-fn a_busy_machine_widens_the_band_of_held_calls_and_does_not_hide_them() {
-    // Forty calls on two CPUs with thirty programs that wanted them, as a real run had them, with and without TCP_NODELAY.
-    let scattered = |run: Run, quantiles: &[(f64, u64)]| {
-        let at =
-            |wanted: f64| quantiles.iter().find(|(quantile, _)| *quantile >= wanted).map(|(_, us)| us * US);
-        let latency = crate::report::Quantiles { p50_ns: at(0.5), ..run.latency.clone() };
-        let spectrum = quantiles.iter().map(|(quantile, us)| (*quantile, us * US)).collect();
-        Run { ok: 40, calls: 40, latency, spectrum, ..run }
-    };
-    let off = [
-        (0.0, 960),
-        (0.2, 20_169),
-        (0.375, 42_992),
-        (0.5, 50_987),
-        (0.6, 56_754),
-        (0.6875, 64_979),
-        (0.75, 70_713),
-        (0.9, 124_518),
-        (1.0, 285_541),
-    ];
-    let on = [
-        (0.0, 228),
-        (0.2, 306),
-        (0.375, 335),
-        (0.5, 349),
-        (0.6, 357),
-        (0.6875, 370),
-        (0.9, 5_607),
-        (1.0, 30_869),
-    ];
-    let off = scattered(paced(20.0, 41 * MS, false), &off);
-    let with = scattered(paced(20.0, 400 * US, true), &on);
-    assert_eq!(causes(vec![off.clone(), with]), only("nagle-delayed-ack", Standing::Shown));
-    // By itself such a run is any slow service on a busy machine.
-    assert_eq!(causes(vec![off.clone()]), []);
-    // With TCP_NODELAY as slow: it is the machine.
-    assert_eq!(causes(vec![off.clone(), Run { sockets: Some(sockets(true)), ..off }]), []);
-}
-
-#[test]
 fn a_sweep_of_sockets_without_nodelay_fits_and_is_not_proof() {
     let sweep = |on| vec![paced(1_000.0, 300 * US, on), paced(100.0, 15 * MS, on), paced(10.0, 41 * MS, on)];
     assert_eq!(causes(sweep(false)), only("nagle-delayed-ack", Standing::Possible));

@@ -6,6 +6,7 @@ use super::stage::Stage;
 use spangap_cases::trigger::Counts;
 use spangap_lab::counters::{Tcp, run_delay_ns, softirq_ns};
 use spangap_lab::stage::children;
+use spangap_machine::facts::process_stat;
 use spangap_meter::engine::Meter;
 use spangap_model::{PairStats, Side};
 use std::time::Instant;
@@ -183,8 +184,8 @@ fn process(stage: &Stage, side: Side) -> Option<u32> {
 }
 
 fn is_stopped(pid: Option<u32>) -> bool {
-    let stat = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-    stat.is_some_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    let stat = pid.and_then(|pid| process_stat::of(pid).ok().flatten());
+    stat.is_some_and(|stat| stat.is_stopped())
 }
 
 #[cfg(test)]

@@ -232,7 +232,7 @@ struct Group<'h> {
 }
 
 /// Before what an instrument has to have seen.
-const HAS: [&str; 2] = [" that has ", " that have "];
+const HAS: [&str; 2] = [" that includes ", " that include "];
 
 /// `a capture at the client` would see several of them, whatever it has to have for each.
 fn by_instrument(not_looked: &[NotLooked]) -> Vec<Group<'_>> {
