@@ -4,7 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# = 2 ] || { echo "usage: scripts/compare_dissect.sh BEFORE AFTER" >&2; exit 2; }
-before=$(realpath "$1") after=$(realpath "$2")
+declare -A binary
+binary[before]=$(realpath "$1")
+binary[after]=$(realpath "$2")
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 compared=0 differing=0
@@ -15,7 +17,7 @@ one() {
   shift
   for which in before after; do
     local status=0
-    "${!which}" dissect "$@" --slowest 50 --ladders 3 --json --calls "$out/calls" --html "$out/page" >"$out/$which.json" 2>"$out/$which.err" || status=$?
+    "${binary[$which]}" dissect "$@" --slowest 50 --ladders 3 --json --calls "$out/calls" --html "$out/page" >"$out/$which.json" 2>"$out/$which.err" || status=$?
     { echo "$status"; cat "$out/$which.json" "$out/$which.err" "$out/calls" "$out/page" 2>/dev/null || true; } >"$out/$which"
     rm -f "$out/calls" "$out/page"
   done
@@ -31,8 +33,9 @@ for client in fixtures/captures/*.client.pcapng*; do
   more=()
   [ -e "$base.keys" ] && more+=(--keylog "$base.keys")
   [ -e "$base.client.spans" ] && more+=(--spans "$base.client.spans")
-  server=$(ls "$base".server.pcapng* 2>/dev/null || true)
-  one "$base" "$client" $server "${more[@]}"
+  servers=()
+  for server in "$base".server.pcapng*; do [ ! -e "$server" ] || servers+=("$server"); done
+  one "$base" "$client" "${servers[@]}" "${more[@]}"
   one "$base, client alone" "$client" "${more[@]}"
 done
 for capture in fixtures/strangers/*.pcapng*; do
