@@ -47,7 +47,7 @@ fn prints_what_was_kept_in_every_form() {
 
     let ended = stacks(&["--cpus", "0"]);
     let text = String::from_utf8_lossy(&ended.stdout);
-    assert!(text.starts_with("Kernel stacks on CPU 0\n") && text.contains("\nCost: "), "{text}");
+    assert!(text.starts_with("Kernel stacks on CPU 0\n") && text.contains("\nOverhead: "), "{text}");
 }
 
 #[test]

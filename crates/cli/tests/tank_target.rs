@@ -186,7 +186,7 @@ fn wrong_usage_exits_with_2_and_says_what_was_expected() {
         (&["tank", "h:1", "--split-writes"], "--split-writes is for --stack raw"),
         (&["tank", "h:1", "--otlp", "http://h:4317", "--trace", "off"], "--otlp needs the trace contexts"),
         (&["bench", "compare", "a.json"], "expected a second one, or --by FIELD"),
-        (&["bench", "compare", "a.json", "b.json", "--by", "stack"], "expected a single one"),
+        (&["bench", "compare", "a.json", "b.json", "--by", "stack"], "expected a single file"),
         (&["target", "--think", "2m"], "expected at most 1m"),
         (&["target", "--service-name", "alone"], "--otlp"),
     ];

@@ -78,7 +78,7 @@ async fn an_agent_that_hangs_up_in_the_middle_leaves_no_half_file() {
         None
     })
     .await;
-    assert!(lacks(&case).contains("hung up"), "{case:#}");
+    assert!(lacks(&case).contains("disconnected"), "{case:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

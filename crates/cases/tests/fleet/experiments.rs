@@ -401,7 +401,7 @@ async fn a_token_without_the_role_and_a_plan_that_was_not_shown_change_nothing()
     for lie in ["", "0000000000000000"] {
         let (status, answer) = scene.start(&json!({ "plan": lie })).await;
         assert_eq!(status, 409, "{answer}");
-        assert!(answer["error"].as_str().unwrap().contains("was shown last"), "{answer}");
+        assert!(answer["error"].as_str().unwrap().contains("last shown"), "{answer}");
     }
     let (status, _) = scene.ask("POST", Some(CHANGE), r#"{"plan": "x", "connections": []}"#).await;
     assert_eq!(status, 422, "a plan is named, not sent");

@@ -119,7 +119,7 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
     assert_eq!((plan.app_cpus.as_str(), plan.interfaces.as_slice()), (APP, &["eth0".to_owned()][..]));
     assert!(plan.values.iter().any(|value| value.place == RPS), "{plan:?}");
     for (refused, why) in [
-        (scene.isolate(2, &["eth0"], "5", 1_000), "by now"),
+        (scene.isolate(2, &["eth0"], "5", 1_000), "would now go"),
         (scene.isolate(3, &["eth0"], &plan.net_cpus, 61_000), "at most 60s"),
         (scene.isolate(4, &["eth0"], &plan.net_cpus, 0), "more than 0"),
         (scene.isolate(5, &[], &plan.net_cpus, 1_000), "names no interface"),

@@ -262,14 +262,14 @@ fn a_full_disk_leaves_whole_lines_and_the_report() {
     assert_eq!(document["matching_calls"], 800);
     let written = parsed(&fs::read_to_string(&lines).expect("the lines")).len();
     assert!(written > 0 && written < 800, "{written}");
-    let said = format!("cannot write the calls ({}): {written} of 800 are in it", lines.display());
+    let said = format!("cannot write the calls ({}): {written} of 800 were written", lines.display());
     assert!(stderr.contains(&said), "{said}: {stderr}");
 
     let mut command = dissect();
     command.args(ends("go-unary")).args(["--calls", "/dev/full"]);
     let (code, stdout, stderr) = output(&mut command);
     assert!(code == 1 && stdout.contains("Where the time of all calls went"), "{stdout}");
-    assert!(stderr.contains("0 of 158 are in it") && stderr.contains("No space left"), "{stderr}");
+    assert!(stderr.contains("0 of 158 were written") && stderr.contains("No space left"), "{stderr}");
 
     // The copy of a pipe needs a disk, too.
     let mut command = dissect();

@@ -88,7 +88,7 @@ fn what_is_not_there_is_wrong_usage() {
     }
     for (arguments, words) in [
         (&["--pid", "4194999"][..], "no such process"),
-        (&["--cpus", "1000"], "not there"),
+        (&["--cpus", "1000"], "is not online"),
         (&["--cgroup", "/no/such/group"], "there is no /no/such/group"),
         (&["--cgroup", "/"], "holds everything"),
         (&[], "--pid"),

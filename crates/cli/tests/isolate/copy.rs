@@ -90,7 +90,7 @@ fn what_somebody_else_has_changed_is_left_unless_forced() {
     assert_ne!(applied, before);
     // What is left is still the applied plan: another one has to wait.
     let second = copy.apply(&["--no-confirm"]);
-    assert!(error(&second).contains("applied already"), "{second:?}");
+    assert!(error(&second).contains("already applied"), "{second:?}");
     let forced = copy.verb("rollback", &["--force"]);
     assert_eq!(forced.code, Some(0), "{forced:?}");
     assert_same(&before, &copy.tree(), "forced");
@@ -105,7 +105,7 @@ fn of_two_plans_the_second_is_refused() {
     let done = both.iter().filter(|ended| ended.code == Some(0)).count();
     assert_eq!(done, 1, "{both:?}");
     let refused = both.iter().find(|ended| ended.code != Some(0)).map(error).expect("one is refused");
-    assert!(refused.contains("applied already") && refused.contains("rollback"), "{refused}");
+    assert!(refused.contains("already applied") && refused.contains("rollback"), "{refused}");
     assert_eq!(copy.verb("rollback", &[]).code, Some(0));
     assert_same(&before, &copy.tree(), "two");
 }
@@ -131,7 +131,7 @@ fn after_another_boot_there_is_nothing_to_undo() {
     copy.applied(&["--no-confirm"]);
     copy.write("/proc/sys/kernel/random/boot_id", "00000000-0000-0000-0000-000000000001\n");
     let applied = copy.tree();
-    assert!(error(&copy.verb("confirm", &[])).contains("another run"));
+    assert!(error(&copy.verb("confirm", &[])).contains("before this machine's last boot"));
     let second = copy.apply(&["--no-confirm"]);
     assert!(error(&second).contains("plan again"), "{second:?}");
     let back = copy.verb("rollback", &[]);

@@ -26,7 +26,7 @@ impl Demo {
             if let Some(address) = line.strip_prefix("The page: ") {
                 url = Some(address.trim_end_matches('/').to_owned());
             }
-            assert!(!line.contains("REMEDY: none"), "{line}");
+            assert!(!line.contains("REMEDY: not tried"), "{line}");
             if line.contains("Enter applies it") {
                 return Demo { program, _enter: enter, url: url.expect("it comes first") };
             }

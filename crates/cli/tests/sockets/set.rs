@@ -30,7 +30,7 @@ fn a_change_says_how_to_set_it_back_and_that_does() {
         marked["sockets"].as_array().unwrap().iter().filter(|socket| socket["open_undo"] == *journal).count();
     assert_eq!(marked, 3);
     let again = error(&scene.run(&["nodelay=off"]));
-    assert!(again.contains("not set back") && again.contains(journal), "{again}");
+    assert!(again.contains("not restored") && again.contains(journal), "{again}");
     assert_eq!(scene.on(), 4);
 
     let undone = json(&spangap(&["sockets", "undo", "--journal", journal, "--json"]));

@@ -69,7 +69,10 @@ fn the_limit_of_streams_is_said_with_its_figures() {
         "{verdict}"
     );
     let evidence = report["findings"][0]["rests_on"].to_string();
-    assert!(evidence.contains("6 calls in flight over 1 connection of at most 2 streams"), "{evidence}");
+    assert!(
+        evidence.contains("6 calls in flight over 1 connection with the announced limit of 2 streams each"),
+        "{evidence}"
+    );
 }
 
 #[test]

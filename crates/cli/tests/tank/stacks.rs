@@ -125,7 +125,7 @@ fn a_write_is_split_when_there_is_something_to_split() {
         let arguments = ["--stack", "raw", "--split-writes", "--request-bytes", bytes, "--inflight", "1"];
         let report = crate::reported(&address, &[&arguments, &SHORT[..]].concat());
         let run = the_run(&report);
-        assert_eq!(says(&run["warnings"], "header alone"), alone, "{run}");
+        assert_eq!(says(&run["warnings"], "only a header"), alone, "{run}");
         assert_eq!(run["split_writes"], true);
     }
 }
