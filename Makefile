@@ -89,7 +89,7 @@ bench: dist ## Measure CPU per span, memory, truth and overload against the goal
 	cargo build --profile dist --locked --package spangap-meter-bench
 	target/dist/spangap-meter-bench $(BENCH_ARGS)
 
-bench-check: build ## Tell what became slower than the committed figures say, in five minutes; BENCH_ARGS=--update writes them
+bench-check: build ## Tell what became slower than the committed figures say; BENCH_ARGS=--update writes them
 	@scripts/setup.sh bench
 	@scripts/baseline.sh
 	cargo build --release --locked --package spangap-bench-check --package spangap-wire-bench --package spangap-meter-bench --package spangap-tank-bench --package spangap-host-bench

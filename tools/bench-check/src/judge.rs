@@ -106,6 +106,11 @@ impl Outcome {
         self.slower().is_some_and(|ratio| ratio > 1.0 + self.allowed)
     }
 
+    /// Whether it could be set beside a committed figure.
+    fn is_compared(&self) -> bool {
+        self.why_not.is_none() && self.range.is_some()
+    }
+
     /// What became slower, by how much at least, and by how much beyond noise.
     pub fn words(&self) -> String {
         let at_least = (self.slower().unwrap_or(1.0) - 1.0) * 100.0;
@@ -118,6 +123,15 @@ impl Outcome {
             at_least - self.allowed * 100.0
         )
     }
+}
+
+/// What all of them come to, if nothing is slower. `None` if not one could be compared: then nothing is known.
+pub fn nothing_slower(outcomes: &[Outcome]) -> Option<String> {
+    let compared = outcomes.iter().filter(|outcome| outcome.is_compared()).count();
+    let figures = outcomes.len();
+    (compared > 0).then(|| {
+        format!("Nothing became slower, as far as {compared} of {figures} figures that were compared tell.")
+    })
 }
 
 fn number(value: f64) -> String {
@@ -196,5 +210,14 @@ mod tests {
         assert!(!found[0].is_slower() && table(&found).contains("too few rounds"), "{}", table(&found));
         let found = judge(&record(rounds(1.0)), &Record::default(), &[], &[]);
         assert!(table(&found).contains("it is committed, and was not measured"), "{}", table(&found));
+        assert_eq!(nothing_slower(&found), None);
+    }
+
+    #[test]
+    fn a_good_end_says_how_much_it_rests_on() {
+        let mut found = outcomes(rounds(10.0), rounds(10.0), true);
+        found.extend(judge(&record(rounds(1.0)), &Record::default(), &[], &[]));
+        let said = nothing_slower(&found).expect("one was compared");
+        assert!(said.contains("1 of 2 figures"), "{said}");
     }
 }

@@ -59,6 +59,9 @@ pub enum CheckError {
         /// What was expected.
         what: String,
     },
+    /// Not one figure could be set beside a committed one; the table says why for each.
+    #[error("no figure could be compared, so nothing is known: the table above says why")]
+    NothingCompared,
 }
 
 fn main() -> ExitCode {
@@ -102,7 +105,7 @@ fn check(args: &Args) -> Result<bool, CheckError> {
         println!("{}", outcome.words());
     }
     if slower.is_empty() {
-        println!("Nothing became slower, as far as these figures can tell.");
+        println!("{}", judge::nothing_slower(&outcomes).ok_or(CheckError::NothingCompared)?);
     }
     Ok(slower.is_empty())
 }
