@@ -210,7 +210,7 @@ test("hunt: a real verdict over both hosts has what other instruments saw, and n
   const watched = await open("case", { kind: "hunt", of: "a case", title: "One culprit", report: hunt });
   const shown = plain(await watched.page.innerText("body"));
   assert.match(shown, /nagle-delayed-ack \(client\) sockets, possible/);
-  const beside = await watched.page.locator(".panel:has(h2:text('Seen beside')) li").allInnerTexts();
+  const beside = await watched.page.locator(".panel:has(h2:text('Other instruments')) li").allInnerTexts();
   assert.equal(new Set(beside).size, beside.length, "what several connections say alike is told once");
   assert.match(beside.join("\n"), /\d times/);
   if (hunt.sheet?.some((row) => row.noise && Math.abs(row.share.mid) >= 0.01)) assert.match(shown, /behind many: noise/);

@@ -31,7 +31,7 @@ fn a_run_that_goes_on_is_left_alone_and_said() {
     let cleaned = scene.clean(&[]);
     assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
     let text = cleaned.out.join("\n");
-    assert!(text.contains(&format!("{id}.journal: goes on")), "{text}");
+    assert!(text.contains(&format!("{id}.journal: still running")), "{text}");
     assert!(text.contains(&format!("removed: folder {}", folder.display())), "{text}");
     assert!(!folder.exists());
     // Whether this machine was quiet enough for a healthy run is not asked here: 1 when it was not.
