@@ -1,7 +1,8 @@
 //! The command line: raw arguments of every verb, and the value parsers they share.
 
 use crate::commands;
-use clap::{Parser, Subcommand};
+use crate::help::flowing;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Finds where an RPC's time goes between client and server.
 #[derive(Parser, Debug)]
@@ -10,6 +11,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+impl Cli {
+    /// Parses this process's arguments; where they are wrong or ask for help, says so and ends it.
+    pub fn from_terminal() -> Self {
+        let mut command = flowing(Self::command());
+        let mut matches = command.get_matches_mut();
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    }
 }
 
 /// One verb, one file under `commands/`.
@@ -124,7 +134,6 @@ pub fn wrong_usage(why: impl std::fmt::Display) -> clap::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -11,13 +11,13 @@ mod args;
 mod commands;
 mod entered;
 mod guarded;
+mod help;
 mod output;
 mod report_page;
 mod signals;
 mod temporary;
 mod web;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 /// What a verb that did its work reports to `main`.
@@ -44,7 +44,7 @@ fn in_words(error: &anyhow::Error) -> String {
 }
 
 fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::from_terminal();
     match commands::run(cli.verb) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(3),

@@ -71,14 +71,17 @@ fn a_folder_is_read_whatever_is_in_it_and_one_without_captures_is_an_error() {
         std::fs::copy(file, folder.path().join(name)).expect("a copy");
     }
     std::fs::write(folder.path().join("notes.txt"), "slow since Monday").expect("a file");
+    for n in 0..6 {
+        std::fs::write(folder.path().join(format!("part-{n}.txt")), "and since").expect("a file");
+    }
     let output = hunt(&[folder.path().display().to_string()]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("One culprit: nagle-delayed-ack (client)\n"), "{text}");
     assert!(text.contains("Seen: 12 of 12 calls") && text.contains("Remedy"), "{text}");
-    assert!(
-        String::from_utf8_lossy(&output.stderr).contains("notes.txt: ignored: not a capture"),
-        "{output:?}"
-    );
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("notes.txt: ignored: not a capture"), "{errors}");
+    assert_eq!(errors.matches(": ignored: not a capture").count(), 5, "{errors}");
+    assert!(errors.contains("2 more ignored for the same reason"), "{errors}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::args::Cli;
+use crate::help::flowing;
 use crate::output::print_text;
 use anyhow::Context;
 use clap::{Args, CommandFactory};
@@ -27,14 +28,14 @@ pub struct ManArgs {
 pub fn completions(args: CompletionsArgs) -> anyhow::Result<Outcome> {
     // Into memory first: the generator panics where it cannot write.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "spangap", &mut script);
+    clap_complete::generate(args.shell, &mut flowing(Cli::command()), "spangap", &mut script);
     print_text(&String::from_utf8_lossy(&script))
 }
 
 /// Writes the man pages.
 pub fn man(args: ManArgs) -> anyhow::Result<Outcome> {
     std::fs::create_dir_all(&args.directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.directory))
+        .and_then(|()| clap_mangen::generate_to(flowing(Cli::command()), &args.directory))
         .with_context(|| format!("cannot write man pages into {}", args.directory.display()))?;
     Ok(Outcome::Done)
 }

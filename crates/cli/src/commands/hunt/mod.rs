@@ -245,9 +245,15 @@ fn question<'e>(
     Ok(question)
 }
 
+/// Ignored files that are named; of a folder with many others, the rest are counted.
+const IGNORED_NAMED: usize = 5;
+
 fn gathered(sources: &Sources, terminal: &mut Terminal, stop: &AtomicBool) -> anyhow::Result<Evidence> {
-    for other in &sources.others {
+    for other in sources.others.iter().take(IGNORED_NAMED) {
         eprintln!("spangap: {}: ignored: not a capture, spans or a recording", other.display());
+    }
+    if let more @ 1.. = sources.others.len().saturating_sub(IGNORED_NAMED) {
+        eprintln!("spangap: {more} more ignored for the same reason");
     }
     terminal.begins(sources);
     let mut on_progress = |progress| {
