@@ -4,6 +4,7 @@ import type { Annotations, ApiError, CallReport, Changes, Coverage, PairName, Pa
 import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { PlanReport } from "./experiment_api";
 import type { Explanation } from "./explain_api";
+import type { PageSettings } from "./listens";
 import type { KeptTrace } from "./otlp";
 import { tellLocked } from "./signin";
 import type { WholeReport } from "./whole_api";
@@ -197,8 +198,8 @@ export function askAnnotations(signal: AbortSignal): Promise<Annotations | null>
   return orNone(get<Annotations>("/api/v1/annotations", {}, signal));
 }
 
-export function askPage(signal: AbortSignal): Promise<{ trace_url: string | null } | null> {
-  return orNone(get<{ trace_url: string | null }>("/api/v1/page", {}, signal));
+export function askPage(signal: AbortSignal): Promise<PageSettings | null> {
+  return orNone(get<PageSettings>("/api/v1/page", {}, signal));
 }
 
 export function askAgents(signal: AbortSignal): Promise<AgentsReport | null> {

@@ -3,8 +3,10 @@
 import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./cases_api";
 import { useEffect, useState } from "preact/hooks";
 import { askCase } from "./ask";
+import { AgentCommand } from "./empty";
 import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
+import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
 import { toHash, type CaseList, type View } from "./state";
@@ -41,12 +43,12 @@ function Steps({ state }: { state: State }) {
   );
 }
 
-export function NoCases() {
+export function NoCases({ listens }: { listens: Listens | null }) {
   return (
     <div class="empty panel">
       <h2>No case yet</h2>
       <p>
-        A case opens when a pair leaves its baseline, when a call is slower than <code>--case-over</code>, or when you ask for one: <code>spangap hunt 'CLIENT-&gt;SERVER' --meter {location.origin}</code>. It needs an agent on both hosts: <code>spangap agent --meter http://{location.hostname}:4317</code>.
+        A case opens when a pair leaves its baseline, when a call is slower than <code>--case-over</code>, or when you ask for one: <code>spangap hunt 'CLIENT-&gt;SERVER' --meter {location.origin}</code>. It needs an agent on both hosts: <AgentCommand listens={listens} />.
       </p>
     </div>
   );
@@ -74,9 +76,9 @@ export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[]
   return cases.filter(passes);
 }
 
-export function CasesView({ view, cases, none, go }: { view: View; cases: CaseRow[] | null; none: boolean; go: (view: View) => void }) {
+export function CasesView({ view, cases, none, listens, go }: { view: View; cases: CaseRow[] | null; none: boolean; listens: Listens | null; go: (view: View) => void }) {
   const list = view.cases;
-  if (none || cases?.length === 0) return <NoCases />;
+  if (none || cases?.length === 0) return <NoCases listens={listens} />;
   if (!cases) return <Waiting>Loading the cases…</Waiting>;
   const show = (changed: CaseList) => go({ ...view, cases: changed });
   const found = chosenCases(cases, list);

@@ -55,12 +55,12 @@ export function byId(id: string): HTMLElement {
 
 let probe: HTMLElement | null = null;
 
-/** Resolved value of a colour variable of the style sheet, in the theme shown. */
-export function cssColour(name: string): string {
+/** Resolved value of a colour variable of the style sheet, in the theme shown; as opaque as `percent` says. */
+export function cssColour(name: string, percent = 100): string {
   if (!probe) {
     probe = el("span", { hidden: true });
     document.body.append(probe);
   }
-  probe.style.color = `var(${name})`;
+  probe.style.color = percent === 100 ? `var(${name})` : `color-mix(in srgb, var(${name}) ${percent}%, transparent)`;
   return getComputedStyle(probe).color;
 }

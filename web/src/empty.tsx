@@ -1,7 +1,10 @@
 // What is said while there is nothing to show.
 
+import { Fragment } from "preact";
 import type { Coverage } from "./api";
 import { count } from "./format";
+import { endpoint, type Listens } from "./listens";
+import { useStanding } from "./signin";
 
 /** What the meter is waiting for, from what it has seen so far. */
 export function awaited(c: Coverage | null, rangeLabel: string): string {
@@ -18,24 +21,55 @@ export function awaited(c: Coverage | null, rangeLabel: string): string {
   return `${came}waiting for two spans with the same trace id, the SERVER span's parent being the CLIENT span.`;
 }
 
-/** How to send spans, with the two endpoints in their default places. */
-export function HowToSend({ sentence }: { sentence: string }) {
-  const host = location.hostname || "127.0.0.1";
+/** The command that starts an agent, where the address that it needs is known. */
+export function AgentCommand({ listens }: { listens: Listens | null }) {
+  const needsToken = useStanding()?.needs_token;
+  if (!listens) return <code>spangap agent --meter URL</code>;
+  const { url, local } = endpoint(listens, "otlp_grpc");
+  return (
+    <>
+      <code>
+        spangap agent --meter {url}
+        {needsToken ? " --token-file FILE" : ""}
+      </code>
+      {local && <OnlyThere option="--otlp-grpc" />}
+    </>
+  );
+}
+
+const OnlyThere = ({ option }: { option: string }) => <span class="quiet"> on the meter's own host; <code>{option}</code> of the meter opens it to others</span>;
+
+/** How to send spans to the ports on which this meter listens. */
+export function HowToSend({ sentence, listens }: { sentence: string; listens: Listens | null }) {
+  const needsToken = useStanding()?.needs_token;
+  const ways = [
+    ["otlp_grpc", "--otlp-grpc", "OTLP over gRPC", "grpc"],
+    ["otlp_http", "--otlp-http", "OTLP over HTTP, protobuf or JSON", "http/protobuf"],
+  ] as const;
   return (
     <div class="empty panel">
       <h2>{sentence}</h2>
-      <p>Point the OTLP exporters of both sides, client and server, at this meter. By default, it listens on:</p>
-      <dl>
-        <dt>OTLP over gRPC</dt>
-        <dd>
-          <code>OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_ENDPOINT={location.protocol}//{host}:4317</code>
-        </dd>
-        <dt>OTLP over HTTP, protobuf or JSON</dt>
-        <dd>
-          <code>OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf OTEL_EXPORTER_OTLP_ENDPOINT={location.protocol}//{host}:4318</code>
-        </dd>
-      </dl>
-      <p class="quiet">A call shows up once both of its spans are here, usually within five seconds of its end: that is how long SDKs hold spans back. --otlp-grpc and --otlp-http move the endpoints; the meter prints them when it starts.</p>
+      <p>Point the OTLP exporters of both sides, client and server, at this meter{listens ? ":" : "; it printed its addresses when it started."}</p>
+      {listens && (
+        <dl>
+          {ways.map(([port, option, words, protocol]) => {
+            const { url, local } = endpoint(listens, port);
+            return (
+              <Fragment key={port}>
+                <dt>{words}</dt>
+                <dd>
+                  <code>
+                    OTEL_EXPORTER_OTLP_PROTOCOL={protocol} OTEL_EXPORTER_OTLP_ENDPOINT={url}
+                    {needsToken ? " OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20TOKEN" : ""}
+                  </code>
+                  {local && <OnlyThere option={option} />}
+                </dd>
+              </Fragment>
+            );
+          })}
+        </dl>
+      )}
+      <p class="quiet">A call shows up once both of its spans are here, usually within five seconds of its end: that is how long SDKs hold spans back.</p>
     </div>
   );
 }

@@ -14,15 +14,51 @@ function sameCalls(same: Named[]): string {
   return `the same calls also have ${same.slice(0, SAME_NAMED).map(named).join(", ")}${more}`;
 }
 
-function Row({ row }: { row: Difference }) {
+/** A value that leads, with those that explain nothing without it. */
+interface Group {
+  leader: Difference;
+  followers: Difference[];
+}
+
+/** The meter lists each value that follows behind the one that leads. */
+export function grouped(differs: Difference[]): Group[] {
+  const groups: Group[] = [];
+  for (const one of differs) {
+    const last = groups.at(-1);
+    if (one.follows && last) last.followers.push(one);
+    else groups.push({ leader: one, followers: [] });
+  }
+  return groups;
+}
+
+/** What follows, one line for each attribute. */
+function Followers({ of }: { of: Difference[] }) {
+  if (of.length === 0) return null;
+  const values = new Map<string, Difference[]>();
+  for (const one of of) values.set(one.attribute, [...(values.get(one.attribute) ?? []), one]);
+  return (
+    <details class="follows">
+      <summary>explains {of.length === 1 ? "another value" : `${count(of.length)} other values`}</summary>
+      <ul>
+        {[...values].map(([attribute, all]) => (
+          <li key={attribute}>
+            {attribute} = {all.map((one) => `${visible(one.value)} (${percent(one.share_of_excess.mid)} of the excess)`).join(", ")}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+function Row({ group: { leader: row, followers } }: { group: Group }) {
   const { low, mid, high } = row.share_of_excess;
   const same = row.same_calls ?? [];
   return (
     <tr>
       <th scope="row">
         {row.attribute} = <b>{visible(row.value)}</b>
-        {row.follows && <span class="follows"> goes with {named(row.follows)}</span>}
         {same.length > 0 && <span class="follows">{sameCalls(same)}</span>}
+        <Followers of={followers} />
       </th>
       <td class="barcell">
         <ShareBar low={low} mid={mid} high={high} />
@@ -115,8 +151,8 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
               </tr>
             </thead>
             <tbody>
-              {e.differs.map((row) => (
-                <Row key={named(row)} row={row} />
+              {grouped(e.differs).map((group) => (
+                <Row key={named(group.leader)} group={group} />
               ))}
             </tbody>
           </table>

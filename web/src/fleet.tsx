@@ -8,6 +8,7 @@ import type { CaseRow } from "./cases_api";
 import { CoverageView } from "./coverage";
 import { awaited, HowToSend } from "./empty";
 import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span, visible } from "./format";
+import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
 import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
@@ -21,6 +22,7 @@ interface Props {
   coverage: Coverage | null;
   cases: CaseRow[];
   annotations: Annotation[];
+  listens: Listens | null;
   go: (view: View) => void;
 }
 
@@ -362,7 +364,7 @@ function Headline({ matching, view, seconds }: { matching: Matching; view: View;
   );
 }
 
-export function FleetView({ view, nowS, beat, coverage, cases, annotations, go }: Props) {
+export function FleetView({ view, nowS, beat, coverage, cases, annotations, listens, go }: Props) {
   const minute = Math.floor(nowS / 60) * 60;
   const key = toHash({ ...view, map: false });
   const pairs = useAnswer("pairs", key, (signal) => askPairs(view, nowS, ROWS, signal), beat);
@@ -386,7 +388,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, go }
   return (
     <>
       {isEmpty ? (
-        <HowToSend sentence={awaited(coverage, view.fixed ? span(view.fixed.to - view.fixed.from) : view.range.label)} />
+        <HowToSend sentence={awaited(coverage, view.fixed ? span(view.fixed.to - view.fixed.from) : view.range.label)} listens={listens} />
       ) : (
         <Panel title="Fleet" id="pairs" aside={report.matching && <Headline matching={report.matching} view={view} seconds={seconds} />}>
           {timeline.data && <TimelineView timeline={timeline.data} shown={shown} against={against} holes={coverage?.holes ?? []} annotations={annotations} onChoose={(fixed) => go({ ...view, fixed, page: 1 })} />}

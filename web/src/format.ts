@@ -12,12 +12,15 @@ const UNITS: [number, string][] = [
 
 const THIN = "\u202f";
 
+/** A whole number such as `1,234,567`, as the meter writes it in its sentences. */
+const thousands = (value: number) => Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, ",");
+
 /** Three significant digits without an exponent; whole digits are never rounded away. */
 export function significant(value: number): string {
   if (value === 0) return "0";
   // Rounded first: 9.996 has the digits of 10.0.
   const size = Math.abs(Number(value.toPrecision(3)));
-  if (size >= 100) return Math.round(value).toString();
+  if (size >= 100) return thousands(value);
   return value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : Math.min(6, 2 - Math.floor(Math.log10(size))));
 }
 
@@ -81,12 +84,8 @@ export function visible(name: string): string {
 /** A number of any kind: whole ones as counts, others with three significant digits. */
 export const figure = (value: number): string => (Number.isInteger(value) && value >= 0 ? count(value) : significant(value).replace("-", "−"));
 
-/** A count with thin spaces between thousands. */
-export function count(value: number): string {
-  return Math.round(value)
-    .toString()
-    .replace(/\B(?=(\d{3})+$)/g, THIN);
-}
+/** A count such as `1,234,567`. */
+export const count = thousands;
 
 /** A count in little room: `12.3 k`, `4.56 M`. */
 export function shortCount(value: number): string {

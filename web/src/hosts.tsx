@@ -1,7 +1,9 @@
 // Agents: which hosts are watched, how far back their rings reach, what they cost and what they lost.
 
 import type { Agent, AgentsReport, Ring } from "./cases_api";
+import { AgentCommand } from "./empty";
 import { bytes, count, dayAndClock, percent, span } from "./format";
+import type { Listens } from "./listens";
 import { Panel, ShareBar, Waiting } from "./parts";
 
 const nsToS = (ns: number | null | undefined) => (ns == null || ns <= 0 ? null : ns / 1e9);
@@ -122,7 +124,7 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
   );
 }
 
-export function HostsView({ report, none, nowS }: { report: AgentsReport | null; none: boolean; nowS: number }) {
+export function HostsView({ report, none, nowS, listens }: { report: AgentsReport | null; none: boolean; nowS: number; listens: Listens | null }) {
   if (!report && !none) return <Waiting>Loading the agents…</Waiting>;
   if (!report || report.agents.length === 0) {
     return (
@@ -130,7 +132,7 @@ export function HostsView({ report, none, nowS }: { report: AgentsReport | null;
         <h2>No agent yet</h2>
         <p>An agent keeps the last seconds of packets and scheduling of its host, and hands over a slice when a call was slow. Start one on each host of the fleet, as root:</p>
         <p>
-          <code>spangap agent --meter http://{location.hostname || "127.0.0.1"}:4317</code>
+          <AgentCommand listens={listens} />
         </p>
         <p class="quiet">It takes 256 MiB and 2 % of a CPU at most, unless --memory and --cpu say otherwise, and shows up here within a second.</p>
       </div>

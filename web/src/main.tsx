@@ -14,6 +14,7 @@ import { keepUpToDate, useAnswer, usePulse } from "./live";
 import { PairView } from "./pair";
 import { titleOf } from "./parts";
 import { setMeterTemplate } from "./trace_link";
+import { markScrollers } from "./scrollers";
 import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
 import { againstStretch, parseHash, START, toHash, type Place, type View } from "./state";
@@ -75,6 +76,7 @@ function App() {
   const changed = useAnswer("annotations", "annotations", askAnnotations, beat);
   const settings = useAnswer("page", "page", askPage, 0);
   setMeterTemplate(settings.data?.trace_url);
+  const listens = settings.data?.listens ?? null;
   const heading = useRef<string>("");
 
   useEffect(() => {
@@ -190,12 +192,12 @@ function App() {
         <p id="problem" role="alert" hidden={pulse.problem === null}>
           {pulse.problem} {coverage.data ? "What is shown below is the last answer." : ""}
         </p>
-        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} go={go} />}
+        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} listens={listens} go={go} />}
         {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
         {view.place === "call" && <CallView view={view} cases={rows} keepsTraces={coverage.data?.kept !== undefined} onSettings={() => setDialog("settings")} />}
-        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} go={go} />}
+        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} listens={listens} go={go} />}
         {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
-        {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} />}
+        {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} listens={listens} />}
       </main>}
       {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}
     </>
@@ -210,4 +212,5 @@ restoreTheme();
 const root = document.getElementById("app");
 if (!root) throw new Error("the page has no element #app");
 render(<App />, root);
+markScrollers(root);
 void keepUpToDate();

@@ -7,7 +7,7 @@ import type { CaseRow } from "./cases_api";
 import { CaseState, foundWords } from "./cases";
 import { ExplanationView } from "./explain";
 import { difference, direction, lostShare } from "./fleet";
-import { change, count, dayAndClock, duration, interval, percent, rate } from "./format";
+import { change, clock, count, dayAndClock, duration, interval, percent, rate } from "./format";
 import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
@@ -183,7 +183,7 @@ function Apart({ total }: { total: PairRow }) {
 function unsaid(total: PairRow): string {
   const parts: string[] = [];
   if (total.size_known_ratio !== null && total.size_known_ratio < 0.5) {
-    parts.push(`The size of the response is known of ${percent(total.size_known_ratio)} of the calls only: large ones among the others are not excluded.`);
+    parts.push(`The spans of only ${percent(total.size_known_ratio)} of the calls tell the size of the response; large responses among the others are not left out.`);
   }
   return parts.join(" ");
 }
@@ -321,7 +321,7 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
               Cases:{" "}
               {mine.slice(0, 5).map((one) => (
                 <a key={one.id} href={toHash({ ...view, place: "case", caseId: one.id })}>
-                  <CaseState state={one.state} /> {one.verdict?.words ?? foundWords(one)}
+                  <CaseState state={one.state} /> <span class="quiet">{clock(one.opened_unix_ms / 1000)}</span> {one.verdict?.words ?? foundWords(one)}
                 </a>
               ))}
             </p>

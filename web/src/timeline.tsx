@@ -121,7 +121,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
       </p>
       {happened.length > 0 && (
         <ul class="annotations" aria-label="What happened">
-          {happened.length > NAMED && <li class="quiet">{count(happened.length - NAMED)} before, then</li>}
+          {happened.length > NAMED && <li class="quiet">{count(happened.length - NAMED)} earlier</li>}
           {happened.slice(-NAMED).map((one) => (
             <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
               {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}

@@ -34,10 +34,25 @@ export interface OpenBrowser {
   close: () => Promise<void>;
 }
 
-/** Fails unless the page comes to be no wider than its window: drawings follow a new width a moment later. */
+/** What is cut off or wider than the window. A table may scroll in its own box, if the box says so and can be reached by keyboard. */
+const misfits = (): string[] => {
+  const { scrollWidth } = document.documentElement;
+  const wrong = scrollWidth > innerWidth ? [`the page is ${scrollWidth} px wide`] : [];
+  for (const one of document.querySelectorAll<HTMLElement>("body *")) {
+    const { overflowX, textOverflow } = getComputedStyle(one);
+    if (one.clientWidth === 0 || one.scrollWidth <= one.clientWidth + 1 || overflowX === "visible" || one.closest(".unseen, svg *, input, select")) continue;
+    const what = `${one.tagName.toLowerCase()}.${one.className} is ${one.clientWidth} px wide and holds ${one.scrollWidth} px`;
+    if (overflowX === "hidden" || overflowX === "clip") {
+      if (textOverflow !== "ellipsis" && one.clientWidth > 1) wrong.push(`${what}, cut off`);
+    } else if (!one.matches(".scroller[data-more][tabindex='0']")) wrong.push(`${what}, without a hint`);
+  }
+  return wrong;
+};
+
+/** Fails unless everything comes to fit the window: drawings follow a new width a moment later. */
 export async function fits(page: Page, where: string): Promise<void> {
-  const isSo = page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: 10_000 });
-  await isSo.catch(async () => assert.fail(`${where}: ${await page.evaluate(() => document.documentElement.scrollWidth)} px wide`));
+  const isSo = page.waitForFunction(`(${misfits.toString()})().length === 0`, undefined, { timeout: 10_000 });
+  await isSo.catch(async () => assert.fail(`${where}: ${(await page.evaluate(misfits)).join("; ")}`));
 }
 
 /** Starts Chromium with a new profile. */

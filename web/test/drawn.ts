@@ -14,7 +14,7 @@ export async function drawn(browser: OpenBrowser, file: string, data: unknown): 
 
 /** It fits every width, reads well in light and dark, and complains of nothing. */
 export async function isSound({ page, complaints }: Watched): Promise<void> {
-  for (const width of [390, 768, 1280]) {
+  for (const width of [390, 768, 1280, 1920]) {
     await page.setViewportSize({ width, height: 900 });
     for (const colorScheme of ["light", "dark"] as const) {
       await page.emulateMedia({ colorScheme });

@@ -19,6 +19,8 @@ export function binary(): string {
 const STOP_WITHIN_MS = 120_000;
 
 export interface RunningMeter {
+  /** With their scheme. */
+  otlpGrpc: string;
   otlpHttp: string;
   /** Address of the page, with its last slash. */
   page: string;
@@ -46,8 +48,8 @@ export async function startMeterAt(http: string, ...options: string[]): Promise<
   }
   // What it may say later must not fill the pipe.
   child.stdout!.resume();
-  const [otlpHttp, page] = [said.get("otlp/http"), said.get("page")];
-  if (!said.has("ready") || !otlpHttp || !page) {
+  const [otlpGrpc, otlpHttp, page] = ["otlp/grpc", "otlp/http", "page"].map((word) => said.get(word));
+  if (!said.has("ready") || !otlpGrpc || !otlpHttp || !page) {
     child.kill();
     throw new Error(`the meter ended or said something unexpected: ${JSON.stringify([...said])}`);
   }
@@ -58,7 +60,8 @@ export async function startMeterAt(http: string, ...options: string[]): Promise<
     clearTimeout(stubborn);
     if (child.signalCode === "SIGKILL") throw new Error(`the meter did not end within ${STOP_WITHIN_MS} ms of SIGTERM`);
   };
-  return { otlpHttp: `http://${otlpHttp}`, page, pid: child.pid ?? 0, stop };
+  const scheme = page.split(":", 1);
+  return { otlpGrpc: `${scheme}://${otlpGrpc}`, otlpHttp: `${scheme}://${otlpHttp}`, page, pid: child.pid ?? 0, stop };
 }
 
 export interface TestSpan {

@@ -43,7 +43,7 @@ async function open(name: string, of: TankReport): Promise<Watched> {
   return await browser.open(`file://${file}`);
 }
 
-const plain = (text: string | null) => (text ?? "").replace(/\u202f/g, "");
+const plain = (text: string | null) => (text ?? "").replace(/[\u202f,]/g, "");
 
 /** Moves a chart's cursor to a place by keyboard and reads what its legend says. */
 async function readChart(page: Page, section: string, at: string): Promise<Map<string, string>> {
@@ -137,7 +137,7 @@ test("sweeps downward and upward are curves of their own", { skip }, async () =>
   const shown = await readChart(page, "#latency-rate", "10/s");
   for (const name of ["nodelay off p50 ↓", "nodelay off p50 ↑", "nodelay on p50 ↓", "nodelay on p50 ↑"]) assert.match(shown.get(name) ?? "", /^\d/, name);
   assert.match(plain(await page.innerText("#summary")), /nodelay off: p99 falls as the rate rises: 31.9ms at 10\/s, 6.98ms at 1000\/s/);
-  assert.match(await page.innerText("#summary .verdict"), /^Nagle's algorithm/);
+  assert.match(await page.innerText("#summary .headline"), /^Nagle's algorithm/);
   assert.match(await page.innerText("#summary .shown"), /shown: nagle-delayed-ack \(client\)/);
   await page.locator("#summary .shown summary").focus();
   await page.keyboard.press("Enter");
@@ -206,10 +206,27 @@ test("it fits a telephone, and the dark", { skip }, async () => {
   assert.ok(width > 300 && width <= 400, String(width));
 });
 
+test("bands let the curves below them be seen", { skip }, async () => {
+  const { page } = await open("bands", bottleneck(5));
+  const opaque = () =>
+    page.$eval("#latency-inflight canvas", (canvas) => {
+      const { data } = (canvas as HTMLCanvasElement).getContext("2d")!.getImageData(0, 0, (canvas as HTMLCanvasElement).width, (canvas as HTMLCanvasElement).height);
+      let [opaque, all] = [0, 0];
+      for (let at = 3; at < data.length; at += 4) {
+        if (data[at]! === 255) opaque++;
+        all++;
+      }
+      return opaque / all;
+    });
+  await page.waitForFunction(() => document.querySelector("#latency-inflight canvas") !== null);
+  // Lines, points and letters are thin.
+  assert.ok((await opaque()) < 0.06, String(await opaque()));
+});
+
 test("a screen reader and every width find nothing wrong with it", { skip }, async () => {
   for (const [name, data] of [["sound", bottleneck(2)], ["sound-single", single()]] as const) {
     const { page } = await open(name, data);
-    for (const width of [390, 768, 1280]) {
+    for (const width of [390, 768, 1280, 1920]) {
       await page.setViewportSize({ width, height: 900 });
       for (const colorScheme of ["light", "dark"] as const) {
         await page.emulateMedia({ colorScheme });

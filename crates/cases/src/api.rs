@@ -7,15 +7,17 @@ use crate::folder::HUNT;
 use crate::report::{CaseReport, OpenCase, Opened, PairRow, State};
 use crate::whole::{NoLook, trace_id};
 use axum::body::Body;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Extension, Path, Query, State as Shared};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, Extension, Path, State as Shared};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use spangap_meter::report::ApiError;
 use spangap_meter::serve::access::{Denied, Role};
+use spangap_meter::serve::parameters::{self, Ask};
 use spangap_meter::serve::places::Peer;
 use std::io::Read;
 use std::sync::Arc;
@@ -34,13 +36,16 @@ const PIECE: usize = 256 << 10;
 pub fn router(cases: Arc<Cases>) -> Router {
     Router::new()
         .route("/api/v1/agents", get(agents))
-        .route("/api/v1/cases", get(list).post(open))
+        .route("/api/v1/cases", post(open))
         .route("/api/v1/cases/{id}", get(one))
         .route("/api/v1/cases/{id}/files/{name}", get(file))
         .route("/api/v1/cases/{id}/calls/{trace_id}", get(calls))
         .route("/api/v1/cases/{id}/calls/{trace_id}/perfetto", get(perfetto_of_calls))
         .route("/api/v1/cases/{id}/perfetto", get(perfetto))
         .route("/api/v1/cases/{id}/experiment", get(plan).post(start).delete(end))
+        .route_layer(from_fn(parameters::none))
+        // Alone of them it takes parameters.
+        .route("/api/v1/cases", get(list))
         .layer(DefaultBodyLimit::max(MOST_BODY))
         .with_state(cases)
 }
@@ -99,13 +104,12 @@ struct Wanted {
 
 async fn list(
     Shared(cases): Shared<Arc<Cases>>,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    Ask((wanted,)): Ask<(Wanted,)>,
 ) -> Result<Response, Problem> {
-    let Query(wanted) = wanted.map_err(|error| Problem(StatusCode::BAD_REQUEST, error.body_text()))?;
     let pair = wanted.pair.map(|text| {
-        let (client, server) = text
-            .split_once("->")
-            .ok_or_else(|| Problem(StatusCode::BAD_REQUEST, "pair: expected CLIENT->SERVER".into()))?;
+        let (client, server) = text.split_once("->").ok_or_else(|| {
+            Problem(StatusCode::BAD_REQUEST, format!("pair={text}: expected CLIENT->SERVER"))
+        })?;
         Ok::<_, Problem>(PairRow { client: client.trim().into(), server: server.trim().into() })
     });
     let limit = wanted.limit.unwrap_or(DEFAULT_LIMIT).min(MOST);

@@ -22,7 +22,7 @@ function Legs({ call }: { call: CallPage }) {
   let at = 0;
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Legs of the call">
-      <table class="legs-of">
+      <table class="legs-of stacks">
         <caption>Legs, in order: they add up to the call. Whiskers: what the clocks leave open.</caption>
         <thead>
           <tr>
@@ -53,8 +53,8 @@ function Legs({ call }: { call: CallPage }) {
                     {bound > 0 && <path class="whisker" d={`M${x(from + ns - bound)} 3v8M${x(from + ns - bound)} 7H${x(from + ns + bound)}M${x(from + ns + bound)} 3v8`} />}
                   </svg>
                 </td>
-                <td class="number">{leg.time}</td>
-                <td class="number">{leg.share}</td>
+                <td class="number" data-label="time">{leg.time}</td>
+                <td class="number" data-label="share">{leg.share}</td>
               </tr>
             );
           })}
@@ -139,7 +139,7 @@ function Sums({ sums }: { sums: SumsPage }) {
       <h3>{sums.title}</h3>
       <p class="facts quiet">{sums.facts}</p>
       <div class="scroller" tabIndex={0} role="region" aria-label={`Time by leg and cause, ${sums.title}`}>
-        <table class="legs-of">
+        <table class="legs-of stacks">
           <thead>
             <tr>
               <th scope="col">leg or cause</th>
@@ -158,8 +158,8 @@ function Sums({ sums }: { sums: SumsPage }) {
             {sums.legs.map((leg) => (
               <tr key={leg.leg}>
                 <th scope="row">{leg.words}</th>
-                <td class="number">{leg.time}</td>
-                <td class="number">{leg.percent}</td>
+                <td class="number" data-label="time">{leg.time}</td>
+                <td class="number" data-label="share">{leg.percent}</td>
                 <td class="barcell">
                   <svg class="legbar" viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">
                     <rect class={`leg ${legKind(leg.leg)}`} x="0" y="2" width={Math.min(100, Math.max(0.2, leg.share * 100))} height="10" />
@@ -172,8 +172,8 @@ function Sums({ sums }: { sums: SumsPage }) {
                 <th scope="row">
                   <b>{cause}</b>
                 </th>
-                <td class="number">{cost}</td>
-                <td class="number">{share}</td>
+                <td class="number" data-label="time">{cost}</td>
+                <td class="number" data-label="share">{share}</td>
                 <td>{calls}</td>
               </tr>
             ))}

@@ -7,6 +7,7 @@ import type { DissectPage } from "./dissect_api";
 import { ShowReport } from "./cpumap";
 import type { ShowPage } from "./cpumap_api";
 import { GradePage, type GradeDocument } from "./grade";
+import { markScrollers } from "../scrollers";
 import { HuntReport, type HuntDocument } from "./hunt";
 import { StacksReport } from "./stacks";
 import type { StacksPage } from "./stacks_api";
@@ -41,6 +42,7 @@ function Drawn({ held }: { held: Document }) {
 }
 
 const app = byId("app");
+markScrollers(app);
 try {
   render(<Drawn held={JSON.parse(byId("data").textContent ?? "") as Document} />, app);
 } catch (error) {

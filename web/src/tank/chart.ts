@@ -115,7 +115,7 @@ export class Chart {
       const plotted = (values: (number | null)[]) => (spec.yAxis.log ? values.map((value) => (value !== null && value > 0 ? value : null)) : values);
       if (curve.band) {
         const edge = { show, stroke: "transparent", points: { show: false }, spanGaps: true };
-        bands.push({ series: [series.length, series.length + 1], fill: `${colour}2e` });
+        bands.push({ series: [series.length, series.length + 1], fill: cssColour(curve.colour, 18) });
         series.push(edge, edge);
         data.push(plotted(curve.band.high), plotted(curve.band.low));
       }

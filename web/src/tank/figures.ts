@@ -10,7 +10,7 @@ const ABSENT = "n/a";
 /** A duration, or `n/a`. */
 export const time = (ns: number | null | undefined): string => (ns === null || ns === undefined ? ABSENT : duration(ns));
 
-/** Calls per second: `1 000/s`, `0.5/s`. */
+/** Calls per second: `12.3 k/s`, `0.5/s`. */
 export const rate = (perS: number): string => `${perS >= 1000 ? shortCount(perS) : trimmed(perS)}/s`;
 
 /** A number without needless zeros. */

@@ -6,6 +6,7 @@ import { byId, el } from "../dom";
 import { dayAndClock } from "../format";
 import { Mounted } from "../parts";
 import { Report } from "../report/parts";
+import { markScrollers } from "../scrollers";
 import { Chart } from "./chart";
 import { latency, lateness, throughput, wantsLog } from "./load";
 import { loadView, runView } from "./choice";
@@ -76,9 +77,9 @@ function sections(report: TankReport): HTMLElement[] {
   const all = sweeps(runs);
   const swept = all.filter((sweep) => loadsOf(sweep).length > 1);
   const still = all.filter((sweep) => loadsOf(sweep).length <= 1);
-  const verdict = report.verdict ? el("p", { class: "verdict" }, report.verdict) : null;
+  const verdict = report.verdict ? el("p", { class: "headline" }, report.verdict) : null;
   const found = el("ul", { class: "found" }, ...findings(report).map((text) => el("li", {}, text)));
-  const made = [el("section", { id: "summary" }, el("p", { class: "measured" }, measured(report)), verdict, shown(report), found)];
+  const made = [el("section", { id: "summary" }, verdict, el("p", { class: "lead measured" }, measured(report)), shown(report), found)];
   // A load that was not swept is no curve: its figures stand side by side.
   made.push(...still.map((sweep) => tiles(sweep)), ...swept.flatMap(overLoad));
   if (runs.length > 0) {
@@ -100,6 +101,7 @@ function TankPage({ report }: { report: TankReport }) {
 }
 
 const app = byId("app");
+markScrollers(app);
 try {
   render(<TankPage report={JSON.parse(byId("data").textContent ?? "") as TankReport} />, app);
 } catch (error) {

@@ -4,20 +4,23 @@ mod trace_url;
 
 pub use trace_url::TraceUrl;
 
-use axum::extract::Request;
+use axum::extract::{Extension, Request};
 use axum::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
     IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use flate2::write::GzEncoder;
 use serde::Serialize;
 use spangap_meter::serve::answer::{Coding, negotiate};
+use spangap_meter::serve::{Addresses, parameters};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/index.html"));
@@ -39,16 +42,31 @@ static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
 });
 
 /// What the page has to know of its meter before it asks anything else.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct PageSettings {
     /// Where a trace is in the user's own trace UI, with `{trace_id}`; `null` when the meter was not told.
     trace_url: Option<String>,
+    listens: Listens,
 }
 
-/// The routes `/` and `/api/v1/page`, to be merged into the meter's HTTP server.
+/// Where the meter listens, for the commands that the page shows.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Listens {
+    otlp_grpc: SocketAddr,
+    otlp_http: SocketAddr,
+    http: SocketAddr,
+    tls: bool,
+}
+
+/// The routes `/` and `/api/v1/page`, to be merged into the meter's HTTP server, which gives each request its [`Addresses`].
 pub fn router(trace_url: Option<&TraceUrl>) -> Router {
-    let settings = PageSettings { trace_url: trace_url.map(|url| url.as_str().to_owned()) };
-    Router::new().route("/", get(page)).route("/api/v1/page", get(async move || Json(settings)))
+    let trace_url = trace_url.map(|url| url.as_str().to_owned());
+    let settings = async move |Extension(at): Extension<Addresses>| {
+        let Addresses { otlp_grpc, otlp_http, http, tls } = at;
+        Json(PageSettings { trace_url, listens: Listens { otlp_grpc, otlp_http, http, tls } })
+    };
+    let settings = Router::new().route("/api/v1/page", get(settings)).route_layer(from_fn(parameters::none));
+    Router::new().route("/", get(page)).merge(settings)
 }
 
 async fn page(request: Request) -> Response {

@@ -18,17 +18,24 @@ fn errors_say_what_was_expected() {
     let meter = Meter::start(&[]);
     assert_eq!(send(&meter, 0..10), 200);
     let cases = [
-        ("/api/v1/pairs?window=soon", 400, "window"),
-        ("/api/v1/pairs?window=15", 400, "expected a number and a unit"),
-        ("/api/v1/pairs?from=x", 400, "from"),
+        ("/api/v1/pairs?window=soon", 400, "window=soon: expected a number and a unit, such as 90s"),
+        ("/api/v1/pairs?window=15", 400, "window=15: expected a number and a unit"),
+        ("/api/v1/pairs?from=x", 400, "from=x: expected a whole number from 0"),
+        ("/api/v1/pairs?top=-1", 400, "top=-1: expected a whole number from 0"),
+        ("/api/v1/pairs?sort=beauty", 400, "sort=beauty: expected one of lost, pair, calls"),
+        ("/api/v1/pairs?top=1&top=2", 400, "top is given more than once"),
         ("/api/v1/pairs?from=20&to=10", 400, "from 20 lies after to 10"),
         ("/api/v1/pair", 400, "expected client=SERVICE and server=SERVICE"),
         ("/api/v1/pair?server=cart", 400, "expected client=SERVICE"),
         ("/api/v1/pair?client=web&server=nobody", 404, "web -> nobody"),
-        ("/api/v1/worst?limit=-1", 400, "limit"),
-        ("/api/v1/call", 400, "expected trace_id=32 hex digits"),
-        ("/api/v1/call?trace_id=00", 400, "expected trace_id=32 hex digits"),
-        ("/api/v1/call?trace_id=00000000000000000000000000000001&client_span_id=é", 400, "16 hex digits"),
+        ("/api/v1/worst?limit=-1", 400, "limit=-1: expected a whole number from 0"),
+        ("/api/v1/call", 400, "trace_id is missing: expected 32 hex digits"),
+        ("/api/v1/call?trace_id=00", 400, "trace_id=00: expected 32 hex digits"),
+        (
+            "/api/v1/call?trace_id=00000000000000000000000000000001&client_span_id=é",
+            400,
+            "client_span_id=é: expected 16 hex digits",
+        ),
         ("/api/v1/call?trace_id=000000000000000000000000000000ff", 404, "not among the worst calls"),
         ("/api/v1/pears", 404, "/api/v1/pairs"),
         ("/api/", 404, "/api/v1/pairs"),
@@ -52,6 +59,43 @@ fn errors_say_what_was_expected() {
     assert_eq!(worst.calls.len(), 3);
     let call: CallReport = meter.api("/api/v1/call?trace_id=0000000000000000000000000000000A");
     assert_eq!(call.call, worst.calls[0]);
+}
+
+/// A misspelt parameter must not be answered as if it were not there.
+#[test]
+fn a_parameter_that_a_path_does_not_take_is_refused() {
+    let meter = Meter::start(&[]);
+    let pair = "client=web&server=cart";
+    let misspelt = [
+        (
+            "/api/v1/pairs?windw=1h".to_owned(),
+            "\"windw\": did you mean \"window\"? /api/v1/pairs takes window, from",
+        ),
+        ("/api/v1/timeline?step=3".into(), "did you mean \"steps\"?"),
+        (format!("/api/v1/pair?{pair}&form=60"), "did you mean \"from\"?"),
+        (format!("/api/v1/pair?{pair}&limit=3"), "unknown parameter \"limit\""),
+        ("/api/v1/worst?min_gap=3".into(), "did you mean \"min_gap_ns\"?"),
+        (format!("/api/v1/explain?{pair}&window=1h"), "unknown parameter \"window\""),
+        ("/api/v1/call?traceid=1".into(), "did you mean \"trace_id\"?"),
+        ("/api/v1/changes?sinc=1".into(), "did you mean \"since\"?"),
+        ("/api/v1/cases?stat=open".into(), "did you mean \"state\"?"),
+        ("/api/v1/cases?state=shut".into(), "state=shut: expected one of open, explained"),
+    ];
+    for (path, expected) in misspelt {
+        let error = meter.api_error(&path, 400);
+        assert!(error.contains(expected), "{path}: {error}");
+    }
+    let without = ["annotations", "coverage", "page", "agents", "session", "cases/1", "cases/1/experiment"];
+    for path in without.into_iter().chain(["traces/0af7651916cd43dd8448eb211c80319c"]) {
+        let error = meter.api_error(&format!("/api/v1/{path}?pretty=1"), 400);
+        assert_eq!(error, format!("unknown parameter \"pretty\": /api/v1/{path} takes none"));
+    }
+    // Others decide what they ask these for.
+    for path in
+        ["/?utm=1", "/metrics?name%5B%5D=up", "/healthz?probe=1", "/readyz?probe=1", "/api/services?limit=9"]
+    {
+        assert_eq!(meter.get(path).status, 200, "{path}");
+    }
 }
 
 #[test]

@@ -47,14 +47,15 @@ pub fn ranks_above(pool: &Pool<'_>, marked: &[bool], among: &[bool]) -> f64 {
 }
 
 /// Rank correlation of a number and the gap, and the probability that it is this far from zero by chance (Spearman's, by its
-/// normal approximation; the ranks within each stretch).
-pub fn rises(pool: &Pool<'_>, values: &[Option<f64>]) -> (f64, f64) {
+/// normal approximation; the ranks within each stretch). `among` says which calls are looked at.
+pub fn rises(pool: &Pool<'_>, values: &[Option<f64>], among: &[bool]) -> (f64, f64) {
     let strata = pool.calls.iter().map(|call| call.stretch + 1).max().unwrap_or(0);
     let (mut sum, mut variance, mut scale) = (0.0, 0.0, 0.0);
     for stratum in 0..strata {
-        let calls = pool.calls.iter().zip(values).filter(|(call, _)| call.stretch == stratum);
+        let calls = pool.calls.iter().zip(values).zip(among);
+        let calls = calls.filter(|((call, _), among)| **among && call.stretch == stratum);
         let (gaps, numbers): (Vec<f64>, Vec<f64>) =
-            calls.filter_map(|(call, value)| Some((call.call.gap_ns as f64, (*value)?))).unzip();
+            calls.filter_map(|((call, value), _)| Some((call.call.gap_ns as f64, (*value)?))).unzip();
         if gaps.len() < 3 {
             continue;
         }

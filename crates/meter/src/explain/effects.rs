@@ -70,9 +70,18 @@ impl Effects {
 
     /// What calls with a mark have of the excess.
     pub fn share(&self, marked: &[bool]) -> Share {
+        self.share_where(|call| marked[call], |_| true)
+    }
+
+    /// What calls with a mark have of the excess of some.
+    pub fn share_among(&self, marked: &[bool], among: &[bool]) -> Share {
+        self.share_where(|call| marked[call] && among[call], |call| among[call])
+    }
+
+    fn share_where(&self, is_marked: impl Fn(usize) -> bool, is_among: impl Fn(usize) -> bool) -> Share {
         let share = |by_call: &[WeightedCall], by_time: &[WeightedCall]| {
-            let all = self.excess(by_call, by_time, |_| true);
-            (all > 0.0).then(|| self.excess(by_call, by_time, |call| marked[call]) / all)
+            let all = self.excess(by_call, by_time, &is_among);
+            (all > 0.0).then(|| self.excess(by_call, by_time, &is_marked) / all)
         };
         let Some(mid) = share(&self.by_call, &self.by_time) else { return Share::default() };
         let again = self.again.iter().filter_map(|(by_call, by_time)| share(by_call, by_time));
@@ -85,8 +94,23 @@ impl Effects {
 
     /// Share of all calls that carry a mark.
     pub fn share_of_calls(&self, marked: &[bool]) -> f64 {
-        let all: f64 = self.by_call.iter().map(|one| one.weight).sum();
-        let with: f64 = self.by_call.iter().filter(|one| marked[one.call]).map(|one| one.weight).sum();
+        self.share_of_calls_where(|call| marked[call], |_| true)
+    }
+
+    /// Share of some calls that carry a mark.
+    pub fn share_of_calls_among(&self, marked: &[bool], among: &[bool]) -> f64 {
+        self.share_of_calls_where(|call| marked[call] && among[call], |call| among[call])
+    }
+
+    fn share_of_calls_where(
+        &self,
+        is_marked: impl Fn(usize) -> bool,
+        is_among: impl Fn(usize) -> bool,
+    ) -> f64 {
+        let weight = |of: &dyn Fn(usize) -> bool| -> f64 {
+            self.by_call.iter().filter(|one| of(one.call)).map(|one| one.weight).sum()
+        };
+        let (all, with) = (weight(&is_among), weight(&is_marked));
         if all > 0.0 { with / all } else { 0.0 }
     }
 

@@ -9,11 +9,12 @@
 mod attributes;
 mod chance;
 mod effects;
+mod rows;
 
 use crate::samples::Drawn;
 use attributes::{Pool, Value};
-use chance::{held_to_false_discoveries, ranks_above, rises};
 use effects::Effects;
+use rows::{Rising, Search};
 use serde::{Deserialize, Serialize};
 use spangap_model::PairKey;
 
@@ -21,7 +22,7 @@ use spangap_model::PairKey;
 pub const FALSE_DISCOVERIES: f64 = 0.05;
 /// A value is tested when this many sampled calls carry it, and as many do not.
 const LEAST_CALLS: usize = 5;
-/// Values shown.
+/// Values shown that lead a row, and numbers.
 const SHOWN: usize = 10;
 /// A value that explains less, even at its upper bound, is none that anybody looks for.
 const LEAST_SHARE: f64 = 0.02;
@@ -56,7 +57,8 @@ pub struct Explanation {
     pub tested: u64,
     /// Share of `differs` and `rises_with` that may be there by chance.
     pub false_discovery_rate: f64,
-    /// Values that slow calls carry more often; those first that have the most of the excess beyond their share of the calls.
+    /// Values that slow calls carry more often. The first explains the most of the excess, each further one the most of what is left;
+    /// behind each are those that follow it.
     pub differs: Vec<Difference>,
     /// Numbers with which the gap rises.
     pub rises_with: Vec<Rise>,
@@ -84,16 +86,10 @@ pub struct Difference {
     /// Other values that exactly the same sampled calls carry: the calls do not tell which of them it is.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub same_calls: Vec<Named>,
-    /// The earlier row without whose calls nothing is left of it.
+    /// The value that leads its row: without the calls of that one, or among them, there is nothing to this one. It comes right
+    /// behind it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub follows: Option<Named>,
-}
-
-impl Difference {
-    /// A value on all calls has all of the excess and explains nothing.
-    fn beyond_its_calls(&self) -> f64 {
-        self.share_of_excess.mid - self.share_of_calls
-    }
 }
 
 /// An attribute with its value.
@@ -148,52 +144,17 @@ pub fn explain(key: &PairKey, samples: &[Drawn]) -> Explanation {
     let effects = Effects::new(&pool, samples);
     let groups = pool.groups(LEAST_CALLS);
     let numbers = pool.numbers(NUMBERS, NUMBERED_CALLS);
-    let all = vec![true; pool.calls.len()];
-    let of_groups = groups.iter().map(|group| ranks_above(&pool, &group.members, &all));
-    let of_numbers = numbers.iter().map(|number| rises(&pool, &number.values));
-    let (correlations, of_numbers): (Vec<f64>, Vec<f64>) = of_numbers.unzip();
-    let probabilities = held_to_false_discoveries(of_groups.chain(of_numbers).collect());
-    let (of_groups, of_numbers) = probabilities.split_at(groups.len());
+    let search = Search { pool: &pool, effects: &effects, groups: &groups, numbers: &numbers };
+    let (rows, rising) = search.found();
+    let differs = rows.into_iter().flat_map(|row| row.differences(&search)).collect();
 
-    let mut differs: Vec<(usize, Difference)> = Vec::new();
-    for (at, (group, probability)) in groups.iter().zip(of_groups).enumerate() {
-        if *probability > FALSE_DISCOVERIES {
-            continue;
-        }
-        let share_of_excess = effects.share(&group.members);
-        let share_of_calls = effects.share_of_calls(&group.members);
-        // Gaps may lie a little higher all over without having more of the excess than as many other calls.
-        if share_of_excess.high >= LEAST_SHARE && share_of_excess.low > share_of_calls {
-            let (first, same_calls) = group.named(&pool);
-            differs.push((
-                at,
-                Difference {
-                    share_of_excess,
-                    share_of_calls,
-                    sampled: group.members.iter().filter(|carries| **carries).count() as u64,
-                    median_gap_ns: effects.median_ns(|call| group.members[call]),
-                    median_gap_without_ns: effects.median_ns(|call| !group.members[call]),
-                    probability: *probability,
-                    same_calls,
-                    attribute: first.attribute,
-                    value: first.value,
-                    follows: None,
-                },
-            ));
-        }
-    }
-    differs.sort_by(|a, b| b.1.beyond_its_calls().total_cmp(&a.1.beyond_its_calls()));
-    differs.truncate(SHOWN);
-    follow(&pool, &groups, &mut differs);
-
-    let rising = numbers.iter().zip(&correlations).zip(of_numbers);
     let mut rises_with: Vec<Rise> = rising
-        .filter(|(_, probability)| **probability <= FALSE_DISCOVERIES)
-        .map(|((number, correlation), probability)| Rise {
-            attribute: pool.name(number.attribute).to_owned(),
-            correlation: *correlation,
-            probability: *probability,
-            quarters: effects::quarters(&pool, &number.values),
+        .into_iter()
+        .map(|Rising { number, correlation, probability }| Rise {
+            attribute: pool.name(numbers[number].attribute).to_owned(),
+            correlation,
+            probability,
+            quarters: effects::quarters(&pool, &numbers[number].values),
         })
         .collect();
     rises_with.sort_by(|a, b| b.correlation.abs().total_cmp(&a.correlation.abs()));
@@ -211,31 +172,8 @@ pub fn explain(key: &PairKey, samples: &[Drawn]) -> Explanation {
         attributes: pool.names() as u64,
         tested: (groups.len() + numbers.len()) as u64,
         false_discovery_rate: FALSE_DISCOVERIES,
-        differs: differs.into_iter().map(|(_, difference)| difference).collect(),
+        differs,
         rises_with,
-    }
-}
-
-/// A node brings its address, its pods and its zone along. Whoever has nothing left without the calls of an earlier row
-/// follows it.
-fn follow(pool: &Pool<'_>, groups: &[attributes::Group], differs: &mut [(usize, Difference)]) {
-    let mut left = vec![true; pool.calls.len()];
-    let mut leading: Vec<(usize, Named)> = Vec::new();
-    for (at, difference) in differs {
-        let members = &groups[*at].members;
-        let alone = ranks_above(pool, members, &left);
-        if !leading.is_empty() && alone > FALSE_DISCOVERIES {
-            let common = |group: usize| {
-                let other = &groups[group].members;
-                members.iter().zip(other).filter(|(mine, theirs)| **mine && **theirs).count()
-            };
-            difference.follows =
-                leading.iter().max_by_key(|(group, _)| common(*group)).map(|(_, named)| named.clone());
-            continue;
-        }
-        left.iter_mut().zip(members).for_each(|(left, member)| *left &= !member);
-        let named = Named { attribute: difference.attribute.clone(), value: difference.value.clone() };
-        leading.push((*at, named));
     }
 }
 

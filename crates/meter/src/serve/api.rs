@@ -7,6 +7,7 @@ use super::changes::{changes, has, not_modified, with_tag};
 use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
 use super::otlp::Receiver;
+use super::parameters::{self, Ask, BadQuery};
 use super::places::Port;
 use super::readers::{Place, Readers};
 use super::recorder::Store;
@@ -22,13 +23,12 @@ use crate::ingest::versions::VersionChange;
 use crate::query::{self, Matches};
 use crate::report::*;
 use crate::spool::Spool;
-use axum::extract::{FromRequestParts, Query, State};
-use axum::http::request::Parts;
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spangap_machine::facts::process_stat;
 use spangap_model::PairKey;
@@ -75,6 +75,12 @@ pub(super) struct Problem(pub(super) StatusCode, pub(super) String);
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         (self.0, Json(ApiError { error: self.1 })).into_response()
+    }
+}
+
+impl From<BadQuery> for Problem {
+    fn from(BadQuery(why): BadQuery) -> Problem {
+        Problem(StatusCode::BAD_REQUEST, why)
     }
 }
 
@@ -125,22 +131,20 @@ pub fn refused(denied: &Denied) -> Response {
 
 pub(super) type Answer = Result<Response, Problem>;
 
-/// What the query string asks for; one that cannot be read is an error in the API's own shape.
-pub(super) struct Ask<T>(pub(super) T);
-
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Ask<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Query::from_request_parts(parts, state).await {
-            Ok(Query(asked)) => Ok(Ask(asked)),
-            Err(rejection) => Err(Problem(StatusCode::BAD_REQUEST, rejection.body_text())),
-        }
-    }
-}
-
 /// All routes but the page.
 pub fn router(api: Api) -> Router {
+    let without_parameters = Router::new()
+        .route("/api/v1/annotations", get(annotations))
+        .route("/api/v1/coverage", get(coverage))
+        .route("/api/v1/traces/{id}", get(traces::otlp))
+        .route_layer(from_fn(parameters::none));
+    // Scrapers, probes and UIs of others have parameters of their own that do not matter here.
+    let of_others = Router::new()
+        .route("/api/traces/{id}", get(traces::of_jaeger))
+        .route("/api/services", get(traces::services))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready));
     Router::new()
         .route("/api/v1/pairs", get(pairs))
         .route("/api/v1/pair", get(pair))
@@ -148,15 +152,9 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/call", get(call))
         .route("/api/v1/explain", get(explained))
         .route("/api/v1/timeline", get(timeline))
-        .route("/api/v1/annotations", get(annotations))
-        .route("/api/v1/coverage", get(coverage))
         .route("/api/v1/changes", get(changes))
-        .route("/api/v1/traces/{id}", get(traces::otlp))
-        .route("/api/traces/{id}", get(traces::of_jaeger))
-        .route("/api/services", get(traces::services))
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
+        .merge(without_parameters)
+        .merge(of_others)
         .fallback(async || Problem(StatusCode::NOT_FOUND, "no such page: see / and /api/v1/pairs".into()))
         .with_state(api)
 }
@@ -177,10 +175,7 @@ impl Period {
     fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or(clock.unix_s());
         let window_s = match &self.window {
-            Some(text) => {
-                let ns = spangap_model::duration::parse_ns(text);
-                ns.map_err(|e| Problem(StatusCode::BAD_REQUEST, format!("window: {e}")))? / 1_000_000_000
-            }
+            Some(text) => parameters::duration_ns("window", text)? / 1_000_000_000,
             None => DEFAULT_WINDOW_S,
         };
         let from = self.from.unwrap_or(to.saturating_sub(window_s));
@@ -197,6 +192,11 @@ struct PairQuery {
     client: Option<String>,
     server: Option<String>,
     method: Option<String>,
+}
+
+/// Which of its worst calls.
+#[derive(Debug, Default, Deserialize)]
+struct WhichCalls {
     limit: Option<usize>,
     /// Gaps of the calls asked for, in nanoseconds.
     min_gap_ns: Option<u64>,
@@ -433,9 +433,7 @@ async fn pairs(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Period>,
-    Ask(filter): Ask<Filter>,
-    Ask(table): Ask<Table>,
+    Ask((stretch, filter, table)): Ask<(Period, Filter, Table)>,
 ) -> Answer {
     let stretch = stretch.seconds(&api.clock)?;
     let tag = api.tag(&uri);
@@ -450,9 +448,7 @@ async fn timeline(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Period>,
-    Ask(filter): Ask<Filter>,
-    Ask(steps): Ask<Steps>,
+    Ask((stretch, filter, steps)): Ask<(Period, Filter, Steps)>,
 ) -> Answer {
     let stretch = stretch.seconds(&api.clock)?;
     let tag = api.tag(&uri);
@@ -467,8 +463,7 @@ async fn pair(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Period>,
-    Ask(asked): Ask<PairQuery>,
+    Ask((stretch, asked)): Ask<(Period, PairQuery)>,
 ) -> Answer {
     let key = asked.key()?;
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
@@ -499,12 +494,11 @@ async fn worst(
     State(api): State<Api>,
     uri: Uri,
     headers: HeaderMap,
-    Ask(stretch): Ask<Period>,
-    Ask(asked): Ask<PairQuery>,
+    Ask((stretch, asked, which)): Ask<(Period, PairQuery, WhichCalls)>,
 ) -> Answer {
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
-    let limit = asked.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
-    let gap_ns = asked.min_gap_ns.unwrap_or(0)..=asked.max_gap_ns.unwrap_or(u64::MAX);
+    let limit = which.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
+    let gap_ns = which.min_gap_ns.unwrap_or(0)..=which.max_gap_ns.unwrap_or(u64::MAX);
     let tag = api.tag(&uri);
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
@@ -523,7 +517,7 @@ async fn worst(
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<PairQuery>) -> Answer {
+async fn explained(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
     let key = asked.key()?;
     let explanation = api.query(move |api, _| {
         let samples = api.meter.samples(|other| *other == key);
@@ -533,14 +527,11 @@ async fn explained(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<P
     Ok(explanation.await?.answer(&headers).await)
 }
 
-async fn call(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<AskedCall>) -> Answer {
-    let wrong =
-        |what: &str, digits| Problem(StatusCode::BAD_REQUEST, format!("expected {what}={digits} hex digits"));
-    let trace_id = asked.trace_id.as_deref().and_then(from_hex).ok_or_else(|| wrong("trace_id", 32))?;
-    let span_id = match asked.client_span_id.as_deref() {
-        Some(text) => Some(from_hex(text).ok_or_else(|| wrong("client_span_id", 16))?),
-        None => None,
-    };
+async fn call(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
+    let missing = || BadQuery("trace_id is missing: expected 32 hex digits".into());
+    let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
+    let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));
+    let span_id = span_id.transpose()?;
     let found = api.query(move |api, cancel| {
         let (view, memory) = api.store.view(cancel, |_| true)?;
         let found = view.call(&trace_id, span_id.as_ref(), &memory)?;

@@ -1,6 +1,7 @@
 //! Versions of API content: entity tags for unchanged answers, and waiting for the next version.
 
-use super::api::{Answer, Api, Ask, Problem};
+use super::api::{Answer, Api};
+use super::parameters::{self, Ask};
 use crate::report::Changes;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
@@ -67,14 +68,14 @@ pub(super) struct Waiting {
 }
 
 /// Answers when there is something new, or when the wait is over.
-pub(super) async fn changes(State(api): State<Api>, headers: HeaderMap, Ask(asked): Ask<Waiting>) -> Answer {
+pub(super) async fn changes(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Ask((asked,)): Ask<(Waiting,)>,
+) -> Answer {
     let wait = match asked.wait.as_deref() {
         None => WAIT,
-        Some(text) => {
-            let ns = spangap_model::duration::parse_ns(text)
-                .map_err(|e| Problem(StatusCode::BAD_REQUEST, format!("wait: {e}")))?;
-            Duration::from_nanos(ns).min(WAIT_AT_MOST)
-        }
+        Some(text) => Duration::from_nanos(parameters::duration_ns("wait", text)?).min(WAIT_AT_MOST),
     };
     let until = Instant::now() + wait;
     let mut look = interval(LOOK_EVERY);

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod connections;
 pub mod fleet;
 pub mod otlp;
+pub mod parameters;
 pub mod places;
 pub mod readers;
 pub mod recorder;
@@ -103,7 +104,7 @@ pub enum ServeError {
 /// What others serve on these ports.
 #[derive(Debug, Default)]
 pub struct Guests {
-    /// Beside the API.
+    /// Beside the API. Requests carry the [`Addresses`] of this service.
     pub page: axum::Router,
     /// Beside OTLP/gRPC.
     pub grpc: Option<GrpcGuest>,
@@ -250,6 +251,7 @@ pub async fn serve(
     let router = api::router(api).merge(guests.page).merge(signing_in);
     let answer = move |mut request: hyper::Request<body::Whole>, peer: Peer| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(addresses);
         sessions.unlock(&mut request);
         let denied = admits(&access, &request, peer).err();
         let answer = router.clone().oneshot(request.map(axum::body::Body::new));

@@ -3,7 +3,9 @@
 
 use super::access::{Access, Role};
 use super::api::Problem;
+use super::parameters;
 use axum::extract::State;
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -145,7 +147,8 @@ type Shared = (Arc<Sessions>, Arc<Access>);
 
 /// Signing in and out.
 pub fn router(sessions: Arc<Sessions>, access: Arc<Access>) -> Router {
-    Router::new().route(PATH, get(standing).post(sign_in).delete(sign_out)).with_state((sessions, access))
+    let all = get(standing).post(sign_in).delete(sign_out);
+    Router::new().route(PATH, all).route_layer(from_fn(parameters::none)).with_state((sessions, access))
 }
 
 async fn standing(State((_, access)): State<Shared>, headers: HeaderMap) -> Response {

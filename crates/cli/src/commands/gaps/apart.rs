@@ -13,8 +13,11 @@ pub fn print(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> 
     let Explanation { client, server, method, .. } = explanation;
     let method = method.as_deref().map_or(String::new(), |method| format!(", {method}"));
     writeln!(out, "\nWhat sets the slow calls of {client} -> {server}{method} apart:")?;
-    for difference in &explanation.differs {
-        print_difference(out, difference)?;
+    let mut differs = explanation.differs.iter().peekable();
+    while let Some(leader) = differs.next() {
+        print_difference(out, leader)?;
+        let followers = std::iter::from_fn(|| differs.next_if(|next| next.follows.is_some()));
+        print_followers(out, &followers.collect::<Vec<_>>())?;
     }
     for rise in &explanation.rises_with {
         print_rise(out, rise)?;
@@ -60,9 +63,6 @@ fn print_difference(out: &mut impl Write, difference: &Difference) -> io::Result
         percent(share.high),
         percent(difference.share_of_calls)
     )?;
-    if let Some(other) = &difference.follows {
-        writeln!(out, "    only as far as it goes with {} = {}", other.attribute, other.value)?;
-    }
     if !difference.same_calls.is_empty() {
         let same = difference.same_calls.iter().take(SAME_SHOWN);
         let mut same: Vec<String> = same.map(|same| format!("{} = {}", same.attribute, same.value)).collect();
@@ -71,6 +71,21 @@ fn print_difference(out: &mut impl Write, difference: &Difference) -> io::Result
             same.push(format!("{more} more"));
         }
         writeln!(out, "    the same calls: {}", same.join("; "))?;
+    }
+    Ok(())
+}
+
+/// Values that explain nothing without the one that leads, one line for each attribute.
+fn print_followers(out: &mut impl Write, followers: &[&Difference]) -> io::Result<()> {
+    let mut by_attribute: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Difference { attribute, value, .. } in followers {
+        match by_attribute.iter_mut().find(|(other, _)| other == attribute) {
+            Some((_, values)) => values.push(value),
+            None => by_attribute.push((attribute, vec![value])),
+        }
+    }
+    for (attribute, values) in by_attribute {
+        writeln!(out, "    explains as well: {attribute} = {}", values.join(", "))?;
     }
     Ok(())
 }
