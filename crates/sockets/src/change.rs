@@ -130,7 +130,7 @@ pub struct Change {
     pub became: Became,
 }
 
-/// Makes the changes recorded in a journal. Calls `go_on` before each.
+/// Makes the changes recorded in a journal. Calls `each` after every change; it returns whether to continue.
 ///
 /// # Errors
 /// The journal could not be rewritten without the unchanged sockets.
