@@ -147,22 +147,22 @@ pub enum JournalError {
         /// Its format identifier.
         found: String,
     },
-    /// The socket was changed before, and that can still be undone.
+    /// A socket was changed before, and the change can still be undone.
     #[error(
         "{local} -> {peer} has been changed before and not restored: `spangap sockets undo --journal {journal}` first"
     )]
     Open {
-        /// This end.
+        /// Local address.
         local: SocketAddr,
-        /// The other end.
+        /// Peer address.
         peer: SocketAddr,
-        /// Where that is written.
+        /// Journal of that change.
         journal: PathBuf,
     },
 }
 
 impl Journal {
-    /// A new one of this boot.
+    /// A new journal of this boot.
     pub fn new(
         entries: Vec<Entry>,
         time_unix_ns: u64,
@@ -173,17 +173,17 @@ impl Journal {
         Ok(Journal { head: Some(head), entries, damage: Vec::new() })
     }
 
-    /// Whether everything that was written can be read.
+    /// Whether everything is readable.
     pub fn is_whole(&self) -> bool {
         self.lost().next().is_none()
     }
 
-    /// What cannot be read and is not there a second time.
+    /// Unreadable parts that have no second copy.
     pub fn lost(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| damage.lost)
     }
 
-    /// Whether it is from another run of the machine: its sockets are gone. One that does not tell is taken for one of this.
+    /// Whether it stems from another boot: its sockets are gone. Without a readable head, it is assumed to be of this boot.
     pub(crate) fn of_another_boot(&self) -> Result<bool, JournalError> {
         let now = boot_id::here()?;
         Ok(self.head.as_ref().is_some_and(|head| head.boot_id != now))
@@ -206,7 +206,7 @@ impl Journal {
         }
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
         if let Some(range) = unfinished.filter(|_| sockets.is_none()) {
-            // It was put here as a whole: what is cut now was cut later.
+            // It was written atomically, so it was truncated later.
             damage.push(Damage::at(bytes, lines + 1, range, "the end of the line is missing"));
         }
         let whole = head.is_some() && !damage.iter().any(|damage| damage.lost);
@@ -236,25 +236,25 @@ impl Journal {
     }
 }
 
-/// Where journals are.
+/// Folder of the journals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Made when the first journal is written.
+    /// The folder is created when the first journal is written.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder(path.into())
     }
 
-    /// Its path.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The journals in it, the oldest first; none when there is no such folder.
+    /// The journals in it, the oldest first; none if the folder does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It cannot be read.
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
         let entries = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
