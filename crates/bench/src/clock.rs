@@ -1,5 +1,5 @@
-//! The two clocks a call needs, and exact sleeping. Durations come from the monotonic clock; the wall clock only
-//! says when a call began.
+//! The two clocks of a call, and exact sleeping. Durations come from the monotonic clock; the wall clock only
+//! dates the start of a call.
 
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -22,7 +22,7 @@ pub fn unix_ns() -> u64 {
     read(ClockId::Realtime)
 }
 
-/// Sleeps until the monotonic clock shows at least `monotonic_ns`. An interrupted sleep goes on.
+/// Sleeps until the monotonic clock shows at least `monotonic_ns`. Resumes after interruptions.
 pub fn sleep_until(monotonic_ns: u64) {
     let until =
         Timespec { tv_sec: (monotonic_ns / SECOND_NS) as i64, tv_nsec: (monotonic_ns % SECOND_NS) as _ };
@@ -31,7 +31,7 @@ pub fn sleep_until(monotonic_ns: u64) {
 
 /// Lets this thread's timers fire when due instead of up to 50 us later. Returns the slack now in force.
 pub fn cut_timer_slack() -> Option<u64> {
-    // Refused at worst; the figure returned tells.
+    // The returned figure shows whether the kernel refused.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     rustix::thread::current_timer_slack().ok()
 }

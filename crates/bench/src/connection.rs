@@ -1,7 +1,7 @@
-//! The connection of a channel: one at a time, its addresses known, reopened when it is lost.
+//! The connection of a channel: one at a time, with known addresses, reopened when lost.
 //!
-//! A tonic channel reconnects by itself and does not tell. Here every channel is given one open socket and no
-//! way to get another, so that the connection that carried a call is known for certain.
+//! A tonic channel reconnects by itself, silently. Here every channel gets one open socket and no way to open
+//! another, so the connection that carried a call is known for certain.
 
 use crate::ping::MAX_MESSAGE_BYTES;
 use crate::ping::ping_client::PingClient;
@@ -27,9 +27,9 @@ pub enum ConnectError {
     /// The name has no address.
     #[error("cannot resolve {target}")]
     Resolve {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         source: io::Error,
     },
     /// No address answered.
@@ -37,41 +37,41 @@ pub enum ConnectError {
     Connect {
         /// Address tried last.
         peer: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The connection opened, HTTP/2 did not.
+    /// The connection opened, but HTTP/2 failed.
     #[error("{peer} does not speak HTTP/2")]
     Http2 {
         /// Address of the peer.
         peer: SocketAddr,
-        /// What the transport said.
+        /// Error of the transport.
         source: tonic::transport::Error,
     },
 }
 
-/// Where to connect, and how.
+/// How to connect.
 #[derive(Clone, Debug)]
 pub struct Dial {
     /// `HOST:PORT`.
     pub target: String,
-    /// `TCP_NODELAY` of the socket; `None` for what tonic's own connector sets.
+    /// `TCP_NODELAY` of the socket; `None` for the default of tonic's connector.
     pub nodelay: Option<bool>,
-    /// How long one attempt may take.
+    /// Time limit of one attempt.
     pub timeout: Duration,
 }
 
-/// One connection and its client. It is closed when this and all copies of the client are gone.
+/// One connection and its client. It closes when this and all clones of the client are dropped.
 pub struct Connection {
     /// Makes pings over this connection only.
     pub client: PingClient<Channel>,
-    /// The same for calls of any kind.
+    /// The channel, for calls of any kind.
     pub channel: Channel,
-    /// What [`Opened`] made of its addresses.
+    /// The id that [`Opened`] assigned.
     pub id: u16,
 }
 
-/// Is told this end and the other end of every connection that opens, and gives it an id.
+/// Called with the local and peer address of every new connection; assigns its id.
 pub type Opened = dyn Fn(SocketAddr, SocketAddr) -> u16 + Send + Sync;
 
 /// Keeps one connection open.
@@ -79,15 +79,15 @@ pub struct Link {
     dial: Dial,
     opened: Box<Opened>,
     state: Mutex<State>,
-    /// Changes with the state, so that a caller can keep a connection without asking for it each time.
+    /// Incremented on each change of state, so that a caller can cache a connection.
     generation: AtomicU64,
 }
 
-/// A connection for a single call, and what ends when it is closed.
+/// A connection for a single call.
 pub struct ForOneCall {
     /// The connection.
     pub connection: Connection,
-    /// Ends when its socket is closed.
+    /// Completes when its socket is closed.
     pub closed: oneshot::Receiver<()>,
 }
 
@@ -95,7 +95,7 @@ impl ForOneCall {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody answers, or not in HTTP/2.
+    /// Nobody answers, or not in HTTP/2.
     pub async fn open(dial: &Dial, opened: &Opened) -> Result<Self, ConnectError> {
         let Fresh { connection, closed, .. } = connect(dial, opened).await?;
         Ok(ForOneCall { connection, closed })
@@ -104,15 +104,15 @@ impl ForOneCall {
 
 enum State {
     Up(Arc<Connection>),
-    /// With the reason in words.
+    /// Reason in words.
     Down(String),
 }
 
 impl Link {
-    /// Connects, and from then on connects again whenever the connection is lost, with growing pauses.
+    /// Connects, and then reconnects whenever the connection is lost, with growing pauses.
     ///
     /// # Errors
-    /// When the first attempt fails.
+    /// The first attempt fails.
     pub async fn open(dial: Dial, opened: Box<Opened>) -> Result<Arc<Self>, ConnectError> {
         let (connection, closed) = connect(&dial, &opened).await?.settled(&dial).await;
         let state = Mutex::new(State::Up(Arc::new(connection)));
@@ -121,7 +121,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The open connection, or why there is none; with the generation of that answer.
+    /// The open connection, or why there is none, and the generation of that answer.
     pub fn current(&self) -> (u64, Result<Arc<Connection>, String>) {
         let state = self.state();
         let connection = match &*state {
@@ -131,7 +131,7 @@ impl Link {
         (self.generation(), connection)
     }
 
-    /// Another number whenever there is another answer; never 0.
+    /// Changes whenever the answer changes; never 0.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
@@ -151,7 +151,7 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
     let mut backoff = FIRST_BACKOFF;
     let mut opened_at = Instant::now();
     loop {
-        // Never sent: it ends when the socket is dropped.
+        // Never sent: it completes when the socket is dropped.
         let _ = (&mut closed).await;
         let Some(dial) = link.upgrade().map(|link| {
             link.set(State::Down("the connection is lost".into()));
@@ -159,7 +159,7 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
         }) else {
             return;
         };
-        // A peer that takes connections only to drop them is left alone as much as one that takes none.
+        // A peer that accepts connections only to drop them gets the same pause as one that accepts none.
         if opened_at.elapsed() > LONGEST_BACKOFF {
             backoff = FIRST_BACKOFF;
         }
@@ -182,7 +182,7 @@ async fn keep_open(link: Weak<Link>, mut closed: oneshot::Receiver<()>) {
     }
 }
 
-/// An error with its reasons.
+/// An error with its causes.
 pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", in_words(source)),
@@ -190,18 +190,19 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// A connection that has just opened.
+/// A newly opened connection.
 struct Fresh {
     connection: Connection,
-    /// Ends when its socket is closed.
+    /// Completes when its socket is closed.
     closed: oneshot::Receiver<()>,
-    /// Told, or ended, when the peer has said something, or has closed.
+    /// Completes when the peer has sent something, or has closed.
     heard: oneshot::Receiver<()>,
 }
 
 impl Fresh {
-    /// Waits for the peer's SETTINGS, which come before anything else it says (RFC 9113, 3.4): until then the transport knows
-    /// no limit of streams, and those that it opens beyond it are refused. A peer that keeps silent gets calls all the same.
+    /// Waits for the peer's SETTINGS, which precede everything else that it sends (RFC 9113, 3.4): until then
+    /// the transport knows no stream limit, and streams that it opens beyond the limit are refused. A silent
+    /// peer gets calls nevertheless.
     async fn settled(self, dial: &Dial) -> (Connection, oneshot::Receiver<()>) {
         let _ = tokio::time::timeout(dial.timeout, self.heard).await;
         (self.connection, self.closed)
@@ -244,10 +245,10 @@ async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> 
     Err(last)
 }
 
-/// A socket that tells when it is dropped, which the transport does as soon as the connection is over.
+/// A socket that reports its drop, which the transport does as soon as the connection is over.
 struct Socket {
     stream: TcpStream,
-    /// Until the first bytes have come.
+    /// Present until the first bytes arrive.
     silent: Option<oneshot::Sender<()>>,
     _open: oneshot::Sender<()>,
 }
@@ -263,7 +264,7 @@ impl AsyncRead for Socket {
         if buf.filled().len() > before
             && let Some(hear) = self.silent.take()
         {
-            // Nobody waits for it any more where calls do not share the connection.
+            // Nobody waits for it where calls do not share the connection.
             let _ = hear.send(());
         }
         read

@@ -1,10 +1,10 @@
-//! A blocking connection for one short exchange: everything together has to be done by a deadline.
+//! A blocking connection for one short exchange under a common deadline.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A connection whose reads and writes fail as `TimedOut` once its time is over.
+/// A connection whose reads and writes fail as `TimedOut` after the deadline.
 pub struct DeadlineStream {
     stream: TcpStream,
     until: Instant,
@@ -15,7 +15,7 @@ impl DeadlineStream {
     pub fn connect(peer: SocketAddr, timeout: Duration) -> io::Result<Self> {
         let until = Instant::now() + timeout;
         let stream = TcpStream::connect_timeout(&peer, timeout.max(Duration::from_nanos(1)))?;
-        // What is sent here waits for an answer.
+        // Each request waits for a response.
         stream.set_nodelay(true)?;
         Ok(DeadlineStream { stream, until })
     }
@@ -26,7 +26,7 @@ impl DeadlineStream {
     }
 }
 
-/// The kernel says `WouldBlock` when a socket's time is over.
+/// The kernel returns `WouldBlock` when a socket times out.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -64,7 +64,7 @@ mod tests {
 
         let (mut first, _) = listener.accept().unwrap();
         first.write_all(&[1; 1000]).unwrap();
-        // Time was over before there was anything to read; it stays over.
+        // The deadline passed before there was anything to read, and stays passed.
         assert_eq!(silent.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(silent.write(&[0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }

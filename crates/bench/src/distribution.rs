@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Durations to three significant digits, with the exact largest one and the exact mean.
+/// Durations to three significant digits, with exact maximum and mean.
 #[derive(Clone)]
 pub struct Distribution {
     histogram: Histogram<u64>,
@@ -29,7 +29,7 @@ impl Distribution {
         if times == 0 {
             return;
         }
-        // Refused only without memory for more buckets; the largest value has one already, then.
+        // Fails only without memory for more buckets; the largest value already has one then.
         if self.histogram.record_n(ns, times).is_err() {
             self.histogram.saturating_record_n(ns, times);
         }
@@ -42,7 +42,7 @@ impl Distribution {
         self.histogram.len()
     }
 
-    /// Exact largest duration in nanoseconds, 0 without any.
+    /// Exact maximum in nanoseconds, 0 if empty.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
@@ -52,12 +52,12 @@ impl Distribution {
         self.sum_ns
     }
 
-    /// A value inside each bucket that is not empty, and its count, ascending.
+    /// A value inside each non-empty bucket, and its count, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.histogram.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()))
     }
 
-    /// Adds counted values whose largest and whose sum are known exactly.
+    /// Adds counted values with a known exact maximum and sum.
     pub fn add(&mut self, max_ns: u64, sum_ns: u128, buckets: impl IntoIterator<Item = (u64, u64)>) {
         for (ns, count) in buckets {
             if self.histogram.record_n(ns, count).is_err() {
@@ -68,15 +68,15 @@ impl Distribution {
         self.sum_ns += sum_ns;
     }
 
-    /// Forgets all.
+    /// Removes all durations.
     pub fn clear(&mut self) {
         self.histogram.reset();
         self.max_ns = 0;
         self.sum_ns = 0;
     }
 
-    /// The quantile `one_in` durations exceed: 100 for p99. `None` when fewer than `one_in` were added, since
-    /// the answer would be the largest one under another name.
+    /// The quantile that one in `one_in` durations exceeds: 100 for p99. `None` if fewer than `one_in` were
+    /// added, since it would be the maximum under another name.
     fn exceeded_by_one_in(&self, one_in: u64) -> Option<u64> {
         if self.count() < one_in {
             return None;
@@ -85,7 +85,7 @@ impl Distribution {
         Some(self.histogram.value_at_quantile(quantile).min(self.max_ns))
     }
 
-    /// The figures that are reported.
+    /// The reported quantiles.
     pub fn quantiles(&self) -> Quantiles {
         let some = |value| (self.count() > 0).then_some(value);
         Quantiles {

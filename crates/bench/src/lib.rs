@@ -1,5 +1,6 @@
-//! Tank and target: the RPC ping-pong pair. [`client`] calls, at times that never drift, and [`target`] answers; both
-//! note every call. [`tank`] starts clients and makes a [`report`] of what they say, by the rules of [`contract`].
+//! Tank and target: the RPC ping-pong pair. [`client`] makes calls on a schedule that never drifts, [`target`]
+//! responds, and both record every call. [`tank`] starts clients by the rules of [`contract`], and turns their
+//! messages into a [`report`].
 
 pub mod client;
 pub mod clock;
@@ -37,10 +38,10 @@ pub mod ping {
     pub const METHOD: &str = "spangap.ping.v1.Ping/Ping";
     /// Full name of the method for pings inside a stream.
     pub const STREAM_METHOD: &str = "spangap.ping.v1.Ping/PingStream";
-    /// Largest payload, in bytes, that either side accepts.
+    /// Maximum payload that either side accepts, in bytes.
     pub const MAX_PAYLOAD_BYTES: u64 = 64 << 20;
-    /// Largest message: a payload and its framing.
+    /// Maximum message size: a payload and its framing.
     pub(crate) const MAX_MESSAGE_BYTES: usize = MAX_PAYLOAD_BYTES as usize + 1024;
-    /// Longest think time a request may ask for, in nanoseconds.
+    /// Maximum think time of a request, in nanoseconds.
     pub const MAX_THINK_NS: u64 = 60_000_000_000;
 }

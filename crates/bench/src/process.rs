@@ -1,19 +1,19 @@
-//! What this process has used.
+//! Resource usage of this process.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
-/// Use by all threads, ended ones too.
+/// Usage of all threads, including ended ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// CPU time, in user and kernel mode.
     pub cpu_ns: u64,
-    /// Voluntary or not.
+    /// Both voluntary and involuntary.
     pub context_switches: u64,
 }
 
 impl Used {
-    /// Since the process began.
+    /// Since the start of the process.
     pub fn so_far() -> Self {
         // Fails only for an unknown `who`.
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Used::default() };
@@ -22,7 +22,7 @@ impl Used {
         Used { cpu_ns: cpu.num_nanoseconds() as u64, context_switches: switches as u64 }
     }
 
-    /// The kernel's two readings may contradict each other by a tick: never less than nothing.
+    /// The kernel's two readings may contradict each other by a tick: the difference never goes below zero.
     pub fn since(self, before: Used) -> Used {
         Used {
             cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),

@@ -1,4 +1,4 @@
-//! Client and target programs: where they are, and how one is started and ended.
+//! Client and target programs: lookup, start and end.
 
 use crate::contract::{Stack, TargetStack};
 use crate::tank::cpus::{Cpus, CpusError};
@@ -10,24 +10,24 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Variable that names the folder of the programs.
+/// Environment variable with the folder of the programs.
 pub const FOLDER_VARIABLE: &str = "SPANGAP_CLIENTS";
 
-/// Where the programs are.
+/// Lookup of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     spangap: PathBuf,
     folders: Vec<PathBuf>,
 }
 
-/// A stack whose program is not there.
+/// A stack whose program is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Stack.
     pub stack: String,
     /// Program.
     pub program: &'static str,
-    /// Where it was looked for.
+    /// Folders that were searched.
     pub folders: Vec<PathBuf>,
 }
 
@@ -46,10 +46,10 @@ impl fmt::Display for Missing {
 }
 
 impl Programs {
-    /// Those that belong to the running binary: in the folder that `SPANGAP_CLIENTS` names, else beside the binary.
+    /// Programs of the running binary: in the folder named by `SPANGAP_CLIENTS`, else beside the binary.
     ///
     /// # Errors
-    /// When the system does not tell where the binary is.
+    /// The system does not report the binary's path.
     pub fn of_this_binary() -> io::Result<Self> {
         std::env::current_exe().map(Self::of)
     }
@@ -66,10 +66,10 @@ impl Programs {
         Programs { spangap, folders }
     }
 
-    /// The program that calls with `stack`.
+    /// Client program of `stack`.
     ///
     /// # Errors
-    /// When it is not there.
+    /// It does not exist.
     pub fn client(&self, stack: Stack) -> Result<PathBuf, Missing> {
         match stack {
             Stack::Raw | Stack::Rust => Ok(self.spangap.clone()),
@@ -78,10 +78,10 @@ impl Programs {
         }
     }
 
-    /// The program that serves with `stack`; `rust` and `raw` are served by this binary itself.
+    /// Target program of `stack`; `rust` and `raw` are served by this binary itself.
     ///
     /// # Errors
-    /// When it is not there.
+    /// It does not exist.
     pub fn target(&self, stack: TargetStack) -> Result<PathBuf, Missing> {
         match stack {
             TargetStack::Raw | TargetStack::Rust => Ok(self.spangap.clone()),
@@ -96,7 +96,7 @@ impl Programs {
     }
 }
 
-/// A program that runs. Dropped, it is killed; nothing stays behind.
+/// A running program. Dropping it kills the process.
 pub struct Running {
     child: Child,
     life_line: Option<ChildStdin>,
@@ -109,31 +109,32 @@ fn spawn(program: &Path, verb: &str, flags: &[String]) -> io::Result<Child> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
 }
 
-/// What a running program did while it was listened to.
+/// What a running program sent while it was listened to.
 #[derive(Debug)]
 pub enum Heard {
     /// A line of its standard output.
     Line(String),
-    /// Its standard output ended, for the reason given if it did not end well.
+    /// Its standard output ended, with the error if there was one.
     End(Option<io::Error>),
     /// Nothing.
     Silence,
 }
 
 impl Running {
-    /// Starts `program verb flags...` in a process group of its own, so that Ctrl-C reaches only this process. It
-    /// inherits the calling thread's CPU affinity.
+    /// Starts `program verb flags...` in a process group of its own, so that Ctrl-C reaches only this process.
+    /// It inherits the calling thread's CPU affinity.
     ///
     /// # Errors
-    /// When the kernel starts no process or no thread.
+    /// No process or thread can be started.
     pub fn start(program: &Path, verb: &str, flags: &[String]) -> io::Result<Self> {
         spawn(program, verb, flags).and_then(Self::listen_to)
     }
 
-    /// The same on these CPUs, which the thread that listens to it does not share: it is not to disturb.
+    /// The same on these CPUs, which the listening thread does not share, so that it does not disturb the
+    /// program.
     ///
     /// # Errors
-    /// When this process may not use all of them; inside, as above.
+    /// This process may not use all of them; the inner result is as above.
     pub fn start_on(
         cpus: &Cpus,
         program: &Path,
@@ -185,7 +186,7 @@ impl Running {
     /// Writes a line to its standard input.
     ///
     /// # Errors
-    /// When it does not read any more.
+    /// It does not read any more.
     pub fn say(&mut self, line: &str) -> io::Result<()> {
         match &mut self.life_line {
             Some(life_line) => writeln!(life_line, "{line}"),
@@ -193,12 +194,12 @@ impl Running {
         }
     }
 
-    /// Its standard input, to be ended by dropping it, by whoever does not listen.
+    /// Takes its standard input, for a caller that ends it by dropping it instead of listening.
     pub fn take_life_line(&mut self) -> Option<ChildStdin> {
         self.life_line.take()
     }
 
-    /// Ends its standard input: it is to stop, report and exit.
+    /// Closes its standard input: it shall stop, report and exit.
     pub fn let_go(&mut self) {
         self.life_line = None;
     }
@@ -206,15 +207,15 @@ impl Running {
     /// Waits for the end of the process.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel does not report it.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.let_go();
         self.child.wait()
     }
 
-    /// Kills it if it still runs.
+    /// Kills it if it is still running.
     pub fn end_now(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -278,7 +279,7 @@ mod tests {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
         let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
         let listeners = threads.filter(|thread| read(thread, "comm").trim() == "listener");
-        // Those of other tests may end meanwhile.
+        // Connections of other tests may end meanwhile.
         let statuses: Vec<_> =
             listeners.map(|thread| read(&thread, "status")).filter(|s| !s.is_empty()).collect();
         assert!(!statuses.is_empty());

@@ -1,10 +1,10 @@
-//! When calls are due. Pure arithmetic: the n-th time is computed from n alone, so errors cannot add up.
+//! Due times of calls. Pure arithmetic: the n-th time is computed from n alone, so errors cannot accumulate.
 
 use std::fmt;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Evenly spaced calls of an open loop: the times do not depend on how the calls before went.
+/// Evenly spaced calls of an open loop: the times do not depend on how earlier calls went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// This many calls ...
@@ -13,7 +13,7 @@ pub struct Schedule {
     per_ns: u64,
 }
 
-/// Why there can be no such schedule.
+/// Reason for an invalid schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// An interval of zero.
@@ -28,7 +28,7 @@ impl Schedule {
     /// `calls` calls in every `per_ns` nanoseconds.
     ///
     /// # Errors
-    /// When either is 0.
+    /// Either is 0.
     pub fn new(calls: u64, per_ns: u64) -> Result<Self, ScheduleError> {
         match (calls, per_ns) {
             (0, _) => Err(ScheduleError::NoRate),
@@ -42,7 +42,7 @@ impl Schedule {
         self.calls
     }
 
-    /// Time in nanoseconds for so many calls.
+    /// Period in nanoseconds, for [`calls`](Self::calls) calls.
     pub fn per_ns(&self) -> u64 {
         self.per_ns
     }
@@ -50,7 +50,7 @@ impl Schedule {
     /// One call every `interval_ns`.
     ///
     /// # Errors
-    /// When the interval is 0.
+    /// The interval is 0.
     pub fn every(interval_ns: u64) -> Result<Self, ScheduleError> {
         match interval_ns {
             0 => Err(ScheduleError::NoInterval),
@@ -61,7 +61,7 @@ impl Schedule {
     /// `rate` calls in every second.
     ///
     /// # Errors
-    /// When the rate is 0.
+    /// The rate is 0.
     pub fn per_second(rate: u32) -> Result<Self, ScheduleError> {
         match rate {
             0 => Err(ScheduleError::NoRate),
@@ -69,13 +69,13 @@ impl Schedule {
         }
     }
 
-    /// When call `n` is due, in nanoseconds after call 0; rounded down to a whole nanosecond.
+    /// Due time of call `n`, in nanoseconds after call 0; rounded down to a whole nanosecond.
     pub fn intended_ns(&self, n: u64) -> u64 {
         let ns = u128::from(n) * u128::from(self.per_ns) / u128::from(self.calls);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// How many calls are due before `ns` nanoseconds have passed.
+    /// Number of calls due before `ns` nanoseconds have passed.
     pub fn calls_before(&self, ns: u64) -> u64 {
         let calls = (u128::from(ns) * u128::from(self.calls)).div_ceil(u128::from(self.per_ns));
         u64::try_from(calls).unwrap_or(u64::MAX)

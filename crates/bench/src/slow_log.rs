@@ -1,4 +1,4 @@
-//! The log of slow calls: JSON Lines, written by a thread of its own so that no call waits for the disk.
+//! The log of slow calls: JSON Lines, written by a dedicated thread so that no call waits for the disk.
 
 use crate::trace::Hex;
 use serde::Serialize;
@@ -10,40 +10,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
-/// Lines that may wait for the disk; more are dropped and counted.
+/// Capacity of the queue; further lines are dropped and counted.
 const CAPACITY: usize = 16_384;
 
-/// One line of the log. Times are of the tank's wall clock; the duration is of its monotonic clock.
+/// One line of the log. Times are of tank's wall clock; the duration is of its monotonic clock.
 #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
 pub struct SlowCall {
-    /// 32 hexadecimal digits.
+    /// Trace id, 32 hexadecimal digits.
     pub trace_id: String,
     /// The CLIENT span, 16 hexadecimal digits.
     pub span_id: String,
     /// gRPC status name.
     pub status: String,
-    /// When the call was due.
+    /// Due time.
     pub intended_unix_ns: u64,
-    /// When it was sent.
+    /// Time of the send.
     pub sent_unix_ns: u64,
-    /// When it ended.
+    /// Time of the end.
     pub done_unix_ns: u64,
-    /// From sent to done.
+    /// Time from the send to the end.
     pub duration_ns: u64,
-    /// Tank's end of the connection that carried the call; null when there was none.
+    /// Tank's address of the call's connection; null if there was none.
     pub local_addr: Option<SocketAddr>,
-    /// Target's end of it.
+    /// The target's address.
     pub peer_addr: Option<SocketAddr>,
 }
 
 impl SlowCall {
-    /// Spells ids as the log shows them.
+    /// Ids in the format of the log.
     pub fn ids(trace_id: &[u8; 16], span_id: &[u8; 8]) -> (String, String) {
         (Hex(trace_id).to_string(), Hex(span_id).to_string())
     }
 }
 
-/// What became of the log.
+/// Fate of the log.
 #[derive(Debug, Default)]
 pub struct SlowLogEnd {
     /// Lines in the file.
@@ -63,10 +63,10 @@ pub struct SlowLog {
 }
 
 impl SlowLog {
-    /// Creates the file, or empties it.
+    /// Creates or truncates the file.
     ///
     /// # Errors
-    /// When the file cannot be created or the thread cannot be started.
+    /// The file cannot be created, or the thread cannot be started.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = BufWriter::new(File::create(path)?);
         let (lines, queue) = sync_channel(CAPACITY);
@@ -75,7 +75,7 @@ impl SlowLog {
         Ok(SlowLog { lines, dropped: AtomicU64::new(0), thread, path: path.to_owned() })
     }
 
-    /// Where the log is.
+    /// Path of the log.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -101,7 +101,7 @@ fn write_all(mut file: BufWriter<File>, queue: &Receiver<SlowCall>) -> SlowLogEn
     loop {
         let next = match queue.try_recv() {
             Ok(call) => Ok(call),
-            // Nothing waits: who follows the file should see every line so far.
+            // The queue is empty: a reader that follows the file should see all lines so far.
             Err(TryRecvError::Empty) => {
                 if let Err(error) = file.flush() {
                     end.error.get_or_insert(error);

@@ -3,7 +3,8 @@
 use spangap_model::CallStatus;
 use tonic::Code;
 
-/// Why a call failed: the innermost reason, since the outer ones only say "transport error". Without its name.
+/// Reason of a failed call: the innermost one, since the outer ones only say "transport error". Without its
+/// name.
 pub(crate) fn reason(status: &tonic::Status) -> String {
     let mut innermost: Option<&dyn std::error::Error> = std::error::Error::source(status);
     while let Some(next) = innermost.and_then(|error| error.source()) {

@@ -1,20 +1,20 @@
-//! How many concurrent streams an HTTP/2 server allows on a connection, as its first frame says.
+//! Concurrent streams that an HTTP/2 server allows per connection, as announced in its first frame.
 
 use crate::deadline::DeadlineStream;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What a client has to send first, and an empty SETTINGS frame.
+/// The client's preface, followed by an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 const SETTINGS: u8 = 4;
 const ACK: u8 = 1;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const SETTING_BYTES: usize = 6;
-/// Largest frame that anyone may send before the other end allows more.
+/// Maximum frame size before the peer allows more.
 const MAX_FRAME_BYTES: usize = 16_384;
 
-/// Why the limit is not known.
+/// Reason for an unknown limit.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamLimitError {
     /// No connection.
@@ -22,18 +22,18 @@ pub enum StreamLimitError {
     Connect {
         /// The server.
         peer: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The connection ended, or time was over, before the frame was there.
+    /// The connection ended, or the time was over, before the frame was complete.
     #[error("{peer} did not send its HTTP/2 settings")]
     Exchange {
         /// The server.
         peer: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// Something else than HTTP/2.
+    /// The peer does not speak HTTP/2.
     #[error("{peer} does not speak HTTP/2: {source}")]
     Frame {
         /// The server.
@@ -43,13 +43,13 @@ pub enum StreamLimitError {
     },
 }
 
-/// Why bytes are not the first frame of a server.
+/// Reason for bytes not to be a server's first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Another type; what starts no frame at all mostly comes out here.
+    /// Another type; bytes that are no frame at all usually end up here.
     #[error("its first frame is of type {0}, flags {1}: expected SETTINGS, type 4, flags 0")]
     Kind(u8, u8),
-    /// Settings belong to the connection.
+    /// Settings apply to the connection.
     #[error("its SETTINGS frame is for stream {0}: expected 0")]
     Stream(u32),
     /// Not a whole number of settings, or too many.
@@ -57,11 +57,11 @@ pub enum FrameError {
     Length(usize),
 }
 
-/// Connects to `peer` and reads `SETTINGS_MAX_CONCURRENT_STREAMS`; `None`: it announces no limit. Everything
-/// together takes `timeout` at most.
+/// Connects to `peer` and reads `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` if it announces no limit. The whole
+/// exchange takes at most `timeout`.
 ///
 /// # Errors
-/// When there is no connection, or the first thing that comes in time is no SETTINGS frame.
+/// There is no connection, or the first frame in time is not SETTINGS.
 pub fn ask(peer: SocketAddr, timeout: Duration) -> Result<Option<u32>, StreamLimitError> {
     let connected = DeadlineStream::connect(peer, timeout);
     let mut stream = connected.map_err(|source| StreamLimitError::Connect { peer, source })?;
@@ -75,14 +75,14 @@ pub fn ask(peer: SocketAddr, timeout: Duration) -> Result<Option<u32>, StreamLim
     Ok(limit_in(&settings))
 }
 
-/// Bytes of the SETTINGS frame that this header begins.
+/// Length of the SETTINGS frame with this header.
 ///
 /// # Errors
-/// When it begins something else.
+/// It is not a SETTINGS frame.
 pub fn settings_length(header: &[u8; 9]) -> Result<usize, FrameError> {
     let [a, b, c, kind, flags, stream @ ..] = *header;
     let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-    // The first bit is reserved, and to be ignored. So are flags that SETTINGS does not have.
+    // The first bit is reserved and must be ignored. So must flags that SETTINGS does not define.
     let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
     match (kind, flags & ACK, stream, length) {
         (SETTINGS, 0, 0, 0..=MAX_FRAME_BYTES) if length.is_multiple_of(SETTING_BYTES) => Ok(length),
@@ -92,7 +92,7 @@ pub fn settings_length(header: &[u8; 9]) -> Result<usize, FrameError> {
     }
 }
 
-/// The limit among the settings of a frame; the last one counts. `None` when there is none.
+/// The limit among a frame's settings; the last one wins. `None` if there is none.
 pub fn limit_in(settings: &[u8]) -> Option<u32> {
     let (settings, _) = settings.as_chunks::<SETTING_BYTES>();
     let last = settings.iter().rfind(|[a, b, ..]| u16::from_be_bytes([*a, *b]) == MAX_CONCURRENT_STREAMS);
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(settings_length(&header(0, 4, 0, 1 << 31)), Ok(0), "the reserved bit is ignored");
     }
 
-    /// A server that answers the preface with `bytes` and hangs up.
+    /// A server that responds to the preface with `bytes` and closes the connection.
     fn answer(bytes: &'static [u8]) -> Result<Option<u32>, StreamLimitError> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -8,18 +8,18 @@ pub const TRACEPARENT: &str = "traceparent";
 const LENGTH: usize = 55;
 const SAMPLED: u8 = 1;
 
-/// A span as its children see it.
+/// A span as its children refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
-    /// Never all zero.
+    /// Not all zero.
     pub trace_id: [u8; 16],
-    /// Never all zero.
+    /// Not all zero.
     pub span_id: [u8; 8],
     /// Whether the caller records this trace.
     pub sampled: bool,
 }
 
-/// Why a `traceparent` cannot be used.
+/// Reason for an unusable `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceparentError {
     /// Too short, too long for version 00, or a dash is missing.
@@ -37,10 +37,10 @@ pub enum TraceparentError {
 }
 
 impl TraceContext {
-    /// Reads a header's value. Versions above 00 are read as far as 00 goes, as the specification asks.
+    /// Parses a header's value. Versions above 00 are parsed as far as 00 goes, as the specification requires.
     ///
     /// # Errors
-    /// When the value is malformed: the receiver must then start a new trace.
+    /// The value is malformed: the receiver must then start a new trace.
     pub fn parse(header: &[u8]) -> Result<Self, TraceparentError> {
         let longer_is_fine = header.get(LENGTH) == Some(&b'-') && !header.starts_with(b"00");
         if header.len() < LENGTH || (header.len() > LENGTH && !longer_is_fine) {
@@ -110,7 +110,7 @@ fn digits<const N: usize>(header: &[u8], at: usize) -> Result<[u8; N], Tracepare
     Ok(bytes)
 }
 
-/// Random ids. One per process is enough: it is seeded by the kernel.
+/// Random ids. One per process suffices: it is seeded by the kernel.
 pub struct Ids(fastrand::Rng);
 
 impl Ids {
@@ -119,7 +119,7 @@ impl Ids {
         let mut seed = [0; 8];
         match rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()) {
             Ok(8) => Ids(fastrand::Rng::with_seed(u64::from_ne_bytes(seed))),
-            // fastrand's own seed mixes the time and the thread.
+            // fastrand's own seed combines the time and the thread.
             _ => Ids(fastrand::Rng::new()),
         }
     }

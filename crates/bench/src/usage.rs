@@ -1,4 +1,4 @@
-//! Asks a target what it has used and done so far. Over a connection of its own, closed afterwards.
+//! Queries a target's usage so far, over a separate connection that is closed afterwards.
 
 use crate::ping::ping_client::PingClient;
 use crate::ping::{UsageRequest, UsageResponse};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-/// What a target speaks.
+/// Protocol of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC, every stack but `raw`.
@@ -18,51 +18,52 @@ pub enum Protocol {
     Raw,
 }
 
-/// Why the usage is not known.
+/// Reason for an unknown usage.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// No runtime.
     #[error("cannot make a runtime to ask {target} with")]
     Runtime {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// No connection.
     #[error("cannot connect to {target} to ask for its usage")]
     Connect {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the transport said.
+        /// Error of the transport.
         source: tonic::transport::Error,
     },
     /// Too slow.
     #[error("{target} did not report its usage within {timeout:?}")]
     TimedOut {
-        /// As given.
+        /// The target.
         target: String,
-        /// Time it had.
+        /// Time limit.
         timeout: Duration,
     },
     /// The call failed.
     #[error("{target} did not report its usage: {why}")]
     Status {
-        /// As given.
+        /// The target.
         target: String,
         /// Status in words.
         why: String,
     },
-    /// It did not answer by the raw protocol.
+    /// It does not speak the raw protocol.
     #[error(transparent)]
     Raw(#[from] raw::UsageError),
 }
 
-/// Asks `target`, which is `HOST:PORT`; `None` when it has no such method, and so is none of ours. `timeout` is for
-/// all of it, in the raw protocol for each step. Blocks, with a runtime of its own: not to be called from async code.
+/// Queries `target`, which is `HOST:PORT`; `None` if it lacks the method, and so is not one of ours. `timeout`
+/// covers everything, or in the raw protocol each step. Blocks, with a runtime of its own: must not be called
+/// from async code.
 ///
 /// # Errors
-/// When there is no answer in time, or none that can be understood.
+/// There is no response in time, or an unreadable one.
 pub fn ask(protocol: Protocol, target: &str, timeout: Duration) -> Result<Option<UsageResponse>, UsageError> {
     match protocol {
         Protocol::Raw => Ok(Some(raw::usage(target, timeout)?)),

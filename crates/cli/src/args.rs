@@ -126,7 +126,7 @@ impl Size {
     }
 }
 
-/// Arguments that do not go together, or not with what is there.
+/// Arguments that contradict each other, or the environment.
 pub fn wrong_usage(why: impl std::fmt::Display) -> clap::Error {
     clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, format!("{why}\n"))
 }

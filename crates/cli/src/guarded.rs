@@ -1,4 +1,4 @@
-//! The part of a guard that waits: until its time is over, or a signal comes. Also when whoever started it is gone.
+//! The waiting part of a guard: until its time is over, or a signal arrives, even if its parent is gone.
 
 use crate::signals::{ASKED_OR_LEFT, Caught};
 use anyhow::Context;
@@ -7,13 +7,14 @@ use spangap_undo::guard::{READY, timer};
 use std::io::{self, Write};
 use std::thread;
 
-/// Leaves the terminal and the folder of the tool that started this process: neither a Ctrl-C nor their end is meant for it.
+/// Detaches from the parent's terminal and folder: neither a Ctrl-C there nor their end affects this process.
 pub fn apart() -> anyhow::Result<()> {
     setsid().context("cannot leave the session")?;
     std::env::set_current_dir("/").context("cannot leave the folder")
 }
 
-/// Until a time of CLOCK_BOOTTIME; `true` when a signal came before. Says that it is ready once no signal can be missed.
+/// Waits until a time on CLOCK_BOOTTIME; `true` if a signal came first. Announces readiness once no signal can
+/// be missed.
 pub fn wait(until_ns: u64) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot wait")?.block_on(async {
@@ -21,7 +22,7 @@ pub fn wait(until_ns: u64) -> anyhow::Result<bool> {
         let timer = timer(until_ns).context("cannot make a timer")?;
         let (over, time) = tokio::sync::oneshot::channel();
         let wait = move || {
-            // Nobody waits for it any more after a signal.
+            // The receiver is gone after a signal.
             let _ = over.send(spangap_undo::guard::wait(&timer));
         };
         thread::Builder::new().name("timer".into()).spawn(wait).context("cannot start a thread")?;

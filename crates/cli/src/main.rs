@@ -3,7 +3,7 @@
 //! `main` parses, dispatches and alone decides the exit code: 0 done, 1 failed, 2 wrong usage,
 //! 3 done and found something that `--fail-on` asked for.
 
-// First: its macros hold for what comes after.
+// First: its macros apply to the modules after it.
 #[macro_use]
 mod stderr;
 
@@ -20,16 +20,16 @@ mod web;
 
 use std::process::ExitCode;
 
-/// What a verb that did its work reports to `main`.
+/// Result of a verb, for `main`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit code 0.
     Done,
-    /// Exit code 3: done, and found what `--fail-on` asked about.
+    /// Exit code 3: done, and found what `--fail-on` names.
     Found,
 }
 
-/// An error with what it comes from. Some say their reason themselves; it is told once.
+/// An error with its causes. An error whose message includes its cause is printed without repetition.
 fn in_words(error: &anyhow::Error) -> String {
     let mut words = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! Standard output, as every verb uses it.
+//! Standard output of all verbs.
 
 use crate::Outcome;
 use anyhow::Context;
@@ -20,7 +20,7 @@ pub fn print_text(text: &str) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whoever reads may stop when they have seen enough.
+/// A reader may close the pipe once it has seen enough.
 pub fn seen_enough(error: io::Error) -> anyhow::Result<()> {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Ok(()),
@@ -28,7 +28,7 @@ pub fn seen_enough(error: io::Error) -> anyhow::Result<()> {
     }
 }
 
-/// Columns of the terminal, 80 at least and `most` at most; `elsewhere` when the output goes elsewhere.
+/// Terminal width between 80 and `most`; `elsewhere` if the output is not a terminal.
 pub fn width(elsewhere: usize, most: usize) -> usize {
     if !io::stdout().is_terminal() {
         return elsewhere;

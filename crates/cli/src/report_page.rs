@@ -1,5 +1,5 @@
-//! What `--html` writes: a document and the page that draws it, in one file that needs no other. The pages are built from
-//! `web/src/tank/` and `web/src/report/`, and are part of the binary.
+//! Pages of `--html`: a document and the page that draws it, in one self-contained file. The pages are built
+//! from `web/src/tank/` and `web/src/report/`, and embedded in the binary.
 
 use anyhow::Context;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const TANK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/tank.html"));
 const REPORT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/report.html"));
-/// Where the document belongs, and where its title; the pages' build checks that each is there once.
+/// Placeholders for the document and its title; the pages' build checks that each occurs once.
 const PLACE: &str = "/*REPORT*/";
 const TITLE: &str = "<title>spangap</title>";
 
@@ -16,42 +16,42 @@ const TITLE: &str = "<title>spangap</title>";
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Report<'r> {
-    /// Of `hunt`: `of` is what was looked at.
+    /// Of `hunt`; `of` names the source.
     Hunt {
         /// A folder, or a pair at a meter.
         of: &'r str,
-        /// In a few words.
+        /// Short title.
         title: &'r str,
         /// The document of `hunt --json`.
         report: &'r serde_json::Value,
     },
-    /// Of `lab grade`: `links` are the addresses of the rows' folders.
+    /// Of `lab grade`; `links` are the addresses of the rows' folders.
     Grade {
-        /// How many are right.
+        /// Number of correct verdicts.
         title: String,
-        /// One for each row.
+        /// One per row.
         links: Vec<Option<String>>,
         /// The document of `lab grade --json`.
         report: &'r spangap_lab::grade::report::GradeReport,
     },
     /// Of `host thieves`.
     Thieves {
-        /// What its page shows.
+        /// Content of its page.
         report: &'r spangap_host::report::thieves::page::ThievesPage,
     },
     /// Of `host stacks`.
     Stacks {
-        /// What its page shows.
+        /// Content of its page.
         report: &'r spangap_host::report::flame::page::StacksPage,
     },
     /// Of `isolate show`.
     IsolateShow {
-        /// What its page shows.
+        /// Content of its page.
         report: &'r spangap_isolate::report::show::page::ShowPage,
     },
     /// Of `dissect`.
     Dissect {
-        /// What its page shows.
+        /// Content of its page.
         report: &'r spangap_wire::report::DissectPage,
     },
 }
@@ -68,10 +68,10 @@ impl Report<'_> {
         }
     }
 
-    /// Writes its page to a file.
+    /// Writes the page to a file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let page = filled(REPORT, self)?;
         let title = format!("<title>{}</title>", escaped(self.title()));
@@ -79,10 +79,10 @@ impl Report<'_> {
     }
 }
 
-/// Writes the page of a tank's report to a file.
+/// Writes the page of a tank report to a file.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn write_tank(path: &Path, report: &spangap_bench::report::TankReport) -> anyhow::Result<()> {
     put(path, &filled(TANK, report)?.replacen(TITLE, "<title>spangap tank</title>", 1))
 }
@@ -92,7 +92,7 @@ fn put(path: &Path, page: &str) -> anyhow::Result<()> {
 }
 
 fn filled(page: &str, document: &impl Serialize) -> anyhow::Result<String> {
-    // In JSON, `<` stands only inside strings, where it may be written as an escape: so nothing in the document can end
+    // In JSON, `<` occurs only inside strings, where it may be escaped: so nothing in the document can close
     // the element it is in.
     let json = serde_json::to_string(document).context("cannot write the report as JSON")?;
     Ok(page.replacen(PLACE, &json.replace('<', "\\u003c"), 1))
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Pages of both kinds, with what nobody would write.
+    /// Pages of both kinds, with adversarial content.
     fn pages() -> Vec<(String, Value)> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("page.html");

@@ -1,4 +1,4 @@
-//! Signals that ask a program to end: Ctrl-C, `kill`, the end of the terminal. Caught, so that it ends in its own way.
+//! Signals that ask a program to end: Ctrl-C, `kill`, the end of the terminal. Caught, so that it can clean up.
 
 use anyhow::Context;
 use std::future::poll_fn;
@@ -10,21 +10,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ctrl-C and `kill`.
 pub const ASKED: &[SignalKind] = &[SignalKind::interrupt(), SignalKind::terminate()];
-/// The end of the terminal as well: for what has to be undone.
+/// The end of the terminal as well: for verbs that have changes to undo.
 pub const ASKED_OR_LEFT: &[SignalKind] =
     &[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
 
-/// Signals that no longer end this process, also when this is gone.
+/// Signals that no longer end this process, even after this is dropped.
 pub struct Caught(Vec<Signal>);
 
 impl Caught {
-    /// Catches them. Within a runtime, whether or not it runs already: one that comes before it does counts, too.
+    /// Catches the signals. Must be called within a runtime, running or not: a signal that arrives before it
+    /// runs counts, too.
     pub fn new(kinds: &[SignalKind]) -> anyhow::Result<Caught> {
         let caught: Result<_, _> = kinds.iter().map(|kind| signal(*kind)).collect();
         Ok(Caught(caught.context("cannot wait for signals")?))
     }
 
-    /// Until the first of them comes.
+    /// Waits for the first signal.
     pub async fn first(&mut self) {
         poll_fn(|context| {
             let mut signals = self.0.iter_mut();
@@ -38,11 +39,11 @@ impl Caught {
     }
 }
 
-/// Set by the first of them, and by each after it where what they ended has cleared it. None of them ends this process any
-/// more, so that another Ctrl-C does not end what is done because of the first.
+/// A flag set by the first signal, and by later ones if the owner has cleared it. None of them ends this
+/// process any more, so another Ctrl-C does not interrupt the clean-up after the first.
 ///
-/// The handler itself sets it. A thread that waits for signals would set it when it gets a CPU, and on a busy machine
-/// whoever looks at the flag between two changes could make all of them before that.
+/// The handler itself sets the flag. A thread waiting for signals would set it only when it gets a CPU, and on
+/// a busy machine a caller that checks the flag between changes could make all of them before that.
 pub fn flag(kinds: &[SignalKind]) -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for kind in kinds {
@@ -51,9 +52,9 @@ pub fn flag(kinds: &[SignalKind]) -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// From here on they do nothing.
+/// Ignores the signals from now on.
 pub fn ignore(kinds: &[SignalKind]) -> anyhow::Result<()> {
-    // A signal that was once caught stays so, also when nobody listens any more.
+    // A signal once caught stays caught, even without a listener.
     catch(kinds).map(drop)
 }
 
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_first_of_several_sets_the_flag_and_none_of_them_ends_the_process() {
-        // Of those that no other test sends.
+        // Signals that no other test sends.
         let kinds = [SignalKind::user_defined2(), SignalKind::window_change()];
         let flag = flag(&kinds).expect("signals are caught");
         assert!(!flag.load(Relaxed));
@@ -94,7 +95,7 @@ mod tests {
     fn a_signal_is_known_before_its_sender_goes_on() {
         let flag = flag(&[SignalKind::user_defined1()]).expect("signals are caught");
         for _ in 0..1_000 {
-            // To this very thread: its handler has run when the call returns, whoever else wants the CPU.
+            // To this very thread: its handler has run when the call returns, whichever thread gets the CPU.
             signal_hook::low_level::raise(SignalKind::user_defined1().as_raw_value()).expect("it is sent");
             assert!(flag.swap(false, Relaxed));
         }

@@ -1,11 +1,12 @@
-//! `eprintln!` and `eprint!` of this program: as the standard library's, but whoever closed standard error is not told.
+//! `eprintln!` and `eprint!` of this program: like the standard library's, but a closed standard error is
+//! ignored.
 //!
-//! The standard ones panic then, and what a verb was about to do next, such as writing its report, is lost.
+//! The standard macros panic then, and the rest of a verb's work, such as writing its report, would be lost.
 
 macro_rules! eprint {
     ($($text:tt)*) => {{
         use std::io::Write as _;
-        // Nobody reads: there is nobody to tell that either.
+        // A closed standard error cannot be reported anywhere.
         let _ = write!(std::io::stderr(), $($text)*);
     }};
 }

@@ -1,4 +1,5 @@
-//! A folder that ends with its process, however that ends: what a killed one has left is removed by the next of its kind.
+//! A temporary folder that does not outlive its process for long: the remains of a killed one are removed by
+//! the next of its kind.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The folder. Whoever has it holds a lock on it, which the kernel takes back when the process ends.
+/// The folder. Its owner holds a lock on it, which the kernel releases when the process ends.
 #[derive(Debug)]
 pub struct Temporary {
     folder: TempDir,
@@ -14,12 +15,12 @@ pub struct Temporary {
 }
 
 impl Temporary {
-    /// Makes `PREFIX...` where this system keeps such folders, readable by this user alone, after removing those of the same
-    /// prefix whose processes are gone. The prefix must be one that only such folders have: without a lock, one in use is taken for
-    /// one that is left.
+    /// Creates `PREFIX...` in the system's folder for temporary files, readable only by this user, after
+    /// removing those of the same prefix whose processes are gone. The prefix must be unique to such folders:
+    /// without a lock, a folder in use is taken for an abandoned one.
     ///
     /// # Errors
-    /// When no folder can be made. One that cannot be removed is left alone.
+    /// No folder can be created. One that cannot be removed is left alone.
     pub fn new(prefix: &str) -> io::Result<Temporary> {
         Temporary::below(&std::env::temp_dir(), prefix)
     }
@@ -31,20 +32,21 @@ impl Temporary {
         loop {
             let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
             let lock = File::open(folder.path())?;
-            // Another process that starts now may take a folder without a lock for an abandoned one: then there is a new one.
+            // Another process that starts now may mistake a folder without a lock for an abandoned one: then a
+            // new one is created.
             if lock.try_lock().is_ok() && folder.path().exists() {
                 return Ok(Temporary { folder, _lock: lock });
             }
         }
     }
 
-    /// Where it is.
+    /// Path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// A folder that nobody holds any more, locked against others who would remove it as well.
+/// A folder without an owner, locked against other processes that would remove it as well.
 struct Abandoned {
     folder: PathBuf,
     _lock: File,

@@ -1,92 +1,92 @@
-//! What the scheduler and the interrupt handlers of one machine did, one value per occurrence.
+//! Actions of one machine's scheduler and interrupt handlers, one value per occurrence.
 //!
-//! Times are nanoseconds of CLOCK_MONOTONIC. An event is told when it ends; those of one CPU come in the order of
-//! their ends, and readers put those of all CPUs into one order.
+//! Times are nanoseconds of CLOCK_MONOTONIC. An event is emitted when it ends; each CPU emits its events in the
+//! order of their ends, and readers merge all CPUs into one order.
 
-/// A thread's number. 0 is the idle task, of every CPU.
+/// Thread id. 0 is the idle task of every CPU.
 pub type Tid = u32;
 
 /// An occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When; of an interrupt, its end.
+    /// Time of the event; for an interrupt, its end.
     pub time_ns: u64,
-    /// Where.
+    /// CPU it happened on.
     pub cpu: u16,
-    /// What.
+    /// Kind of event, with its data.
     pub what: What,
 }
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A CPU went from one thread to another.
+    /// A CPU switched from one thread to another.
     Switch {
-        /// Who ran until now.
+        /// Thread that ran before.
         prev: Tid,
-        /// How it left.
+        /// Why `prev` left the CPU.
         left: Left,
-        /// Who runs from now on.
+        /// Thread that runs from now on.
         next: Tid,
-        /// How long `next` had been on a run queue since it last ran, blocked or not before. Includes time in which
-        /// its cgroup was throttled.
+        /// Time that `next` spent on a run queue since it last ran, whether or not it was blocked before.
+        /// Includes time in which its cgroup was throttled.
         waited_ns: u64,
-        /// Whether `next` waited (also) because the quota of its cgroup was used up.
+        /// Whether `next` waited, at least in part, because its cgroup had used up its quota.
         throttled: bool,
     },
-    /// A softirq ran. One that handled packets of several devices is told in pieces, each for one device.
+    /// A softirq ran. One that handled packets of several devices is split into one event per device.
     Softirq {
         /// Its number: 3 is NET_RX.
         vector: u8,
-        /// Interface whose packets it handled, 0 for none: its index, or, of an interface in another network namespace
-        /// than the recorder's, a number that `Names` knows.
+        /// Interface whose packets it handled, 0 for none: the interface's index or, in a network namespace
+        /// other than the recorder's, a number that `Names` resolves.
         device: u32,
-        /// Packets it handled; those of Linux's largest polls may count as 65535.
+        /// Packets it handled; the largest polls of Linux may be capped at 65535.
         packets: u32,
-        /// Those of them that were for TCP connections of watched processes.
+        /// Of these, packets for TCP connections of watched processes.
         own: u32,
-        /// When it began.
+        /// Start time.
         began_ns: u64,
     },
     /// An interrupt handler ran.
     Hardirq {
-        /// Which.
+        /// Which interrupt.
         irq: Irq,
-        /// When it began.
+        /// Start time.
         began_ns: u64,
     },
-    /// A segment with data, or with the end of the stream, came to a socket of a watched process: its bytes are those before `seq`. Mostly out of a softirq; when a thread holds the socket just then, as soon as it
-    /// lets go.
+    /// A segment with data or FIN reached a socket of a watched process; its bytes end before `seq`. Usually
+    /// delivered by a softirq; if a thread holds the socket lock at that moment, as soon as it releases it.
     Arrived(Transfer),
-    /// A thread has read from a socket all bytes before `seq`.
+    /// A thread has read all bytes before `seq` from a socket.
     Read {
-        /// Who.
+        /// Reading thread.
         tid: Tid,
-        /// What.
+        /// Position in the stream.
         at: Transfer,
     },
-    /// A thread begins to write at byte `seq` of a socket, or goes on with a large write in another buffer. Before
-    /// Linux 6.16 it is told at the end of the write; `seq` is its first byte all the same.
+    /// A thread starts writing at byte `seq` of a socket, or continues a large write with another buffer.
+    /// Before Linux 6.16 the event comes at the end of the write, but `seq` is still its first byte.
     Wrote {
-        /// Who.
+        /// Writing thread.
         tid: Tid,
-        /// What.
+        /// Position in the stream.
         at: Transfer,
     },
-    /// A watched thread slept, and is woken at this moment, on the waker's CPU.
+    /// A watched thread slept and is woken now, on the waker's CPU.
     Woken(Woken),
     /// Events of this CPU were lost between `since_ns` and this event's time.
     Lost {
-        /// How many.
+        /// Number of lost events.
         count: u64,
-        /// Time of the last event before.
+        /// Time of the last event before the loss.
         since_ns: u64,
     },
-    /// The hypervisor kept this CPU from running for `ns` at some time since `since_ns`.
+    /// The hypervisor withheld this CPU for `ns` at some time since `since_ns`.
     Steal {
         /// Nanoseconds; the kernel counts in ticks.
         ns: u64,
-        /// When it was looked at before.
+        /// Time of the previous check.
         since_ns: u64,
     },
 }
@@ -94,28 +94,29 @@ pub enum What {
 /// The end of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Woken {
-    /// Who slept.
+    /// Thread that slept.
     pub tid: Tid,
-    /// Since when, nanoseconds of CLOCK_MONOTONIC. Sleeps of more than three days seem to be of three days.
+    /// Start, in nanoseconds of CLOCK_MONOTONIC. Sleeps longer than three days are cut to three days.
     pub since_ns: u64,
-    /// What for.
+    /// How it slept.
     pub sleep: Sleep,
-    /// Who ended it.
+    /// What ended it.
     pub by: Waker,
 }
 
-/// How a thread slept.
+/// State of a sleeping thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sleep {
-    /// Number of its kernel stack, which [`Names`](crate::names::Names) knows; `None` where it could not be told.
+    /// Number of its kernel stack, which [`Names`](crate::names::Names) resolves; `None` if the stack was not
+    /// captured.
     pub stack: Option<u16>,
-    /// Whether no signal could have ended it: state D.
+    /// Whether the sleep was uninterruptible: state D.
     pub uninterruptible: bool,
-    /// Whether it slept at a futex in the way in which threads wait for a mutex that is held.
+    /// Whether it slept at a futex the way threads wait for a contended mutex.
     pub as_for_a_lock: bool,
 }
 
-/// Who or what woke a thread.
+/// What woke a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waker {
     /// A thread.
@@ -124,52 +125,52 @@ pub enum Waker {
     Softirq {
         /// Its number: 3 is NET_RX.
         vector: u8,
-        /// For packets of the loopback: the CPU's task meanwhile, which is the sender unless packets were left over.
-        /// Otherwise 0, as whom a softirq interrupts has nothing to do with it.
+        /// For loopback packets: the CPU's current task, which is the sender unless packets were left over.
+        /// Otherwise 0, because the task that a softirq happens to interrupt is unrelated.
         during: Tid,
     },
     /// An interrupt handler.
     Hardirq(Irq),
-    /// The idle task's context: an interrupt that is not told.
+    /// The idle task's context: an interrupt that is not recorded.
     Idle,
     /// The wake-up was not seen.
     Unseen,
 }
 
-/// How a thread left its CPU.
+/// Why a thread left its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Left {
-    /// It could go on: another one was let in.
+    /// Preempted: it was still runnable.
     Runnable,
-    /// It could go on, but the quota of its cgroup is used up.
+    /// Still runnable, but its cgroup's quota is used up.
     Throttled,
-    /// It waits for something.
+    /// Blocked.
     Blocked,
-    /// It was stopped by a signal, or by a debugger.
+    /// Stopped by a signal or a debugger.
     Stopped,
-    /// It has ended.
+    /// Exited.
     Ended,
 }
 
 /// An interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Irq {
-    /// Of a device: the number in `/proc/interrupts`.
+    /// Device interrupt: the number in `/proc/interrupts`.
     Line(u32),
-    /// The CPU's own timer.
+    /// The CPU's local timer.
     Timer,
-    /// Another CPU asked this one to run something.
+    /// Inter-processor interrupt: another CPU asked this one to run a function.
     Call,
 }
 
-/// A place in the bytes of a TCP connection.
+/// A position in the byte stream of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// This end's port.
+    /// Local port.
     pub local_port: u16,
-    /// The other end's port.
+    /// Peer port.
     pub peer_port: u16,
-    /// The last four bytes of the other end's address, the first of them the highest: 127.0.0.1 is 0x7f000001.
+    /// The last four bytes of the peer's address, most significant first: 127.0.0.1 is 0x7f000001.
     pub peer_tail: u32,
     /// TCP sequence number, as on the wire.
     pub seq: u32,

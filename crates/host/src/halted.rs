@@ -1,5 +1,5 @@
-//! Processes that are stopped, or whose cgroup is frozen, at this moment. One that was halted before anybody looked
-//! leaves no event while it is looked at: it neither runs nor wants to.
+//! Processes that are currently stopped, or whose cgroup is frozen. A process halted before a recording starts
+//! leaves no event in it: it neither runs nor wants to.
 
 use crate::check::freezer;
 use serde::{Deserialize, Serialize};
@@ -11,41 +11,41 @@ use spangap_machine::facts::process_status::{self, ProcessStatus};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "by")]
 pub enum How {
-    /// A stop signal.
+    /// Stopped by a signal.
     Stopped,
-    /// A debugger holds it.
+    /// Traced by a debugger.
     Traced {
-        /// The debugger's process.
+        /// Process id of the debugger.
         tracer: u32,
     },
-    /// Its cgroup is frozen.
+    /// Frozen with its cgroup.
     Frozen {
-        /// The file that says so.
+        /// File that shows it.
         file: String,
     },
 }
 
-/// A process that was halted when it was looked at.
+/// A halted process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What halts it.
+    /// Reason.
     #[serde(flatten)]
     pub how: How,
-    /// Threads that it halts.
+    /// Number of its threads that are halted.
     pub threads: usize,
-    /// Of all its threads.
+    /// Number of all its threads.
     pub of_threads: usize,
-    /// Where it stayed so through the whole look: nanoseconds of that.
+    /// Length of the observation, in nanoseconds, if it stayed halted throughout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole_look_ns: Option<u64>,
 }
 
 impl Halted {
-    /// What halts it, as a name.
+    /// The reason, as a name.
     pub fn words(&self) -> String {
         match &self.how {
             How::Stopped => "stop signal".into(),
@@ -54,7 +54,7 @@ impl Halted {
         }
     }
 
-    /// What to tell of it, in one sentence without its full stop.
+    /// A one-sentence description without a full stop.
     pub fn sentence(&self) -> String {
         let what = match &self.how {
             How::Stopped => "was stopped by a signal".to_owned(),
@@ -72,7 +72,7 @@ impl Halted {
         format!("{} (pid {}){threads} {what} {until}", self.name, self.pid)
     }
 
-    /// What helps.
+    /// Remedy.
     pub fn remedy(&self) -> String {
         match &self.how {
             How::Stopped => format!("kill -CONT {} lets it go on", self.pid),
@@ -90,12 +90,12 @@ impl Halted {
     }
 }
 
-/// Which of these processes are halted now.
+/// Which of these processes are currently halted.
 pub fn halted(host: &Host, pids: &[u32]) -> Vec<Halted> {
     pids.iter().filter_map(|pid| one(host, *pid)).collect()
 }
 
-/// Notes in `before` which of them are still halted, `ns` after.
+/// Marks the processes in `before` that are still halted `ns` later.
 pub fn still(host: &Host, before: &mut [Halted], ns: u64) {
     for halted in before {
         let now = one(host, halted.pid);

@@ -1,6 +1,7 @@
-//! Who took the time on this machine: kernel events in, CPU intervals out.
+//! Who used the CPU time of this machine: kernel events in, CPU intervals out.
 //!
-//! [`probes`] asks the kernel; everything else is arithmetic over what it said, or reads files under a given root.
+//! [`probes`] talks to the kernel; all other modules compute on recorded data, or read files below a given
+//! root.
 
 pub mod check;
 pub mod event;

@@ -4,12 +4,12 @@ use crate::kernel::Kernel;
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// The kernel's functions, those of modules and of eBPF programs included, as they were when it was read.
+/// The kernel's functions, including those of modules and eBPF programs, as of when they were read.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// In order of their addresses, one per address.
+    /// Sorted by address, one per address.
     functions: Vec<Function>,
-    /// All names and modules, one after the other.
+    /// All names and modules, concatenated.
     text: String,
     why_none: Option<String>,
 }
@@ -21,11 +21,11 @@ struct Function {
     module: Range<u32>,
 }
 
-/// Farther than this from the begin of a function an address belongs to nothing that has a name.
+/// An address farther than this from the start of a function has no name.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 impl Symbols {
-    /// Reads them. Without names (see [`Symbols::why_none`]) where the kernel does not tell.
+    /// Reads the symbols. Without names if the kernel hides them (see [`Symbols::why_none`]).
     pub fn read() -> Symbols {
         let mut symbols = match std::fs::read_to_string("/proc/kallsyms") {
             Ok(text) => Self::parse(&text),
@@ -44,7 +44,7 @@ impl Symbols {
         symbols
     }
 
-    /// Takes the text of `/proc/kallsyms`. Addresses that the kernel hides are zeros there, and left out.
+    /// Parses `/proc/kallsyms`. Hidden addresses read as zero, and are left out.
     pub fn parse(kallsyms: &str) -> Symbols {
         let mut found = Vec::new();
         for line in kallsyms.lines() {
@@ -78,12 +78,12 @@ impl Symbols {
         &self.text[range.start as usize..range.end as usize]
     }
 
-    /// Why there are no names, if there are none.
+    /// Why there are no names, if so.
     pub fn why_none(&self) -> Option<&str> {
         self.why_none.as_deref()
     }
 
-    /// The function that an address is in, and its module (empty for the kernel itself).
+    /// The function that contains an address, and its module (empty for the kernel itself).
     pub fn function(&self, address: u64) -> Option<(&str, &str)> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
@@ -91,7 +91,7 @@ impl Symbols {
         close.then(|| (self.text(&function.name), self.text(&function.module)))
     }
 
-    /// The name of an address: `napi_poll`, `e1000_clean [e1000]`, or the address where it has none.
+    /// Name of an address: `napi_poll`, `e1000_clean [e1000]`, or the address itself if it has none.
     pub fn name(&self, address: u64) -> String {
         match self.function(address) {
             Some((name, "")) => name.to_string(),
@@ -100,8 +100,8 @@ impl Symbols {
         }
     }
 
-    /// Where the functions are for whose names `kind` says something; what the compiler appended (`.isra.0`) is no part
-    /// of a name here. In order of addresses.
+    /// Address ranges of the functions whose names `kind` recognises, sorted; suffixes of the compiler
+    /// (`.isra.0`) are removed before the match.
     pub fn ranges<T>(&self, kind: impl Fn(&str) -> Option<T>) -> Vec<(Range<u64>, T)> {
         let ends = self.functions.iter().skip(1).map(|function| function.address).chain([u64::MAX]);
         let all = self.functions.iter().zip(ends);
@@ -114,7 +114,7 @@ impl Symbols {
     }
 }
 
-/// Which of several names of one address is taken: the least.
+/// Preference among several names of one address: the least wins.
 fn preference(kind: &str, name: &str) -> (bool, bool, usize, Reverse<usize>) {
     // Labels that bound a section share their address with its first function.
     let bound = name.ends_with("_start") || name.ends_with("_end") || matches!(name, "_text" | "_stext");
@@ -148,7 +148,7 @@ ffffffffc0009000 t bpf_prog_6deef7357e7b4530\t[bpf]
         assert_eq!(symbols.name(0xffff_ffff_8120_0400), "finish.isra.0");
         assert_eq!(symbols.name(0xffff_ffff_c000_1234), "e1000_clean [e1000]");
         assert_eq!(symbols.function(0xffff_ffff_c000_9001), Some(("bpf_prog_6deef7357e7b4530", "bpf")));
-        // Before the first, and far from everything.
+        // Before the first function, and far from every one.
         assert_eq!(symbols.name(0x1000), "0x1000");
         assert_eq!(symbols.name(0xffff_ffff_9000_0000), "0xffffffff90000000");
     }

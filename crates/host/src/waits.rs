@@ -1,5 +1,5 @@
-//! Why the threads of some processes slept, and who woke them: sums over the ends of their sleeps; and what those that
-//! sleep at this moment sleep for.
+//! Why the threads of some processes slept, and what woke them: sums over completed sleeps, and the reasons of
+//! the threads asleep now.
 
 use crate::event::{Event, Sleep, Tid, Waker, What};
 use crate::names::Names;
@@ -11,29 +11,29 @@ use spangap_machine::facts::process_stat::{self, ProcessStat};
 use spangap_model::WaitReason;
 use std::collections::BTreeMap;
 
-/// Kinds of sleeps that are told apart, of 4 KiB each; those beyond become one.
+/// Maximum number of distinct kinds of sleep, of 4 KiB each; further ones are merged.
 const KINDS: usize = 4096;
 
-/// Adds up sleeps.
+/// Tallies sleeps.
 #[derive(Debug, Default)]
 pub struct WaitSums {
     sums: FxHashMap<(Sleep, Waker), Histogram>,
-    /// What found no place of its own.
+    /// Sleeps beyond the limit.
     rest: Histogram,
 }
 
 /// Sleeps of one reason that one waker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitSum {
-    /// What for.
+    /// Reason.
     pub reason: WaitReason,
-    /// The kernel's function that shows it, of the sleeps that took longest.
+    /// The kernel function that shows it, taken from the sleeps that lasted longest in total.
     pub function: Option<String>,
-    /// Whether no signal could have ended them: state D.
+    /// Whether they were uninterruptible: state D.
     pub uninterruptible: bool,
-    /// Who ended them, in words; `None` where that was not seen.
+    /// Waker in words; `None` if it was not observed.
     pub waker: Option<String>,
-    /// How long they were.
+    /// Histogram of their durations.
     pub histogram: Histogram,
 }
 
@@ -41,7 +41,7 @@ pub struct WaitSum {
 type Part = (Option<String>, Histogram);
 
 impl WaitSums {
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn on(&mut self, event: &Event) {
         let What::Woken(woken) = event.what else { return };
         let slept_ns = event.time_ns.saturating_sub(woken.since_ns);
@@ -53,7 +53,7 @@ impl WaitSums {
         }
     }
 
-    /// The sums with names: threads of `own` processes one by one, those of others by their process.
+    /// The sums with names: wakers in `own` processes by thread, others by process.
     pub fn finish(self, names: &Names, own: &[u32]) -> Vec<WaitSum> {
         let mut merged: BTreeMap<(WaitReason, bool, Option<String>), Vec<Part>> = BTreeMap::new();
         for ((sleep, by), histogram) in self.sums {
@@ -75,7 +75,7 @@ impl WaitSums {
     }
 }
 
-/// A waker of another process stands for all of its process.
+/// Replaces a waker in another process by that process.
 fn by_process(by: Waker, names: &Names, own: &[u32]) -> Waker {
     let leader = |tid: Tid| match names.tgid(tid) {
         Some(tgid) if tgid != 0 && !own.contains(&tgid) && names.task(tgid).is_some() => tgid,
@@ -88,20 +88,20 @@ fn by_process(by: Waker, names: &Names, own: &[u32]) -> Waker {
     }
 }
 
-/// Threads that sleep for one reason at this moment.
+/// Threads currently asleep for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asleep {
-    /// What for; of a mutex it cannot be told from other futexes by this.
+    /// Reason; a stack alone does not distinguish a mutex from other futexes.
     pub reason: WaitReason,
-    /// The kernel's function that shows it.
+    /// The kernel function that shows it.
     pub function: Option<String>,
     /// Letter of their state, as in `/proc/PID/stat`.
     pub state: char,
-    /// How many.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// What the sleeping threads of these processes sleep for now, by `/proc/PID/task/TID/stack`, which root may read.
+/// Why the sleeping threads of these processes sleep now, from `/proc/PID/task/TID/stack`, which root may read.
 pub fn asleep(host: &Host, pids: &[u32]) -> Vec<Asleep> {
     let mut found: BTreeMap<(WaitReason, Option<String>, char), u64> = BTreeMap::new();
     for pid in pids {

@@ -1,8 +1,9 @@
-//! Interrupts of the network here, applications there: planned, applied, verified, undone.
+//! Separates network interrupts from applications: plan, apply, verify, undo.
 //!
-//! [`topology`] reads what a machine is; [`plan`] decides, from that and a [`plan::Policy`] alone, what to change;
-//! [`mod@apply`] does it with the old values in a [`journal`] first; [`mod@verify`] looks whether it holds and what it
-//! did; [`mod@rollback`] undoes it from the journal alone. Whatever is changed, is changed through a [`kernel::Kernel`].
+//! [`topology`] reads the machine; [`plan`] decides what to change, from that and a [`plan::Policy`] alone;
+//! [`mod@apply`] carries it out, with the old values in a [`journal`] first; [`mod@verify`] checks whether it
+//! holds and what it achieves; [`mod@rollback`] undoes it from the journal alone. Every change goes through a
+//! [`kernel::Kernel`].
 
 pub mod apply;
 pub mod journal;

@@ -1,63 +1,63 @@
-//! Where a value is that can be changed, and when two of its values are the same.
+//! Places whose values can be changed, and equality of their values.
 
 use serde::{Deserialize, Serialize};
 use spangap_model::Cpus;
 use std::fmt;
 
-/// Where a value is. Every value is a text; what it may be is said at each kind.
+/// A place whose value can be changed. Every value is a text, whose form is documented at each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Place {
-    /// A file below `/proc` or `/sys`, with what is in it, without the newline at its end. Of `cgroup.subtree_control`
-    /// the value is `+cpuset` or `-cpuset`, whatever other controllers are in it.
+    /// A file below `/proc` or `/sys`; its value is its content without the final newline. For
+    /// `cgroup.subtree_control` the value is `+cpuset` or `-cpuset`, whatever other controllers it lists.
     File {
-        /// Absolute, as on the machine itself.
+        /// Absolute path on the machine itself.
         path: String,
     },
-    /// A cgroup: `made`, or no value when it is not there. To remove one, its tasks are moved to its parent first.
+    /// A cgroup: `made`, or no value if it does not exist. Removing one moves its tasks to the parent first.
     Group {
-        /// Its folder, absolute.
+        /// Absolute path of its folder.
         path: String,
     },
-    /// All tasks of one cgroup moved into another: `moved`, or `back`. Those that cannot be moved (kernel threads that
-    /// are bound to a CPU) are counted.
+    /// All tasks of one cgroup, moved into another: `moved`, or `back`. Tasks that cannot be moved (kernel
+    /// threads bound to a CPU) are counted.
     Tasks {
-        /// Folder of the cgroup that they are in before.
+        /// Folder of the original cgroup.
         from: String,
-        /// Folder of the one they are moved to.
+        /// Folder of the destination.
         to: String,
     },
-    /// CPUs that one thread may run on, as a list; no value when the thread has ended.
+    /// CPU affinity of one thread, as a list; no value if the thread has ended.
     Affinity {
-        /// Thread.
+        /// Thread id.
         tid: u32,
-        /// When it was started, ticks since boot: ids are used again.
+        /// Start time, in ticks since boot: ids are reused.
         start_ticks: u64,
-        /// Its name.
+        /// Name.
         comm: String,
     },
-    /// How many combined queues an interface has, as `ethtool -L IF combined N` sets it.
+    /// Number of combined queues of an interface, as set by `ethtool -L IF combined N`.
     Queues {
         /// Interface.
         interface: String,
     },
-    /// The interrupts that a running irqbalance leaves alone: numbers in order, with blanks between them.
+    /// Interrupts that a running irqbalance leaves alone: sorted numbers separated by blanks.
     BannedIrqs,
     /// A service: `running` or `stopped`.
     Service {
-        /// Its systemd unit, or the name of the program where there is no systemd.
+        /// Systemd unit, or program name on a machine without systemd.
         name: String,
     },
 }
 
-/// How the text of a file is to be read.
+/// Syntax of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// CPUs as a list, `0,3-48`.
+    /// List of CPUs, `0,3-48`.
     List,
-    /// CPUs as a mask, `ff,00000003`.
+    /// Mask of CPUs, `ff,00000003`.
     Mask,
-    /// As it stands.
+    /// Plain text.
     Text,
 }
 
@@ -67,7 +67,7 @@ impl Place {
         Place::File { path: path.into() }
     }
 
-    /// How its values are to be read.
+    /// Syntax of its values.
     pub fn form(&self) -> Form {
         match self {
             Place::File { path } => match path.rsplit('/').next().unwrap_or(path) {
@@ -80,7 +80,7 @@ impl Place {
         }
     }
 
-    /// Whether two texts are the same value here: `3,0-1` is `0-1,3`, and `00000000,00000002` is `2`.
+    /// Whether two texts denote the same value here: `3,0-1` is `0-1,3`, and `00000000,00000002` is `2`.
     pub fn same(&self, one: &str, other: &str) -> bool {
         let cpus = |text: &str| match self.form() {
             Form::List => Cpus::parse_list(text),
@@ -93,8 +93,8 @@ impl Place {
         }
     }
 
-    /// Whether what is found here is still what was written. A partition stays the one that was asked for when it
-    /// becomes invalid: it reads `isolated invalid (why)` then, and holds nothing.
+    /// Whether the value found still is the one written. A partition remains the requested one even when it
+    /// becomes invalid: it then reads `isolated invalid (why)`, and has no effect.
     pub fn still(&self, written: &str, found: &str) -> bool {
         let asked = match self {
             Place::File { path } if path.ends_with("/cpuset.cpus.partition") => {
@@ -105,7 +105,7 @@ impl Place {
         self.same(written, asked)
     }
 
-    /// Whether this may be gone in the daily course of things: threads end, containers too.
+    /// Whether the place may vanish in normal operation: threads end, and so do containers.
     pub fn comes_and_goes(&self) -> bool {
         match self {
             Place::Affinity { .. } => true,
@@ -117,20 +117,20 @@ impl Place {
         }
     }
 
-    /// Of a file of a cgroup: its folder and the file's name.
+    /// For a file of a cgroup: the cgroup's folder and the file's name.
     pub(crate) fn in_group(&self) -> Option<(&str, &str)> {
         let Place::File { path } = self else { return None };
         let (folder, name) = path.rsplit_once('/')?;
         (name.starts_with("cpuset.") || name.starts_with("cgroup.")).then_some((folder, name))
     }
 
-    /// Of a queue of an interface: the interface.
+    /// For a queue of an interface: the interface.
     pub(crate) fn interface(&self) -> Option<&str> {
         let Place::File { path } = self else { return None };
         path.strip_prefix("/sys/class/net/")?.split_once("/queues/").map(|(interface, _)| interface)
     }
 
-    /// Of the affinity of an interrupt: its number.
+    /// For the affinity of an interrupt: its number.
     pub(crate) fn irq(&self) -> Option<u32> {
         let Place::File { path } = self else { return None };
         let (number, name) = path.strip_prefix("/proc/irq/")?.split_once('/')?;

@@ -1,4 +1,4 @@
-//! The calls of a run, as the spans of both sides tell them.
+//! The calls of a run, from the spans of both sides.
 
 use crate::truth::{Active, Affected};
 use crate::{LabError, folder};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Trace id, and id of the client's span.
 type Ids = (Vec<u8>, Vec<u8>);
 
-/// One call.
+/// A call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// 32 hexadecimal digits.
@@ -19,9 +19,9 @@ pub struct Call {
     pub start_unix_ns: u64,
     /// Its end.
     pub end_unix_ns: u64,
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub ok: bool,
-    /// Start and end of its SERVER spans: one for each attempt that the server saw.
+    /// Start and end of its SERVER spans: one per attempt that the server saw.
     pub server: Vec<(u64, u64)>,
 }
 
@@ -31,25 +31,25 @@ impl Call {
         self.end_unix_ns.saturating_sub(self.start_unix_ns)
     }
 
-    /// From its start until the server took the last of its attempts in hand; `None` where the server's half is missing. The
+    /// From its start until the server started handling its last attempt; `None` without the server's half. The
     /// spans of a run have one clock.
     pub fn until_served_ns(&self) -> Option<u64> {
         self.server.last().map(|(start, _)| start.saturating_sub(self.start_unix_ns))
     }
 
-    /// From the begin of its first attempt at the server to that of its last.
+    /// From the start of its first attempt at the server to that of its last.
     pub fn made_again_ns(&self) -> u64 {
         let (first, last) = (self.server.first(), self.server.last());
         first.zip(last).map_or(0, |((first, _), (last, _))| last.saturating_sub(*first))
     }
 
-    /// How long the server says that it took, of all attempts.
+    /// Total duration of all attempts, according to the server.
     pub fn server_ns(&self) -> u64 {
         self.server.iter().map(|(start, end)| end.saturating_sub(*start)).sum()
     }
 }
 
-/// All of a run, in the order of their start.
+/// All calls of a run, by their start.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     /// Those whose client's half was recorded, of the measured phase.
@@ -59,10 +59,10 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads the spans of both sides; calls before `from_unix_ns` were to warm up.
+    /// Reads the spans of both sides; calls before `from_unix_ns` are warm-up.
     ///
     /// # Errors
-    /// When a file is not there or is no OTLP JSON.
+    /// A file does not exist or is not OTLP JSON.
     pub fn read(client: &Path, server: &Path, from_unix_ns: u64) -> Result<Calls, LabError> {
         let mut served: HashMap<Ids, Vec<(u64, u64)>> = HashMap::new();
         for span in spans(server)?.into_iter().filter(|span| span.kind() == SpanKind::Server) {
@@ -94,7 +94,7 @@ impl Calls {
         self.all.iter().filter(move |call| call.duration_ns() > ns)
     }
 
-    /// Calls that took longer than this, not counting the time in which the machine itself stood still.
+    /// Calls that took longer than this, excluding pauses of the machine itself.
     pub fn over_ns_but(&self, ns: u64, pauses: &[Active]) -> impl Iterator<Item = &Call> {
         let paused = |call: &Call| -> u64 {
             pauses.iter().map(|one| one.overlap_ns(call.start_unix_ns, call.end_unix_ns)).sum()
@@ -107,12 +107,12 @@ impl Calls {
         quantile(self.all.iter().map(Call::duration_ns).collect(), q)
     }
 
-    /// The same of what the client waited beyond the server's own time.
+    /// The same quantile of the gap.
     pub fn gap_quantile_ns(&self, q: f64) -> u64 {
         quantile(self.all.iter().map(|call| call.duration_ns().saturating_sub(call.server_ns())).collect(), q)
     }
 
-    /// Calls during which the fault was there for at least `least_ns`; what it cost them is how long that was.
+    /// Calls that overlap with the fault for at least `least_ns`; the overlap is their cost.
     pub fn during(&self, active: &[Active], least_ns: u64) -> Vec<Affected> {
         let overlap = |call: &Call| -> u64 {
             active.iter().map(|one| one.overlap_ns(call.start_unix_ns, call.end_unix_ns)).sum()
@@ -133,10 +133,10 @@ impl Calls {
     }
 }
 
-/// The duration that a share `q` of them does not exceed; 0 of none.
+/// The duration that a share `q` of them does not exceed; 0 if empty.
 pub fn quantile(mut durations: Vec<u64>, q: f64) -> u64 {
     durations.sort_unstable();
-    // The smallest that has a share of at least q at or below it.
+    // The smallest with at least a share of q at or below it.
     let rank = (durations.len() as f64 * q).ceil().max(1.0) as usize;
     durations.get(rank.min(durations.len()).wrapping_sub(1)).copied().unwrap_or(0)
 }

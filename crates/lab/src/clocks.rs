@@ -15,30 +15,30 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Most that a clock is set off by: a wrong time zone is believable, more is not.
+/// Maximum offset: a wrong time zone is plausible, more is not.
 const MAX_OFFSET_NS: u64 = 24 * 3_600_000_000_000;
 
-/// The clock of one host beside this machine's.
+/// The clock of one host relative to this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostClock {
-    /// Whose it is.
+    /// Side of the host.
     #[serde(with = "side")]
     pub side: Side,
-    /// What it is ahead of this machine's clock when the run begins; less than zero when it is behind.
+    /// Offset to this machine's clock at the start of the run; negative if it is behind.
     pub offset_ns: i64,
-    /// What it gains from then on, millionths.
+    /// Drift from then on, in parts per million.
     pub skew_ppm: f64,
 }
 
 impl HostClock {
-    /// It, in a run that began then.
+    /// This clock, for a run that began at this time.
     fn since(&self, began_unix_ns: u64) -> Clock {
         let since_unix_ns = began_unix_ns.cast_signed();
         Clock { offset_ns: self.offset_ns, skew_ppm: self.skew_ppm, since_unix_ns }
     }
 }
 
-/// Files whose times others than the lab know how to move.
+/// Files whose times must be shifted by the caller, who knows their formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
     /// Packets, pcapng.
@@ -47,7 +47,7 @@ pub enum Recorded {
     Host,
 }
 
-/// Rewrites a file of a run by another clock; what is wrong, in a sentence.
+/// Rewrites a file of a run with another clock; the error is a sentence.
 pub type Retime<'a> = dyn Fn(Recorded, &Path, &Clock) -> Result<(), String> + 'a;
 
 /// `server=+30ms,50ppm`
@@ -85,7 +85,7 @@ impl FromStr for HostClock {
             Some(skew) => skew.strip_suffix("ppm").and_then(|ppm| ppm.parse().ok()).ok_or_else(wrong)?,
             None => 0.0,
         };
-        // Also where it is no number.
+        // Also rejects NaN.
         if !(-MAX_SKEW_PPM..=MAX_SKEW_PPM).contains(&skew_ppm) {
             return Err(format!("{text:?}: expected a skew of {MAX_SKEW_PPM} ppm at most"));
         }
@@ -112,7 +112,7 @@ mod side {
     }
 }
 
-/// Rewrites what was recorded on the hosts whose clocks are set, and claims that it shows.
+/// Rewrites the recordings of hosts with other clocks, and adds a claim about the result.
 pub(crate) fn set(
     work: &Path,
     clocks: &[HostClock],
@@ -135,7 +135,7 @@ pub(crate) fn set(
             [(Recorded::Packets, folder::capture(one.side)), (Recorded::Host, folder::recording(one.side))]
         {
             let path = work.join(name);
-            // What could not be recorded has no clock.
+            // A missing recording has no clock.
             if path.exists() {
                 retime(kind, &path, &clock).map_err(|why| LabError::program("the clock of a host", why))?;
             }
@@ -145,7 +145,7 @@ pub(crate) fn set(
     Ok(())
 }
 
-/// When recordings began and ended, by the clocks of their hosts.
+/// Start and end of recordings, by the clocks of their hosts.
 pub(crate) fn of_recordings(
     mut recorded: Vec<folder::Recorded>,
     clocks: &[HostClock],
@@ -162,7 +162,7 @@ pub(crate) fn of_recordings(
     recorded
 }
 
-/// How far SERVER spans have moved against CLIENT spans has to be what the clocks say.
+/// The shift of SERVER spans relative to CLIENT spans must match the clocks.
 fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64, acted: &mut Acted) {
     let Some((first, last)) = before.all.first().zip(before.all.last()) else { return };
     let shown = |side: Side, unix_ns: u64| -> i64 {
@@ -177,7 +177,7 @@ fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64
     };
     let ahead = |unix_ns: u64| shown(Side::Server, unix_ns) - shown(Side::Client, unix_ns);
     let ends = [ahead(first.start_unix_ns), ahead(last.end_unix_ns)];
-    // Rounding takes a nanosecond at each end of a span.
+    // Rounding costs a nanosecond at each end of a span.
     let (least, most) = (ends[0].min(ends[1]) - 4, ends[0].max(ends[1]) + 4);
     let moved = middle_ns(after).zip(middle_ns(before)).map_or(0, |(after, before)| after - before);
     let what = "SERVER spans moved against their CLIENT spans, mean, ns";
@@ -185,7 +185,7 @@ fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64
     acted.at_most(what, moved as f64, most as f64);
 }
 
-/// How far the middle of SERVER spans is behind that of their CLIENT spans, mean.
+/// Mean distance of the middle of SERVER spans behind that of their CLIENT spans.
 fn middle_ns(calls: &Calls) -> Option<i64> {
     let pairs = calls.all.iter().filter_map(|call| Some((call, call.server.first()?)));
     let middle = |from: u64, to: u64| (i128::from(from) + i128::from(to)) / 2;
@@ -196,7 +196,7 @@ fn middle_ns(calls: &Calls) -> Option<i64> {
 }
 
 fn moved(unix_ns: u64, clock: &Clock) -> u64 {
-    // A moment of this run, and an offset of a day at most.
+    // A time in this run, and an offset of a day at most.
     let at = clock.at(unix_ns.cast_signed()).and_then(|at| u64::try_from(at).ok());
     at.unwrap_or(unix_ns)
 }
@@ -220,7 +220,7 @@ fn report(path: &Path, clock: &Clock) -> Result<(), LabError> {
     folder::write_json(path, &report)
 }
 
-/// Moves every number whose name says that it is a time.
+/// Shifts every number whose name denotes a time.
 fn move_unix(value: &mut Value, clock: &Clock) {
     match value {
         Value::Object(members) => {

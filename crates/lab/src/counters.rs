@@ -1,4 +1,4 @@
-//! What the kernel counts, for scenarios to prove that their fault acted.
+//! Kernel counters by which scenarios prove that their fault acted.
 
 use crate::LabError;
 use crate::hosts;
@@ -18,10 +18,10 @@ use std::time::Duration;
 pub struct Tcp(BTreeMap<String, u64>);
 
 impl Tcp {
-    /// Those of a host, by the name of its namespace.
+    /// Counters of a host, by the name of its namespace.
     ///
     /// # Errors
-    /// When there is no such host.
+    /// The host does not exist.
     pub fn of_host(namespace: &str) -> Result<Tcp, LabError> {
         let files = [net_counters::NETSTAT, net_counters::SNMP].map(|file| format!("/proc/net/{file}"));
         let output = hosts::ip(&["netns", "exec", namespace, "cat", &files[0], &files[1]])?;
@@ -29,21 +29,21 @@ impl Tcp {
         Ok(Tcp(net_counters::parse(&both, &String::from_utf8_lossy(&output.stdout))?))
     }
 
-    /// A counter; 0 where the kernel has none of that name.
+    /// A counter; 0 if the kernel does not have it.
     pub fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// How much a counter has grown since `before`.
+    /// Increase of a counter since `before`.
     pub fn grew(&self, before: &Tcp, name: &str) -> f64 {
         self.get(name) as f64 - before.get(name) as f64
     }
 }
 
-/// How long the threads of a process have waited for a CPU while they could run, nanoseconds.
+/// Total run-queue wait of a process's threads, in nanoseconds.
 ///
 /// # Errors
-/// When the process is gone.
+/// The process is gone.
 pub fn run_delay_ns(pid: u32) -> Result<u64, LabError> {
     let folder = PathBuf::from(format!("/proc/{pid}/task"));
     let mut sum = 0;
@@ -55,12 +55,13 @@ pub fn run_delay_ns(pid: u32) -> Result<u64, LabError> {
     Ok(sum)
 }
 
-/// Time of softirqs on a CPU since boot, nanoseconds; that of `ksoftirqd` is in it. As exact as the kernel's clock tick.
+/// Softirq time on a CPU since boot, in nanoseconds, including `ksoftirqd`. The resolution is the kernel's
+/// clock tick.
 ///
 /// # Errors
-/// When there is no such CPU.
+/// The CPU does not exist.
 pub fn softirq_ns(cpu: usize) -> Result<u64, LabError> {
-    /// The same for all that Linux runs on.
+    /// Equal on all supported architectures.
     const TICK_NS: u64 = 10_000_000;
     let times = read_here(stat::PATH, stat::parse)?.cpus;
     let times = u32::try_from(cpu)
@@ -70,20 +71,20 @@ pub fn softirq_ns(cpu: usize) -> Result<u64, LabError> {
     Ok(times.softirq * TICK_NS)
 }
 
-/// Packets that a device of the host of a process has received.
+/// Packets received by a device on the host of a process.
 ///
 /// # Errors
-/// When the process is gone, or its host has no such device.
+/// The process is gone, or its host has no such device.
 pub fn rx_packets(pid: u32, device: &str) -> Result<u64, LabError> {
     let path = format!("/proc/{pid}/net/{}", net_dev::NAME);
     let packets = read_here(&path, net_dev::rx_packets)?.get(device).copied();
     packets.ok_or_else(|| LabError::program(path, format!("there is no {device}")))
 }
 
-/// How often a [`Watch`] looks.
+/// Polling interval of a [`Watch`].
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Looks at a counter again and again, while something runs that may take it along when it ends.
+/// Polls a counter that may vanish together with the program it belongs to.
 #[derive(Debug)]
 pub struct Watch {
     over: Sender<()>,
@@ -91,7 +92,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks until [`Watch::end`], or until there is nothing to look at any more.
+    /// Polls until [`Watch::end`], or until the counter is gone.
     pub fn start(mut look: impl FnMut() -> Result<u64, LabError> + Send + 'static) -> Watch {
         let (over, ended) = channel();
         let looks = std::thread::spawn(move || {
@@ -107,7 +108,7 @@ impl Watch {
         Watch { over, looks }
     }
 
-    /// What was seen.
+    /// The course of the counter.
     pub fn end(self) -> Course {
         drop(self.over);
         Course(self.looks.join().unwrap_or_default())
@@ -119,7 +120,7 @@ impl Watch {
 pub struct Course(Vec<(u64, u64)>);
 
 impl Course {
-    /// How much it has grown in these stretches; between two looks it is taken to grow evenly.
+    /// Growth during these intervals; linear between two polls.
     pub fn grew(&self, stretches: &[Active]) -> f64 {
         stretches.iter().map(|one| self.at(one.to_unix_ns) - self.at(one.from_unix_ns)).sum()
     }

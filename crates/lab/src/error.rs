@@ -1,71 +1,71 @@
-//! What can go wrong in the lab.
+//! Errors of the lab.
 
 use spangap_machine::FactError;
 use spangap_undo::FileError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a run cannot be made.
+/// Reason why a run cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Something this machine or build lacks; the scenario cannot run here at all.
+    /// The machine or build lacks something; the scenario cannot run here at all.
     #[error("{what} is not available here: {why}")]
     Unavailable {
-        /// Which scenario, or what it needs.
+        /// The scenario, or what it needs.
         what: String,
-        /// What is missing, and what brings it.
+        /// What is missing, and how to get it.
         why: String,
     },
     /// A file or folder.
     #[error("cannot {what} {path}: {source}", path = path.display())]
     File {
-        /// What was tried: `write`, `make`.
+        /// Operation: `write`, `make`.
         what: &'static str,
         /// Where.
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
     },
-    /// A file of the kernel that cannot be read, or is of another form.
+    /// A kernel file that is unreadable or malformed.
     #[error(transparent)]
     Fact(#[from] FactError),
-    /// A program that did not do its part.
+    /// A program that failed.
     #[error("{program}: {why}")]
     Program {
         /// Its name.
         program: String,
-        /// What it said, or what was waited for in vain.
+        /// Its message, or the missing event.
         why: String,
     },
-    /// The calls of a run had ended before the fault could begin.
+    /// The calls of a run ended before the fault could start.
     #[error(
         "{actor} was not ready before the calls were over: this machine is too busy for a run that short"
     )]
     TooLate {
-        /// What makes the fault.
+        /// Actor that makes the fault.
         actor: String,
     },
-    /// A parameter that is not there, or has no such value.
+    /// An unknown parameter, or an invalid value.
     #[error("{0}")]
     Parameter(String),
-    /// Ctrl-C, or a signal that asks for the end.
+    /// Ctrl-C, or a termination signal.
     #[error("interrupted; everything is undone")]
     Interrupted,
-    /// A run that failed after programs of it had said something.
+    /// A run that failed, and left output of its programs.
     #[error("{failed} (the output of the run's programs is in {})", logs.display())]
     Failed {
-        /// Why.
+        /// Reason.
         failed: Box<LabError>,
         /// Folder of their output, one file each.
         logs: PathBuf,
     },
-    /// Something of a run could not be removed.
+    /// Part of a run could not be removed.
     #[error("not everything of the run could be removed ({0}); `spangap lab clean` tries again")]
     Left(String),
-    /// A run that failed, and then could not be undone either.
+    /// A run that failed, and could not be undone completely either.
     #[error("{failed}; and {left}")]
     FailedAndLeft {
-        /// Why it failed.
+        /// Reason of the failure.
         failed: Box<LabError>,
         /// What could not be removed.
         left: Box<LabError>,

@@ -1,10 +1,10 @@
-//! Faults with known truth, on one machine: two hosts, a tank on one, a target on the other, a fault made on purpose, and
-//! all that a user could have recorded of it, beside what was the matter.
+//! Faults with known truth, on one machine: two hosts, a tank on one, a target on the other, an injected fault,
+//! and everything that a user could have recorded, next to the truth.
 //!
-//! A [`scenario::Scenario`] is one fault, one file under `scenarios/`. [`run::run`] gives it a [`stage::Stage`], where it
-//! sets up hosts, serves, calls and does its harm; what it returns is the [`truth::Truth`]. Whatever it makes of the
-//! machine is in a journal first ([`undo`]), so that nothing stays behind, however it ends. Grading compares what
-//! somebody says of such runs with their truth.
+//! A [`scenario::Scenario`] is one fault, one file under `scenarios/`. [`run::run`] gives it a
+//! [`stage::Stage`], where it sets up hosts, serves, calls and injects the fault; it returns the
+//! [`truth::Truth`]. Every change to the machine is journaled first ([`undo`]), so nothing stays behind,
+//! however a run ends. Grading compares verdicts on such runs with their truth.
 
 pub mod actors;
 pub mod calls;

@@ -1,6 +1,6 @@
-//! Pauses of the machine itself: stretches in which a CPU ran nothing of a run, whoever had asked for it. A hypervisor that
-//! takes the CPU away makes them, and so does real-time work of others. No fault of the lab does: its most urgent programs
-//! have a lower priority than the witness has.
+//! Pauses of the machine itself: intervals in which a CPU ran nothing of a run, for whatever reason. They are
+//! caused by a hypervisor that takes the CPU away, and by real-time work of others, but by no fault of the lab:
+//! its most urgent programs have a lower priority than the witness.
 
 use crate::stage::{cpus, now_unix_ns};
 use crate::truth::Active;
@@ -10,26 +10,26 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a witness wants to run. Rarely enough to leave idle CPUs idle.
+/// Interval of a witness's wake-ups. Long enough to leave idle CPUs idle.
 const EVERY: Duration = Duration::from_millis(5);
-/// A witness that runs later than this was kept from its CPU; timers alone are late by microseconds.
+/// A witness later than this was kept off its CPU; timers alone are late by microseconds.
 const LATE: Duration = Duration::from_millis(3);
 
-/// One thread on every CPU that this process may use: it asks to run every 5 ms, and notes when it could not.
+/// One thread per usable CPU, which wakes up every 5 ms and records when it could not run.
 #[derive(Debug)]
 pub struct Witness {
     threads: Vec<(Sender<()>, JoinHandle<Vec<Active>>)>,
 }
 
 impl Witness {
-    /// Looks until [`Witness::end`].
+    /// Observes until [`Witness::end`].
     pub fn start() -> Witness {
         let allowed = sched_getaffinity(None).unwrap_or_default();
         let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
         Witness { threads: cpus.map(watch).collect() }
     }
 
-    /// Stretches in which any of the CPUs stood still, in order and without overlap.
+    /// Intervals in which any of the CPUs stood still, in order and without overlap.
     pub fn end(self) -> Vec<Active> {
         let (ends, threads): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
         drop(ends);
@@ -44,7 +44,7 @@ fn watch(cpu: usize) -> (Sender<()>, JoinHandle<Vec<Active>>) {
         only.set(cpu);
         let urgent = sched_setaffinity(None, &only).is_ok() && most_urgent();
         let mut pauses = Vec::new();
-        // Without the priority its own lateness would say nothing of the machine.
+        // Without the priority, its lateness would say nothing about the machine.
         if !urgent {
             return pauses;
         }
@@ -65,14 +65,14 @@ fn watch(cpu: usize) -> (Sender<()>, JoinHandle<Vec<Active>>) {
     (end, thread)
 }
 
-/// Puts the calling thread before everything else of a run; whether that went well.
+/// Raises the calling thread above all threads of a run; returns whether that succeeded.
 fn most_urgent() -> bool {
     let thread = gettid().as_raw_nonzero().to_string();
     let set = Command::new("chrt").args(["-f", "-p", &cpus::WITNESS.to_string(), &thread]).output();
     set.is_ok_and(|output| output.status.success())
 }
 
-/// The same time, each moment once.
+/// Union of intervals.
 fn united(mut stretches: Vec<Active>) -> Vec<Active> {
     stretches.sort_unstable_by_key(|one| one.from_unix_ns);
     let mut united: Vec<Active> = Vec::new();

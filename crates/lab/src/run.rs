@@ -1,4 +1,4 @@
-//! One run from its beginning to its folder.
+//! One run, from its start to its folder.
 
 use crate::LabError;
 use crate::clocks::{self, HostClock, Retime};
@@ -16,32 +16,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// How runs are made.
+/// Settings of a run.
 pub struct Settings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
-    /// Folder of the run; it must not be there yet.
+    /// Folder of the run; it must not exist yet.
     pub out: PathBuf,
-    /// Where journals are.
+    /// Folder of the journals.
     pub state: PathBuf,
-    /// Seed of whatever is left to chance.
+    /// Seed of random choices.
     pub seed: u64,
-    /// Clocks of hosts, whatever the scenario would have.
+    /// Clocks of hosts; they override the scenario's.
     pub clocks: Vec<HostClock>,
-    /// What was drawn for this run beside its scenario; `None`: nothing was, and all is the scenario's own.
+    /// What was drawn in addition to the scenario; `None` for a run that was not drawn.
     pub drawn: Option<Drawn>,
-    /// How packets and host recordings get the clock of their host.
+    /// Shifts packets and host recordings to the clock of their host.
     pub retime: &'a Retime<'a>,
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
-    /// Told what happens.
+    /// Receives progress.
     pub say: &'a dyn Fn(&str),
 }
 
-/// Makes a run. Nothing of it stays on the machine but its folder, which is there whole or not at all.
+/// Makes a run. Nothing of it stays on the machine but its folder, which appears complete or not at all.
 ///
 /// # Errors
-/// When it cannot be made, or is interrupted. A fault that did not act is no error: the truth says so.
+/// It cannot be made, or is interrupted. A fault that did not act is not an error: the truth says so.
 pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> {
     hosts::needs()?;
     let mut undo = Undo::kept(&settings.state, &settings.spangap)?;
@@ -60,7 +60,7 @@ pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> 
     }
 }
 
-/// Up to the folder. Every program of the run has ended when this returns.
+/// Everything up to the folder. All programs of the run have ended when this returns.
 fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
     let work = beside(&settings.out, undo.id());
     undo.about_to_make(Made::Folder { path: work.clone() })?;
@@ -75,7 +75,7 @@ fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Tru
         }
         Err(failed) => Err(match folder::keep_logs(&work, &id) {
             Ok(Some(logs)) => LabError::Failed { failed: Box::new(failed), logs },
-            // Why it failed counts more than that this cannot be told better.
+            // The original failure matters more than a failure to save its logs.
             Ok(None) | Err(_) => failed,
         }),
     }
@@ -93,7 +93,7 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     let (clocks, began_unix_ns, line) = (stage.clocks().to_vec(), stage.began_unix_ns(), stage.line);
     let (recorded, reasons) = (stage.recorded().to_vec(), stage.not_recorded().to_vec());
     let pauses = stage.pauses().to_vec();
-    // Whatever still runs ends here, so that its CPU time is known to be the run's.
+    // Remaining programs end here, so that their CPU time counts as the run's.
     drop(stage);
     (settings.say)("writing the folder");
     let not_recorded = NotRecorded::of(|file| work.join(file).exists(), &reasons);
@@ -107,7 +107,7 @@ fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) 
     Ok(truth)
 }
 
-/// Named by the id alone: recordings keep the command line that made them, and must not tell what was made.
+/// Named by the id alone: recordings contain the command line that made them, and must not reveal the fault.
 fn beside(out: &Path, id: &str) -> PathBuf {
     out.with_file_name(format!(".lab-{id}"))
 }

@@ -1,4 +1,4 @@
-//! What a scenario is: a fault, its parameters, what looks like it and is not, and how it is made.
+//! A scenario: a fault, its parameters, its near miss, and how it is made.
 
 use crate::LabError;
 use crate::stage::Stage;
@@ -10,43 +10,43 @@ use std::time::Duration;
 
 /// One fault.
 pub struct Scenario {
-    /// What it is called by; lower case, with hyphens.
+    /// Name; lower case, with hyphens.
     pub name: &'static str,
-    /// What happens, in a line.
+    /// Description in one line.
     pub title: &'static str,
-    /// What is to blame.
+    /// Culprit.
     pub culprit: Culprit,
-    /// Other causes that a judge may name and be right, because they are the same thing seen elsewhere.
+    /// Other correct answers, which describe the same thing from another perspective.
     pub also_right: &'static [Culprit],
-    /// The leg it acts on; `None` where there is nothing wrong, or it is on the whole call.
+    /// Leg that it acts on; `None` if nothing is wrong, or it acts on the whole call.
     pub leg: Option<Legs>,
-    /// What can be set, with the strength that is used unless told otherwise.
+    /// Parameters with default values.
     pub parameters: &'static [Parameter],
-    /// What looks alike and is not it.
+    /// Near miss.
     pub near_miss: NearMiss,
-    /// What its page says.
+    /// Text of its page.
     pub page: Page,
     /// Makes it, and proves that it acted.
     pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<Acted, LabError>,
 }
 
-/// What looks like the fault and is not it.
+/// A control run that resembles the fault.
 pub struct NearMiss {
-    /// What is different, in a line.
+    /// Difference, in one line.
     pub title: &'static str,
-    /// What is to blame there: nothing, or something else.
+    /// Culprit: none, or another one.
     pub culprit: Culprit,
-    /// The leg that is longer there, if any.
+    /// Leg that is longer, if any.
     pub leg: Option<Legs>,
 }
 
-/// Something that can be set: `--set NAME=VALUE`.
+/// A parameter: `--set NAME=VALUE`.
 pub struct Parameter {
     /// Lower case, with hyphens.
     pub name: &'static str,
-    /// What it is.
+    /// Description.
     pub what: &'static str,
-    /// Its value unless set; also tells its kind.
+    /// Default value, which also defines the kind.
     pub default: Value,
 }
 
@@ -59,34 +59,34 @@ pub enum Value {
     Duration(u64),
 }
 
-/// The scenario's page: [`crate::scenario`] has the words, a real run the figures.
+/// The text of the scenario's page; a real run adds the figures.
 pub struct Page {
-    /// What happens, and why that takes time. A paragraph or two.
+    /// What happens, and why it takes time. A paragraph or two.
     pub what: &'static str,
-    /// Where it happens in real life.
+    /// Where it occurs in practice.
     pub real_life: &'static str,
-    /// Where that is told: title and address.
+    /// References: title and address.
     pub sources: &'static [(&'static str, &'static str)],
     /// How the lab makes it.
     pub made: &'static str,
-    /// What cures it.
+    /// Remedy.
     pub cure: &'static str,
 }
 
-/// What is to be made in one run.
+/// A run to make.
 pub struct Case<'a> {
-    /// Of which scenario.
+    /// Scenario.
     pub scenario: &'a Scenario,
-    /// Whether its near miss.
+    /// Whether it is the near miss.
     pub near_miss: bool,
     values: BTreeMap<&'static str, Value>,
 }
 
 impl<'a> Case<'a> {
-    /// Takes `NAME=VALUE` settings.
+    /// Parses `NAME=VALUE` settings.
     ///
     /// # Errors
-    /// When there is no such parameter, or it has no such value.
+    /// A parameter is unknown, or its value invalid.
     pub fn new(scenario: &'a Scenario, near_miss: bool, settings: &[String]) -> Result<Self, LabError> {
         let mut values: BTreeMap<_, _> =
             scenario.parameters.iter().map(|parameter| (parameter.name, parameter.default)).collect();
@@ -109,10 +109,10 @@ impl<'a> Case<'a> {
         Ok(Case { scenario, near_miss, values })
     }
 
-    /// A parameter that is a number.
+    /// A numeric parameter.
     ///
     /// # Panics
-    /// When the scenario has none of that name and kind: a mistake in its own file.
+    /// The scenario has none of that name and kind: a bug in its own file.
     pub fn number(&self, name: &str) -> u64 {
         match self.values.get(name) {
             Some(Value::Number(number)) => *number,
@@ -120,7 +120,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// A parameter that is a duration.
+    /// A duration parameter.
     ///
     /// # Panics
     /// As above.
@@ -131,26 +131,26 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// All of them, as text that `--set` takes.
+    /// All parameters, in the syntax of `--set`.
     pub fn parameters(&self) -> BTreeMap<String, String> {
         self.values.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
     }
 
-    /// Name of what is made, with the ending of a near miss.
+    /// Name of the run, with the suffix of a near miss.
     pub fn name(&self) -> String {
         let ending = if self.near_miss { NEAR_MISS } else { "" };
         format!("{}{ending}", self.scenario.name)
     }
 }
 
-/// Ending of a near miss' name.
+/// Suffix of a near miss's name.
 pub const NEAR_MISS: &str = "-near-miss";
 
 impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Value::Number(number) => write!(f, "{number}"),
-            // Exact, so that the command makes the same run again.
+            // Exact, so that the command repeats the same run.
             Value::Duration(ns) if ns % 1_000_000 == 0 => write!(f, "{}ms", ns / 1_000_000),
             Value::Duration(ns) if ns % 1_000 == 0 => write!(f, "{}us", ns / 1_000),
             Value::Duration(ns) => write!(f, "{ns}ns"),

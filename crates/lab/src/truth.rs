@@ -1,4 +1,4 @@
-//! What was the matter in a run, as its scenario knows it by construction.
+//! The truth about a run, known to its scenario by construction.
 
 use crate::clocks::HostClock;
 use crate::draw::Drawn;
@@ -6,22 +6,22 @@ use crate::hosts::line::Made;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A stretch of time, nanoseconds since 1970 by the clock of this machine.
+/// A time interval, in nanoseconds since 1970 by the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
-    /// Beginning.
+    /// Start.
     pub from_unix_ns: u64,
     /// End.
     pub to_unix_ns: u64,
 }
 
 impl Active {
-    /// How long it is, nanoseconds.
+    /// Length in nanoseconds.
     pub fn length_ns(&self) -> u64 {
         self.to_unix_ns.saturating_sub(self.from_unix_ns)
     }
 
-    /// How much of another stretch it covers, nanoseconds.
+    /// Length of its overlap with another interval, in nanoseconds.
     pub fn overlap_ns(&self, from_unix_ns: u64, to_unix_ns: u64) -> u64 {
         self.to_unix_ns.min(to_unix_ns).saturating_sub(self.from_unix_ns.max(from_unix_ns))
     }
@@ -32,52 +32,52 @@ impl Active {
 pub struct Affected {
     /// 32 hexadecimal digits.
     pub trace_id: String,
-    /// By how much, where that is known by construction.
+    /// Additional time, if known by construction.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_ns: Option<u64>,
 }
 
-/// Something that has to hold if the fault did what it was made for (or, of a near miss, if it did not), measured by an
-/// instrument of the scenario's own.
+/// A condition that must hold if the fault acted as intended (or, for a near miss, if it did not), measured by
+/// an instrument of the scenario's own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// What was measured, with its unit.
+    /// Measured quantity, with its unit.
     pub what: String,
-    /// What came out.
+    /// Measured value.
     pub measured: f64,
-    /// What was to come out: `at least 5`.
+    /// Expectation: `at least 5`.
     pub expected: String,
-    /// Whether it did.
+    /// Whether it holds.
     pub holds: bool,
 }
 
-/// What a scenario tells of a run that it made.
+/// What a scenario reports about its run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Acted {
-    /// When the fault was there. Empty: it was not.
+    /// When the fault was present; empty if never.
     pub active: Vec<Active>,
-    /// Calls that it made longer.
+    /// Affected calls.
     pub affected: Vec<Affected>,
-    /// How it is known which calls those are, in a sentence.
+    /// How these calls were determined, in a sentence.
     pub affected_rule: String,
-    /// What proves it.
+    /// Proof.
     pub claims: Vec<Claim>,
 }
 
 impl Acted {
-    /// Claims that something came out as `least` or more.
+    /// Adds the claim that a value is at least `least`.
     pub fn at_least(&mut self, what: impl Into<String>, measured: f64, least: f64) {
         let (what, expected, holds) = (what.into(), format!("at least {least}"), measured >= least);
         self.claims.push(Claim { what, measured, expected, holds });
     }
 
-    /// Claims that something came out as `most` or less.
+    /// Adds the claim that a value is at most `most`.
     pub fn at_most(&mut self, what: impl Into<String>, measured: f64, most: f64) {
         let (what, expected, holds) = (what.into(), format!("at most {most}"), measured <= most);
         self.claims.push(Claim { what, measured, expected, holds });
     }
 
-    /// Whether all that was claimed holds.
+    /// Whether all claims hold.
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)
     }
@@ -88,83 +88,83 @@ impl Acted {
 pub struct Truth {
     /// Name of the scenario, without the ending of a near miss.
     pub scenario: String,
-    /// Whether it is the scenario's near miss.
+    /// Whether it is the near miss.
     pub near_miss: bool,
     /// Name of the cause; `none` when nothing was wrong.
     pub culprit: String,
     /// `client` or `server`, where the cause has a side.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<String>,
-    /// Other names that are right, too.
+    /// Other correct answers.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub also_right: Vec<String>,
-    /// What a near miss looks like and is not.
+    /// Culprit that a near miss resembles.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub looks_like: Option<String>,
-    /// Leg of the call that the fault makes longer, or legs joined by `+`.
+    /// Leg that the fault makes longer, or legs joined by `+`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub leg: Option<String>,
-    /// What the line between the hosts was made of, where there was one and not a cable.
+    /// Implementation of the line between the hosts, if there was one instead of a cable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line: Option<Made>,
-    /// Clocks of hosts that are not this machine's. All times of this document are by this machine's.
+    /// Clocks of hosts that differ from this machine's, by which all times of this document are given.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clocks: Vec<HostClock>,
-    /// When it was there.
+    /// When the fault was present.
     pub active: Vec<Active>,
-    /// Calls that it made longer.
+    /// Affected calls.
     pub affected: Vec<Affected>,
-    /// How it is known which those are.
+    /// How these calls were determined.
     pub affected_rule: String,
     /// Whether every claim holds. A run whose fault did not act proves nothing.
     pub acted: bool,
-    /// What proves it.
+    /// Proof.
     pub proof: Vec<Claim>,
     /// Every parameter of the scenario with its value.
     pub parameters: BTreeMap<String, String>,
-    /// Seed of whatever was left to chance.
+    /// Seed of random choices.
     pub seed: u64,
-    /// The exact command that makes such a run.
+    /// The exact command that repeats such a run.
     pub command: String,
-    /// A second fault of the run, beside the scenario's own.
+    /// A second fault, in addition to the scenario's own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub second: Option<Second>,
-    /// What the machine itself did to the run, whatever was wrong in it.
+    /// The machine's own effects on the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub beside: Option<Beside>,
-    /// What was drawn, of a run of `spangap lab grade --draw`.
+    /// What was drawn, for a run of `spangap lab grade --draw`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drawn: Option<Drawn>,
 }
 
-/// What the machine itself did to a run while calls were measured, by the kernel's counters.
+/// The machine's own effects on a run during the measured calls, according to kernel counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beside {
     /// From the start of the first measured call to the end of the last.
     #[serde(default)]
     pub measured_ns: u64,
-    /// How long the client's threads waited for a CPU while they could run, all together.
+    /// Total run-queue wait of the client's threads.
     pub client_waited_ns: u64,
-    /// The same of the server's.
+    /// Total run-queue wait of the server's threads.
     pub server_waited_ns: u64,
-    /// The same of the program between the hosts, where packets go through one.
+    /// The same for the program between the hosts, if packets go through one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub line_waited_ns: Option<u64>,
-    /// How long a CPU ran nothing of the run, whoever had asked for it.
+    /// How long a CPU ran nothing of the run, for whatever reason.
     pub paused_ns: u64,
 }
 
-/// A second fault of a run. What proves it stands with the proof of the scenario's own.
+/// A second fault of a run. Its proof is part of the scenario's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Name of the cause.
     pub culprit: String,
     /// `client` or `server`.
     pub side: String,
-    /// Leg of the call that it makes longer, or legs joined by `+`.
+    /// Leg that it makes longer, or legs joined by `+`.
     pub leg: String,
-    /// When it was there.
+    /// When it was present.
     pub active: Vec<Active>,
-    /// Calls that it made longer.
+    /// Affected calls.
     pub affected: Vec<Affected>,
 }

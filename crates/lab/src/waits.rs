@@ -1,5 +1,5 @@
-//! Faults that keep one end from running for a while, whichever it is: what they have in common, and what those stretches of
-//! time cost each call.
+//! Faults that keep one side from running for a while: their common part, and the cost of these intervals to
+//! each call.
 
 use crate::LabError;
 use crate::calls::{Call, Calls};
@@ -9,34 +9,34 @@ use crate::truth::{Acted, Active, Affected};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// Such a fault: what is the same at both ends.
+/// The part of such a fault that is common to both sides.
 pub struct Wait {
-    /// What it is.
+    /// Cause.
     pub cause: Cause,
-    /// What can be set.
+    /// Parameters.
     pub parameters: &'static [Parameter],
-    /// What its page says.
+    /// Text of its page.
     pub page: Page,
     /// Makes it.
     pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<Acted, LabError>,
 }
 
-/// What is told of it at one end.
+/// The part that differs between the sides.
 pub struct Words {
     /// Name of the scenario.
     pub name: &'static str,
-    /// What happens, in a line.
+    /// Description in one line.
     pub title: &'static str,
-    /// What is different in its near miss, in a line.
+    /// Difference of its near miss, in one line.
     pub near_miss: &'static str,
 }
 
 impl Wait {
-    /// Its scenario at an end: at the server anything on its host may take longer, at the client what comes behind the
-    /// arrival of the response.
+    /// Its scenario on a side: at the server anything on its host may take longer, at the client what follows
+    /// the arrival of the response.
     pub const fn at(self, side: Side, words: Words) -> Scenario {
         let (leg, near_culprit, near_leg) = match side {
-            // What is left of a call in the near miss is what the server thinks.
+            // In the near miss, only the server's think time is left of a call.
             Side::Client => (
                 Legs::one(Leg::ClientAppIn),
                 Culprit::at(Cause::ServerApp, Side::Server),
@@ -60,7 +60,8 @@ impl Wait {
     }
 }
 
-/// What the server takes for a call: of the client's side, so long that there are always calls whose response is to come.
+/// Think time of the server: for the client's side so long that there are always calls waiting for their
+/// response.
 pub fn think(side: Side) -> Duration {
     match side {
         Side::Client => Duration::from_millis(20),
@@ -82,10 +83,10 @@ pub fn rule(side: Side) -> &'static str {
     }
 }
 
-/// A shorter time is lost in what the scheduler does anyway, nanoseconds.
+/// Shorter times, in nanoseconds, are lost in the normal operation of the scheduler.
 const LEAST_NS: u64 = 5_000_000;
 
-/// Calls that had to wait for an end that did not run in these stretches.
+/// Calls that had to wait for a side that did not run in these intervals.
 pub fn affected(calls: &Calls, side: Side, active: &[Active]) -> Vec<Affected> {
     let cost = |call: &Call| -> u64 {
         let from = wanted_from(call, side);
@@ -95,14 +96,15 @@ pub fn affected(calls: &Calls, side: Side, active: &[Active]) -> Vec<Affected> {
     costs.map(|(call, ns)| Affected { trace_id: call.trace_id.clone(), cost_ns: Some(ns) }).collect()
 }
 
-/// Those of an actor's stretches that fall into the measured time.
+/// An actor's intervals within the measured phase.
 pub fn within(calls: &Calls, stretches: Vec<Active>) -> Vec<Active> {
     let measured = calls.whole();
     let seen = |one: &Active| measured.iter().any(|all| all.overlap_ns(one.from_unix_ns, one.to_unix_ns) > 0);
     stretches.into_iter().filter(seen).collect()
 }
 
-/// From when on the call needed that end: the server during the whole call, the client to take the response.
+/// Time from which on the call needed that side: at the server the whole call, at the client from the response
+/// on.
 fn wanted_from(call: &Call, side: Side) -> u64 {
     match (side, call.server.last()) {
         (Side::Client, Some((_, end))) => *end,

@@ -1,4 +1,5 @@
-//! The files of a machine, below a root that can be another machine's copy; what was read can be kept as one text.
+//! The files of a machine, below a root that may be a copy of another machine; everything read can be saved as
+//! one text.
 
 pub mod facts;
 
@@ -10,46 +11,46 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Why a fact is not known.
+/// Reason for an unknown fact.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FactError {
-    /// A file, folder or link that cannot be read.
+    /// An unreadable file, folder or link.
     #[error("cannot read {path}: {why}")]
     Read {
-        /// Which, as on the machine itself.
+        /// Path on the machine itself.
         path: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         why: String,
-        /// Whether it is not there at all.
+        /// Whether it does not exist.
         absent: bool,
     },
-    /// A line of another form than this program knows.
+    /// A malformed line.
     #[error("{path}, line {line}: found {found:?}, expected {expected}")]
     Malformed {
-        /// Which file.
+        /// Path.
         path: String,
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is there.
+        /// Text found.
         found: String,
-        /// What should be.
+        /// Expected form.
         expected: &'static str,
     },
 }
 
 impl FactError {
-    /// A line that cannot be read; `line` is counted from 0.
+    /// A malformed line; `line` counts from 0.
     pub fn malformed(path: &str, line: usize, found: &str, expected: &'static str) -> FactError {
         let found = found.trim().chars().take(60).collect();
         FactError::Malformed { path: path.to_owned(), line: line + 1, found, expected }
     }
 
-    /// Whether the file is not there at all.
+    /// Whether the file does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, FactError::Read { absent: true, .. })
     }
 
-    /// The file that is closed to this user.
+    /// The file, if this user may not read it.
     pub fn closed(&self) -> Option<&str> {
         match self {
             FactError::Read { path, why, .. } if why == DENIED => Some(path),
@@ -58,13 +59,13 @@ impl FactError {
     }
 }
 
-/// Why a file that is closed to this user cannot be read, here and in a machine that was kept.
+/// Reason for a file that this user may not read, here and in a saved machine.
 const DENIED: &str = "permission denied";
 
-/// A fact, or why it is not known.
+/// A fact, or the reason why it is unknown.
 pub type Known<T> = Result<T, FactError>;
 
-/// Whether a file, a thread, a cgroup or a device is not there, or went away while it was read.
+/// Whether a file, thread, cgroup or device does not exist, or vanished while being read.
 fn is_absent(error: &io::Error) -> bool {
     const NO_SUCH_PROCESS: i32 = 3;
     const NO_SUCH_DEVICE: i32 = 19;
@@ -72,10 +73,10 @@ fn is_absent(error: &io::Error) -> bool {
     kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(NO_SUCH_PROCESS | NO_SUCH_DEVICE))
 }
 
-/// A file of this machine as a value. Unlike a [`Host`] this remembers nothing of it: for what is read time and again.
+/// Parses a file of this machine. Unlike a [`Host`] this does not record what it reads: for frequent reads.
 ///
 /// # Errors
-/// What the kernel says, with the path; what the reader says.
+/// Error of the kernel, with the path; error of the parser.
 pub fn read_here<T>(path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Known<T> {
     let bytes = fs::read(path).map_err(|error| FactError::Read {
         path: path.to_owned(),
@@ -85,7 +86,7 @@ pub fn read_here<T>(path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> K
     parse(path, &String::from_utf8_lossy(&bytes))
 }
 
-/// What a path held when it was read.
+/// Content of a path at the time of reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Text(String),
@@ -94,12 +95,12 @@ enum Entry {
     Refused(String),
 }
 
-/// Everything that was read of a machine at one moment, by path.
+/// Everything read of a machine at one moment, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept(BTreeMap<Key, Entry>);
 
-/// A path, and whether it is meant as a link: what a link to a folder points to is one thing, what is in the folder
-/// another.
+/// A path, and whether it is read as a link: the target of a link to a folder differs from the folder's
+/// content.
 type Key = (String, bool);
 
 enum Source {
@@ -114,25 +115,25 @@ pub struct Host {
 }
 
 impl Host {
-    /// A machine whose `/proc`, `/sys`, ... are below `root`; `/` is this one.
+    /// A machine whose `/proc`, `/sys`, ... are below `root`; `/` is this machine.
     pub fn below(root: impl Into<PathBuf>) -> Host {
         Host { source: Source::Root(root.into()), kept: Mutex::default() }
     }
 
-    /// A machine as it was kept.
+    /// A saved machine.
     pub fn kept(kept: Kept) -> Host {
         Host { source: Source::Kept(kept), kept: Mutex::default() }
     }
 
-    /// What was read until now.
+    /// Everything read so far.
     pub fn seen(&self) -> Kept {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The text of a file. Bytes that are no UTF-8 become replacement characters.
+    /// Text of a file. Invalid UTF-8 becomes replacement characters.
     ///
     /// # Errors
-    /// What the kernel says, with the path.
+    /// Error of the kernel, with the path.
     pub fn read(&self, path: &str) -> Known<String> {
         self.ask(
             path,
@@ -142,10 +143,10 @@ impl Host {
         )
     }
 
-    /// A file of four bytes: a number in this machine's own order.
+    /// A file of four bytes: a number in this machine's byte order.
     ///
     /// # Errors
-    /// What the kernel says, with the path.
+    /// Error of the kernel, with the path.
     pub fn read_i32(&self, path: &str) -> Known<i32> {
         let text = self.ask(
             path,
@@ -160,18 +161,18 @@ impl Host {
         text.trim().parse().map_err(|_| FactError::malformed(path, 0, &text, "a number"))
     }
 
-    /// The file as a value.
+    /// A parsed file.
     ///
     /// # Errors
-    /// What the kernel says, with the path; what the reader says.
+    /// Error of the kernel, with the path; error of the parser.
     pub fn parsed<T>(&self, path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Known<T> {
         parse(path, &self.read(path)?)
     }
 
-    /// The names in a folder, numbers in the order of numbers.
+    /// Names in a folder, numbers in numerical order.
     ///
     /// # Errors
-    /// What the kernel says, with the path.
+    /// Error of the kernel, with the path.
     pub fn list(&self, path: &str) -> Known<Vec<String>> {
         let names = self.ask(
             path,
@@ -192,10 +193,10 @@ impl Host {
         Ok(names)
     }
 
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     ///
     /// # Errors
-    /// What the kernel says, with the path.
+    /// Error of the kernel, with the path.
     pub fn link(&self, path: &str) -> Known<String> {
         self.ask(
             path,
@@ -221,7 +222,7 @@ impl Host {
                 Ok(entry) => entry,
                 Err(error) if is_absent(&error) => return Err(absent()),
                 Err(error) => match error.kind() {
-                    // It is there, and no link.
+                    // It exists, and is not a link.
                     io::ErrorKind::InvalidInput if link => return Err(absent()),
                     io::ErrorKind::PermissionDenied => Entry::Refused(DENIED.into()),
                     _ => Entry::Refused(error.to_string()),
@@ -236,7 +237,7 @@ impl Host {
     }
 }
 
-/// Names in the order of people: `eth2` before `eth10`.
+/// Sort key of natural order: `eth2` before `eth10`.
 fn natural(name: &str) -> (String, u64, String) {
     let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
     let head = &name[..name.len() - digits.len()];
@@ -244,20 +245,20 @@ fn natural(name: &str) -> (String, u64, String) {
     (head.to_owned(), digits[..end].parse().unwrap_or(0), digits[end..].to_owned())
 }
 
-/// Divides two readings of a machine in one text.
+/// Separates two readings of a machine in one text.
 const SECOND_READING: &str = "##### second reading\n";
 
-/// Two readings of a machine as one text; of the second only what differs from the first, or is not in it.
+/// Two readings of a machine as one text; of the second only differences from the first.
 pub fn write_readings(first: &Kept, second: &Kept) -> String {
     let changed = second.0.iter().filter(|(key, entry)| first.0.get(*key) != Some(*entry));
     let changed = Kept(changed.map(|(key, entry)| (key.clone(), entry.clone())).collect());
     format!("{}{SECOND_READING}{}", first.text(), changed.text())
 }
 
-/// Reads what [`write_readings`] writes; a text of one reading has no first.
+/// Parses the output of [`write_readings`]; a text with a single reading has no first one.
 ///
 /// # Errors
-/// The line that is of another form.
+/// A malformed line.
 pub fn parse_readings(text: &str) -> Result<(Option<Kept>, Kept), KeptError> {
     let Some((first, second)) = text.split_once(SECOND_READING) else {
         return Ok((None, Kept::parse(text)?));
@@ -269,10 +270,10 @@ pub fn parse_readings(text: &str) -> Result<(Option<Kept>, Kept), KeptError> {
     Ok((Some(parsed), whole))
 }
 
-/// A line that begins an entry of a kept machine.
+/// Starts an entry of a saved machine.
 const MARK: &str = "=== ";
 
-/// A line of a kept machine that is not understood.
+/// A malformed line of a saved machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: found {found:?}, expected `=== /PATH`, and what was there below it")]
 pub struct KeptError {
@@ -281,10 +282,10 @@ pub struct KeptError {
 }
 
 impl Kept {
-    /// Reads what [`Kept::text`] writes. `[0-3,8]` in a path stands for several paths with the same content.
+    /// Parses the output of [`Kept::text`]. `[0-3,8]` in a path stands for several paths with equal content.
     ///
     /// # Errors
-    /// The line that is of another form.
+    /// A malformed line.
     pub fn parse(text: &str) -> Result<Kept, KeptError> {
         let mut kept = Kept::default();
         let mut paths: Vec<String> = Vec::new();
@@ -318,7 +319,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Whether anything was kept of this path.
+    /// Whether anything was saved for this path.
     pub fn has(&self, path: &str) -> bool {
         self.get(path, false).is_some() || self.get(path, true).is_some()
     }
@@ -338,7 +339,7 @@ impl Kept {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for ((path, _), entry) in &self.0 {
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = match entry {
                 Entry::Text(content) => write!(
                     text,
@@ -353,12 +354,11 @@ impl Kept {
         text
     }
 
-    /// Writes everything below a folder, where [`Host::below`] reads it back: links are led along inside
-    /// of the folder; a name in a listing that nothing else is kept of becomes an empty file. What could not be read is
-    /// left out.
+    /// Writes everything below a folder, for [`Host::below`] to read: links are redirected into the folder; a
+    /// listed name without further content becomes an empty file. What could not be read is left out.
     ///
     /// # Errors
-    /// What the file system says; `InvalidInput` for a path or a link that would lead out of the folder.
+    /// Error of the file system; `InvalidInput` for a path or link that would leave the folder.
     pub fn write_below(&self, root: &Path) -> io::Result<()> {
         let below = |path: &str| -> io::Result<PathBuf> {
             let real = self.led_along(path).ok_or_else(|| {
@@ -395,9 +395,9 @@ impl Kept {
         Ok(())
     }
 
-    /// The path without links in it; `None` where one leads out of the machine or in a circle.
+    /// The path with its links resolved; `None` if one leaves the machine or forms a cycle.
     fn led_along(&self, path: &str) -> Option<String> {
-        /// As many as the kernel follows.
+        /// The kernel's limit.
         const MOST_LINKS: usize = 40;
         let mut waiting: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
         let (mut real, mut links): (Vec<String>, usize) = (Vec::new(), 0);
@@ -407,7 +407,7 @@ impl Kept {
                 ".." => drop(real.pop()?),
                 _ => {
                     real.push(part);
-                    // What is kept may name the place by the link, or by where that leads.
+                    // The saved path may name the place by the link, or by its target.
                     let here = (format!("/{}", real.join("/")), true);
                     let Some(Entry::Link(to)) = self.0.get(&here) else { continue };
                     links += 1;
@@ -422,14 +422,14 @@ impl Kept {
         Some(format!("/{}", real.join("/")))
     }
 
-    /// This machine with what the other says in place of it, path by path.
+    /// This machine, with the entries of the other replacing its own, path by path.
     fn with(&self, other: &Kept) -> Kept {
         let mut both = self.clone();
         both.0.extend(other.0.clone());
         both
     }
 
-    /// The names in a folder whose listing was not kept: those of the paths below it.
+    /// Names in a folder whose listing was not saved: those of the paths below it.
     fn below(&self, folder: &str) -> Option<Vec<String>> {
         let folder = format!("{}/", folder.trim_end_matches('/'));
         let paths = self.0.range((folder.clone(), false)..).map(|((path, _), _)| path);
@@ -442,7 +442,7 @@ impl Kept {
     }
 }
 
-/// The paths that one path with `[LIST]` in it stands for.
+/// The paths that a path with `[LIST]` stands for.
 fn several(path: &str) -> Option<Vec<String>> {
     let Some((head, rest)) = path.split_once('[') else { return Some(vec![path.to_owned()]) };
     let (list, tail) = rest.split_once(']')?;
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn what_goes_away_while_it_is_read_is_absent() {
-        // A thread that has ended, a cgroup that was removed: both after their file was opened.
+        // A thread that exited, a cgroup that was removed: both after their file was opened.
         for gone in [3, 19, 2, 20] {
             assert!(is_absent(&io::Error::from_raw_os_error(gone)), "{gone}");
         }

@@ -1,8 +1,8 @@
-//! Classes of received spans. Every span that is dropped is counted in one of them.
+//! Classes of received spans. Every dropped span is counted in one of them.
 
 use serde::Serialize;
 
-/// Counts of spans by what became of them. At any moment [`Accounting::holds`] is true.
+/// Counts of spans by outcome. [`Accounting::holds`] is true at any moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Accounting {
     /// Spans accepted from an exporter or a file.
@@ -15,7 +15,7 @@ pub struct Accounting {
     pub expired_client_only: u64,
     /// SERVER spans whose CLIENT span did not come within the time to live.
     pub expired_server_only: u64,
-    /// Halves thrown out early, oldest first, because the store was full.
+    /// Halves evicted early, oldest first, because the store was full.
     pub evicted: u64,
     /// Spans seen before with the same ids.
     pub duplicate: u64,
@@ -25,7 +25,7 @@ pub struct Accounting {
     pub root: u64,
     /// INTERNAL, PRODUCER, CONSUMER and unspecified spans.
     pub other_kind: u64,
-    /// Spans that cannot be used; [`Malformed`] says why.
+    /// Unusable spans; [`Malformed`] says why.
     pub malformed: u64,
 }
 
@@ -49,14 +49,15 @@ impl Accounting {
         self.received == self.classified()
     }
 
-    /// Share of CLIENT and SERVER spans whose fate is settled that found their mate; `None` before the first.
+    /// Share of CLIENT and SERVER spans that found their mate, among those whose outcome is final; `None`
+    /// before the first.
     pub fn match_ratio(&self) -> Option<f64> {
         let settled = self.joined + self.expired_client_only + self.expired_server_only + self.evicted;
         (settled > 0).then(|| self.joined as f64 / settled as f64)
     }
 }
 
-/// Why spans were malformed.
+/// Malformed spans by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Malformed {
     /// A trace id that is not 16 bytes or a span id that is not 8 bytes, or one that is all zero.

@@ -1,23 +1,22 @@
-//! The meaning of every cause, and what would fix or confirm it: the only such table, for every instrument, page and
-//! verdict.
+//! Explanation and remedy of every cause: the only such table, for every instrument, page and verdict.
 
 use crate::{Cause, Leg, Legs, Side};
 
-/// Two sentences about a cause.
+/// Explanation and remedy of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// What a call did, after "2 of the 10 slowest calls": `waited for a delayed ACK`.
     pub did: &'static str,
     /// What happens, as a sentence.
     pub meaning: &'static str,
-    /// What would mend or confirm it, as a sentence.
+    /// What would fix or confirm it, as a sentence.
     pub next: &'static str,
 }
 
 const LOST: &str = "Find where packets are lost: drop counters of NICs, qdiscs and switches on the path. Captures \
 at both ends tell that apart from a drop inside the receiving host.";
 
-/// About a cause at a side.
+/// Advice on a cause at a side.
 pub fn about(cause: Cause, side: Option<Side>) -> Advice {
     let server = side == Some(Side::Server);
     let (did, meaning, next) = match cause {
@@ -283,7 +282,8 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
     Advice { did, meaning, next }
 }
 
-/// What would show or clear a cause that is only possible, as a sentence; empty where the missing evidence says it all.
+/// What would prove or exclude a cause that is only possible, as a sentence; empty if the missing evidence says
+/// it all.
 pub fn to_be_sure(cause: Cause) -> &'static str {
     match cause {
         Cause::ServerApp | Cause::ServerQueue => {
@@ -297,7 +297,7 @@ pub fn to_be_sure(cause: Cause) -> &'static str {
     }
 }
 
-/// Where to look when nothing on the wire explains a call and this leg took most of it.
+/// Where to look if nothing on the wire explains a call and this leg took most of it.
 pub fn about_leg(legs: Legs) -> &'static str {
     let within = |first: Leg, last: Leg| first <= legs.first && legs.last <= last;
     if legs == Legs::one(Leg::NoResponse) {

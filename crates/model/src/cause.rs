@@ -1,4 +1,4 @@
-//! What can take a call's time: one name for each cause, the same everywhere.
+//! Causes of lost time: one name for each, used everywhere.
 
 use crate::named::named;
 use serde::{Deserialize, Serialize};
@@ -9,15 +9,15 @@ named! {
     pub enum Cause {
         /// Nothing is wrong.
         None = "none",
-        /// A held back sub-MSS segment waited for the peer's delayed ACK.
+        /// A partial segment was held back until the peer's delayed ACK.
         NagleDelayedAck = "nagle-delayed-ack",
-        /// Loss, mended by the retransmission timer.
+        /// Loss, repaired by the retransmission timer.
         Rto = "rto",
-        /// Loss of the last segments, mended by a tail loss probe.
+        /// Loss of the last segments, repaired by a tail loss probe.
         TailLoss = "tail-loss",
-        /// Loss, mended by fast retransmission or RACK.
+        /// Loss, repaired by fast retransmission or RACK.
         FastRetransmit = "fast-retransmit",
-        /// Bytes that had come as far as the receiver's tap did not reach its TCP, and were sent again.
+        /// Bytes that had reached the receiver's tap did not reach its TCP, and were retransmitted.
         ReceiverDrop = "receiver-drop",
         /// A SYN or SYN/ACK was lost.
         SynLoss = "syn-loss",
@@ -29,17 +29,17 @@ named! {
         StreamLimit = "stream-limit",
         /// An HTTP/2 flow-control window was used up.
         FlowControl = "flow-control",
-        /// Bytes waited behind those of another call on the same connection.
+        /// Bytes were queued behind those of another call on the same connection.
         HeadOfLine = "head-of-line",
-        /// The client's stack serves the calls of one connection one after the other.
+        /// The client's stack serialises the calls of one connection.
         SharedConnection = "shared-connection",
         /// The call had to open its connection first.
         ConnectionPerCall = "connection-per-call",
         /// The server's application took the time.
         ServerApp = "server-app",
-        /// The server's end took the time: its host or its application, which packets do not tell apart.
+        /// The server's side took the time: its host or its application, which packets do not distinguish.
         ServerHostOrApp = "server-host-or-app",
-        /// The call waited in the server before its application took it.
+        /// The call was queued in the server before its application took it.
         ServerQueue = "server-queue",
         /// The client's application took the time.
         ClientApp = "client-app",
@@ -53,11 +53,12 @@ named! {
         SoftirqLate = "softirq-late",
         /// The NIC delivered interrupts together.
         Coalescing = "coalescing",
-        /// The server was asked and did not answer before the call was given up.
+        /// The server received the request and did not respond before the call was abandoned.
         NoResponse = "no-response",
         /// The path delivered no copy of the bytes.
         BlackHole = "black-hole",
-        /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the way, not told apart.
+        /// Packets sent apart arrived together: softirq-late, coalescing or a queue on the path, which are not
+        /// distinguished.
         BatchedArrival = "batched-arrival",
         /// The hypervisor took the CPU.
         Steal = "steal",
@@ -67,15 +68,15 @@ named! {
         Stopped = "stopped",
         /// The path between the taps took the time.
         NetworkDelay = "network-delay",
-        /// The path between the taps took a time that varies.
+        /// The path between the taps took a varying time.
         NetworkJitter = "network-jitter",
-        /// One way takes longer than the other.
+        /// One direction takes longer than the other.
         PathAsymmetry = "path-asymmetry",
         /// The size of the message took the time.
         LargePayload = "large-payload",
         /// Several attempts per call.
         Retries = "retries",
-        /// The proxy between client and server took the time, itself.
+        /// The proxy between client and server took the time itself.
         Proxy = "proxy",
         /// Clocks that differ, with nothing wrong.
         Clock = "clock",
@@ -91,23 +92,23 @@ named! {
         PathMtu = "path-mtu",
         /// A thread waited for a lock that another one held.
         Lock = "lock",
-        /// A thread waited for a disk, or for what was written to reach it.
+        /// A thread waited for a disk, or for its writes to become durable.
         Disk = "disk",
-        /// A thread waited for memory: to be reclaimed, or for pages of its own to be read.
+        /// A thread waited for memory: for reclaim, or for its own pages to be read.
         Memory = "memory",
     }
 }
 
 impl Cause {
-    /// Whether it passes before a connection can carry its first call: a call waits for it only while the connection that
-    /// it gets is being opened.
+    /// Whether it ends before a connection can carry its first call: a call waits for it only while its
+    /// connection is being opened.
     pub fn is_of_opening(self) -> bool {
         matches!(self, Cause::Dns | Cause::TlsHandshake)
     }
 }
 
 named! {
-    /// The end of a call at which something happens.
+    /// A side of a call.
     pub enum Side {
         /// Where the call is made.
         Client = "client",
@@ -131,12 +132,12 @@ impl Side {
     }
 }
 
-/// A cause, and the end at which it sits where it has one.
+/// A cause, and its side if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Culprit {
-    /// Why calls took longer than they had to; `Cause::None` when nothing was wrong.
+    /// Cause; `Cause::None` if nothing was wrong.
     pub cause: Cause,
-    /// At which end.
+    /// Side.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<Side>,
 }
@@ -145,12 +146,12 @@ impl Culprit {
     /// Nothing is wrong.
     pub const NOTHING: Culprit = Culprit { cause: Cause::None, side: None };
 
-    /// Of one end.
+    /// A culprit on one side.
     pub const fn at(cause: Cause, side: Side) -> Culprit {
         Culprit { cause, side: Some(side) }
     }
 
-    /// Of no end, or of both.
+    /// A culprit on no side, or on both.
     pub const fn of(cause: Cause) -> Culprit {
         Culprit { cause, side: None }
     }

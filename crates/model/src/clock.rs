@@ -1,28 +1,28 @@
 //! Offset and skew of one clock relative to another.
 
-/// Most that a clock of a host is taken to gain or lose, millionths. NTP gives up at 500.
+/// Maximum assumed drift of a host's clock, in parts per million. NTP gives up at 500.
 pub const MAX_SKEW_PPM: f64 = 1000.0;
 
-/// A clock that differs from another by an offset, and by more the longer it has gone.
+/// A clock that differs from another by an offset and a constant drift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
-    /// What it is ahead of the other one at `since_unix_ns`; less than zero when it is behind.
+    /// Offset at `since_unix_ns`; negative if it is behind.
     pub offset_ns: i64,
-    /// What it gains afterwards, millionths of the time that passes; at most [`MAX_SKEW_PPM`] either way.
+    /// Drift, in parts per million; at most [`MAX_SKEW_PPM`] in either direction.
     pub skew_ppm: f64,
-    /// A moment of the other clock, nanoseconds since 1970.
+    /// Reference time on the other clock, in nanoseconds since 1970.
     pub since_unix_ns: i64,
 }
 
 impl Clock {
-    /// What it shows when the other clock shows `unix_ns`; `None` outside of the years that 64 bits hold.
+    /// Its reading when the other clock reads `unix_ns`; `None` outside the range of 64 bits.
     pub fn at(&self, unix_ns: i64) -> Option<i64> {
         let gained = gained(unix_ns.checked_sub(self.since_unix_ns)?, self.skew_ppm);
         unix_ns.checked_add(self.offset_ns)?.checked_add(gained)
     }
 }
 
-/// What a clock gains while another one goes on by `elapsed_ns`.
+/// Drift accumulated while another clock advances by `elapsed_ns`.
 pub fn gained(elapsed_ns: i64, skew_ppm: f64) -> i64 {
     (elapsed_ns as f64 * skew_ppm / 1e6).round() as i64
 }
@@ -43,7 +43,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of two moments the later one stays the later one.
+        /// The mapping preserves the order of times.
         #[test]
         fn time_goes_on(from in 0..i64::MAX / 4, by in 0..1_i64 << 40, skew_ppm in -MAX_SKEW_PPM..MAX_SKEW_PPM, offset_ns in -(1_i64 << 50)..1 << 50) {
             let clock = Clock { offset_ns, skew_ppm, since_unix_ns: from };

@@ -1,4 +1,4 @@
-//! Counts as people read them: `1,234,567`.
+//! Counts for human readers: `1,234,567`.
 
 /// Writes a count with a comma before every three digits.
 pub fn grouped(count: u64) -> String {

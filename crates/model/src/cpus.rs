@@ -1,9 +1,9 @@
-//! Sets of CPUs, as the kernel writes them: lists `0,3-48` and masks `ff,00000003`.
+//! Sets of CPUs in the kernel's formats: lists `0,3-48` and masks `ff,00000003`.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A CPU with a number above this is taken for a mistake in the text.
+/// A CPU number above this is treated as an error in the text.
 const MAX_CPU: u32 = 1 << 16;
 
 /// A set of CPUs.
@@ -11,7 +11,7 @@ const MAX_CPU: u32 = 1 << 16;
 pub struct Cpus(BTreeSet<u32>);
 
 impl Cpus {
-    /// Reads a list such as `0,3-48`; an empty text is an empty set. `None` for anything else.
+    /// Parses a list such as `0,3-48`; an empty text is the empty set. `None` for anything else.
     pub fn parse_list(text: &str) -> Option<Cpus> {
         let mut cpus = Cpus::default();
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -25,7 +25,7 @@ impl Cpus {
         Some(cpus)
     }
 
-    /// Reads a mask of hexadecimal words of 32 bits, the highest first. `None` for anything else.
+    /// Parses a mask of hexadecimal 32-bit words, the highest first. `None` for anything else.
     pub fn parse_mask(text: &str) -> Option<Cpus> {
         let mut cpus = Cpus::default();
         let words: Vec<&str> = text.trim().split(',').collect();
@@ -39,37 +39,37 @@ impl Cpus {
         Some(cpus)
     }
 
-    /// How many.
+    /// Number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this CPU is one of them.
+    /// Whether it contains this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
 
-    /// In order.
+    /// CPUs in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// Those that are in both.
+    /// Intersection.
     pub fn both(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// Those that are here and not in the other.
+    /// Difference.
     pub fn without(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.difference(&other.0).copied().collect())
     }
 
-    /// Those that are in either.
+    /// Union.
     pub fn either(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.union(&other.0).copied().collect())
     }
@@ -83,7 +83,7 @@ impl Cpus {
         }
     }
 
-    /// The mask that the kernel reads: words of 32 bits, the highest first.
+    /// The mask in the kernel's format: 32-bit words, the highest first.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
         let word = |at: u32| {

@@ -3,23 +3,23 @@
 use crate::named::named;
 
 named! {
-    /// What took a stretch of a thread's time. At every moment exactly one of these holds.
+    /// Activity of a thread. At every moment exactly one of these holds.
     pub enum Doing {
-        /// It ran.
+        /// Running.
         Running = "running",
-        /// It was the task of its CPU, but a softirq or hardirq ran there.
+        /// Current on its CPU while a softirq or hardirq ran there.
         Interrupted = "interrupted",
-        /// It could have run, and waited for a CPU.
+        /// Runnable, waiting for a CPU.
         Runnable = "runnable",
-        /// It could have run, but the CPU quota of its cgroup was used up.
+        /// Runnable, but its cgroup's CPU quota was used up.
         Throttled = "throttled",
-        /// It had been stopped by a signal or a debugger.
+        /// Stopped by a signal or a debugger.
         Stopped = "stopped",
-        /// It waited for something: data, a lock, a timer.
+        /// Blocked: waiting for data, a lock, a timer.
         Blocked = "blocked",
-        /// It waited for data that had reached the tap, but not yet its socket: softirqs ran late.
+        /// Waiting for data that had reached the tap, but not yet its socket: softirqs ran late.
         SoftirqLate = "softirq_late",
-        /// Not seen, or lost.
+        /// Not observed, or lost.
         Unknown = "unknown",
     }
 }

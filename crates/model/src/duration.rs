@@ -1,14 +1,14 @@
-//! Durations as people write and read them: `250us`, `10ms`, `1.5s`, `1m`.
+//! Durations in human notation: `250us`, `10ms`, `1.5s`, `1m`.
 
-/// Nanoseconds in one second.
+/// Nanoseconds per second.
 pub const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds in one millisecond.
+/// Nanoseconds per millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
 
-/// Reads a duration such as `250us`, `10ms`, `1.5s`, `1m`, `2h`, `14d` as nanoseconds.
+/// Parses a duration such as `250us`, `10ms`, `1.5s`, `1m`, `2h`, `14d` to nanoseconds.
 ///
 /// # Errors
-/// A sentence that says what was expected, when the number or the unit is not one of these.
+/// A sentence with the expected form, if the number or the unit is invalid.
 pub fn parse_ns(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -33,7 +33,7 @@ pub fn parse_ns(text: &str) -> Result<u64, String> {
     Ok((number * factor).round() as u64)
 }
 
-/// Writes nanoseconds with three significant digits and a unit: `843 ns`, `12.3 us`, `1.05 ms`, `2.00 s`.
+/// Formats nanoseconds with three significant digits and a unit: `843 ns`, `12.3 us`, `1.05 ms`, `2.00 s`.
 pub fn format_ns(ns: u64) -> String {
     let (value, unit) = match ns {
         0..=999 => return format!("{ns} ns"),

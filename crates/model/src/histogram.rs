@@ -6,7 +6,7 @@
 
 /// Scale of the base-2 exponential scheme (OpenTelemetry `scale`, Prometheus `schema`).
 pub const SCALE: i32 = 4;
-/// Buckets in one power of two.
+/// Number of buckets per power of two.
 const PER_OCTAVE: i32 = 1 << SCALE;
 /// `bucket(1 ns)`: the lowest index a whole number of nanoseconds can have.
 pub const MIN_INDEX: i32 = -479;
@@ -89,10 +89,11 @@ pub fn lower_bound_ns(index: i32) -> f64 {
     upper_bound_ns(index - 1)
 }
 
-/// A quantile with what is known of it: the bucket it fell into and the sampling error.
+/// A quantile with its uncertainty: the bucket it fell into and the sampling error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// Estimate in nanoseconds, interpolated inside the bucket and never outside the seen minimum and maximum.
+    /// Estimate in nanoseconds, interpolated inside the bucket and never outside the observed minimum and
+    /// maximum.
     pub value_ns: u64,
     /// Lower end of the 95 % confidence interval: the bucket's lower bound at the lower rank.
     pub low_ns: u64,
@@ -111,11 +112,11 @@ pub struct Histogram {
     zero: u64,
     count: u64,
     sum_ns: u128,
-    /// Smallest of everything ever recorded; `retract` cannot raise it.
+    /// Minimum of all durations ever recorded; `retract` cannot raise it.
     min_ns: u64,
     /// No value is larger.
     max_ns: u64,
-    /// Some value is at least this large. It is `max_ns` until the largest value is retracted.
+    /// Some value is at least this large. Equal to `max_ns` until the largest value is retracted.
     max_low_ns: u64,
 }
 
@@ -152,8 +153,8 @@ impl Histogram {
         }
     }
 
-    /// Takes back one duration that was recorded before. The smallest value seen stays. When the largest is taken back,
-    /// the next one is known to within its bucket: see [`Histogram::max_low_ns`].
+    /// Removes a duration that was recorded before. The minimum stays. If the maximum is removed, the next one
+    /// is known to within its bucket: see [`Histogram::max_low_ns`].
     pub fn retract(&mut self, ns: u64) {
         debug_assert!(self.count > 0);
         if ns == 0 {
@@ -169,12 +170,12 @@ impl Histogram {
         }
     }
 
-    /// The largest value may be gone: what is left lies in the highest bucket that is not empty.
+    /// The largest value may be gone: the remaining ones lie in the highest non-empty bucket.
     #[cold]
     fn narrow_max(&mut self) {
         let highest = self.counts.iter().rposition(|n| *n > 0).map(|at| self.first + at as i32);
         let (low, high) = match highest {
-            // A bucket holds what is above its lower bound.
+            // A bucket's lower bound is exclusive.
             Some(index) => (lower_bound_ns(index).floor() as u64, upper_bound_ns(index).ceil() as u64),
             None => (0, 0),
         };
@@ -182,7 +183,7 @@ impl Histogram {
         self.max_low_ns = low.max(1).min(self.max_ns);
     }
 
-    /// Says what the largest value is, where that is known from elsewhere.
+    /// Sets the maximum, if it is known from elsewhere.
     pub fn set_max_ns(&mut self, max_ns: u64) {
         if (self.max_low_ns..=self.max_ns).contains(&max_ns) {
             (self.max_low_ns, self.max_ns) = (max_ns, max_ns);
@@ -238,10 +239,11 @@ impl Histogram {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Raises every bucket, the zero count and the sum to at least those of `other`; the count follows the buckets.
+    /// Raises every bucket, the zero count and the sum to at least those of `other`; the count follows the
+    /// buckets.
     ///
-    /// An exported counter must not fall when [`Histogram::retract`] took something back: raising what was
-    /// shown last to what is now true gives figures that only grow.
+    /// An exported counter must not decrease after [`Histogram::retract`]: raising the previously exported
+    /// figures to the current ones gives figures that only grow.
     pub fn raise_to(&mut self, other: &Histogram) {
         if let Some(last) = other.counts.len().checked_sub(1) {
             self.slot(other.first);
@@ -261,12 +263,12 @@ impl Histogram {
         self.sum_ns = self.sum_ns.max(other.sum_ns);
     }
 
-    /// How many durations were recorded.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many of them were exactly zero.
+    /// Number of zero durations.
     pub fn zero_count(&self) -> u64 {
         self.zero
     }
@@ -276,40 +278,40 @@ impl Histogram {
         self.sum_ns
     }
 
-    /// Smallest duration recorded, `None` when empty.
+    /// Minimum; `None` if empty.
     pub fn min_ns(&self) -> Option<u64> {
         (self.count > 0).then_some(self.min_ns)
     }
 
-    /// The largest duration is at least this, and no larger than [`Histogram::max_ns`]; the two are the same unless the
-    /// largest was retracted. `None` when empty.
+    /// Lower bound of the maximum, and at most [`Histogram::max_ns`]; both are equal unless the maximum was
+    /// retracted. `None` if empty.
     pub fn max_low_ns(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max_low_ns)
     }
 
-    /// Largest duration recorded, `None` when empty.
+    /// Maximum; `None` if empty.
     pub fn max_ns(&self) -> Option<u64> {
         (self.count > 0).then_some(self.max_ns)
     }
 
-    /// Mean in nanoseconds, `None` when empty.
+    /// Mean in nanoseconds; `None` if empty.
     pub fn mean_ns(&self) -> Option<u64> {
         (self.count > 0).then(|| (self.sum_ns / self.count as u128) as u64)
     }
 
-    /// The non-empty buckets as `(index, count)`, lowest first; zero is not among them.
+    /// Non-empty buckets as `(index, count)`, lowest first, without zero.
     pub fn buckets(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
         (self.first..).zip(&self.counts).filter(|(_, n)| **n > 0).map(|(i, n)| (i, *n))
     }
 
-    /// How many recorded durations are at or below `bound_ns`, counting whole buckets only: exact when
-    /// `bound_ns` is a bucket's upper bound.
+    /// Number of durations at or below `bound_ns`, counting whole buckets only: exact if `bound_ns` is a
+    /// bucket's upper bound.
     pub fn count_at_or_below(&self, bound_ns: f64) -> u64 {
         let within = self.buckets().take_while(|(i, _)| upper_bound_ns(*i) <= bound_ns * (1.0 + 1e-12));
         self.zero + within.map(|(_, n)| n).sum::<u64>()
     }
 
-    /// The `q` quantile (0 to 1) by nearest rank, with its 95 % interval; `None` when empty.
+    /// The `q` quantile (0 to 1) by nearest rank, with its 95 % interval; `None` if empty.
     ///
     /// The interval covers the bucket's width and the sampling error of the rank: the rank of a quantile over
     /// `n` draws has standard deviation `sqrt(n q (1-q))` (order statistics, normal approximation).
@@ -323,7 +325,7 @@ impl Histogram {
         let (value, ..) = self.at_rank(rank);
         let (_, low, _) = self.at_rank((rank - spread).floor().max(1.0));
         let (.., high) = self.at_rank((rank + spread).ceil().min(n));
-        // Beyond the last draw nothing bounds the quantile from above but the largest value seen.
+        // Beyond the last draw, only the observed maximum bounds the quantile from above.
         Some(Quantile { value_ns: value, low_ns: low, high_ns: high })
     }
 
@@ -347,7 +349,7 @@ impl Histogram {
         (self.max_ns, self.max_ns, self.max_ns)
     }
 
-    /// Compact bytes for storage; [`Histogram::decode`] reads them back.
+    /// Compact encoding for storage; [`Histogram::decode`] is the inverse.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32 + self.counts.len());
         put_varint(&mut out, self.count);
@@ -367,7 +369,7 @@ impl Histogram {
         out
     }
 
-    /// Reads what [`Histogram::encode`] wrote; `None` when the bytes are damaged.
+    /// Decodes the output of [`Histogram::encode`]; `None` if it is damaged.
     pub fn decode(mut bytes: &[u8]) -> Option<Histogram> {
         let input = &mut bytes;
         let count = take_varint(input)?;
@@ -377,7 +379,7 @@ impl Histogram {
         let max_ns = take_varint(input)?;
         let first = i32::try_from(take_varint(input)?).ok()?.checked_sub(1024)?;
         let len = take_varint(input)? as usize;
-        // Wider than durations can be, it would be damage, and the next merge would allocate for it.
+        // A wider range than durations can have is damage, and the next merge would allocate for it.
         let plausible =
             len == 0 || (first >= MIN_INDEX && len <= 2048 && first <= MAX_INDEX + 1 - len as i32);
         if !plausible || len > input.len() || sum_ns > count as u128 * max_ns as u128 {

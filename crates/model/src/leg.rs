@@ -14,13 +14,14 @@ named! {
         ClientSend = "client_send",
         /// Last request byte: client's tap -> server's tap.
         RequestWire = "request_wire",
-        /// Last request byte at the server's tap -> start of the SERVER span. Zero where the span began before that byte;
-        /// below zero where it was over before, since the application did without the rest of the request.
+        /// Last request byte at the server's tap -> start of the SERVER span. Zero if the span starts before
+        /// that byte; negative if it ends before it, because the application did without the rest of the
+        /// request.
         ServerHostIn = "server_host_in",
-        /// The SERVER span, from the last request byte at the server's tap on where that came within the span.
+        /// The SERVER span, from the last request byte at the server's tap on if that arrived within the span.
         ServerApp = "server_app",
-        /// End of the SERVER span -> first response byte at the server's tap. Below zero where the span goes on while the
-        /// response is being sent.
+        /// End of the SERVER span -> first response byte at the server's tap. Negative if the span continues
+        /// while the response is being sent.
         ServerHostOut = "server_host_out",
         /// First -> last response byte at the server's tap.
         ServerSend = "server_send",
@@ -28,34 +29,34 @@ named! {
         ResponseWire = "response_wire",
         /// Last response byte at the client's tap -> end of the CLIENT span.
         ClientAppIn = "client_app_in",
-        /// The request at the last place where it was seen -> the moment at which the call was given up, or the end of the
-        /// capture. In place of all legs between, for a call without an answer.
+        /// The request at the last place where it was observed -> the moment at which the call was abandoned,
+        /// or the end of the capture. Replaces all legs in between for a call without a response.
         NoResponse = "no_response",
     }
 }
 
-/// Neighbouring legs that cannot be told apart; one leg when `first` is `last`.
+/// Adjacent legs that cannot be distinguished; one leg if `first` is `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Legs {
-    /// The first of them.
+    /// First leg.
     pub first: Leg,
-    /// The last of them, not before `first`.
+    /// Last leg, not before `first`.
     pub last: Leg,
 }
 
 impl Legs {
-    /// A leg by itself.
+    /// A single leg.
     pub const fn one(leg: Leg) -> Legs {
         Legs { first: leg, last: leg }
     }
 
-    /// Whether `leg` is among them.
+    /// Whether it includes `leg`.
     pub fn contains(self, leg: Leg) -> bool {
         (self.first..=self.last).contains(&leg)
     }
 
-    /// Where that is, as a phrase: `in the server's application`; of several, all the places that it may be:
-    /// `on the way to the server, at the server or on the way back`.
+    /// The location as a phrase: `in the server's application`; for several legs, all possible places: `on the
+    /// way to the server, at the server or on the way back`.
     pub fn in_words(self) -> String {
         if self.first == self.last {
             return one_in_words(self.first).to_owned();
@@ -111,7 +112,7 @@ impl fmt::Display for Legs {
     }
 }
 
-/// A text that names no leg, nor neighbouring ones.
+/// A text that names neither a leg nor adjacent legs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLegs(String);
 
@@ -135,7 +136,7 @@ impl FromStr for Legs {
         let named = named.ok_or_else(wrong)?;
         let (Some(first), Some(last)) = (named.first(), named.last()) else { return Err(wrong()) };
         let legs = Legs { first: *first, last: *last };
-        // All neighbours between the two, each once.
+        // All legs between the two, each once.
         if legs.to_string() == text { Ok(legs) } else { Err(wrong()) }
     }
 }

@@ -1,6 +1,6 @@
-//! Enums with named variants: one table yields the name, the parser, and both directions of JSON.
+//! Enums with named variants: one table defines the name, the parser, and both directions of JSON.
 
-/// Declares an enum and, beside each variant, its name in JSON, tables and pages.
+/// Declares an enum with the name of each variant in JSON, tables and pages.
 macro_rules! named {
     ($(#[$meta:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ }) => {
         $(#[$meta])*
@@ -8,15 +8,15 @@ macro_rules! named {
         pub enum $enum { $($(#[$doc])* $variant,)+ }
 
         impl $enum {
-            /// All of them, in order.
+            /// All variants, in order.
             pub const ALL: [$enum; [$($name),+].len()] = [$($enum::$variant),+];
 
-            /// The name in JSON, tables and pages.
+            /// Name in JSON, tables and pages.
             pub const fn name(self) -> &'static str {
                 match self { $($enum::$variant => $name,)+ }
             }
 
-            /// The one of this name.
+            /// The variant with this name.
             pub fn of_name(name: &str) -> Option<$enum> {
                 $enum::ALL.into_iter().find(|one| one.name() == name)
             }

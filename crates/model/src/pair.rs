@@ -5,22 +5,22 @@ use crate::shared::SharedBytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Name of the pair that takes the calls of all pairs past the series limit.
+/// Name of the pair that collects the calls of all pairs beyond the series limit.
 pub const OTHER: &str = "other";
 
-/// Who calls whom, and on request which method.
+/// Caller, callee and, on request, method.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairKey {
-    /// Service of the CLIENT span's resource: `service.name`, or `namespace/name` where a namespace is given.
+    /// Service of the CLIENT span's resource: `service.name`, or `namespace/name` if there is a namespace.
     pub client: Arc<str>,
     /// Service of the SERVER span's resource, likewise.
     pub server: Arc<str>,
-    /// Method, only when the meter was asked to tell methods apart.
+    /// Method, only if the meter distinguishes methods.
     pub method: Option<Arc<str>>,
 }
 
-/// How a call ended, as its CLIENT span tells it. The most specific thing known wins: gRPC code, then
-/// HTTP status class, then the span's own status.
+/// Outcome of a call, according to its CLIENT span. The most specific code wins: gRPC, then HTTP status class,
+/// then the span's own status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallStatus(u8);
 
@@ -64,12 +64,12 @@ impl CallStatus {
         CallStatus(GRPC_BASE + if code < 17 { code as u8 } else { 2 })
     }
 
-    /// From a gRPC status name such as `DEADLINE_EXCEEDED`; `None` if it is none.
+    /// From a gRPC status name such as `DEADLINE_EXCEEDED`; `None` if unknown.
     pub fn from_grpc_name(name: &str) -> Option<Self> {
         GRPC_NAMES.iter().position(|n| *n == name).map(|i| Self::from_grpc(i as u64))
     }
 
-    /// The stable name used in metrics, JSON and the page.
+    /// Stable name in metrics, JSON and the page.
     pub fn name(self) -> &'static str {
         match self.0 {
             1 => "span_ok",
@@ -84,31 +84,31 @@ impl CallStatus {
         }
     }
 
-    /// A number below 64 that stands for this status; [`CallStatus::from_code`] is its inverse.
+    /// A number below 64 for this status; [`CallStatus::from_code`] is the inverse.
     pub fn code(self) -> u8 {
         self.0
     }
 
-    /// The status that [`CallStatus::code`] gave this number.
+    /// The status with this [`CallStatus::code`].
     pub fn from_code(code: u8) -> Self {
         CallStatus(code)
     }
 }
 
-/// One side of a call that was kept.
+/// One side of a retained call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptSide {
     /// Unix time of the span's start in nanoseconds, on its own host's clock.
     pub start_unix_ns: u64,
     /// Duration in nanoseconds.
     pub duration_ns: u64,
-    /// Host the span was taken on (`k8s.node.name`, `host.id` or `host.name`), if it says.
+    /// Host of the span (`k8s.node.name`, `host.id` or `host.name`), if known.
     pub host: Option<Arc<str>>,
-    /// The whole span when it was still held when its mate came: OTLP `Resource` and `Span` messages.
+    /// The whole span, if it was still in memory when its mate arrived: OTLP `Resource` and `Span` messages.
     pub whole: Option<WholeSpan>,
 }
 
-/// A span as it was received, in OTLP protobuf.
+/// A span as received, in OTLP protobuf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeSpan {
     /// Encoded `opentelemetry.proto.resource.v1.Resource`.
@@ -117,16 +117,17 @@ pub struct WholeSpan {
     pub span: SharedBytes,
 }
 
-/// How a call's gap divides into its two legs, as far as the hosts' clocks told when it was joined.
+/// Division of a call's gap into its two legs, as far as the hosts' clock offset was known at the join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLegs {
     /// Client start to server start in nanoseconds; the response leg is the rest of the gap.
     pub request_ns: u64,
-    /// Each leg may be off by this much either way, nanoseconds.
+    /// Error bound of each leg in either direction, in nanoseconds.
     pub bound_ns: u64,
 }
 
-/// A call kept with both its spans: one of those with the largest gap of its pair and window, or one of a sample.
+/// A call retained with both spans: one of those with the largest gap of its pair and window, or one of a
+/// sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCall {
     /// Client duration minus server duration, in nanoseconds.
@@ -135,9 +136,9 @@ pub struct KeptCall {
     pub trace_id: [u8; 16],
     /// Span id of the CLIENT span.
     pub client_span_id: [u8; 8],
-    /// How the call ended.
+    /// Outcome.
     pub status: CallStatus,
-    /// Its legs, when the hosts' clock offset was known.
+    /// Legs, if the hosts' clock offset was known.
     pub legs: Option<CallLegs>,
     /// The CLIENT span.
     pub client: KeptSide,
@@ -146,13 +147,14 @@ pub struct KeptCall {
 }
 
 impl KeptCall {
-    /// Order of the worst list. Ties go by trace id, so that it does not depend on the order of arrival.
+    /// Order of the worst list. Ties are broken by trace id, so that it does not depend on the order of
+    /// arrival.
     fn rank(&self) -> (std::cmp::Reverse<u64>, [u8; 16], [u8; 8]) {
         (std::cmp::Reverse(self.gap_ns), self.trace_id, self.client_span_id)
     }
 }
 
-/// What is known of one pair over one stretch of time.
+/// Statistics of one pair over one period.
 #[derive(Clone, Debug, Default)]
 pub struct PairStats {
     /// Client duration minus server duration, for calls with one attempt, not negative, not excluded for size.
@@ -161,13 +163,13 @@ pub struct PairStats {
     pub client: Histogram,
     /// Server durations of the same calls.
     pub server: Histogram,
-    /// Client start to server start, by the clock offset's midpoint, of those calls for which it is known.
+    /// Client start to server start, by the midpoint of the clock offset, of those calls for which it is known.
     pub request_leg: Histogram,
-    /// Server end to client end, likewise; request and response leg of a call sum to its gap exactly.
+    /// Server end to client end, likewise; the request and response legs of a call sum to its gap exactly.
     pub response_leg: Histogram,
-    /// Largest half-width of the clock offset interval among those calls: each leg is true to within this.
+    /// Largest half-width of the clock offset interval among those calls: each leg is accurate to within this.
     pub leg_bound_max_ns: u64,
-    /// Sum of the half-widths, for their mean over the calls that have legs; calls retracted since stay in it.
+    /// Sum of the half-widths, for their mean over the calls that have legs; includes calls retracted since.
     pub leg_bound_sum_ns: u128,
     /// Time between the arrivals of the two spans, for every joined call; 1 ms resolution.
     pub mate_delay: Histogram,
@@ -177,19 +179,19 @@ pub struct PairStats {
     pub attempts_over_one: u64,
     /// Calls excluded because their response was over the size limit.
     pub excluded_large: u64,
-    /// Calls with one attempt for which a span told the size of the response, excluded ones included.
+    /// Calls with one attempt whose response size is known, including excluded ones.
     pub sized: u64,
     /// The calls with the largest gap, largest first.
     pub worst: Vec<KeptCall>,
-    /// How many of them are kept: [`WORST_KEPT`] unless it is more. A pair whose calls are often retracted needs
-    /// candidates to take their places.
+    /// Number of worst calls retained: at least [`WORST_KEPT`]. A pair whose calls are often retracted needs
+    /// candidates to replace them.
     pub worst_room: u32,
-    /// Calls with a smaller gap than this may be missing in `worst`: there was no room for them, and room came later, when
-    /// others were retracted.
+    /// Calls with a smaller gap than this may be missing in `worst`: there was no room for them when they came,
+    /// although retractions made room later.
     pub worst_floor_ns: u64,
 }
 
-/// How many worst calls a pair keeps per window at least.
+/// Minimum number of worst calls retained per pair and window.
 pub const WORST_KEPT: usize = 10;
 
 impl PairStats {
@@ -203,17 +205,17 @@ impl PairStats {
         self.calls() + self.negative.values().sum::<u64>() + self.excluded_large
     }
 
-    /// All joined calls, whatever class they fell into.
+    /// All joined calls, whatever their class.
     pub fn joined_calls(&self) -> u64 {
         self.single_calls() + self.attempts_over_one
     }
 
-    /// Whether nothing at all was seen.
+    /// Whether it contains no call at all.
     pub fn is_empty(&self) -> bool {
         self.joined_calls() == 0 && self.mate_delay.count() == 0
     }
 
-    /// Adds everything of `other`; of the worst calls the largest [`WORST_KEPT`] stay.
+    /// Adds everything of `other`; the largest [`WORST_KEPT`] worst calls stay.
     pub fn merge(&mut self, other: &PairStats) {
         self.merge_distributions(other);
         for call in &other.worst {
@@ -223,7 +225,7 @@ impl PairStats {
         }
     }
 
-    /// Adds everything of `other` but its worst calls.
+    /// Adds everything of `other` except its worst calls.
     pub fn merge_distributions(&mut self, other: &PairStats) {
         self.gap.merge(&other.gap);
         self.client.merge(&other.client);
@@ -242,7 +244,7 @@ impl PairStats {
         self.worst_floor_ns = self.worst_floor_ns.max(other.worst_floor_ns);
     }
 
-    /// How many worst calls there is room for.
+    /// Maximum number of worst calls.
     #[inline]
     fn room(&self) -> usize {
         (self.worst_room as usize).max(WORST_KEPT)
@@ -254,19 +256,19 @@ impl PairStats {
         self.worst.len() < self.room() || self.worst.last().is_some_and(|w| gap_ns > w.gap_ns)
     }
 
-    /// Puts a call among the worst, and drops the smallest of them if there are too many.
+    /// Adds a call to the worst list, and drops the smallest one if there are too many.
     pub fn keep_worst(&mut self, call: KeptCall) {
         let at = self.worst.partition_point(|w| w.rank() < call.rank());
         self.worst.insert(at, call);
         self.worst.truncate(self.room());
     }
 
-    /// Takes a call out of the worst list; false if it is not there.
+    /// Removes a call from the worst list; false if it is not in it.
     pub fn forget_worst(&mut self, gap_ns: u64, trace_id: &[u8; 16], client_span_id: &[u8; 8]) -> bool {
         let rank = (std::cmp::Reverse(gap_ns), *trace_id, *client_span_id);
         let Ok(at) = self.worst.binary_search_by_key(&rank, KeptCall::rank) else { return false };
         if self.worst.len() >= self.room() {
-            // Whatever was left out until now is no larger than the smallest that was not.
+            // Every call left out so far is no larger than the smallest in the list.
             let smallest = self.worst.last().map_or(0, |w| w.gap_ns);
             self.worst_floor_ns = self.worst_floor_ns.max(smallest);
         }
@@ -274,7 +276,7 @@ impl PairStats {
         true
     }
 
-    /// Of the worst calls only those that are shown stay: nothing will be retracted any more.
+    /// Reduces the worst list to the calls shown: nothing will be retracted any more.
     pub fn drop_candidates(&mut self) {
         self.worst.truncate(WORST_KEPT);
         self.worst.shrink_to_fit();
@@ -288,8 +290,8 @@ impl PairStats {
         copy
     }
 
-    /// When the first `shown` worst calls may not be the true ones: every call with a larger gap than this is among them.
-    /// `None` when the list is exact.
+    /// If the first `shown` worst calls may not be the true ones: every call with a larger gap than this is
+    /// among them. `None` if the list is exact.
     pub fn worst_complete_above_ns(&self, shown: usize) -> Option<u64> {
         let last_shown = self.worst.get(shown.max(1) - 1).map_or(0, |w| w.gap_ns);
         (last_shown < self.worst_floor_ns).then_some(self.worst_floor_ns)

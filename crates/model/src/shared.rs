@@ -1,32 +1,32 @@
-//! Shared bytes, charged to an account for as long as anyone holds them.
+//! Shared bytes, charged to an account as long as a copy exists.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes in memory, summed up over all [`SharedBytes`] that were charged to it.
+/// Total size of all [`SharedBytes`] charged to it.
 #[derive(Clone, Debug, Default)]
 pub struct Account(Arc<AtomicU64>);
 
 impl Account {
-    /// The sum.
+    /// Total.
     pub fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Charges bytes that are held otherwise.
+    /// Charges bytes that are stored in another form.
     pub fn charge(&self, bytes: usize) {
         self.0.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Takes back what was charged by [`Account::charge`].
+    /// Reverts [`Account::charge`].
     pub fn release(&self, bytes: usize) {
         self.0.fetch_sub(bytes as u64, Relaxed);
     }
 }
 
-/// Bytes that cost nothing to copy. They leave their account when the last copy is gone.
+/// Bytes that are cheap to clone. They leave their account when the last clone is dropped.
 #[derive(Clone)]
 pub struct SharedBytes(Arc<Charged>);
 

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The vectors of softirqs that move packets, as the kernel names them.
+/// Softirq vectors that process packets, by their kernel names.
 const PACKETS: [&str; 2] = ["NET_RX", "NET_TX"];
-/// Kernel threads that do a softirq's work of packets: `ksoftirqd/3`, `napi/eth0-8193`.
+/// Kernel threads that process packets in place of softirqs: `ksoftirqd/3`, `napi/eth0-8193`.
 const PACKET_THREADS: [&str; 2] = ["ksoftirqd/", "napi/"];
 
-/// Who had a CPU.
+/// The user of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Taker {
@@ -16,36 +16,36 @@ pub enum Taker {
     Idle,
     /// A thread.
     Task {
-        /// Its id.
+        /// Thread id.
         tid: u32,
-        /// Id of its process; `None` where that is not known.
+        /// Process id; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         pid: Option<u32>,
-        /// Its name; `None` where that is not known.
+        /// Name; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
-    /// Another thread of the process that wanted the CPU: nobody from outside had it.
+    /// Another thread of the process that wanted the CPU.
     Sibling {
-        /// Its id.
+        /// Thread id.
         tid: u32,
-        /// Its name; `None` where that is not known.
+        /// Name; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
     /// A softirq.
     Softirq {
-        /// Its name, as `/proc/softirqs` has it: `NET_RX`.
+        /// Name as in `/proc/softirqs`: `NET_RX`.
         vector: String,
-        /// The interface whose packets it handled, where that is known.
+        /// Interface whose packets it processed, if known.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         device: Option<String>,
     },
     /// An interrupt handler.
     Interrupt {
-        /// Its number in `/proc/interrupts`.
+        /// Number in `/proc/interrupts`.
         line: u32,
-        /// Its name there, where it has one.
+        /// Name there, if any.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
@@ -58,7 +58,7 @@ pub enum Taker {
 }
 
 impl Taker {
-    /// The same as one of these processes sees it: whether the CPU stayed within the process.
+    /// The same from the perspective of these processes: whether the CPU stayed within the process.
     pub fn seen_by(self, pids: &[u32]) -> Taker {
         match self {
             Taker::Task { tid, pid: Some(pid), name } if pids.contains(&pid) => Taker::Sibling { tid, name },
@@ -66,7 +66,7 @@ impl Taker {
         }
     }
 
-    /// Whether it is the kernel at work on packets: in a softirq, or in a thread of its own for that.
+    /// Whether it is the kernel processing packets: in a softirq, or in a thread for that purpose.
     pub fn moves_packets(&self) -> bool {
         match self {
             Taker::Softirq { vector, .. } => PACKETS.contains(&vector.as_str()),

@@ -1,16 +1,16 @@
-//! Why a thread slept, by what it was doing in the kernel.
+//! Why a thread slept, derived from what it was doing in the kernel.
 
 use crate::Cause;
 use crate::named::named;
 
 named! {
-    /// What a thread waited for.
+    /// Reason of a wait.
     pub enum WaitReason {
         /// A mutex that another thread held.
         Lock = "lock",
-        /// A futex that is no mutex for all that is known: a condition variable, a semaphore, a parked thread.
+        /// A futex that is not known to be a mutex: a condition variable, a semaphore, a parked thread.
         Futex = "futex",
-        /// A lock inside of the kernel.
+        /// A lock inside the kernel.
         KernelLock = "kernel-lock",
         /// Data in a pipe.
         PipeRead = "pipe-read",
@@ -30,11 +30,11 @@ named! {
         Event = "event",
         /// A terminal.
         Terminal = "terminal",
-        /// The time it asked for.
+        /// A requested sleep.
         Sleep = "sleep",
         /// A child process.
         Child = "child",
-        /// A signal it asked for.
+        /// A requested signal.
         Signal = "signal",
         /// A disk, or a file's pages from it.
         Disk = "disk",
@@ -48,9 +48,9 @@ named! {
         PageFault = "page-fault",
         /// Memory that had to be reclaimed first.
         Reclaim = "reclaim",
-        /// Writing held back, as too much written data waits for the disk.
+        /// Throttled writes, because too much written data waits for the disk.
         WriteThrottle = "write-throttle",
-        /// A grace period of the kernel's own (RCU), all CPUs to take part in something.
+        /// A grace period of the kernel (RCU), in which all CPUs take part.
         Kernel = "kernel",
         /// SIGCONT, after a stop signal.
         Stopped = "stopped",
@@ -58,9 +58,9 @@ named! {
         Traced = "traced",
         /// The thaw of its frozen cgroup.
         Frozen = "frozen",
-        /// Known, but none of these: its function says more.
+        /// Known, but none of these: the function says more.
         Other = "other",
-        /// Not known.
+        /// Unknown.
         Unknown = "unknown",
     }
 }
@@ -68,19 +68,19 @@ named! {
 named! {
     /// Whether a wait is a problem.
     pub enum WaitClass {
-        /// It kept work from going on.
+        /// It delayed work.
         HeldUp = "held-up",
-        /// For another thread, process or host to do its part.
+        /// It waited for another thread, process or host to do its part.
         Handover = "handover",
-        /// For work to come, or for time that it asked for.
+        /// It waited for work, or for a requested time.
         Idle = "idle",
-        /// Not known.
+        /// Unknown.
         Unknown = "unknown",
     }
 }
 
 impl WaitReason {
-    /// What it is, in words that go on after "waited for".
+    /// Description that follows "waited for".
     pub fn words(self) -> &'static str {
         match self {
             WaitReason::Lock => "a mutex that another thread held",
@@ -116,8 +116,8 @@ impl WaitReason {
         }
     }
 
-    /// What is to blame when a thread with a call in hand waits so; `None` for waits that are a call's own business
-    /// (another thread's or host's part of the work, time that it asked for), or of which that is not known.
+    /// The cause if a thread waits like this while working on a call; `None` for waits that are part of a call
+    /// (another thread's or host's work, a requested sleep), and for unknown ones.
     pub fn cause(self) -> Option<Cause> {
         match self {
             WaitReason::Lock | WaitReason::KernelLock => Some(Cause::Lock),
@@ -147,7 +147,7 @@ impl WaitReason {
         }
     }
 
-    /// Whether it is a problem to wait so.
+    /// Whether such a wait is a problem.
     pub fn class(self) -> WaitClass {
         match self {
             WaitReason::Lock

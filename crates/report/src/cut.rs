@@ -1,8 +1,8 @@
-//! Names cut to the columns there are for them.
+//! Names truncated to the available columns.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The text if it fits into so many columns, else its begin before `…`.
+/// The text if it fits, else its start followed by `…`.
 pub fn keep_start(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -11,7 +11,7 @@ pub fn keep_start(text: &str, columns: usize) -> String {
     text.chars().take(kept).chain(['…']).collect()
 }
 
-/// The text if it fits into so many columns, else its end after `…`: the end of a method tells more than its package.
+/// The text if it fits, else `…` and its end: the end of a method name says more than its package.
 pub fn keep_end(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
@@ -21,7 +21,7 @@ pub fn keep_end(text: &str, columns: usize) -> String {
     std::iter::once('…').chain(text.chars().skip(cut)).collect()
 }
 
-/// How many letters fit beside `…`.
+/// Number of letters that fit next to `…`.
 fn fitting(letters: impl Iterator<Item = char>, columns: usize) -> usize {
     let room = columns.saturating_sub(1);
     let ends = letters.scan(0, |used, letter| {

@@ -1,18 +1,18 @@
-//! Figures as people read them. Durations have theirs in `model::duration`.
+//! Figures for human readers. Durations are in `model::duration`.
 
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 
 /// `1 call`, `1,204 calls`, `2 queries`, `3 more processes`: the last word of the noun has the plural.
 pub fn counted(number: impl TryInto<u64>, noun: &str) -> String {
-    // What does not fit is a negative number or one of 128 bits, and nobody counts either.
+    // Fails only for negative or 128-bit numbers, which are not counts.
     match number.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {noun}"),
         number => format!("{} {}", grouped(number), plural(noun)),
     }
 }
 
-/// `calls` of `call`, as English forms it of regular nouns.
+/// `calls` from `call`, for regular nouns.
 pub fn plural(noun: &str) -> String {
     let sibilant = ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end));
     match noun.strip_suffix('y') {
@@ -22,12 +22,12 @@ pub fn plural(noun: &str) -> String {
     }
 }
 
-/// Nanoseconds that may be below zero.
+/// Nanoseconds, possibly negative.
 pub fn signed(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "" }, format_ns(ns.unsigned_abs()))
 }
 
-/// A figure with its bound: `1.20 ms ± 30.0 us`; a bound that would not change the digits shown is left out.
+/// A figure with its bound: `1.20 ms ± 30.0 us`; omits a bound that would not change the digits shown.
 pub fn bounded(ns: i64, bound_ns: u64) -> String {
     match bound_ns {
         bound if bound == 0 || bound.saturating_mul(2_000) <= ns.unsigned_abs() => signed(ns),
@@ -35,8 +35,8 @@ pub fn bounded(ns: i64, bound_ns: u64) -> String {
     }
 }
 
-/// A share from 0 to 1, where a tenth of a per cent is enough: `0.0 %`, `<0.1 %`, `3.3 %`, `97 %`. What is not zero never
-/// reads as zero.
+/// A share from 0 to 1 with a precision of a tenth of a percent: `0.0 %`, `<0.1 %`, `3.3 %`, `97 %`. A non-zero
+/// share never reads as zero.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         share if share.abs() >= 9.95 => format!("{share:.0} %"),
@@ -45,7 +45,7 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A share of what is rare and matters all the same, such as lost packets: `0 %`, `<0.01 %`, `0.02 %`, `3.3 %`, `97 %`.
+/// A share of something rare but important, such as lost packets: `0 %`, `<0.01 %`, `0.02 %`, `3.3 %`, `97 %`.
 pub fn small_percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".into(),
@@ -55,7 +55,7 @@ pub fn small_percent(share: f64) -> String {
     }
 }
 
-/// A share in three columns without its sign, for cells: `0`, `<1`, `12`.
+/// A share in three columns without the sign, for table cells: `0`, `<1`, `12`.
 pub fn whole_percent(share: f64) -> String {
     match share * 100.0 {
         none if none <= 0.0 => "0".into(),
@@ -64,12 +64,12 @@ pub fn whole_percent(share: f64) -> String {
     }
 }
 
-/// A part of a whole as [`percent`] writes it; empty where there is no whole.
+/// A part of a whole in the format of [`percent`]; empty if the whole is 0.
 pub fn percent_of(part: impl Into<i128>, whole: u64) -> String {
     if whole == 0 { String::new() } else { percent(part.into() as f64 / whole as f64) }
 }
 
-/// A rate in five columns at most: `0`, `0.2`, `812`, `12.3k`, `1.2M`.
+/// A rate in at most five columns: `0`, `0.2`, `812`, `12.3k`, `1.2M`.
 pub fn rate(per_s: f64) -> String {
     match per_s {
         none if none <= 0.0 => "0".into(),
@@ -83,7 +83,7 @@ pub fn rate(per_s: f64) -> String {
     }
 }
 
-/// Bytes on a link, `43 B`, `1.2 MB`: decimal, as link rates are.
+/// Bytes on a link, `43 B`, `1.2 MB`: decimal, like link rates.
 pub fn bytes_on_link(bytes: u64) -> String {
     match bytes {
         0..=9_999 => format!("{bytes} B"),
@@ -92,7 +92,7 @@ pub fn bytes_on_link(bytes: u64) -> String {
     }
 }
 
-/// Bytes in a buffer, `9999`, `64.0 KiB`: binary, as buffers are set; three significant digits.
+/// Bytes in a buffer, `9999`, `64.0 KiB`: binary, like buffer sizes; three significant digits.
 pub fn bytes_in_memory(bytes: u64) -> String {
     let (value, unit) = match bytes {
         0..=9_999 => return bytes.to_string(),

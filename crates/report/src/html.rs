@@ -1,7 +1,7 @@
-//! Text inside of HTML and SVG.
+//! Text inside HTML and SVG.
 
-/// Text as it stands in an element or in a quoted attribute. Characters that XML does not have are replaced: names of
-/// processes and methods may have any.
+/// Escapes text for an element or a quoted attribute. Replaces characters that XML does not allow: names of
+/// processes and methods may contain any.
 pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

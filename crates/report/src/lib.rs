@@ -1,5 +1,5 @@
-//! One kit for everything that people read: figures in words, times, paragraphs and tables for a terminal, pages and
-//! pictures. Nothing here opens a file, reads a clock or knows what the figures are about.
+//! One kit for everything that people read: figures in words, times, paragraphs and tables for a terminal,
+//! pages and pictures. Nothing here opens a file, reads a clock or knows what the figures mean.
 
 pub mod cut;
 pub mod figures;

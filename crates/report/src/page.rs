@@ -1,19 +1,19 @@
-//! Parts of the documents that stand in the pages of `--html`: text that is laid out there and no more.
+//! Parts of the documents embedded in `--html` pages, which only lay out their text.
 
 use serde::Serialize;
 
 /// A table, as text.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TablePage {
-    /// What it is of.
+    /// Title.
     pub title: String,
-    /// Heads of its columns.
+    /// Column headings.
     pub head: Vec<&'static str>,
-    /// Columns that hold figures.
+    /// Indices of numeric columns.
     pub figures: Vec<usize>,
-    /// Its cells.
+    /// Cells.
     pub rows: Vec<Vec<String>>,
-    /// What it leaves out.
+    /// Note about what it omits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<String>,
 }

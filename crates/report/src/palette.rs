@@ -1,18 +1,18 @@
-//! The colours of pictures, by what they stand for, on light and on dark ground. Pages have theirs in `web/src/style/`.
+//! The colours of pictures by meaning, on light and dark backgrounds. Pages have theirs in `web/src/style/`.
 //!
-//! Styles name a colour as `var(--name)`. A picture is a file of its own and has the values instead, as many programs that draw
-//! SVG do not know variables.
+//! Styles name a colour as `var(--name)`. A picture is a file of its own and contains the values instead,
+//! because many programs that draw SVG do not support variables.
 
 use std::fmt::Write;
 
 /// A colour.
 #[derive(Clone, Copy, Debug)]
 pub struct Colour {
-    /// What it stands for.
+    /// Meaning.
     pub name: &'static str,
-    /// On light ground.
+    /// Value on a light background.
     pub light: &'static str,
-    /// On dark ground.
+    /// Value on a dark background.
     pub dark: &'static str,
 }
 
@@ -20,7 +20,7 @@ const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> 
     Colour { name, light, dark }
 }
 
-/// All of them.
+/// All colours.
 pub const COLOURS: &[Colour] = &[
     // The page.
     colour("ground", "#ffffff", "#14181d"),
@@ -28,16 +28,16 @@ pub const COLOURS: &[Colour] = &[
     colour("soft", "#5b6572", "#98a3b1"),
     colour("line", "#d8dee6", "#313a45"),
     colour("panel", "#f5f7fa", "#1c2229"),
-    // How something turned out.
+    // Outcomes.
     colour("good", "#1f8a70", "#35a688"),
     colour("bad", "#c6303e", "#e96470"),
     colour("maybe", "#8792a0", "#76818e"),
-    // Where time goes.
+    // Legs of a call.
     colour("client", "#3b6fd4", "#7da7f5"),
     colour("network", "#c98500", "#e3aa3d"),
     colour("server", "#1f8a70", "#4fc2a5"),
     colour("mixed", "#7d8794", "#8e99a6"),
-    // What a thread does.
+    // Activities of a thread.
     colour("running", "#4c9f70", "#4c9f70"),
     colour("interrupted", "#c6303e", "#e96470"),
     colour("runnable", "#e8923a", "#e8923a"),
@@ -45,7 +45,7 @@ pub const COLOURS: &[Colour] = &[
     colour("throttled", "#7a5bb0", "#9d7fd1"),
     colour("stopped", "#555555", "#8b949e"),
     colour("blocked", "#d8dee6", "#313a45"),
-    // How busy something is, from idle to full.
+    // Load, from idle to full.
     colour("heat-0", "#f5f7fa", "#242b31"),
     colour("heat-1", "#fde6c8", "#46351f"),
     colour("heat-2", "#fbc98f", "#70491d"),
@@ -54,14 +54,14 @@ pub const COLOURS: &[Colour] = &[
     colour("heat-5", "#8e1f0a", "#ffc57d"),
     colour("tasks", "#3b6fd4", "#7da7f5"),
     colour("tasks-on-heat", "#a9d0ff", "#12457a"),
-    // What a CPU is set aside for.
+    // Assignment of a CPU.
     colour("for-network", "#00796b", "#3fd6c0"),
     colour("apart", "#6a3fb5", "#b79bff"),
 ];
 
 const DARK: &str = "@media (prefers-color-scheme: dark)";
 
-/// A style of plain rules with the values of its variables; those for dark ground follow.
+/// Replaces the variables of a style by their values, followed by the rules for dark backgrounds.
 pub fn literal(css: &str) -> String {
     let light = COLOURS
         .iter()
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn words_can_be_read_on_their_ground() {
         let ground = named("ground");
-        // Least contrasts of WCAG AA: text, and large or graphical things.
+        // Minimum contrasts of WCAG AA: text, and large or graphical elements.
         for (name, least) in
             [("text", 4.5), ("soft", 4.5), ("bad", 4.5), ("client", 3.0), ("network", 3.0), ("server", 3.0)]
         {

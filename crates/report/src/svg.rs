@@ -1,28 +1,28 @@
-//! Frames and parts of pictures.
+//! Frames and elements of pictures.
 
 use crate::html::escaped;
 use crate::palette;
 use std::fmt::{self, Display, Formatter};
 
-/// A coordinate or length: one decimal is less than a pixel.
+/// A coordinate or length: one decimal is finer than a pixel.
 struct Figure(f64);
 
 impl Display for Figure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let rounded = (self.0 * 10.0).round() / 10.0;
-        // Not `-0`.
+        // Avoids `-0`.
         write!(f, "{}", if rounded == 0.0 { 0.0 } else { rounded })
     }
 }
 
-/// Where text stands, seen from its coordinate.
+/// Alignment of text relative to its coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// It begins there.
+    /// Starts there.
     Start,
-    /// It is centred there.
+    /// Centred there.
     Middle,
-    /// It ends there.
+    /// Ends there.
     End,
 }
 
@@ -30,7 +30,7 @@ fn class_attribute(class: &str) -> String {
     if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") }
 }
 
-/// Words at a point of their base line.
+/// Text at a point of its baseline.
 pub fn text(class: &str, x: f64, y: f64, anchor: Anchor, words: &str) -> String {
     let anchor = match anchor {
         Anchor::Start => "",
@@ -49,23 +49,23 @@ pub fn text(class: &str, x: f64, y: f64, anchor: Anchor, words: &str) -> String 
 /// A rectangle.
 #[derive(Clone, Copy, Debug)]
 pub struct Rect {
-    /// Its left edge.
+    /// Left edge.
     pub x: f64,
-    /// Its upper edge.
+    /// Upper edge.
     pub y: f64,
-    /// How wide it is.
+    /// Width.
     pub width: f64,
-    /// How high it is.
+    /// Height.
     pub height: f64,
 }
 
 impl Rect {
-    /// It drawn; `corner` is the radius of its corners.
+    /// The rectangle as an element; `corner` is the radius of its corners.
     pub fn drawn(&self, class: &str, corner: f64) -> String {
         self.element(class, corner, "/>\n")
     }
 
-    /// It drawn, with words that a page shows where the pointer rests on it.
+    /// The same with a tooltip.
     pub fn told(&self, class: &str, corner: f64, words: &str) -> String {
         self.element(class, corner, &format!("><title>{}</title></rect>\n", escaped(words)))
     }
@@ -83,21 +83,21 @@ impl Rect {
     }
 }
 
-/// A picture: its size in its own units, and what it shows, in words for who does not see it.
+/// A picture: its size in its own units, and a description for screen readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture<'a> {
-    /// Its class; empty for none.
+    /// Class; empty for none.
     pub class: &'a str,
-    /// How wide it is.
+    /// Width.
     pub width: f64,
-    /// How high it is.
+    /// Height.
     pub height: f64,
-    /// What it shows.
+    /// Description.
     pub label: &'a str,
 }
 
 impl Picture<'_> {
-    /// As a file that needs no other, for light and dark pages. The style names colours as `var(--name)`.
+    /// A self-contained file for light and dark pages. The style names colours as `var(--name)`.
     pub fn file(&self, style: &str, content: &str) -> String {
         let (width, height) = (Figure(self.width), Figure(self.height));
         format!(

@@ -2,11 +2,11 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// Between columns.
+/// Separator between columns.
 const BETWEEN: &str = "  ";
 
-/// Rows in columns as wide as their widest cell, each row a line. Where `is_left` says so of a column's number, its cells
-/// stand to the left, else to the right.
+/// Rows in columns as wide as their widest cell, one line each. `is_left` tells by a column's index whether its
+/// cells are left-aligned.
 pub fn aligned<Row: AsRef<[String]>>(rows: &[Row], is_left: impl Fn(usize) -> bool) -> String {
     let mut widths: Vec<usize> = Vec::new();
     for row in rows {

@@ -1,9 +1,9 @@
-//! Moments in UTC, and long times in a word or two.
+//! Points in time in UTC, and coarse durations.
 
 use jiff::Timestamp;
 use spangap_model::duration::SECOND;
 
-/// A moment in a format of `strftime`.
+/// A time in a format of `strftime`.
 fn formatted(unix_ns: i64, format: &str) -> String {
     let moment = Timestamp::from_nanosecond(unix_ns.into());
     // 64 bits of nanoseconds end in the year 2262, a timestamp in the year 9999.
@@ -25,7 +25,7 @@ pub fn date_and_second(unix_ns: i64) -> String {
     formatted(unix_ns, "%Y-%m-%d %H:%M:%S")
 }
 
-/// `40 s`, `3 min`, `5 h`, `2 days`: a time of which one figure is enough.
+/// `40 s`, `3 min`, `5 h`, `2 days`: a duration to one figure.
 pub fn span(ns: u64) -> String {
     match ns / SECOND {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -38,7 +38,7 @@ pub fn span(ns: u64) -> String {
 /// `3 min ago`.
 pub fn ago(then_unix_ns: u64, now_unix_ns: u64) -> String {
     match now_unix_ns.checked_sub(then_unix_ns) {
-        // The clock was set since.
+        // The clock was set back in between.
         None => "in the future, by this clock,".into(),
         Some(ns) => format!("{} ago", span(ns)),
     }

@@ -1,21 +1,21 @@
-//! Paragraphs in the columns of a terminal. A figure and its unit are never parted.
+//! Paragraphs wrapped to the columns of a terminal. A figure and its unit are never separated.
 
 use std::borrow::Cow;
 use textwrap::core::Word;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthStr;
 
-/// Columns of running text where nothing else sets them.
+/// Default width of running text.
 pub const COLUMNS: usize = 110;
-/// Columns of the narrowest terminal that is written for.
+/// Minimum supported terminal width.
 pub const NARROWEST: usize = 80;
 
-/// Words that belong to the figure before them.
+/// Units, which stay with the figure before them.
 const UNITS: [&str; 12] = ["%", "ns", "us", "ms", "s", "min", "B", "kB", "KB", "KiB", "MiB", "MHz"];
-/// Where no line is broken: textwrap breaks at blanks alone.
+/// No-break space: textwrap breaks only at blanks.
 const UNBROKEN: &str = "\u{a0}";
 
-/// Words at which a line may be broken: what stands between blanks, with the unit behind a figure.
+/// The units of wrapping: text between blanks, with a unit attached to its figure.
 fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     let mut from = 0;
     let starts = line.match_indices(' ').map(|(at, _)| at + 1);
@@ -37,7 +37,8 @@ fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     }))
 }
 
-/// The same, where no line may be longer than told: a long list such as `0-3,8,12-15` may be broken behind its commas.
+/// The same where no line may exceed the width: a long list such as `0-3,8,12-15` may be broken after its
+/// commas.
 fn words_and_parts(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
     Box::new(words(line).flat_map(|word| {
         let whole = word.width() <= NARROWEST / 4;
@@ -62,8 +63,9 @@ fn options<'a>(width: usize) -> Options<'a> {
         .wrap_algorithm(WrapAlgorithm::FirstFit)
 }
 
-/// Text in lines of at most `width` columns, all but the first behind `indent` blanks; there is no line end behind the last.
-/// A word that is longer has a line of its own: paths and commands stay in one piece. Blanks before the first word stay.
+/// Wraps text at `width` columns; all lines but the first are indented by `indent` blanks, and the last one has
+/// no newline. A longer word gets a line of its own: paths and commands stay in one piece. Leading blanks are
+/// kept.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     hanging("", text, indent, options(width))
 }
@@ -78,27 +80,27 @@ fn hanging(head: &str, text: &str, indent: usize, options: Options<'_>) -> Strin
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
-/// Adds a paragraph: words in lines of at most `width` columns, the first behind `head`, the others below it.
+/// Adds a paragraph wrapped at `width` columns, the first line behind `head`, the others aligned below it.
 pub fn wrap(text: &mut String, head: &str, words: &str, width: usize) {
     text.push_str(&hanging(head, words, head.width(), options(width)));
     text.push('\n');
 }
 
-/// Adds a paragraph of which no line is longer than `width`: a list is broken behind its commas, and any other word that is
-/// longer is cut into pieces.
+/// Adds a paragraph in which no line exceeds `width`: lists are broken after their commas, and any other longer
+/// word is split.
 pub fn wrap_strictly(text: &mut String, head: &str, words: &str, width: usize) {
     text.push_str(&hanging(head, words, head.width(), strict(width)));
     text.push('\n');
 }
 
-/// Adds a list, its parts set off by commas: lines are broken between parts alone.
+/// Adds a comma-separated list, broken only between its parts.
 pub fn wrap_list(text: &mut String, head: &str, parts: &[String], width: usize) {
     let parts: Vec<String> = parts.iter().map(|part| part.replace(' ', UNBROKEN)).collect();
     text.push_str(&hanging(head, &parts.join(", "), head.width(), options(width)).replace(UNBROKEN, " "));
     text.push('\n');
 }
 
-/// Words in lines of at most `width` columns (8 at least), for a cell: a word that is longer is cut into pieces.
+/// Wraps text for a cell of at most `width` columns (8 at least), splitting longer words.
 pub fn cell_lines(words: &str, width: usize) -> Vec<String> {
     let lines = textwrap::wrap(words, strict(width.max(8)));
     lines.into_iter().map(Cow::into_owned).collect()

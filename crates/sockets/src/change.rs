@@ -1,4 +1,4 @@
-//! `TCP_NODELAY` of live sockets changed, and set back.
+//! Changes `TCP_NODELAY` of live sockets, and restores it.
 
 use crate::borrow::{self, borrow};
 use crate::journal::{Entry, Held, Holder, JournalError, can_be_changed};
@@ -11,39 +11,39 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-/// Which sockets to change, and how.
+/// Selection of sockets, and the new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wanted {
-    /// Sockets of these processes, with this port at either end.
+    /// Processes, and a port at either end.
     #[serde(flatten)]
     pub of: Asked,
-    /// Connections to this host.
+    /// Only connections to this host.
     pub peer: Option<IpAddr>,
-    /// At this port there.
+    /// Only connections to this port of the peer.
     pub peer_port: Option<u16>,
     /// Value of TCP_NODELAY.
     pub value: bool,
-    /// Only every second one of those that have not got it.
+    /// Change only every second of the sockets that lack the value.
     pub half: bool,
 }
 
-/// What would be done.
+/// Planned changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
-    /// These are changed.
+    /// Sockets to change.
     pub change: Vec<Entry>,
-    /// With `half`, these are left as they are, to be compared with.
+    /// With `half`, the sockets left unchanged for comparison.
     pub leave: Vec<Entry>,
-    /// These have the value already.
+    /// Number of sockets that already have the value.
     pub already: u64,
-    /// These cannot be borrowed.
+    /// Number of sockets that cannot be duplicated.
     pub not_readable: u64,
-    /// Why.
+    /// Reason.
     pub not_readable_because: Option<String>,
 }
 
 impl Wanted {
-    /// Whether a socket is meant.
+    /// Whether a socket is selected.
     pub fn covers(&self, socket: &TcpSocket) -> bool {
         let Some(peer) = socket.peer else { return false };
         can_be_changed(socket.state)
@@ -51,7 +51,8 @@ impl Wanted {
             && self.peer_port.is_none_or(|port| port == peer.port())
     }
 
-    /// What to do with these sockets. By process and peer, then by both ends, so that halves are the same each time.
+    /// Plans the changes. Sorted by process and peer, then by both addresses, so that the halves are
+    /// reproducible.
     pub fn plan(&self, listing: &Listing) -> Plan {
         let mut plan = Plan::default();
         let mut started = HashMap::new();
@@ -94,85 +95,86 @@ impl Wanted {
     }
 }
 
-/// What became of one socket.
+/// Outcome for one socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Became {
-    /// It has the value now, as was read back.
+    /// It was changed, and reads back as the new value.
     Changed,
-    /// It had the value before.
+    /// It already had the value.
     Already,
-    /// There was nothing to change: closed, or not the same any more.
+    /// It was closed, or is not the same socket any more.
     Gone(String),
-    /// It could not be changed.
+    /// The change failed.
     Failed(String),
 }
 
-/// One socket, and what became of it.
+/// One socket with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The socket.
+    /// Inode.
     pub inode: u64,
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
-    /// The process that had it.
+    /// A process that had it open.
     pub pid: Option<u32>,
-    /// Its name.
+    /// Name of that process.
     pub comm: Option<String>,
-    /// A descriptor of it there.
+    /// A descriptor in that process.
     pub fd: Option<i32>,
-    /// Value asked for.
+    /// Requested value.
     pub to: bool,
-    /// What became of it.
+    /// Outcome.
     pub became: Became,
 }
 
-/// Makes the changes that a journal has written down. `go_on` is asked before each.
+/// Makes the changes recorded in a journal. Calls `each` after every change; it returns whether to continue.
 ///
 /// # Errors
-/// When the journal could not be shortened by what was not changed.
+/// The journal could not be rewritten without the unchanged sockets.
 pub fn apply(held: Held, mut each: impl FnMut(&Change) -> bool) -> Result<Option<Held>, JournalError> {
     let mut processes = Processes::default();
     let mut changed = std::collections::HashSet::new();
     for entry in &held.journal().entries {
         let change = Change::of(entry, entry.new, processes.set(entry, entry.old, entry.new));
-        // One that failed may have the new value all the same.
+        // A failed change may nevertheless have taken effect.
         if matches!(change.became, Became::Changed | Became::Failed(_)) {
             changed.insert(entry.inode);
         }
         if !each(&change) {
-            // The rest was not touched; what is in the journal without need is skipped when it is undone.
+            // The rest was not touched; an undo skips superfluous entries.
             break;
         }
     }
     held.keep(|entry| changed.contains(&entry.inode))
 }
 
-/// What an undo did.
+/// Result of an undo.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undone {
-    /// Every socket of the journal that can be read.
+    /// Every readable socket of the journal.
     pub sockets: Vec<Change>,
-    /// Of the journal, what cannot be read: sockets that it told of are as they were left.
+    /// Unreadable parts of the journal: their sockets were left alone.
     pub unreadable: Vec<Damage>,
-    /// Whether the journal is gone: nothing is left to do.
+    /// Whether the journal was removed, because nothing is left to do.
     pub journal_removed: bool,
 }
 
 impl Undone {
-    /// How many became what.
+    /// Number of sockets with an outcome.
     pub fn count(&self, what: fn(&Became) -> bool) -> u64 {
         self.sockets.iter().filter(|change| what(&change.became)).count() as u64
     }
 }
 
-/// Sets back what still is the same socket and still has the value that was set. The journal is removed when nothing
-/// is left to do; it stays when a socket could not be set back that may have to, or when some of it cannot be read.
+/// Restores sockets that are still the same and still have the value that was set. Removes the journal if
+/// nothing is left to do; keeps it if a socket could not be restored but may be later, or if part of it is
+/// unreadable.
 ///
 /// # Errors
-/// When the journal cannot be removed.
+/// The journal cannot be removed.
 pub fn undo(held: Held) -> Result<Undone, JournalError> {
     let mut processes = Processes::default();
     let journal = held.journal();
@@ -185,7 +187,7 @@ pub fn undo(held: Held) -> Result<Undone, JournalError> {
         Change::of(entry, entry.old, became)
     };
     let sockets: Vec<Change> = journal.entries.iter().map(back).collect();
-    // What cannot be read is of no use after another boot.
+    // Unreadable parts are of no use after a reboot.
     let all_read = journal.is_whole() || !this_boot;
     let unreadable = journal.damage.clone();
     let all_done = all_read && sockets.iter().all(|change| !matches!(change.became, Became::Failed(_)));
@@ -211,7 +213,7 @@ impl Change {
     }
 }
 
-/// Processes held while their sockets are changed; why not, where they cannot be.
+/// Pidfds of processes while their sockets are changed, or the reason for a missing one.
 #[derive(Default)]
 struct Processes(HashMap<(u32, u64), Result<OwnedFd, Became>>);
 
@@ -238,13 +240,14 @@ impl Processes {
         }
     }
 
-    /// The very socket: its inode and both ends, through a process that had it, by the lowest of its descriptors.
+    /// Finds the very socket, by its inode and both addresses, in a process that had it, preferring its lowest
+    /// descriptor.
     fn find(&mut self, entry: &Entry) -> Result<OwnedFd, Became> {
         let mut why = Became::Gone("no process had it".to_owned());
         for holder in &entry.holders {
             match self.find_in(holder, entry) {
                 Ok(socket) => return Ok(socket),
-                // What may work another time counts more than what is over.
+                // A failure that may pass takes precedence over a permanent one.
                 Err(failed @ Became::Failed(_)) => why = failed,
                 Err(gone) if !matches!(why, Became::Failed(_)) => why = gone,
                 Err(_) => {}
@@ -271,7 +274,7 @@ impl Processes {
             }
         }
         if found.is_none() {
-            // Moved to another descriptor, perhaps.
+            // It may have moved to another descriptor.
             let mut moved = Vec::new();
             let _ = processes::sockets(holder.pid, |fd, inode| {
                 if inode == entry.inode {
@@ -291,7 +294,7 @@ impl Processes {
     }
 }
 
-/// Holds a process first and then looks whether it is the one meant: its id cannot become another's in between.
+/// Opens a pidfd first and then checks the process's identity, so that its id cannot be reused in between.
 fn hold(holder: &Holder) -> Result<OwnedFd, Became> {
     let pid = holder.pid;
     let process = match borrow::process(pid) {

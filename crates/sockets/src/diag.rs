@@ -1,4 +1,5 @@
-//! sock_diag: `TCP_INFO` of every socket of our own network namespace, told to anyone. It has no TCP_NODELAY.
+//! sock_diag: `TCP_INFO` of every socket in our own network namespace, available to any user. It does not
+//! include TCP_NODELAY.
 
 use crate::tcp_info::{self, TcpInfo};
 use rustix::io::Errno;
@@ -6,7 +7,7 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 use std::collections::HashMap;
 
-/// What it says of one socket.
+/// Information about one socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub info: TcpInfo,
@@ -26,10 +27,10 @@ const HEADER: usize = 16;
 const REQUEST: usize = 56;
 const MESSAGE: usize = 72;
 const INODE: usize = 68;
-/// One answer of the kernel is at most so long.
+/// Maximum size of a kernel response.
 const ROOM: usize = 256 << 10;
 
-/// Everything it says, by inode.
+/// All sockets by inode.
 pub fn dump() -> Result<HashMap<u64, Told>, Errno> {
     let mut told = HashMap::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
@@ -66,7 +67,7 @@ fn request(family: u8) -> Vec<u8> {
     bytes
 }
 
-/// Takes in one answer; false at the last one.
+/// Parses one response; false for the last one.
 fn read(mut bytes: &[u8], told: &mut HashMap<u64, Told>) -> Result<bool, Errno> {
     while let Some(length) = four(bytes, 0) {
         let length = length as usize;
@@ -134,7 +135,7 @@ mod tests {
             let inode = rustix::fs::fstat(&stream).unwrap().st_ino;
             let direct = tcp_info::of(&stream).unwrap();
             let told = dump().unwrap().remove(&inode).expect("it is told of");
-            // Times since something go on between two looks; the rest of an idle connection stays.
+            // Times since an event advance between two dumps; everything else about an idle connection stays.
             let still = |info: TcpInfo| TcpInfo {
                 last_sent_ns: None,
                 last_received_ns: None,

@@ -1,75 +1,75 @@
-//! Why sockets cannot be seen or set.
+//! Errors of reading and changing sockets.
 
 use spangap_machine::FactError;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why the sockets of a process cannot be seen or set.
+/// Reason why the sockets of a process cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketsError {
     /// A file or folder under `/proc`: the process is gone, or belongs to another user.
     #[error("cannot read {path}")]
     Read {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// No such process.
+    /// The process does not exist.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// The id asked for.
+        /// Requested id.
         pid: u32,
     },
-    /// A process of another user.
+    /// The process belongs to another user.
     #[error(
         "the descriptors of process {pid} cannot be seen: it is another user's ({owner}), which needs CAP_SYS_PTRACE (root has it)"
     )]
     NotPermitted {
-        /// Process.
+        /// Process id.
         pid: u32,
-        /// Whose it is, in words.
+        /// Its user, in words.
         owner: String,
     },
-    /// The process ends: it has closed its connections, or is about to.
+    /// The process is exiting: it has closed its connections, or is about to.
     #[error("process {pid} is ending")]
     Ending {
-        /// Process.
+        /// Process id.
         pid: u32,
     },
-    /// A file of the kernel that cannot be read, or is of another form.
+    /// A kernel file is unreadable or malformed.
     #[error(transparent)]
     Fact(#[from] FactError),
-    /// The socket could not be borrowed, or would not take the option.
+    /// The socket could not be duplicated, or refused the option.
     #[error("cannot set TCP_NODELAY on descriptor {fd} of process {pid}")]
     Set {
-        /// Process.
+        /// Process id.
         pid: u32,
         /// Descriptor.
         fd: i32,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The descriptor is now another socket, or none.
+    /// The descriptor now belongs to another socket, or to none.
     #[error("descriptor {fd} of process {pid} is no longer the connection from {local} to {peer}")]
     Changed {
-        /// Process.
+        /// Process id.
         pid: u32,
         /// Descriptor.
         fd: i32,
-        /// That process' end.
+        /// Local address.
         local: SocketAddr,
-        /// The other end.
+        /// Peer address.
         peer: SocketAddr,
     },
-    /// Reading it back showed the old value.
+    /// The socket still reads back the old value.
     #[error(
         "TCP_NODELAY on descriptor {fd} of process {pid} is still {found} after it was set: expected {}",
         !found
     )]
     NotTaken {
-        /// Process.
+        /// Process id.
         pid: u32,
         /// Descriptor.
         fd: i32,

@@ -1,7 +1,7 @@
-//! What the values of sockets show, as the values that every instrument speaks in.
+//! Socket values as evidence.
 //!
-//! A socket's counters run since its connection was made, and what it holds at this moment may be on its way: so nothing
-//! here is more than possible, and each finding says what would show it.
+//! A socket's counters run since its connection was opened, and its queued bytes may be on their way: so
+//! nothing here is more than possible, and each finding says what would prove it.
 
 use crate::hints::retransmitted_by;
 use crate::{Asked, Hint, HintKind, Listing, TcpSocket};
@@ -12,7 +12,7 @@ use spangap_model::evidence::{
 use spangap_model::{Cause, Culprit, Side};
 use std::collections::BTreeMap;
 
-/// What a look at sockets at this time has to say.
+/// Findings from the sockets at this time.
 pub fn evidence(time_unix_ns: u64, asked: &Asked, listing: &Listing, hints: &[Hint]) -> Testimony {
     let sockets: BTreeMap<u64, &TcpSocket> =
         listing.sockets.iter().map(|socket| (socket.inode, socket)).collect();
@@ -35,7 +35,7 @@ pub fn evidence(time_unix_ns: u64, asked: &Asked, listing: &Listing, hints: &[Hi
     Testimony::new(coverage, findings.collect())
 }
 
-/// The causes that a hint is known for. What slows a sender down without being anybody's fault is none.
+/// Causes that a hint may indicate. A sender slowed down through nobody's fault has none.
 fn causes(kind: HintKind, socket: &TcpSocket) -> &'static [Cause] {
     match kind {
         HintKind::HeldBack | HintKind::NagleAgainstDelayedAck | HintKind::NodelayOffSmallMessages => {
@@ -84,7 +84,7 @@ fn finding(kind: HintKind, cause: Cause, socket: &TcpSocket, when: Option<Interv
     }
 }
 
-/// The end of the connection that this socket is; `None` where it is not known who made it.
+/// Side of the connection that this socket is on; `None` if it is unknown which side opened it.
 fn own_side(socket: &TcpSocket) -> Option<Side> {
     if socket.state == State::Listen {
         return Some(Side::Server);
@@ -102,7 +102,7 @@ fn scope(socket: &TcpSocket, own: Option<Side>) -> Scope {
     }
 }
 
-/// The values that a hint rests on, by their keys in the JSON document.
+/// Values that a hint rests on, by their keys in the JSON document.
 fn proofs(kind: HintKind, socket: &TcpSocket) -> Vec<Proof> {
     let info = &socket.info;
     let number = |value: Option<u64>| value.map(|value| value.to_string());

@@ -1,4 +1,4 @@
-//! What the values of sockets show, in words: only that, and no more. Pure.
+//! Hints that follow from socket values alone. Pure.
 
 use crate::socket::TcpSocket;
 use serde::Serialize;
@@ -9,14 +9,14 @@ use spangap_report::figures::counted;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Something that the values show.
+/// A hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
-    /// Which.
+    /// Kind.
     pub kind: HintKind,
-    /// Sockets that show it.
+    /// Sockets concerned.
     pub inodes: Vec<u64>,
-    /// In words.
+    /// Description.
     pub text: String,
 }
 
@@ -24,52 +24,52 @@ pub struct Hint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HintKind {
-    /// Bytes that wait behind an unacknowledged segment, though both windows have room.
+    /// Bytes wait behind an unacknowledged segment, although both windows have room.
     HeldBack,
-    /// A round trip that the other end of the same connection does not have.
+    /// An RTT that the peer of the same connection does not have.
     NagleAgainstDelayedAck,
     /// No TCP_NODELAY, and small segments.
     NodelayOffSmallMessages,
     /// TCP_CORK.
     Corked,
-    /// The peer's window was closed for a good part of the time.
+    /// The peer's window was closed for a considerable share of the time.
     ReceiveWindowLimited,
-    /// The send buffer was full for a good part of the time.
+    /// The send buffer was full for a considerable share of the time.
     SendBufferLimited,
-    /// Segments sent again.
+    /// Retransmitted segments.
     Retransmits,
-    /// One of several connections to a peer carries nearly everything.
+    /// One of several connections to a peer carries nearly all traffic.
     SharedConnection,
-    /// A listening socket whose queue is full.
+    /// A listening socket with a full accept queue.
     AcceptQueueFull,
 }
 
 /// Connections of one process to one peer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PeerGroup {
-    /// The first process that has them.
+    /// The first process that owns them.
     pub pid: Option<u32>,
-    /// The port connected to; on this machine if the connections were accepted.
+    /// Remote port, or the local port if the connections were accepted.
     pub port: u16,
-    /// Whether this end accepted them.
+    /// Whether this host accepted them.
     pub accepted: bool,
-    /// The other host.
+    /// Peer.
     pub peer: IpAddr,
-    /// How many.
+    /// Number of connections.
     pub connections: u64,
-    /// Payload sent on all of them.
+    /// Total payload sent.
     pub sent_bytes: u64,
-    /// Payload received on all of them.
+    /// Total payload received.
     pub received_bytes: u64,
-    /// Share of all payload that the busiest of them carries.
+    /// Share of the total payload on the busiest connection.
     pub largest_share: Option<f64>,
-    /// The busiest.
+    /// The busiest connection.
     pub busiest_inode: u64,
 }
 
-/// Segments on which a mean size can be based.
+/// Minimum number of segments for a mean size.
 const ENOUGH_SEGMENTS: u64 = 20;
-/// Round trip that a delayed ACK makes, many times the smallest one; the other end's would be well below.
+/// RTT caused by delayed ACKs, many times the minimum; the peer's RTT would be well below.
 const HELD_RTT_NS: u64 = 5_000_000;
 const HELD_OVER_SMALLEST: u64 = 50;
 const HELD_OVER_PEER: u64 = 4;
@@ -79,10 +79,10 @@ const ENOUGH_BUSY_NS: u64 = 10_000_000;
 const RETRANSMITTED_SHARE: f64 = 0.001;
 const ONE_CARRIES_SHARE: f64 = 0.8;
 const ENOUGH_BYTES: u64 = 10_000;
-/// Sockets named in one line.
+/// Maximum number of sockets named per line.
 const NAMED: usize = 3;
 
-/// Everything that the values show, the plainest first.
+/// All hints, the most evident first.
 pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
     let mut found = Vec::new();
     let connected = || sockets.iter().filter(|socket| socket.state == State::Established);
@@ -153,7 +153,7 @@ pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
 }
 
 impl PeerGroup {
-    /// Which connections, in words.
+    /// Description of the connections.
     pub fn towards(&self) -> String {
         if self.accepted {
             format!("from {} to port {}", self.peer, self.port)
@@ -200,8 +200,8 @@ fn carried(socket: &TcpSocket) -> u64 {
     socket.info.sent_bytes.unwrap_or(0) + socket.info.received_bytes.unwrap_or(0)
 }
 
-/// Less than a segment that is not sent while another is under way, with nothing else in its way: that is what Nagle's
-/// algorithm does.
+/// A partial segment remains unsent while another is in flight, and nothing else holds it back: the effect of
+/// Nagle's algorithm.
 pub(crate) fn is_held_back(socket: &TcpSocket) -> bool {
     let info = &socket.info;
     let (Some(notsent), Some(unacked), Some(cwnd), Some(mss)) =
@@ -238,8 +238,8 @@ fn try_it(sockets: &[&TcpSocket]) -> String {
     format!("`spangap sockets set --pid {pid} nodelay=on --for 30s` tries what it changes")
 }
 
-/// Its segments are acknowledged late, those of the other end early: that is what Nagle's algorithm waiting for delayed
-/// ACKs looks like.
+/// Its own segments are acknowledged late, those of the peer early: the signature of Nagle's algorithm waiting
+/// for delayed ACKs.
 fn is_held(socket: &TcpSocket) -> bool {
     let (Some(rtt), Some(peer)) = (socket.info.rtt_ns, &socket.peer_socket) else { return false };
     sends_little_at_once(socket)
@@ -301,11 +301,11 @@ fn again(socket: &TcpSocket) -> Option<f64> {
     Some(socket.info.retransmitted_segments? as f64 / sent as f64)
 }
 
-/// What made the kernel send segments again, as far as its counters tell.
+/// Possible causes of the kernel's retransmissions, according to its counters.
 pub(crate) fn retransmitted_by(socket: &TcpSocket) -> &'static [Cause] {
     match socket.info.timeouts {
         Some(1..) => &[Cause::Rto],
-        // Told by ACKs, or by a probe: the counters do not tell which.
+        // Triggered by ACKs or by a probe: the counters do not distinguish these.
         _ => &[Cause::FastRetransmit, Cause::TailLoss],
     }
 }
@@ -327,7 +327,7 @@ fn retransmits_text(sockets: &[&TcpSocket]) -> String {
 
 fn has_full_queue(socket: &TcpSocket) -> bool {
     let (waiting, room) = (socket.info.accept_queue_connections, socket.info.accept_backlog_connections);
-    // The kernel lets one more in than the backlog says.
+    // The kernel admits one more than the backlog.
     matches!((waiting, room), (Some(waiting), Some(room)) if waiting > room)
 }
 
@@ -556,13 +556,13 @@ mod tests {
         };
         let owner = Scope::Process { pid: 812, name: "client".into() };
         let expected = [
-            // The listening socket has no peer, so that it is its process' own.
+            // The listening socket has no peer, so the side is that of its process.
             ("accept-overflow (server)", (Missing::ListenCounters, &owner)),
             ("fast-retransmit (client)", (Missing::MetByCalls, &ends(4, false))),
             ("nagle-delayed-ack (client)", (Missing::SocketOption, &ends(1, false))),
-            // A server's segments that the client's window holds up.
+            // A server's segments held up by the client's window.
             ("receive-window (client)", (Missing::MetByCalls, &ends(2, true))),
-            // Nobody knows who made this connection.
+            // It is unknown which side opened this connection.
             ("rto", (Missing::MetByCalls, &owner)),
             ("tail-loss (client)", (Missing::MetByCalls, &ends(4, false))),
         ];

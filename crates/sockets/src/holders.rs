@@ -1,14 +1,15 @@
-//! Which processes talk over TCP: who listens, or has a connection.
+//! Processes that use TCP: those with a listening or connected socket.
 
 use crate::{SocketsError, processes};
 use spangap_machine::facts::net_tcp::State;
 use std::collections::{BTreeSet, HashSet};
 
-/// Processes with a listening or an established socket of the network namespaces that `wanted` chooses by their inodes. What
-/// this user may not look into has none. Made to be asked time and again: it borrows no descriptor.
+/// Processes with a listening or an established socket in the network namespaces selected by `wanted`, which
+/// gets their inodes. Processes that this user may not inspect are left out. Cheap enough to poll: it
+/// duplicates no descriptor.
 ///
 /// # Errors
-/// When `/proc` cannot be listed.
+/// `/proc` cannot be listed.
 pub fn holders(wanted: impl Fn(u64) -> bool) -> Result<BTreeSet<u32>, SocketsError> {
     let mut sockets = HashSet::new();
     let (mut namespaces, mut processes_there) = (HashSet::new(), Vec::new());
@@ -17,7 +18,7 @@ pub fn holders(wanted: impl Fn(u64) -> bool) -> Result<BTreeSet<u32>, SocketsErr
             continue;
         };
         processes_there.push(pid);
-        // A process that ends meanwhile has no table; another of its namespace may.
+        // An exiting process has no table; another one in its namespace may.
         if !namespaces.contains(&namespace)
             && let Ok(rows) = processes::table(pid)
         {
@@ -28,14 +29,14 @@ pub fn holders(wanted: impl Fn(u64) -> bool) -> Result<BTreeSet<u32>, SocketsErr
     }
     let has_one = |pid: &u32| {
         let mut found = false;
-        // One that ends, or that this user may not see, has what was found so far.
+        // For an exiting or inaccessible process, what was found so far counts.
         let _partly = processes::sockets(*pid, |_, inode| found |= sockets.contains(&inode));
         found
     };
     Ok(processes_there.into_iter().filter(has_one).collect())
 }
 
-/// Inode of the network namespace of a process; `None` when it may not be seen.
+/// Inode of a process's network namespace; `None` if it is inaccessible.
 pub fn network_namespace(pid: u32) -> Option<u64> {
     processes::network_namespace(pid)
 }

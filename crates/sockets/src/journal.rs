@@ -1,8 +1,9 @@
-//! What was changed, on disk before the first change: the way back, whatever becomes of the tool.
+//! The journal of a change, on disk before the first socket changes: it allows an undo, whatever happens to the
+//! tool.
 //!
-//! One line of JSON, twice, says what the file is, one each what is known of a socket, a last one how many there are, so
-//! that a file that was cut is told from a whole one. Each has a checksum. Of a file that was damaged, whatever can be read
-//! is used, and the rest is named.
+//! JSON Lines: a header written twice, one line per socket, and a last line with their number, so that a
+//! truncated file is recognised. Each line has a checksum. A damaged file is used as far as it is readable, and
+//! the damage is reported.
 
 use serde::{Deserialize, Serialize};
 use spangap_machine::FactError;
@@ -17,39 +18,39 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Ending of the files' names.
+/// Extension of journals.
 const ENDING: &str = "journal";
-/// Ending of those that are being written.
+/// Extension of journals still being written.
 const UNFINISHED: &str = "unfinished";
-/// What the first line calls the file.
+/// Format identifier.
 const FORMAT: &str = "spangap sockets journal 2";
-/// What it was called when lines had no checksums.
+/// Its value before lines had checksums.
 const BEFORE: &str = "spangap sockets journal 1";
 
 /// A change that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
-    /// What holds for all of it; `None`: that cannot be read.
+    /// Facts about the whole journal; `None` if unreadable.
     pub head: Option<Head>,
-    /// The sockets, as far as they can be read.
+    /// The sockets, as far as readable.
     pub entries: Vec<Entry>,
-    /// What cannot be read.
+    /// Unreadable parts.
     pub damage: Vec<Damage>,
 }
 
-/// What holds for a whole journal.
+/// Facts about a whole journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Names the format.
+    /// Format identifier.
     pub format: String,
-    /// Inodes and process ids mean something until the machine is started anew.
+    /// Boot id: inodes and process ids are valid until the next reboot.
     pub boot_id: String,
     /// The option, `nodelay`.
     pub option: String,
-    /// When, nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub time_unix_ns: u64,
-    /// After how long a process of its own sets it back; `None`: nobody does until told.
+    /// Time until the keeper restores the old values; `None` if only a command does.
     pub undone_after_ns: Option<u64>,
 }
 
@@ -57,17 +58,17 @@ pub struct Head {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Names the socket, together with its ends.
+    /// Inode; identifies the socket together with its addresses.
     pub inode: u64,
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
-    /// Whether the other end made the connection.
+    /// Whether the peer opened the connection.
     pub accepted: bool,
-    /// Value before.
+    /// Old value.
     pub old: bool,
-    /// Value after.
+    /// New value.
     pub new: bool,
     /// Processes that had it open.
     pub holders: Vec<Holder>,
@@ -77,11 +78,11 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// When it was started, in ticks since boot: ids are used again.
+    /// Start time, in ticks since boot: ids are reused.
     pub start_ticks: u64,
-    /// Its name.
+    /// Name.
     pub comm: String,
     /// Its descriptors of the socket.
     pub fds: Vec<i32>,
@@ -116,52 +117,52 @@ impl TryFrom<serde_json::Value> for Line {
     }
 }
 
-/// Why a journal cannot be written or read.
+/// Error of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file or folder.
+    /// Error of a file or folder.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The machine does not tell which of its runs this is.
+    /// The boot id is unknown.
     #[error(transparent)]
     Boot(#[from] FactError),
-    /// Not a journal, or no longer.
+    /// The file is not a journal, or is damaged from the start.
     #[error(
         "journal {path} is damaged at {damage}; `spangap sockets undo --journal {path}` sets back what can be read, and with \
          --forget sets the file aside"
     )]
     Damaged {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// The first place that is.
+        /// The first damaged place.
         damage: Box<Damage>,
     },
-    /// Of another version of this program.
+    /// Written by another version of this program.
     #[error(
         "journal {path} is a \"{found}\", expected a journal of this version, of nodelay: \"{FORMAT}\" or \"{BEFORE}\""
     )]
     Version {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What it calls itself.
+        /// Its format identifier.
         found: String,
     },
-    /// The socket was changed before, and that can still be undone.
+    /// A socket was changed before, and the change can still be undone.
     #[error(
         "{local} -> {peer} has been changed before and not restored: `spangap sockets undo --journal {journal}` first"
     )]
     Open {
-        /// This end.
+        /// Local address.
         local: SocketAddr,
-        /// The other end.
+        /// Peer address.
         peer: SocketAddr,
-        /// Where that is written.
+        /// Journal of that change.
         journal: PathBuf,
     },
 }
 
 impl Journal {
-    /// A new one of this boot.
+    /// A new journal of this boot.
     pub fn new(
         entries: Vec<Entry>,
         time_unix_ns: u64,
@@ -172,17 +173,17 @@ impl Journal {
         Ok(Journal { head: Some(head), entries, damage: Vec::new() })
     }
 
-    /// Whether everything that was written can be read.
+    /// Whether everything is readable.
     pub fn is_whole(&self) -> bool {
         self.lost().next().is_none()
     }
 
-    /// What cannot be read and is not there a second time.
+    /// Unreadable parts that have no second copy.
     pub fn lost(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| damage.lost)
     }
 
-    /// Whether it is from another run of the machine: its sockets are gone. One that does not tell is taken for one of this.
+    /// Whether it stems from another boot: its sockets are gone. Without a readable head, it is assumed to be of this boot.
     pub(crate) fn of_another_boot(&self) -> Result<bool, JournalError> {
         let now = boot_id::here()?;
         Ok(self.head.as_ref().is_some_and(|head| head.boot_id != now))
@@ -205,7 +206,7 @@ impl Journal {
         }
         let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
         if let Some(range) = unfinished.filter(|_| sockets.is_none()) {
-            // It was put here as a whole: what is cut now was cut later.
+            // It was written atomically, so it was truncated later.
             damage.push(Damage::at(bytes, lines + 1, range, "the end of the line is missing"));
         }
         let whole = head.is_some() && !damage.iter().any(|damage| damage.lost);
@@ -235,25 +236,25 @@ impl Journal {
     }
 }
 
-/// Where journals are.
+/// Folder of the journals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Made when the first journal is written.
+    /// The folder is created when the first journal is written.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder(path.into())
     }
 
-    /// Its path.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The journals in it, the oldest first; none when there is no such folder.
+    /// The journals in it, the oldest first; none if the folder does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It cannot be read.
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
         let entries = match fs::read_dir(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -266,10 +267,10 @@ impl Folder {
         Ok(paths)
     }
 
-    /// Journals of sockets that can still be set back, by inode; and those that cannot be read.
+    /// Journals of sockets that can still be restored, by inode; and unreadable journals.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// The folder cannot be read.
     pub fn open(&self) -> Result<(HashMap<u64, PathBuf>, Vec<JournalError>), JournalError> {
         let (mut open, mut errors) = (HashMap::new(), Vec::new());
         for path in self.journals()? {
@@ -288,28 +289,27 @@ impl Folder {
         Ok((open, errors))
     }
 
-    /// What a tool was writing when it was killed: it had changed nothing.
+    /// Removes files that a tool was writing when it was killed: it had changed nothing yet.
     fn remove_unfinished(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             if entry.path().extension().is_some_and(|ending| ending == UNFINISHED) {
-                // One that stays is in nobody's way.
+                // A leftover file is harmless.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Writes a journal, so that it outlives this process and the power, and holds it. Refused when one of its
-    /// sockets is in another journal.
+    /// Writes a journal durably, and keeps it locked. Refuses if one of its sockets is in another journal.
     ///
     /// # Errors
-    /// When it cannot be written, or a socket was changed before.
+    /// It cannot be written, or a socket has already been changed.
     pub fn write(&self, journal: &Journal) -> Result<Held, JournalError> {
         make_folder(&self.0)?;
         let folder = fs::canonicalize(&self.0).map_err(FileError::of("find", &self.0))?;
-        // Two tools that start at once: the second sees the first one's journal.
+        // Of two tools that start at once, the second sees the first one's journal.
         let _one_at_a_time = lock_folder(&folder)?;
         self.remove_unfinished();
-        // A journal that cannot be read may be of these sockets.
+        // An unreadable journal may concern these sockets.
         let (open, errors) = self.open()?;
         if let Some(error) = errors.into_iter().next() {
             return Err(error);
@@ -326,17 +326,17 @@ impl Folder {
     }
 }
 
-/// Writes it beside its place, then puts it there as a whole. The folder is locked.
+/// Writes the file under a temporary name, then renames it. The folder is locked.
 fn put(path: &Path, journal: &Journal) -> Result<Held, JournalError> {
     let file = spangap_undo::file::put(path, UNFINISHED, &journal.text())?;
     Ok(Held { path: path.to_owned(), journal: journal.clone(), _locked: file })
 }
 
-/// Renames a damaged journal, so that nobody takes it for an open one any more, and says to what. It is kept for good: what
-/// is still legible in it may be the only trace of what was there before.
+/// Renames a damaged journal so that it no longer counts as open, and returns its new path. It is kept forever,
+/// because its readable remains may be the only trace of the old values.
 ///
 /// # Errors
-/// When it cannot be renamed.
+/// It cannot be renamed.
 pub fn set_aside(path: &Path) -> Result<PathBuf, JournalError> {
     let _one_at_a_time = lock_folder(path.parent().unwrap_or(Path::new("/")))?;
     Ok(spangap_undo::file::set_aside(path)?)
@@ -350,7 +350,7 @@ fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
     Journal::read(path, &bytes).map(Some)
 }
 
-/// A journal that no other process changes, or changes sockets by, until this is dropped.
+/// A locked journal: no other process changes it, or sockets by it, until this is dropped.
 #[derive(Debug)]
 pub struct Held {
     path: PathBuf,
@@ -360,30 +360,30 @@ pub struct Held {
 }
 
 impl Held {
-    /// Waits until nobody else holds it; `None` when it is not there, because it is undone.
+    /// Waits until no other process has it locked; `None` if it does not exist, because it was undone.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged.
+    /// It cannot be read, or is damaged.
     pub fn take(path: &Path) -> Result<Option<Held>, JournalError> {
         let Some(file) = wait_for(path)? else { return Ok(None) };
         let Some(journal) = read(path)? else { return Ok(None) };
         Ok(Some(Held { path: path.to_owned(), journal, _locked: file }))
     }
 
-    /// Where it is.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says.
+    /// Content.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// Forgets the sockets that were not changed after all.
+    /// Removes the sockets that were not changed after all.
     ///
     /// # Errors
-    /// When it cannot be written anew, or removed.
+    /// It cannot be rewritten, or removed.
     pub fn keep(self, keep: impl Fn(&Entry) -> bool) -> Result<Option<Held>, JournalError> {
         let mut journal = self.journal.clone();
         journal.entries.retain(keep);
@@ -397,17 +397,17 @@ impl Held {
         }
     }
 
-    /// All is set back.
+    /// Removes a fully undone journal.
     ///
     /// # Errors
-    /// When the file cannot be removed.
+    /// The file cannot be removed.
     pub fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(FileError::of("remove", &self.path))?;
         Ok(sync_folder(self.path.parent().unwrap_or(Path::new("/")))?)
     }
 }
 
-/// Whether a connection in this state takes options that matter.
+/// Whether the option has an effect on a connection in this state.
 pub(crate) fn can_be_changed(state: State) -> bool {
     matches!(state, State::Established | State::CloseWait)
 }
@@ -460,7 +460,7 @@ mod tests {
             let read = Journal::read(Path::new("x"), text.as_bytes()).unwrap();
             prop_assert!(read.is_whole());
             prop_assert_eq!(&read.entries, &entries);
-            // Each line of it damaged: the others are read.
+            // With each line damaged in turn, the others are readable.
             for damaged in 0..lines.len() {
                 let odd = |at: usize, line: &str| if at == damaged { format!("?{line}\n") } else { format!("{line}\n") };
                 let text: String = lines.iter().enumerate().map(|(at, line)| odd(at, line)).collect();
@@ -491,7 +491,7 @@ mod tests {
             let whole = journal(entries.clone());
             let text = whole.text();
             let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
-            // The last byte is the end of the last line, which is whole without it by its checksum.
+            // The last byte is the final newline, without which the line is complete by its checksum.
             for cut in 0..text.len() - 1 {
                 let read = match Journal::read(Path::new("x"), &text.as_bytes()[..cut]) {
                     Ok(read) => read,
@@ -571,7 +571,7 @@ mod tests {
         let said = held.journal().damage[0].to_string();
         assert!(said.starts_with("line 2, bytes ") && said.contains("127.0.0.1:2"), "{said}");
         assert!(!held.journal().is_whole() && held.journal().entries.is_empty());
-        // Nor is anything new begun beside it.
+        // No new change starts next to it, either.
         assert!(Folder::new(folder.path()).write(&journal(vec![])).is_err());
     }
 }

@@ -1,5 +1,5 @@
-//! The process that undoes a change of sockets when its time is over, whatever becomes of who made it: this program's own
-//! `sockets keep`. It is started before the first change, in a session of its own.
+//! The keeper, `sockets keep`: a process that undoes a change of sockets when its time is over, whatever
+//! happens to the tool. It starts before the first change, in a session of its own.
 
 use crate::Undone;
 use serde::{Deserialize, Serialize};
@@ -9,50 +9,50 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What it says at its end.
+/// Final message of a keeper.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Farewell {
-    /// A signal came before the time.
+    /// Whether a signal came before the deadline.
     pub early: bool,
-    /// Somebody else undid it.
+    /// Whether somebody else had undone the change.
     pub not_there: bool,
     /// Why it could not be undone.
     pub error: Option<String>,
-    /// What was done.
+    /// Result of the undo.
     pub undone: Option<Undone>,
-    /// When the undo began, nanoseconds since 1970.
+    /// Start of the undo, in nanoseconds since 1970.
     #[serde(default)]
     pub begun_unix_ns: Option<u64>,
 }
 
-/// Where the undo is to be written down, beside the journal.
+/// Where to record the undo, in addition to the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Audited<'a> {
     /// The audit log.
     pub log: &'a Path,
-    /// What the line says of the order, as one JSON object.
+    /// The order, as one JSON object for the log.
     pub order: &'a str,
 }
 
-/// Why what it says at its end is not known.
+/// Reason for a missing final message.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// It cannot be heard or waited for.
+    /// The keeper cannot be read or waited for.
     #[error("cannot hear the process that undoes the change")]
     Hear(#[from] io::Error),
-    /// It was killed.
+    /// The keeper was killed.
     #[error("the process that undoes the change ended before its time")]
     Ended,
-    /// It says something else.
+    /// The keeper sent something else.
     #[error("the process that undoes the change said: {0}")]
     Said(String),
 }
 
-/// Starts one for a journal, and waits until it is ready. It undoes at a time of CLOCK_BOOTTIME.
+/// Starts a keeper for a journal, and waits until it is ready. The deadline is on CLOCK_BOOTTIME.
 ///
 /// # Errors
-/// When it does not become ready.
+/// It does not become ready.
 pub fn start(journal: &Path, until_ns: u64, audited: Option<Audited<'_>>) -> Result<Guard, GuardError> {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -66,10 +66,10 @@ pub fn start(journal: &Path, until_ns: u64, audited: Option<Audited<'_>>) -> Res
     Guard::start(&mut command)
 }
 
-/// Waits for its end: what it says.
+/// Waits for its end, and returns its final message.
 ///
 /// # Errors
-/// When it says nothing of use.
+/// The message is missing or malformed.
 pub fn farewell(mut keeper: Guard) -> Result<Farewell, KeeperError> {
     let line = keeper.line()?;
     keeper.wait()?;

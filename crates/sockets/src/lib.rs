@@ -1,7 +1,8 @@
-//! TCP connections of other processes, as the kernel sees them; and their options, set and set back. Works across
-//! network namespaces.
+//! TCP connections of other processes, as shown by the kernel, and changes to their options that can be undone.
+//! Works across network namespaces.
 //!
-//! [`list`] shows everything of a process or a port, [`look`] what a caller who sets up its own connections needs.
+//! [`list`] shows all TCP sockets of a process or a port; [`look`] is for a caller that sets up its own
+//! connections.
 
 mod borrow;
 mod change;

@@ -1,4 +1,4 @@
-//! Everything of the TCP sockets of processes, or of a port.
+//! All properties of TCP sockets, by process or port.
 
 use crate::SocketsError;
 use crate::borrow::{self, borrow};
@@ -15,39 +15,39 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// Which sockets to list.
+/// Selection of sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Asked {
-    /// Those of these processes; empty: of all.
+    /// Only of these processes; empty for all.
     pub pids: Vec<u32>,
-    /// Those with this port at either end.
+    /// Only with this port at either end.
     pub port: Option<u16>,
-    /// Listening ones too.
+    /// Include listening sockets.
     pub listening: bool,
 }
 
-/// What was found.
+/// Result of listing sockets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Listing {
-    /// By owner, peer, own end.
+    /// Sorted by owner, peer, local address.
     pub sockets: Vec<TcpSocket>,
-    /// Sockets that were closed while they were looked at.
+    /// Sockets closed while they were being read.
     pub vanished: u64,
-    /// With a port: connections that no process has any more or yet, by state.
+    /// With a port: connections without a process (any more or yet), by state.
     pub without_owner: BTreeMap<&'static str, u64>,
-    /// Processes whose descriptors this user may not see: owners among them are missing.
+    /// Processes whose descriptors this user may not read: owners among them are missing.
     pub processes_not_seen: u64,
-    /// Why sock_diag could not be asked, when it had to be.
+    /// Why sock_diag failed, if it was needed.
     pub sock_diag_failed: Option<String>,
 }
 
-/// A round trip from which on the other end is worth a look: a delayed ACK makes it so long.
+/// RTT from which on the peer's socket is worth reading: a delayed ACK makes it this long.
 const SUSPICIOUS_RTT_NS: u64 = 5_000_000;
 
-/// Looks.
+/// Lists the sockets.
 ///
 /// # Errors
-/// When a process asked for is gone or another user's, or a table cannot be read.
+/// A selected process is gone or belongs to another user, or a table cannot be read.
 pub fn list(asked: &Asked) -> Result<Listing, SocketsError> {
     let mut of_asked: BTreeSet<u64> = BTreeSet::new();
     for &pid in &asked.pids {
@@ -59,20 +59,20 @@ pub fn list(asked: &Asked) -> Result<Listing, SocketsError> {
     Ok(look.finish())
 }
 
-/// One look under way.
+/// State of a listing.
 struct Look<'a> {
     asked: &'a Asked,
-    /// Sockets of the namespaces looked at, by inode; those that processes have.
+    /// Sockets of the relevant namespaces by inode, each with its namespace; only those that processes own.
     rows: HashMap<u64, (Row, u64)>,
-    /// Inodes of connections by namespace and both ends.
+    /// Inodes of connections by namespace and both addresses.
     by_ends: HashMap<(u64, SocketAddr, SocketAddr), u64>,
-    /// Ports listened on, by namespace.
+    /// Listening ports, by namespace.
     listened: HashSet<(u64, u16)>,
     chosen: BTreeSet<u64>,
     owners: HashMap<u64, Vec<Owner>>,
     handles: HashMap<u32, Result<OwnedFd, Errno>>,
     own_namespace: Option<u64>,
-    /// Asked when the first socket cannot be borrowed.
+    /// Read when the first socket cannot be duplicated.
     diag: Option<HashMap<u64, Told>>,
     listing: Listing,
 }
@@ -105,7 +105,7 @@ impl<'a> Look<'a> {
             for pid in processes::all()? {
                 let Some(namespace) = processes::network_namespace(pid) else { continue };
                 if !seen.contains(&namespace)
-                    // A process that ends meanwhile has no table; another of its namespace may.
+                    // An exiting process has no table; another one in its namespace may.
                     && let Ok(rows) = processes::table(pid)
                 {
                     seen.insert(namespace);
@@ -151,11 +151,12 @@ impl<'a> Look<'a> {
         self.by_ends.get(&(*namespace, row.peer, row.local)).copied().filter(|peer| *peer != inode)
     }
 
-    /// Every process that has one of the chosen sockets, or the other end of one.
+    /// Finds every process that owns a selected socket, or the peer of one.
     fn find_owners(&mut self, of_asked: &BTreeSet<u64>) -> Result<(), SocketsError> {
         let mut looked_for: HashSet<u64> = self.chosen.iter().copied().collect();
         looked_for.extend(self.chosen.iter().filter_map(|inode| self.peer_of(*inode)));
-        // Sockets of another namespace than their process', or not in a table, show when they are borrowed.
+        // A socket in another namespace than its process, or missing in the tables, shows when it is
+        // duplicated.
         looked_for.extend(of_asked.iter().filter(|inode| !self.rows.contains_key(inode)));
         if looked_for.is_empty() {
             return Ok(());
@@ -168,7 +169,7 @@ impl<'a> Look<'a> {
                 }
             });
             let denied = read.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-            // One that ends is nobody's to look into, and has closed what it had.
+            // An exiting process cannot be inspected, and has closed its sockets.
             if denied && !processes::is_ending(pid).unwrap_or(true) {
                 self.listing.processes_not_seen += 1;
             }
@@ -203,7 +204,7 @@ impl<'a> Look<'a> {
         self.listing
     }
 
-    /// `None` when the socket is gone, or none of TCP.
+    /// `None` if the socket is gone, or not TCP.
     fn inspect(&mut self, inode: u64) -> Option<TcpSocket> {
         let row = self.rows.get(&inode).copied();
         let borrowed = self.borrow(inode);
@@ -236,7 +237,7 @@ impl<'a> Look<'a> {
         let option = borrowed.as_ref();
         let congestion = option.and_then(|socket| sockopt::tcp_congestion(socket).ok());
         let info = direct.or(told.as_ref().map(|told| told.info)).unwrap_or_default();
-        // The descriptor was asked later than the table was read.
+        // The descriptor was read later than the table.
         let state = info.state.unwrap_or(row.state);
         let listens = state == State::Listen;
         Some(TcpSocket {
@@ -269,7 +270,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// A socket of a process that is not in its namespace's tables: of another namespace, or opened since.
+    /// A socket missing in its process's tables: of another namespace, or opened since.
     fn without_row(&self, inode: u64, socket: &OwnedFd) -> Option<TcpSocket> {
         let domain = sockopt::socket_domain(socket).ok()?;
         let is_tcp = matches!(domain, AddressFamily::INET | AddressFamily::INET6)
@@ -313,10 +314,11 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// A descriptor of our own for it. `Err(None)`: nobody has it any more; else why it cannot be had.
+    /// Duplicates the socket's descriptor. `Err(None)`: nobody owns it any more; otherwise the reason for the
+    /// failure.
     fn borrow(&mut self, inode: u64) -> Result<OwnedFd, Option<String>> {
         let Some(owners) = self.owners.get(&inode) else {
-            // What a process asked for had was its own to close.
+            // A selected process may have closed its own socket.
             let hidden = self.asked.pids.is_empty() && self.listing.processes_not_seen > 0;
             return Err(hidden.then(|| "its process is another user's: needs CAP_SYS_PTRACE".to_owned()));
         };
@@ -349,7 +351,7 @@ impl<'a> Look<'a> {
         self.diag.as_ref()?.get(&inode).cloned()
     }
 
-    /// The other ends of connections whose round trip is suspicious.
+    /// Reads the peers of connections with a suspicious RTT.
     fn look_at_peers(&mut self, sockets: &mut [TcpSocket]) {
         let known: HashMap<u64, (Option<bool>, Option<u64>)> =
             sockets.iter().map(|socket| (socket.inode, (socket.nodelay, socket.info.rtt_ns))).collect();
@@ -369,7 +371,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Why a descriptor cannot be borrowed; `None` when it, or its process, is gone.
+/// Why a descriptor cannot be duplicated; `None` if it, or its process, is gone.
 fn reason(error: Errno, pid: u32) -> Option<String> {
     match error {
         Errno::BADF | Errno::SRCH => None,

@@ -1,4 +1,4 @@
-//! The established connections of one process to given peers: what a tank needs to know of its client.
+//! The established connections of one process to given peers, for tank to observe its client.
 
 use crate::SocketsError;
 use crate::borrow::{borrow, canonical, is, process};
@@ -12,32 +12,32 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// An established connection of a process. What the kernel does not let us see is `None`.
+/// An established connection of a process. Unreadable values are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// Its descriptor in that process.
+    /// Descriptor in that process.
     pub fd: i32,
-    /// That process' end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
     /// `TCP_NODELAY`.
     pub nodelay: Option<bool>,
     /// Congestion control, such as `cubic`.
     pub congestion_control: Option<String>,
-    /// Smallest round trip that TCP has seen lately.
+    /// Minimum RTT, as measured by TCP recently.
     pub min_rtt_ns: Option<u64>,
-    /// Smoothed round trip.
+    /// Smoothed RTT.
     pub rtt_ns: Option<u64>,
-    /// Segments sent again, since the connection was made.
+    /// Retransmitted segments since the connection was opened.
     pub retransmitted_segments: Option<u64>,
 }
 
-/// The established connections of process `pid` to any of `peers`, by descriptor. One that has several descriptors
-/// is listed once. Connections that are opened or closed meanwhile may be missing.
+/// The established connections of process `pid` to any of `peers`, by descriptor. One with several descriptors
+/// is listed once. Connections opened or closed meanwhile may be missing.
 ///
 /// # Errors
-/// When the process is gone or ends meanwhile, or its files under `/proc` may not be read.
+/// The process is gone or exits meanwhile, or its files under `/proc` are unreadable.
 pub fn look(pid: u32, peers: &[SocketAddr]) -> Result<Vec<Socket>, SocketsError> {
     let peers: HashSet<SocketAddr> = peers.iter().copied().map(canonical).collect();
     let mut descriptors = descriptors(pid)?;
@@ -60,10 +60,10 @@ pub fn look(pid: u32, peers: &[SocketAddr]) -> Result<Vec<Socket>, SocketsError>
     Ok(sockets)
 }
 
-/// Sets `TCP_NODELAY` of a live socket that [`look`] has shown, and reads it back.
+/// Sets `TCP_NODELAY` of a live socket returned by [`look`], and reads it back.
 ///
 /// # Errors
-/// When the kernel refuses, or the connection is not there any more.
+/// The kernel refuses, or the connection does not exist any more.
 pub fn set_nodelay(pid: u32, socket: &Socket, on: bool) -> Result<(), SocketsError> {
     let Socket { fd, local, peer, .. } = *socket;
     let refused = |error: Errno| SocketsError::Set { pid, fd, source: error.into() };

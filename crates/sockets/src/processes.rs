@@ -1,4 +1,4 @@
-//! What `/proc` says of processes: their descriptors, names, namespaces.
+//! Processes in `/proc`: descriptors, names, namespaces.
 
 use crate::SocketsError;
 use spangap_machine::facts::net_tcp::{self, Row};
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Ids of all processes that can be seen.
+/// Ids of all visible processes.
 pub fn all() -> Result<Vec<u32>, SocketsError> {
     let path = Path::new("/proc");
     let error = |source| SocketsError::Read { path: path.to_owned(), source };
@@ -59,28 +59,29 @@ pub fn refused(pid: u32, error: io::Error) -> SocketsError {
     }
 }
 
-/// Its name, or nothing when it is gone.
+/// Process name; empty if it is gone.
 pub fn comm(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end_matches('\n').to_owned()
 }
 
-/// Number of its network namespace; `None` when it may not be seen.
+/// Inode of its network namespace; `None` if it is inaccessible.
 pub fn network_namespace(pid: u32) -> Option<u64> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|file| file.ino())
 }
 
-/// Whether the kernel is closing what the process had open, or there is none any more. It says so before it begins to.
+/// Whether the process is gone, or the kernel is closing its descriptors. The kernel sets the flag before it
+/// begins to.
 pub fn is_ending(pid: u32) -> Result<bool, SocketsError> {
     Ok(process_stat::of(pid)?.is_none_or(|stat| stat.is_ending()))
 }
 
-/// When it was started, in ticks since boot: with its id, this names a process for good.
+/// Start time, in ticks since boot: together with the id, it identifies a process forever.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     spangap_undo::guard::start_ticks(pid).ok().flatten()
 }
 
-/// Every TCP socket of a process' network namespace. Anyone may read them.
+/// Every TCP socket of a process's network namespace, readable by any user.
 pub fn table(pid: u32) -> Result<Vec<Row>, SocketsError> {
     let mut all = Vec::new();
     for table in net_tcp::NAMES {

@@ -1,4 +1,4 @@
-//! Two looks at the same sockets: what went on in between. Pure.
+//! Differences between two listings of the same sockets. Pure.
 
 use crate::hints::is_held_back;
 use crate::{Listing, Owner, State, TcpSocket};
@@ -6,65 +6,65 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// What went on between two looks.
+/// Differences between two listings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rates {
-    /// When the second look was taken, nanoseconds since 1970.
+    /// Time of the second listing, in nanoseconds since 1970.
     pub time_unix_ns: u64,
     /// Time between them.
     pub elapsed_ns: u64,
-    /// Sockets of both looks, most bytes first.
+    /// Sockets in both listings, most bytes first.
     pub sockets: Vec<SocketRates>,
-    /// Sockets of the second look only.
+    /// Sockets only in the second listing.
     pub opened: u64,
-    /// Sockets of the first look only.
+    /// Sockets only in the first listing.
     pub closed: u64,
 }
 
-/// One socket. What the kernel does not tell is `None`.
+/// One socket. Values that the kernel does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SocketRates {
-    /// Names it.
+    /// Inode.
     pub inode: u64,
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: Option<SocketAddr>,
-    /// State at the second look.
+    /// State in the second listing.
     pub state: State,
     /// Processes that have it open.
     pub owners: Vec<Owner>,
-    /// `TCP_NODELAY` at the second look.
+    /// `TCP_NODELAY` in the second listing.
     pub nodelay: Option<bool>,
-    /// Smoothed round trip at the second look.
+    /// Smoothed RTT in the second listing.
     pub rtt_ns: Option<u64>,
     /// Payload sent.
     pub sent_bytes_per_s: Option<f64>,
     /// Payload received.
     pub received_bytes_per_s: Option<f64>,
-    /// Segments sent with payload.
+    /// Data segments sent.
     pub sent_data_segments_per_s: Option<f64>,
-    /// Segments received with payload.
+    /// Data segments received.
     pub received_data_segments_per_s: Option<f64>,
     /// Mean payload of a segment sent.
     pub bytes_per_sent_segment: Option<f64>,
-    /// Segments sent again, a count.
+    /// Number of retransmitted segments.
     pub retransmitted_segments: Option<u64>,
     /// Share of the time with data outstanding.
     pub busy_share: Option<f64>,
-    /// Share of the time held up by the peer's window.
+    /// Share of the time limited by the peer's window.
     pub receive_window_limited_share: Option<f64>,
-    /// Share of the time held up by a full send buffer.
+    /// Share of the time limited by a full send buffer.
     pub send_buffer_limited_share: Option<f64>,
-    /// At the second look.
+    /// Send queue in the second listing.
     pub send_queue_bytes: Option<u64>,
-    /// At the second look.
+    /// Receive queue in the second listing.
     pub receive_queue_bytes: Option<u64>,
-    /// Whether bytes waited at the second look that only Nagle's algorithm held back.
+    /// Whether bytes waited in the second listing that only Nagle's algorithm held back.
     pub held_back: bool,
 }
 
-/// Compares two looks.
+/// Compares two listings.
 pub fn rates(before: &Listing, after: &Listing, time_unix_ns: u64, elapsed_ns: u64) -> Rates {
     let mut earlier: HashMap<u64, &TcpSocket> =
         before.sockets.iter().map(|socket| (socket.inode, socket)).collect();

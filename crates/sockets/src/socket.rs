@@ -1,4 +1,4 @@
-//! A TCP socket with everything that could be seen of it.
+//! A TCP socket with all its observable properties.
 
 use crate::tcp_info::TcpInfo;
 use serde::Serialize;
@@ -10,98 +10,98 @@ use std::path::PathBuf;
 /// A process that has the socket open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Owner {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name.
     pub comm: String,
-    /// Its descriptors of this socket.
+    /// Descriptors of this socket.
     pub fds: Vec<i32>,
 }
 
-/// Where `TCP_INFO` was read.
+/// Source of `TCP_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Through a duplicate of a descriptor.
+    /// A duplicate of a descriptor.
     Descriptor,
-    /// Asked of the kernel by netlink, which tells anyone of its own network namespace.
+    /// Netlink, which serves any user for its own network namespace.
     SockDiag,
-    /// Nowhere: what is shown is from the table of `/proc/PID/net`.
+    /// None: only the table in `/proc/PID/net` was read.
     Table,
 }
 
-/// The other end of a connection, when it is on this machine too.
+/// The peer's socket of a connection, if on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerSocket {
-    /// Its inode.
+    /// Inode.
     pub inode: u64,
     /// Processes that have it open.
     pub owners: Vec<Owner>,
-    /// Its own `TCP_NODELAY`.
+    /// `TCP_NODELAY`.
     pub nodelay: Option<bool>,
-    /// Its own smoothed round trip.
+    /// Smoothed RTT.
     pub rtt_ns: Option<u64>,
 }
 
-/// One TCP socket. What the kernel does not let us see is `None`.
+/// One TCP socket. Unreadable values are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TcpSocket {
-    /// Number of its network namespace; `None` when that is none of those looked at.
+    /// Inode of its network namespace; `None` if that is not one of those read.
     pub network_namespace: Option<u64>,
-    /// Names the socket as long as it lives.
+    /// Inode; unique as long as the socket exists.
     pub inode: u64,
     /// Kind of its addresses.
     pub family: Family,
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end; of a listening socket there is none.
+    /// Peer address; `None` for a listening socket.
     pub peer: Option<SocketAddr>,
     /// State of the connection.
     pub state: State,
-    /// Whether its own port is one that is listened on: the other end made the connection.
+    /// Whether the peer opened the connection, because the local port is a listening one.
     pub accepted: Option<bool>,
-    /// Every process that has it open, as far as they can be seen.
+    /// Every process that has it open, as far as visible.
     pub owners: Vec<Owner>,
-    /// Whose it is.
+    /// User id.
     pub uid: Option<u32>,
-    /// Where options and `TCP_INFO` come from.
+    /// Source of options and `TCP_INFO`.
     pub source: Source,
     /// Why it was not read through a descriptor.
     pub not_borrowed_because: Option<String>,
-    /// `TCP_NODELAY`; only a descriptor tells.
+    /// `TCP_NODELAY`; known only through a descriptor.
     pub nodelay: Option<bool>,
-    /// `TCP_CORK`; only a descriptor tells.
+    /// `TCP_CORK`; known only through a descriptor.
     pub cork: Option<bool>,
-    /// `TCP_QUICKACK`: false when the kernel takes the connection for interactive and delays its ACKs.
+    /// `TCP_QUICKACK`: false if the kernel considers the connection interactive and delays its ACKs.
     pub quickack: Option<bool>,
-    /// ACKs that will be sent at once, whatever `quickack` says.
+    /// Number of ACKs that will be sent at once, whatever `quickack` says.
     pub quick_acks_left: Option<u64>,
     /// Congestion control, such as `cubic`.
     pub congestion_control: Option<String>,
-    /// Written by the application and not acknowledged.
+    /// Bytes written by the application and not acknowledged.
     pub send_queue_bytes: Option<u64>,
-    /// Received and not read by the application.
+    /// Bytes received and not read by the application.
     pub receive_queue_bytes: Option<u64>,
-    /// What the kernel waits for.
+    /// Pending kernel timer.
     pub timer: Option<Timer>,
-    /// In how long that is due.
+    /// Time until it fires.
     pub timer_ns: Option<u64>,
-    /// What the kernel measured.
+    /// Measurements of the kernel.
     #[serde(flatten)]
     pub info: TcpInfo,
-    /// The other end, looked for when this one's round trip is suspicious.
+    /// The peer's socket, looked up if this one's RTT is suspicious.
     pub peer_socket: Option<PeerSocket>,
     /// Journal of a change that can still be undone.
     pub open_undo: Option<PathBuf>,
 }
 
 impl TcpSocket {
-    /// Share of the time with data outstanding in which the peer's window was closed.
+    /// Share of the time with data outstanding that was limited by the peer's window.
     pub fn receive_window_limited_share(&self) -> Option<f64> {
         share(self.info.receive_window_limited_ns, self.info.busy_ns)
     }
 
-    /// Share of the time with data outstanding in which the send buffer was full.
+    /// Share of the time with data outstanding that was limited by the send buffer.
     pub fn send_buffer_limited_share(&self) -> Option<f64> {
         share(self.info.send_buffer_limited_ns, self.info.busy_ns)
     }

@@ -1,4 +1,4 @@
-//! `TCP_INFO` of a socket. The one `unsafe` of this crate: no library reads all of it safely.
+//! `TCP_INFO` of a socket. The only `unsafe` of this crate: no library reads all of it safely.
 #![allow(unsafe_code)]
 
 use libc::socklen_t;
@@ -6,11 +6,11 @@ use serde::Serialize;
 use spangap_machine::facts::net_tcp::State;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Longer than any kernel's so far, so that what is new costs nothing but these bytes.
+/// Larger than in any kernel so far, so that new fields cost nothing but these bytes.
 const ROOM: usize = 512;
 
-/// What the kernel measured on a connection. A figure that it does not have (yet) is `None`: the struct grows with
-/// kernels, and what lies behind its end is unknown.
+/// The kernel's measurements of a connection. Values that do not exist (yet) are `None`: the struct grows with
+/// kernels, and fields beyond its end are unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpInfo {
     /// State of the connection; shown by its socket.
@@ -18,89 +18,89 @@ pub struct TcpInfo {
     pub state: Option<State>,
     /// State of congestion control: `open`, `disorder`, `cwr`, `recovery` or `loss`.
     pub congestion_state: Option<&'static str>,
-    /// Smoothed round trip.
+    /// Smoothed RTT.
     pub rtt_ns: Option<u64>,
     /// Its mean deviation.
     pub rttvar_ns: Option<u64>,
-    /// Smallest round trip that TCP has seen lately.
+    /// Minimum RTT, as measured by TCP recently.
     pub min_rtt_ns: Option<u64>,
-    /// Round trip as the receiving half estimates it.
+    /// RTT as estimated by the receiving half.
     pub receive_rtt_ns: Option<u64>,
-    /// Retransmission timeout, back-off included.
+    /// Retransmission timeout, including back-off.
     pub rto_ns: Option<u64>,
-    /// How long an ACK may be delayed.
+    /// Delayed-ACK timeout.
     pub ato_ns: Option<u64>,
-    /// Largest segment that is sent.
+    /// Maximum segment size for sending.
     pub send_mss_bytes: Option<u64>,
-    /// Segment size that the peer seems to send.
+    /// Estimated segment size of the peer.
     pub receive_mss_bytes: Option<u64>,
-    /// Largest segment that was announced to the peer.
+    /// Maximum segment size announced to the peer.
     pub advertised_mss_bytes: Option<u64>,
-    /// By how many bits the peer's windows are shifted; 0 without the option.
+    /// Scale of the peer's windows in bits; 0 without the option.
     pub send_window_scale: Option<u64>,
-    /// By how many bits the windows granted to the peer are shifted.
+    /// Scale of the windows announced to the peer, in bits.
     pub receive_window_scale: Option<u64>,
     /// Whether segments carry timestamps, which take 12 bytes of each.
     pub timestamps: Option<bool>,
-    /// Largest segment that the path takes, headers included.
+    /// Path MTU, headers included.
     pub path_mtu_bytes: Option<u64>,
     /// Congestion window.
     pub cwnd_segments: Option<u64>,
-    /// Slow start ends here; `None` also while nothing was ever lost.
+    /// Slow-start threshold; `None` also while nothing was ever lost.
     pub ssthresh_segments: Option<u64>,
-    /// Sent and not acknowledged.
+    /// Segments sent and not acknowledged.
     pub unacked_segments: Option<u64>,
     /// Of these, acknowledged out of order.
     pub sacked_segments: Option<u64>,
-    /// Of these, taken for lost.
+    /// Of these, presumed lost.
     pub lost_segments: Option<u64>,
-    /// Of these, sent again.
+    /// Of these, retransmitted.
     pub retransmitting_segments: Option<u64>,
-    /// Retransmission timeouts in a row without an answer.
+    /// Consecutive retransmission timeouts without an ACK.
     pub unanswered_timeouts: Option<u64>,
-    /// Probes of a closed window without an answer.
+    /// Consecutive window probes without a response.
     pub unanswered_probes: Option<u64>,
-    /// Segments sent again, since the connection was made.
+    /// Retransmitted segments since the connection was opened.
     pub retransmitted_segments: Option<u64>,
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     pub retransmitted_bytes: Option<u64>,
     /// Segments that the peer received twice.
     pub duplicate_segments: Option<u64>,
-    /// Retransmission timeouts, since the connection was made.
+    /// Retransmission timeouts since the connection was opened.
     pub timeouts: Option<u64>,
-    /// How far out of order segments are expected.
+    /// Expected reordering distance, in segments.
     pub reordering_segments: Option<u64>,
-    /// How often they were.
+    /// Number of reordering events.
     pub reordering_seen: Option<u64>,
     /// Segments received out of order.
     pub out_of_order_segments: Option<u64>,
-    /// Written by the application and not sent for the first time.
+    /// Bytes written by the application but not sent for the first time.
     pub notsent_bytes: Option<u64>,
-    /// Window that the peer grants.
+    /// Window granted by the peer.
     pub send_window_bytes: Option<u64>,
     /// Window granted to the peer.
     pub receive_window_bytes: Option<u64>,
-    /// Receive buffer that auto-tuning aims at.
+    /// Target size of the receive buffer's auto-tuning.
     pub receive_space_bytes: Option<u64>,
-    /// Since data was last sent.
+    /// Time since data was last sent.
     pub last_sent_ns: Option<u64>,
-    /// Since data was last received.
+    /// Time since data was last received.
     pub last_received_ns: Option<u64>,
-    /// Since an ACK was last received.
+    /// Time since an ACK was last received.
     pub last_ack_received_ns: Option<u64>,
     /// Time with data outstanding.
     pub busy_ns: Option<u64>,
-    /// Of it, held up by the peer's window.
+    /// Of it, limited by the peer's window.
     pub receive_window_limited_ns: Option<u64>,
-    /// Of it, held up by a full send buffer.
+    /// Of it, limited by a full send buffer.
     pub send_buffer_limited_ns: Option<u64>,
-    /// Rate of the last round trip that tells one.
+    /// Most recent delivery rate sample.
     pub delivery_rate_bytes_per_s: Option<u64>,
     /// Whether that rate is the application's rather than the network's.
     pub delivery_rate_app_limited: Option<bool>,
-    /// Rate at which segments leave at most; `None` also when there is no limit.
+    /// Maximum pacing rate; `None` also if unlimited.
     pub pacing_rate_bytes_per_s: Option<u64>,
-    /// Payload sent, what was sent again included.
+    /// Payload sent, including retransmissions.
     pub sent_bytes: Option<u64>,
     /// Payload acknowledged.
     pub acked_bytes: Option<u64>,
@@ -110,26 +110,26 @@ pub struct TcpInfo {
     pub sent_segments: Option<u64>,
     /// Segments received, ACKs included.
     pub received_segments: Option<u64>,
-    /// Segments sent with payload.
+    /// Data segments sent.
     pub sent_data_segments: Option<u64>,
-    /// Segments received with payload.
+    /// Data segments received.
     pub received_data_segments: Option<u64>,
-    /// Segments that arrived, as the peer says.
+    /// Delivered segments, according to the peer's ACKs.
     pub delivered_segments: Option<u64>,
-    /// Of these, marked by the network as congested.
+    /// Of these, marked as congested by the network.
     pub delivered_ce_segments: Option<u64>,
-    /// Connections that wait to be accepted; of a listening socket only.
+    /// Length of the accept queue; only for a listening socket.
     pub accept_queue_connections: Option<u64>,
-    /// How many may wait.
+    /// Limit of the accept queue.
     pub accept_backlog_connections: Option<u64>,
 }
 
-/// Reads it; `None` when the kernel does not tell.
+/// Reads `TCP_INFO`; `None` if the kernel refuses.
 pub fn of(socket: impl AsFd) -> Option<TcpInfo> {
     let mut bytes = [0u8; ROOM];
     let mut length = bytes.len() as socklen_t;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: `fd` is open for the whole call, as it is borrowed; the kernel writes at most `length` bytes to
+    // SAFETY: `fd` is borrowed, so it is open for the whole call; the kernel writes at most `length` bytes to
     // `bytes`, which has that many, and the length that it wrote to `length`. Any byte is a valid `u8`.
     let failed = unsafe {
         libc::getsockopt(
@@ -198,14 +198,14 @@ mod at {
     pub const TOTAL_RTO: usize = 240;
 }
 
-/// Nanoseconds in a microsecond, in which the kernel gives most times.
+/// Nanoseconds per microsecond, the unit of most times in the struct.
 const US: u64 = 1_000;
-/// Nanoseconds in a millisecond, in which it gives the `last_` ones.
+/// Nanoseconds per millisecond, the unit of the `last_` times.
 const MS: u64 = 1_000_000;
 /// Stands for a slow-start threshold that was never set.
 const INFINITE_SSTHRESH: u64 = 0x7fff_ffff;
 
-/// What these bytes say; sock_diag carries the same.
+/// Decodes the struct, which sock_diag carries as well.
 pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
     let one = |at: usize| bytes.get(at).copied();
     let two = |at: usize| Some(u64::from(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
@@ -213,11 +213,11 @@ pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
     let eight = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let state = one(at::STATE).map(State::of);
     if state == Some(State::Listen) {
-        // The kernel fills nothing else of a listening socket, and uses two fields for other things.
+        // For a listening socket the kernel fills nothing else, and reuses two fields.
         let (accept_queue_connections, accept_backlog_connections) = (four(at::UNACKED), four(at::SACKED));
         return TcpInfo { state, accept_queue_connections, accept_backlog_connections, ..TcpInfo::default() };
     }
-    // Before its first sample a round trip is zero, and the smallest one has all bits set.
+    // Before the first sample the RTT is zero, and the minimum has all bits set.
     let sampled = |us: Option<u64>| us.filter(|us| *us != 0).map(|us| us * US);
     let min_rtt_us = four(at::MIN_RTT).filter(|us| *us != u64::from(u32::MAX));
     // Both scales are zero where the peers did not agree on scaling (TCPI_OPT_WSCALE).
@@ -283,13 +283,13 @@ pub(crate) fn decode(bytes: &[u8]) -> TcpInfo {
 /// TCPI_OPT_TIMESTAMPS.
 const TIMESTAMPS: u8 = 1;
 
-/// Two bit fields: what the peer announced, and what was announced to it.
+/// Two bit fields: the scale announced by the peer, and the one announced to it.
 fn scales(byte: u8) -> [u64; 2] {
     let halves = [u64::from(byte & 0x0f), u64::from(byte >> 4)];
     if cfg!(target_endian = "little") { halves } else { [halves[1], halves[0]] }
 }
 
-/// A bit field: the first bit of the byte, which is where the machine's byte order begins.
+/// A bit field: the first bit of the byte in the machine's byte order.
 fn app_limited(byte: u8) -> bool {
     byte & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0
 }
@@ -314,7 +314,7 @@ mod tests {
         let (rtt_ns, min_rtt_ns) = (info.rtt_ns.unwrap(), info.min_rtt_ns.unwrap());
         assert!(min_rtt_ns <= rtt_ns, "{info:?}");
         assert_eq!((info.state, info.retransmitted_segments), (Some(State::Established), Some(0)));
-        // Over loopback both ends are set up alike.
+        // Over loopback both ends have equal settings.
         assert_eq!(info.send_window_scale, info.receive_window_scale);
         assert!(info.receive_window_scale.is_some_and(|scale| scale <= 14), "{info:?}");
         assert!(info.advertised_mss_bytes >= info.send_mss_bytes, "{info:?}");

@@ -1,4 +1,5 @@
-//! Who changed what, when, and how it ended: lines of JSON at the end of a file that nothing here ever shortens.
+//! The audit log: who changed what, when, and with what result, as JSON Lines in a file that nothing here ever
+//! truncates.
 
 use crate::FileError;
 use crate::file::make_folder;
@@ -8,10 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Adds a line, and returns when it is on disk. Several processes may write to one file: a line is one write.
+/// Appends a line durably. Several processes may write to one file, because a line is a single write.
 ///
 /// # Errors
-/// When it cannot be written.
+/// It cannot be written.
 pub fn append(log: &Path, line: &impl Serialize) -> Result<(), FileError> {
     if let Some(folder) = log.parent().filter(|folder| !folder.exists()) {
         make_folder(folder)?;

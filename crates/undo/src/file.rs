@@ -1,19 +1,19 @@
-//! Journals on disk: there as a whole or not at all, locked while somebody works by them, set aside and never lost.
+//! Journals on disk: written atomically, locked while in use, and set aside rather than deleted when damaged.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Why a journal cannot be written or read.
+/// Error of a journal's file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path}")]
 pub struct FileError {
-    /// What was tried.
+    /// Operation.
     pub what: &'static str,
-    /// Where.
+    /// Path.
     pub path: PathBuf,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
@@ -25,44 +25,44 @@ impl FileError {
     }
 }
 
-/// A folder that nobody else works in until this is dropped.
+/// An exclusive lock on a folder until dropped.
 #[derive(Debug)]
 pub struct Lock {
     _folder: File,
 }
 
-/// Makes a folder that only its owner may look into, with those above it.
+/// Creates a folder that only its owner may enter, with its parents.
 ///
 /// # Errors
-/// When it cannot be made.
+/// It cannot be created.
 pub fn make_folder(folder: &Path) -> Result<(), FileError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(FileError::of("make", folder))
 }
 
-/// Waits until nobody else works in a folder.
+/// Waits for the exclusive lock on a folder.
 ///
 /// # Errors
-/// When it cannot be opened or locked.
+/// It cannot be opened or locked.
 pub fn lock_folder(folder: &Path) -> Result<Lock, FileError> {
     let file = File::open(folder).map_err(FileError::of("open", folder))?;
     file.lock().map_err(FileError::of("lock", folder))?;
     Ok(Lock { _folder: file })
 }
 
-/// The names in a folder, too, are to be there after the power was lost.
+/// Makes the names in a folder survive a power failure.
 ///
 /// # Errors
-/// When it cannot be written.
+/// It cannot be synced.
 pub fn sync_folder(folder: &Path) -> Result<(), FileError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::of("write", folder))
 }
 
-/// Puts a file in its place as a whole: written beside it, under a name that ends in `ending`, then renamed. It is
-/// locked from before it has its name.
+/// Writes a file atomically: under a temporary name that ends in `ending`, then renamed. It is locked before it
+/// gets its name.
 ///
 /// # Errors
-/// When it cannot be written.
+/// It cannot be written.
 pub fn put(path: &Path, ending: &str, text: &str) -> Result<File, FileError> {
     let beside = path.with_extension(ending);
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
@@ -75,17 +75,17 @@ pub fn put(path: &Path, ending: &str, text: &str) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// Makes a file that is not there yet, with this text, and locks it. Unlike [`put`] there is no second name that a kill
-/// could leave; a kill may leave a part of the text.
+/// Creates a new file with this text, and locks it. Unlike with [`put`], a kill leaves no second name, but may
+/// leave a truncated text.
 ///
 /// # Errors
-/// When there is such a file, or it cannot be written.
+/// The file exists already, or cannot be written.
 pub fn make(path: &Path, text: &str) -> Result<File, FileError> {
     loop {
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let mut file = new.map_err(FileError::of("make", path))?;
         file.lock().map_err(FileError::of("lock", path))?;
-        // Whoever undoes what is not locked may have seen it in between, and removed it.
+        // A process that undoes unlocked journals may have removed it before the lock.
         if !is_at(&file, path).map_err(FileError::of("lock", path))? {
             continue;
         }
@@ -96,21 +96,21 @@ pub fn make(path: &Path, text: &str) -> Result<File, FileError> {
     }
 }
 
-/// A file that others may work by, too.
+/// Result of trying to lock a shared file.
 #[derive(Debug)]
 pub enum Found {
-    /// Nobody does, as long as this is open: here, or in a child that has not become another program yet.
+    /// Locked for us as long as this is open, here or in a child that has not called exec yet.
     Free(File),
-    /// Somebody does.
+    /// Locked by another process.
     Taken,
-    /// There is none, or none any more.
+    /// The file does not, or no longer, exist.
     Gone,
 }
 
-/// Takes a file that nobody works by, without waiting.
+/// Locks a file if it is free, without waiting.
 ///
 /// # Errors
-/// When it cannot be opened or locked.
+/// It cannot be opened or locked.
 pub fn take(path: &Path) -> Result<Found, FileError> {
     held(path, |file| match file.try_lock() {
         Ok(()) => Ok(true),
@@ -119,10 +119,10 @@ pub fn take(path: &Path) -> Result<Found, FileError> {
     })
 }
 
-/// Waits until nobody else works by a file, and takes it; `None` when it is gone: it was undone.
+/// Waits for the lock on a file; `None` if the file is gone, because it was undone.
 ///
 /// # Errors
-/// When it cannot be opened or locked.
+/// It cannot be opened or locked.
 pub fn wait_for(path: &Path) -> Result<Option<File>, FileError> {
     match held(path, |file| file.lock().map(|()| true))? {
         Found::Free(file) => Ok(Some(file)),
@@ -140,7 +140,7 @@ fn held(path: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<Found, 
             Err(error) if error.source.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
             Ok(false) => return Ok(Found::Taken),
-            // While this waited the file may have been removed, or another put into its place.
+            // The file may have been removed or replaced during the wait.
             Ok(true) if is_at(&file, path).map_err(FileError::of("find", path))? => {
                 return Ok(Found::Free(file));
             }
@@ -149,7 +149,7 @@ fn held(path: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<Found, 
     }
 }
 
-/// Whether an open file is still the one of this name.
+/// Whether an open file is still the one at this path.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let number = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match fs::metadata(path) {
@@ -158,11 +158,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Renames a journal that is damaged, so that nobody takes it for an open one any more, and says to what. No other file
-/// is lost for that.
+/// Renames a damaged journal so that it no longer counts as open, and returns its new path. Never overwrites
+/// another file.
 ///
 /// # Errors
-/// When it cannot be renamed.
+/// It cannot be renamed.
 pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     for number in 1_u32.. {
         let aside = path.with_extension(format!("damaged-{number}"));
@@ -181,26 +181,26 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
 }
 
-/// A journal that is being written.
+/// A journal open for appending.
 #[derive(Debug)]
 pub struct Appender {
     path: PathBuf,
     file: File,
-    /// Bytes that are on disk as whole lines.
+    /// Length of the complete lines on disk.
     len: u64,
 }
 
 impl Appender {
-    /// Goes on after the text that a new file was just given.
+    /// Continues a new file after its initial text.
     pub fn new(path: PathBuf, file: File, written: &str) -> Appender {
         Appender { path, file, len: written.len() as u64 }
     }
 
-    /// Opens one that is there. Bytes without an end of the line at its end are cut off: they tell of nothing. Those whose
-    /// end alone is missing get it.
+    /// Opens an existing journal. An incomplete last line is cut off, because nothing it describes was begun;
+    /// one that lacks only its newline gets it.
     ///
     /// # Errors
-    /// When it cannot be opened, read or written.
+    /// It cannot be opened, read or written.
     pub fn open(path: &Path) -> Result<Appender, FileError> {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let mut file = opened.map_err(FileError::of("open", path))?;
@@ -218,19 +218,20 @@ impl Appender {
         Ok(Appender { path: path.to_owned(), file, len: (len + end_of_line.len()) as u64 })
     }
 
-    /// Its path.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes whole lines, so that they outlive this process and the power. After an error none of them is there.
+    /// Appends complete lines durably. After an error, none of them is in the file.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// They cannot be written.
     pub fn write(&mut self, lines: &str) -> Result<(), FileError> {
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Half a line in the middle would be damage. Where this fails too, the error is the same one.
+            // Half a line in the middle would be damage. If the truncation fails too, the original error is
+            // returned.
             let _ = self.file.set_len(self.len).and_then(|()| self.file.seek(SeekFrom::Start(self.len)));
             return Err(FileError::of("write", &self.path)(source));
         }
@@ -238,10 +239,10 @@ impl Appender {
         Ok(())
     }
 
-    /// For tests of others: the process is killed after some bytes of a write.
+    /// For other crates' tests: the process is killed after part of a write.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// They cannot be written.
     #[doc(hidden)]
     pub fn write_some(&mut self, lines: &str, bytes: usize) -> io::Result<()> {
         self.file.write_all(&lines.as_bytes()[..lines.len().min(bytes)])
@@ -275,7 +276,7 @@ mod tests {
         let made = make(&path, "one\n").expect("it is ours");
         assert!(make(&path, "two\n").is_err(), "it is there");
         assert!(matches!(take(&path), Ok(Found::Taken)));
-        // A copy of it, as a child has, holds it as well.
+        // A duplicate of the file, as a child has it, keeps the lock as well.
         let copy = made.try_clone().expect("a copy");
         drop(made);
         assert!(matches!(take(&path), Ok(Found::Taken)));
@@ -288,7 +289,7 @@ mod tests {
         let again = make(&path, "three\n").expect("it is ours");
         drop(again);
         let Ok(Found::Free(_free)) = take(&path) else { panic!("nobody has it") };
-        // Another in its place is not the one that is held.
+        // A replacement is not the file that is locked.
         let other = put(&path, "unfinished", "four\n").expect("it is ours");
         assert!(matches!(take(&path), Ok(Found::Taken)));
         drop(other);

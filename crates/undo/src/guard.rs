@@ -1,8 +1,8 @@
-//! The process that undoes a change when its time is over, whatever becomes of the tool that made it.
+//! The guard: a process that undoes a change when its time is over, whatever happens to the tool that made it.
 //!
-//! It is started before the first change and says one line when it is ready. Time is CLOCK_BOOTTIME: nobody sets it, and
-//! that of a machine that sleeps counts too. A process is named by its id and the moment of its start, and taken hold of
-//! before it is sent a signal: an id is used again.
+//! It starts before the first change and prints a line when it is ready. Times are on CLOCK_BOOTTIME, which
+//! nobody can set, and which advances during suspend. A process is identified by its id and start time, and
+//! pinned by a pidfd before it is sent a signal, because ids are reused.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
@@ -15,24 +15,24 @@ use spangap_machine::facts::process_stat;
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-/// What it says when nothing that happens from then on escapes it.
+/// Printed when the guard can no longer miss an event.
 pub const READY: &str = "ready";
 
-/// Time of the clock that no one sets, and that also runs while the machine sleeps.
+/// The current time on CLOCK_BOOTTIME.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A timer that can be read once this time is over.
+/// A timer that becomes readable at this time.
 ///
 /// # Errors
-/// When the kernel has none, or the time is out of its range.
+/// The kernel has none, or the time is out of range.
 pub fn timer(until_ns: u64) -> io::Result<OwnedFd> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
     let at = Timespec {
         tv_sec: i64::try_from(until_ns / 1_000_000_000).map_err(io::Error::other)?,
-        // A time of zero would be no time at all.
+        // A zero time would disarm the timer.
         tv_nsec: (until_ns % 1_000_000_000).max(1) as _,
     };
     let when = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
@@ -40,57 +40,58 @@ pub fn timer(until_ns: u64) -> io::Result<OwnedFd> {
     Ok(timer)
 }
 
-/// Waits until a timer has run out.
+/// Waits until a timer fires.
 ///
 /// # Errors
-/// When it cannot be read.
+/// It cannot be read.
 pub fn wait(timer: &OwnedFd) -> io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::io::read(timer, &mut [0_u8; 8]))?;
     Ok(())
 }
 
-/// When a process was started, in ticks since boot: with its id, this names it for good. `None`: there is none.
+/// Start time of a process, in ticks since boot: together with the id, it identifies a process forever. `None`
+/// if it does not exist.
 ///
 /// # Errors
-/// When `/proc` cannot be read, or has another form.
+/// `/proc` is unreadable or malformed.
 pub fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
     Ok(process_stat::of(pid).map_err(io::Error::other)?.map(|stat| stat.start_ticks))
 }
 
-/// One process, and no other that gets its id later.
+/// Identity of a process, distinct from any later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// When it was started, ticks since boot.
+    /// Start time, in ticks since boot.
     pub start_ticks: u64,
 }
 
 impl Process {
-    /// The one that has this id now; `None`: there is none.
+    /// The process that currently has this id; `None` if there is none.
     ///
     /// # Errors
-    /// When `/proc` cannot be read.
+    /// `/proc` is unreadable.
     pub fn of(pid: u32) -> io::Result<Option<Process>> {
         Ok(start_ticks(pid)?.map(|start_ticks| Process { pid, start_ticks }))
     }
 
-    /// Whether it is still there.
+    /// Whether it is still running.
     pub fn is_alive(&self) -> bool {
         matches!(start_ticks(self.pid), Ok(Some(ticks)) if ticks == self.start_ticks)
     }
 
-    /// Waits for its end, whoever has started it.
+    /// Waits for its end, whichever process started it.
     ///
     /// # Errors
-    /// When the kernel cannot tell.
+    /// The kernel does not report it.
     pub fn wait_for_its_end(&self) -> io::Result<()> {
         let Some(id) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
         let process = match pidfd_open(id, PidfdFlags::empty()) {
             Err(rustix::io::Errno::SRCH) => return Ok(()),
             process => process?,
         };
-        // Taken hold of first: after that its id cannot become another's.
+        // The pidfd comes first: after that, the id cannot be reused.
         if self.is_alive() {
             let mut ended = [PollFd::new(&process, PollFlags::IN)];
             rustix::io::retry_on_intr(|| poll(&mut ended, None))?;
@@ -98,32 +99,32 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to end. `false`: it has ended.
+    /// Sends SIGTERM. Returns `false` if it has already ended.
     pub fn ask_to_end(&self) -> bool {
         let Some(id) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return false };
-        // Taken hold of first: after that its id cannot become another's.
+        // The pidfd comes first: after that, the id cannot be reused.
         let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return false };
         self.is_alive() && pidfd_send_signal(&process, Signal::TERM).is_ok()
     }
 }
 
-/// Why there is no guard.
+/// Reason for a missing guard.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// It cannot be started, or heard.
+    /// It cannot be started, or its output cannot be read.
     #[error("cannot start the process that undoes it in time")]
     Start(#[from] io::Error),
     /// It ended before it was ready.
     #[error("the process that undoes it in time did not become ready ({status}){said}")]
     NotReady {
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// What it said, after a colon.
+        /// Its output, after a colon.
         said: String,
     },
 }
 
-/// A guard that was started, and is ready.
+/// A running guard that is ready.
 #[derive(Debug)]
 pub struct Guard {
     child: Child,
@@ -132,10 +133,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts one, and waits until it is ready. Its standard output is read here, its standard error until it is ready.
+    /// Starts a guard, and waits until it is ready. Reads its standard output throughout, and its standard
+    /// error until it is ready.
     ///
     /// # Errors
-    /// When it does not start, or ends before it is ready.
+    /// It does not start, or ends before it is ready.
     pub fn start(command: &mut Command) -> Result<Guard, GuardError> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let mut out =
@@ -149,7 +151,7 @@ impl Guard {
                 Ok(Guard { child, out, process })
             }
             (heard, started) => {
-                // Whatever it is, it is no guard.
+                // Whatever it is, it is not a guard.
                 let _ = child.kill();
                 let mut said = String::new();
                 let _ = child.stderr.take().map(|mut err| err.read_to_string(&mut said));
@@ -166,22 +168,22 @@ impl Guard {
         }
     }
 
-    /// Which process it is.
+    /// Identity of its process.
     pub fn process(&self) -> Process {
         self.process
     }
 
-    /// The next line that it says; `None`: it has ended.
+    /// Next line of its output; `None` if it has ended.
     ///
     /// # Errors
-    /// When it cannot be heard.
+    /// Its output cannot be read.
     pub fn line(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
         let read = self.out.read_line(&mut line)?;
         Ok((read > 0).then(|| line.trim_end().to_owned()))
     }
 
-    /// The process alone, with its standard input if that is a pipe: for a guard whose life line that is.
+    /// The child process, with its standard input if that is a pipe: for a guard that uses it as its life line.
     pub fn into_child(self) -> Child {
         self.child
     }
@@ -189,7 +191,7 @@ impl Guard {
     /// Waits for its end.
     ///
     /// # Errors
-    /// When it cannot be waited for.
+    /// It cannot be waited for.
     pub fn wait(mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
@@ -204,7 +206,7 @@ mod tests {
         let own = Process::of(std::process::id()).expect("/proc is there").expect("this one runs");
         assert!(own.is_alive());
         let another = Process { start_ticks: own.start_ticks + 1, ..own };
-        // Else it would end this one.
+        // Otherwise it would end this process.
         assert!(!another.is_alive() && !another.ask_to_end());
         assert_eq!(Process::of(u32::MAX).expect("/proc is there"), None);
         assert!(!Process { pid: u32::MAX, start_ticks: 0 }.ask_to_end());

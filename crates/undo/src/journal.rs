@@ -1,4 +1,5 @@
-//! Journals of JSON Lines read back: what is whole is used, and what is not is named, with its place and its text.
+//! Parser for journals of JSON Lines: intact lines are used, damaged ones reported with their position and
+//! text.
 
 use crate::seal::{Kind, pieces, sealed, sealed_twice, twice};
 use serde::de::DeserializeOwned;
@@ -6,36 +7,36 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Range;
 
-/// How much of a damaged line is shown.
+/// Maximum length quoted from a damaged line.
 const SHOWN: usize = 2_000;
 
-/// A head, then what happened: as it can be read.
+/// A head and the records that follow, as far as readable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed<H, R> {
-    /// The first line; `None`: no copy of it can be read.
+    /// The first line; `None` if neither copy is readable.
     pub head: Option<H>,
-    /// The others that can be read, in order.
+    /// The other readable lines, in order.
     pub records: Vec<R>,
-    /// What cannot be read.
+    /// Unreadable parts.
     pub damage: Vec<Damage>,
-    /// Bytes after the last end of a line: a write that was cut short, so that nothing was begun that they tell of.
+    /// Bytes after the last newline: a truncated write, so nothing that they describe was begun.
     pub unfinished: Option<Range<usize>>,
 }
 
-/// Bytes of a journal that cannot be read.
+/// Unreadable bytes of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
-    /// Line, counted from one.
+    /// Line number, from one.
     pub line: usize,
-    /// First byte of them, counted from zero.
+    /// Offset of the first byte, from zero.
     pub offset: usize,
-    /// How many.
+    /// Number of bytes.
     pub bytes: usize,
     /// What is wrong.
     pub why: String,
-    /// What is there: whatever is still legible is the way to set it back by hand.
+    /// The bytes as text: whatever is legible allows a manual restoration.
     pub text: String,
-    /// Whether anything is missing for it: of a damaged copy there is another one.
+    /// Whether information is missing: a damaged copy of the head has an intact twin.
     pub lost: bool,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Display for Damage {
 }
 
 impl Damage {
-    /// Of some bytes of a journal.
+    /// Describes a range of a journal's bytes.
     pub fn at(bytes: &[u8], line: usize, range: Range<usize>, why: impl Into<String>) -> Damage {
         let shown = &bytes[range.start..range.end.min(range.start + SHOWN)];
         let text: String = String::from_utf8_lossy(shown)
@@ -69,16 +70,16 @@ impl Damage {
 }
 
 impl<H, R> Parsed<H, R> {
-    /// Whether everything that was written can be read.
+    /// Whether everything is readable.
     pub fn is_whole(&self) -> bool {
         self.head.is_some() && !self.damage.iter().any(|damage| damage.lost)
     }
 }
 
-/// Reads the bytes of a journal, with or without checksums.
+/// Parses a journal, with or without checksums.
 pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> Parsed<H, R> {
     let mut parsed = Parsed { head: None, records: Vec::new(), damage: Vec::new(), unfinished: None };
-    // Where the copies of the head end.
+    // End of the head's copies.
     let mut heads = 0;
     for piece in pieces(bytes) {
         let (line, range) = (piece.line, piece.range);
@@ -86,7 +87,7 @@ pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> Parsed<H
         let document = &bytes[range.clone()];
         match piece.kind {
             Kind::Whole | Kind::Unsealed => {
-                // By its place, not by its line: a byte that became the end of a line makes two of one.
+                // By position rather than by line: a byte that turned into a newline splits a line into two.
                 let head =
                     if parsed.records.is_empty() { serde_json::from_slice(document).ok() } else { None };
                 if let Some(head) = head {
@@ -118,20 +119,20 @@ pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> Parsed<H
         parsed.damage.push(Damage::at(bytes, 1, 0..0, "the file is empty"));
     }
     for damage in parsed.damage.iter_mut().filter(|damage| damage.offset < heads) {
-        // The other copy is whole.
+        // The other copy is intact.
         damage.lost = false;
     }
     parsed
 }
 
-/// Every line is a document of its own: the place in it that the parser tells says nothing of the file.
+/// Every line is a document of its own: the position in the parser's error says nothing about the file.
 fn not(expected: &str, error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
     format!("found {what}, expected {expected}")
 }
 
-/// The first line of a journal.
+/// First line of a journal.
 pub fn head_line(head: &impl Serialize) -> String {
     sealed_twice(&json(head)) + "\n"
 }
@@ -167,7 +168,7 @@ mod tests {
         head_line(head) + &records.iter().map(line).collect::<String>()
     }
 
-    /// Where each record's line is, without its end.
+    /// Range of each record's line, without its newline.
     fn lines(text: &str) -> Vec<Range<usize>> {
         let mut at = 0;
         let ranges = text.split_inclusive('\n').map(|line| {
@@ -186,7 +187,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
 
-        /// Every byte of a journal, changed in several ways: one line is lost at most, and it is the one that is named.
+        /// With any byte of a journal changed in several ways, at most one line is lost, and it is the one
+        /// reported.
         #[test]
         fn a_changed_byte_costs_its_own_line_alone((head, records) in journal(), other: u8) {
             let whole = text(&head, &records);
@@ -207,12 +209,12 @@ mod tests {
                         rest.remove(hit);
                     }
                     prop_assert_eq!(&read.records, &rest, "byte {} to {}", at, value);
-                    // An end of a line too many stands beside what it has cut.
+                    // An extra newline is reported next to the line that it split.
                     let around = |damage: &Damage| damage.offset.saturating_sub(1)..=damage.offset + damage.bytes;
                     let named = read.damage.iter().any(|damage| around(damage).contains(&at));
-                    // The end of the last line is no different from a write that was cut short.
+                    // A missing final newline cannot be distinguished from a truncated write.
                     let last = at + 1 == whole.len() && read.unfinished.is_some();
-                    // An end of a line between the two copies of the head changes nothing.
+                    // A newline between the two copies of the head changes nothing.
                     let between = at == seal_len(&head) && value == b'\n';
                     prop_assert!(named || last || between, "byte {} to {}: {:?}", at, value, read);
                     prop_assert_eq!(read.is_whole(), hit.is_none());
@@ -227,7 +229,7 @@ mod tests {
             for cut in 0..=whole.len() {
                 let read: Parsed<Head, Record> = parse(&whole.as_bytes()[..cut]);
                 prop_assert_eq!(read.head.is_some(), cut >= copy, "{}", cut);
-                // A line whose end alone is missing is whole by its checksum.
+                // A line that lacks only its newline is complete by its checksum.
                 let lines = lines(&whole).iter().filter(|line| line.end <= cut).count();
                 prop_assert_eq!(&read.records[..], &records[..lines], "{}", cut);
                 prop_assert!(cut == 0 || read.damage.is_empty(), "{:?}", read);

@@ -1,9 +1,10 @@
-//! What every change with a way back has in common: a journal that is on disk before the change is made, read back
-//! although parts of it are damaged, and a process of its own that undoes the change in time.
+//! Shared parts of every change that can be undone: a journal that is on disk before the change, and readable
+//! even if damaged in parts; and a process that undoes the change in time.
 //!
-//! [`seal`] gives each line a checksum; [`journal`] reads lines back and says which bytes it could not make sense of;
-//! [`audit`] writes down for good who changed what; [`file`] puts journals on disk, locks them and sets them aside; [`guard`] starts, times and ends the process that
-//! undoes. What a change *is* is known to those who use this: nothing here changes a machine.
+//! [`seal`] gives each line a checksum; [`journal`] parses lines and reports unreadable bytes; [`audit`]
+//! permanently records who changed what; [`file`] writes journals atomically, locks them and sets them aside;
+//! [`guard`] starts, times and ends the process that undoes. The callers define what a change *is*: nothing
+//! here changes a machine.
 
 pub mod audit;
 pub mod file;

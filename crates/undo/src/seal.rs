@@ -1,62 +1,63 @@
 //! A checksum at the end of every line of a journal: `{...}<tab>~1a2b3c4d`.
 //!
-//! JSON as it is written here holds no tab, so that the mark stands out in bytes that are damaged: a lost line end joins
-//! two lines, and both can still be told apart. CRC-32 finds every change of up to 32 bits in a row, so that a line with
-//! one changed byte never passes for whole. Journals of before have lines without a checksum; they are read as well.
+//! Our JSON contains no tab, so the mark is recognisable even in damaged bytes: if a lost newline joins two
+//! lines, both can still be separated. CRC-32 detects every change of up to 32 consecutive bits, so a line with
+//! one changed byte never counts as intact. Older journals have lines without checksums; they are readable as
+//! well.
 
 use std::ops::Range;
 
-/// Between a document and its checksum.
+/// Separates a document from its checksum.
 const MARK: &[u8] = b"\t~";
-/// Hexadecimal digits of a checksum.
+/// Number of hexadecimal digits of a checksum.
 const DIGITS: usize = 8;
 
-/// A document with its checksum, without the end of the line.
+/// A document with its checksum, without the newline.
 pub fn sealed(json: &str) -> String {
     debug_assert!(!json.contains(['\t', '\n']), "JSON has these escaped");
     format!("{json}\t~{:08x}", crc32fast::hash(json.as_bytes()))
 }
 
-/// The first line of a journal: its head twice, so that one damaged copy costs nothing.
+/// First line of a journal: two copies of the head, so that damage to one costs nothing.
 pub fn sealed_twice(json: &str) -> String {
     let once = sealed(json);
     format!("{once} {once}")
 }
 
-/// Bytes of a first line, without its end, whose head has so many.
+/// Length of a first line with a head of this length, without the newline.
 pub(crate) fn twice(head: usize) -> usize {
     2 * (head + MARK.len() + DIGITS) + 1
 }
 
-/// Some bytes of a journal.
+/// A piece of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Line that it is in, counted from one.
+    /// Line number, from one.
     pub line: usize,
-    /// Where it is.
+    /// Range of bytes.
     pub range: Range<usize>,
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
 }
 
-/// What some bytes of a journal are.
+/// Kind of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A document whose checksum is right; the range is the document's.
+    /// A document with a valid checksum; the range is that of the document.
     Whole,
-    /// A line without a checksum in a journal where no line has one.
+    /// A line without a checksum in a journal that has none.
     Unsealed,
-    /// The checksum is another's.
+    /// The checksum does not match.
     Altered,
-    /// No checksum, where other lines have one.
+    /// The checksum is missing, although other lines have one.
     NoChecksum,
-    /// A byte between two documents that should be the end of a line.
+    /// A byte between two documents in place of a newline.
     LineEnd,
-    /// The last line, whose end is missing: it was not on disk as a whole.
+    /// The last line, without its newline: it was never completely on disk.
     Unfinished,
 }
 
-/// All bytes of a journal, in order, cut into pieces. Ends of lines are in none of them.
+/// Divides all bytes of a journal into pieces, in order. Newlines belong to none of them.
 pub fn pieces(bytes: &[u8]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -87,7 +88,7 @@ fn line(bytes: &[u8], line: usize, range: Range<usize>, ended: bool, pieces: &mu
         if right(start..mark) {
             push(start..mark, Kind::Whole);
         } else if start < mark && right(start + 1..mark) {
-            // Between the two copies of the head stands a blank; anywhere else it was the end of a line.
+            // A blank separates the two copies of the head; elsewhere it was a newline.
             let between_heads = line == 1 && documents == 1 && bytes[start] == b' ';
             if !between_heads {
                 push(start..start + 1, Kind::LineEnd);
@@ -110,17 +111,17 @@ fn line(bytes: &[u8], line: usize, range: Range<usize>, ended: bool, pieces: &mu
     }
 }
 
-/// Where the second copy of a head may begin, when the checksum of the first is damaged.
+/// Possible starts of the head's second copy, if the checksum of the first is damaged.
 fn after_blanks(bytes: &[u8], range: Range<usize>) -> impl Iterator<Item = usize> {
     (range.start + 1..range.end).filter(|at| bytes[at - 1..=*at] == *b" {")
 }
 
-/// As checksums are written: `+1234567` would be a number, too.
+/// As checksums are written: `+1234567` would also parse as a number.
 fn is_digit(byte: &u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// The next checksum within a range, and where its mark is.
+/// The next checksum within a range, and the position of its mark.
 fn next_mark(bytes: &[u8], range: Range<usize>) -> Option<(usize, u32)> {
     let end = range.end.checked_sub(MARK.len() + DIGITS)?;
     (range.start..=end).find_map(|at| {

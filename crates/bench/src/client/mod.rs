@@ -1,7 +1,7 @@
-//! A client program: one process for one run, that calls and does nothing else. `clients/CONTRACT.md` says what it
-//! is told and what it says.
+//! A client program: one process for one run, which makes calls and does nothing else. `clients/CONTRACT.md`
+//! specifies its flags and messages.
 //!
-//! [`session`] keeps what all stacks have in common: life line, phases, messages. [`tally`] counts calls,
+//! [`session`] holds what all stacks share: life line, phases, messages. [`tally`] counts calls, and
 //! [`records`] writes them to a file. Each stack has a module of its own.
 
 mod grpc;
@@ -17,20 +17,20 @@ use crate::contract::{ClientSettings, Stack};
 use session::Session;
 use std::io;
 
-/// There was no run. The message `failed` has been said.
+/// There was no run; the message `failed` has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Failed(pub String);
 
-/// What a stack cannot do.
+/// A setting that a stack does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--{flag}={value}: {why}")]
 pub struct Refused {
     /// Flag.
     pub flag: &'static str,
-    /// As given.
+    /// Value.
     pub value: String,
-    /// Why not, and what would be possible.
+    /// Reason, and supported alternatives.
     pub why: String,
 }
 
@@ -40,10 +40,10 @@ impl Refused {
     }
 }
 
-/// Looks whether the stack can do what it is told.
+/// Checks that the stack supports the settings.
 ///
 /// # Errors
-/// When it cannot.
+/// It does not.
 pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     match settings.stack {
         Stack::Rust => grpc::check(settings),
@@ -52,10 +52,11 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     }
 }
 
-/// Calls as [`check`]ed settings say, from `go` on the life line to the message `end`.
+/// Makes calls with [`check`]ed settings, from `go` on the life line to the message `end`.
 ///
 /// # Errors
-/// When there is no run, such as for want of a target. Calls that fail are counted, they are no error.
+/// There is no run, for instance because the target is unreachable. Failed calls are counted and are not
+/// errors.
 pub fn run(
     settings: &ClientSettings,
     life_line: impl io::Read + Send + 'static,

@@ -1,9 +1,9 @@
-//! When the phases of a run begin and end. The end may come earlier than planned, never later.
+//! Start and end of a run's phases. The end may come earlier than planned, never later.
 
 use crate::contract::Phase;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The times of a run by the monotonic clock, in nanoseconds. Until it starts, it is over.
+/// Times of a run on the monotonic clock, in nanoseconds. Before it starts, it counts as over.
 #[derive(Debug, Default)]
 pub struct Plan {
     start_ns: AtomicU64,
@@ -12,8 +12,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Begins at `start_ns`, with a warm-up and a measured phase of these lengths; a measured phase of length 0 goes
-    /// on until [`end_by`](Self::end_by).
+    /// Starts at `start_ns`, with a warm-up and a measured phase of these lengths; a measured phase of length 0
+    /// lasts until [`end_by`](Self::end_by).
     pub fn start(&self, start_ns: u64, warmup_ns: u64, duration_ns: u64) {
         let measured_from_ns = start_ns.saturating_add(warmup_ns);
         let end_ns = match duration_ns {
@@ -22,11 +22,11 @@ impl Plan {
         };
         self.start_ns.store(start_ns, Ordering::Relaxed);
         self.measured_from_ns.store(measured_from_ns, Ordering::Relaxed);
-        // Last: whoever sees a time before the end sees the others too.
+        // Stored last, so that a reader who sees a time before the end sees the other times too.
         self.end_ns.store(end_ns, Ordering::Release);
     }
 
-    /// No call begins at `ns` or later.
+    /// No call may start at or after `ns`.
     pub fn end_by(&self, ns: u64) {
         self.end_ns.fetch_min(ns, Ordering::AcqRel);
     }
@@ -36,12 +36,12 @@ impl Plan {
         self.start_ns.load(Ordering::Relaxed)
     }
 
-    /// From here on no call begins; `u64::MAX` when nobody knows yet.
+    /// Time from which on no call starts; `u64::MAX` while unknown.
     pub fn end_ns(&self) -> u64 {
         self.end_ns.load(Ordering::Acquire)
     }
 
-    /// The phase of a call that is due or sent at `at_ns`; `None` when the time for calls is over.
+    /// Phase of a call due or sent at `at_ns`; `None` once the time for calls is over.
     pub fn phase_at(&self, at_ns: u64) -> Option<Phase> {
         if at_ns >= self.end_ns() {
             None
@@ -57,7 +57,8 @@ impl Plan {
         self.phase_at(self.start_ns()).unwrap_or(Phase::Drain)
     }
 
-    /// When a phase with calls ends, and what follows it; `None` for the others, whose end no plan knows.
+    /// End of a phase with calls, and the phase that follows; `None` for the others, whose ends are not
+    /// planned.
     pub fn end_of(&self, phase: Phase) -> Option<(u64, Phase)> {
         let (measured_from_ns, end_ns) = (self.measured_from_ns.load(Ordering::Relaxed), self.end_ns());
         match phase {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     proptest! {
-        /// Walking from end to end meets every phase that calls were admitted to, and only those.
+        /// Walking from end to end visits every phase that calls were admitted to, and only those.
         #[test]
         fn phases_follow_each_other(start in 1u64..1000, warmup in 0u64..50, duration in 0u64..50,
                                     early in prop::option::of(0u64..200)) {

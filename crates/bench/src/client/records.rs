@@ -1,5 +1,5 @@
-//! Writes a record for each call to a file, from a thread of its own. No call waits for it: a record that finds the
-//! queue full is counted and lost.
+//! Writes a record for each call to a file, from a dedicated thread. No call waits for it: a record that finds
+//! the queue full is counted and lost.
 
 use crate::contract::record::{CallRecord, RECORD_BYTES};
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Records that may wait.
+/// Capacity of the queue, in records.
 pub const QUEUE_RECORDS: usize = 65_536;
-/// The writer is woken when this many wait, so that a call hardly ever has to wake it.
+/// The writer is woken at this fill level, so calls rarely have to wake it.
 const WAKE_AT_RECORDS: usize = QUEUE_RECORDS / 4;
-/// How long a record may wait when there are few.
+/// Maximum time a record waits when there are few.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// The queue and its writer.
@@ -29,7 +29,7 @@ struct Shared {
 struct Queue {
     /// Encoded records.
     bytes: Vec<u8>,
-    /// Records of the warm-up and of the measured phase that found the queue full, that it took, that are written.
+    /// Records that found the queue full, were queued, and were written; by warm-up and measured phase.
     refused: [u64; 2],
     taken: [u64; 2],
     stored: [u64; 2],
@@ -42,7 +42,7 @@ impl Records {
     /// Opens the file and starts the writer. A FIFO is opened by the writer, since that waits for a reader.
     ///
     /// # Errors
-    /// When the file cannot be opened, or there is no thread.
+    /// The file cannot be opened, or no thread can be started.
     pub fn create(path: &Path) -> io::Result<Self> {
         let is_fifo = std::fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
         let file = if is_fifo { None } else { Some(File::create(path)?) };
@@ -77,8 +77,9 @@ impl Records {
         [0, 1].map(|of| queue.refused[of] + lost(of))
     }
 
-    /// Waits until all records are written. Asks `patient` several times a second whether to go on; what is not
-    /// written when it says no is counted as dropped. Returns why records could not be written, if so.
+    /// Waits until all records are written. Calls `patient` several times a second to decide whether to
+    /// continue; what is unwritten when it returns false is counted as dropped. Returns why records could not
+    /// be written, if so.
     pub fn finish(&self, mut patient: impl FnMut() -> bool) -> Option<String> {
         let mut queue = self.0.lock();
         queue.over = true;
@@ -141,7 +142,7 @@ impl Shared {
     }
 }
 
-/// Writes all, and says how much of it is written also when that fails.
+/// Writes all bytes, and reports how many were written even if that fails.
 fn write_counted(file: &mut File, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match file.write(&bytes[*written..]) {

@@ -1,4 +1,4 @@
-//! Tells each second, and at the end of each phase, what happened since it last did.
+//! Reports intervals each second, and at the end of each phase.
 
 use super::session::Session;
 use super::tally::Counts;
@@ -17,9 +17,9 @@ pub(super) fn report(session: Arc<Session>) {
 
 struct Reporter {
     session: Arc<Session>,
-    /// What the tallies are given in exchange for what they have.
+    /// Empty counts to exchange for those of a tally.
     spare: [Counts; 2],
-    /// What they had, of the warm-up and of the measured phase.
+    /// Accumulated counts of the warm-up and of the measured phase.
     sums: [Counts; 2],
     usage: Used,
     records_dropped: [u64; 2],
@@ -44,14 +44,14 @@ impl Reporter {
         self.report(phase, 0);
     }
 
-    /// Waits for the next full second or the end of the phase, whichever is first. Returns when that was, by plan, and
-    /// the phase that follows.
+    /// Waits for the next full second or the end of the phase, whichever comes first. Returns that planned
+    /// time, and the following phase.
     fn wait(&self, phase: Phase, start_ns: u64, from_ns: u64) -> (u64, Phase) {
         let mut state = self.session.lock();
         loop {
             let now_ns = clock::monotonic_ns();
             let next_second_ns = start_ns + ((from_ns - start_ns) / SECOND_NS + 1) * SECOND_NS;
-            // After a halt of this thread, one interval brings all the seconds that were missed.
+            // After this thread was stalled, one interval covers all the missed seconds.
             let second_ns = next_second_ns.max(now_ns - (now_ns - start_ns) % SECOND_NS);
             let drained = state.drained_ns.filter(|_| phase == Phase::Drain);
             let end = self.session.plan.end_of(phase).or(drained.map(|ns| (ns.max(from_ns), Phase::Drained)));
@@ -69,7 +69,7 @@ impl Reporter {
         self.session.say(&ClientMessage::Phase { phase, unix_ns: clock::unix_ns() - ago_ns });
     }
 
-    /// Tells of the phase in which `duration_ns` have passed, and of the other one if calls of it have ended.
+    /// Reports the phase, of which `duration_ns` have passed, and the other one if calls of it have ended.
     fn report(&mut self, phase: Phase, duration_ns: u64) {
         let usage = Used::so_far();
         let used = usage.since(self.usage);
@@ -81,7 +81,7 @@ impl Reporter {
             let records_dropped = dropped[of] - self.records_dropped[of];
             let here = name == phase && duration_ns > 0;
             let counts = &self.sums[of];
-            // What a phase brings before it has been announced is told with its first interval.
+            // Counts of a phase that has not been announced yet go into its first interval.
             let too_early = name > phase;
             if too_early || !here && counts.is_empty() && records_dropped == 0 {
                 continue;
@@ -109,7 +109,7 @@ impl Reporter {
         }
     }
 
-    /// Adds up what the tallies have. Returns the number of calls under way.
+    /// Collects the tallies' counts. Returns the number of calls in flight.
     fn take(&mut self) -> u64 {
         let tallies = self.session.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = 0;
@@ -119,7 +119,8 @@ impl Reporter {
                 sum.take_from(part);
             }
         }
-        // After all ends: a call may end on another tally than it was sent on, and none ends that was not sent.
+        // Read after all ends: a call may end on another tally than it was sent on, and none ends that was not
+        // sent.
         tallies.iter().map(|tally| tally.sent()).sum::<u64>() - ended
     }
 }

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the calls under way may go on after a stop.
+/// Grace period of calls in flight after a stop.
 pub const STOP_GRACE_NS: u64 = 1_000_000_000;
 
 /// The part of a client program that all stacks share.
@@ -57,7 +57,7 @@ pub struct Session {
     slow_ns: u64,
     stream: bool,
     pub(super) plan: Plan,
-    /// Measured calls admitted, where their number is limited.
+    /// Measured calls admitted, if their number is limited.
     admitted: AtomicU64,
     give_up_ns: AtomicU64,
     state: Mutex<State>,
@@ -68,18 +68,18 @@ pub struct Session {
     connections: AtomicU32,
 }
 
-/// Where the run is.
+/// State of the run.
 #[derive(Default)]
 pub(super) struct State {
     started: bool,
-    /// The life line has ended.
+    /// Whether the life line has ended.
     stopped: bool,
-    /// No call is under way any more, since this monotonic time.
+    /// Monotonic time since which no call is in flight.
     pub drained_ns: Option<u64>,
     reporter: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What a record says about a call besides its times and its end.
+/// Part of a record beyond the call's times and outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Trace it belongs to; zero for none.
@@ -93,10 +93,10 @@ pub struct Sent {
 }
 
 impl Session {
-    /// Opens the record file and listens to the life line, on a thread of its own.
+    /// Opens the record file, and listens to the life line on a dedicated thread.
     ///
     /// # Errors
-    /// When the record file cannot be opened or there is no thread; that is said in a message, too.
+    /// The record file cannot be opened or no thread can be started; a message reports that, too.
     pub fn open(
         settings: &ClientSettings,
         life_line: impl io::Read + Send + 'static,
@@ -148,14 +148,15 @@ impl Session {
         tally
     }
 
-    /// Says that there will be no run, for the reason that it returns.
+    /// Announces that there will be no run, with the reason that it returns.
     pub fn failed(&self, error: impl Into<String>) -> Failed {
         let error = error.into();
         self.say(&ClientMessage::Failed { error: error.clone() });
         Failed(error)
     }
 
-    /// Tells of a new connection of a channel, and gives it an id. Ids end at 65,534: those after it are not known.
+    /// Announces a new connection of a channel, and assigns its id. Ids end at 65,534: later connections are
+    /// unknown.
     pub fn connection(&self, channel: u32, local: SocketAddr, peer: SocketAddr) -> u16 {
         let id = self.connections.fetch_add(1, Ordering::Relaxed);
         match u16::try_from(id).unwrap_or(NO_CONNECTION) {
@@ -168,16 +169,16 @@ impl Session {
         }
     }
 
-    /// Says that calls can begin.
+    /// Announces that calls can start.
     pub fn ready(&self, library: &str, channels: u32) {
         self.say(&ClientMessage::Ready { stack: self.stack.into(), library: library.into(), channels });
     }
 
-    /// Waits for `go`, then starts a thread that reports. Returns the monotonic time of the start, or `None` when the
-    /// life line ended before.
+    /// Waits for `go`, then starts the reporting thread. Returns the monotonic start time, or `None` if the
+    /// life line ended first.
     ///
     /// # Errors
-    /// When the kernel gives no thread for the reporter.
+    /// No thread can be started.
     pub fn wait_for_go(self: &Arc<Self>, report: fn(Arc<Session>)) -> io::Result<Option<u64>> {
         let mut state = self.lock();
         while !state.started && !state.stopped {
@@ -192,14 +193,14 @@ impl Session {
         Ok(Some(self.plan.start_ns()))
     }
 
-    /// Whether a call may begin that is sent (closed loop) or due (open loop) at `at_ns`, and the phase it belongs
-    /// to. Each call is asked for once, in the order of their times; the answer counts it. After the first `None`
-    /// there is nothing but `None`.
+    /// Whether a call sent (closed loop) or due (open loop) at `at_ns` may start, and its phase. Ask once per
+    /// call, in the order of their times; a yes counts the call. After the first `None`, every answer is
+    /// `None`.
     pub fn admit(&self, at_ns: u64) -> Option<Phase> {
         self.admit_many(at_ns, 1).map(|(phase, _)| phase)
     }
 
-    /// The same for up to `calls` calls (at least 1) at once; returns how many of them may begin.
+    /// The same for up to `calls` calls (at least 1) at once; returns how many of them may start.
     pub fn admit_many(&self, at_ns: u64, calls: u32) -> Option<(Phase, u32)> {
         let phase = self.plan.phase_at(at_ns)?;
         if self.calls == 0 || phase != Phase::Measured {
@@ -216,18 +217,18 @@ impl Session {
         Some((phase, calls.min(left.try_into().unwrap_or(u32::MAX))))
     }
 
-    /// When no call begins any more; `u64::MAX` while nobody knows. It may come closer at any time.
+    /// Time from which on no call starts; `u64::MAX` while unknown. It may be moved forward at any time.
     pub fn end_ns(&self) -> u64 {
         self.plan.end_ns()
     }
 
-    /// When the calls under way have to end as `CANCELLED`: monotonic time, `u64::MAX` until the life line ends. Look
-    /// at it at least every 100 ms.
+    /// Monotonic time at which calls in flight must end as `CANCELLED`; `u64::MAX` until the life line ends.
+    /// Check it at least every 100 ms.
     pub fn give_up_ns(&self) -> u64 {
         self.give_up_ns.load(Ordering::Relaxed)
     }
 
-    /// Waits until the calls under way have to be given up (`true`), or all have ended (`false`).
+    /// Waits until calls in flight must be abandoned (`true`), or all have ended (`false`).
     pub fn wait_to_give_up(&self) -> bool {
         let mut state = self.lock();
         while state.drained_ns.is_none() {
@@ -240,12 +241,12 @@ impl Session {
         false
     }
 
-    /// Whether records are written, of some calls at least: then the wall clock has to be read before each send.
+    /// Whether records of any calls are written: then the wall clock must be read before each send.
     pub fn records(&self) -> bool {
         self.records.is_some()
     }
 
-    /// Writes the record of a call that has ended, if records of such calls are wanted.
+    /// Writes the record of an ended call, if requested for such calls.
     pub fn record(&self, call: &Ended<'_>, slow: bool, sent: &Sent) {
         let Some(records) = &self.records else { return };
         let measured = call.phase == Phase::Measured;
@@ -266,7 +267,7 @@ impl Session {
         }
     }
 
-    /// Reports what is left, when no call is under way any more. The last thing to do.
+    /// Reports the rest, when no call is in flight any more. Must come last.
     pub fn finish(&self) {
         if let Some(records) = &self.records {
             let mut give_up_ns = u64::MAX;
@@ -297,7 +298,7 @@ impl Session {
     /// Follows the life line to its end.
     fn listen(&self, mut life_line: impl BufRead) {
         let mut line = String::new();
-        // A life line that cannot be read is one that has ended.
+        // An unreadable life line counts as ended.
         while matches!(life_line.read_line(&mut line), Ok(1..)) {
             if line.trim_end() == "go" {
                 let mut state = self.lock();
@@ -319,9 +320,9 @@ impl Session {
         }
     }
 
-    /// No call begins after now, nor at or after `at_ns` if that is later.
+    /// No call starts after now, or at or after `at_ns` if that is later.
     fn end_calls(&self, at_ns: u64) {
-        // The lock keeps the end from falling behind what the reporter has told.
+        // The lock keeps the end from moving before what the reporter has reported.
         let _state = self.lock();
         self.plan.end_by(clock::monotonic_ns().max(at_ns));
         self.changed.notify_all();
@@ -339,9 +340,9 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a change, but for no longer than `ns`.
+    /// Waits for a change, at most for `ns`.
     pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>, ns: u64) -> MutexGuard<'a, State> {
-        // Longer waits than the kernel's clock can express are cut into shorter ones.
+        // Waits beyond the range of the kernel's clock are split.
         let patience = Duration::from_nanos(ns.min(1 << 60));
         self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0
     }
@@ -350,11 +351,11 @@ impl Session {
 fn say_to(output: &mut dyn Write, message: &ClientMessage) {
     let mut line = serde_json::to_vec(message).expect("a message is plain data with names as keys");
     line.push(b'\n');
-    // Whoever does not listen any more has no use for the news; the life line ends then, too.
+    // If nobody listens, the message is lost; the life line ends then, too.
     let _ = output.write_all(&line).and_then(|()| output.flush());
 }
 
-/// Says something beside the output. That nobody may be reading is no reason to stop.
+/// Prints a message outside of the protocol. A missing reader is no reason to stop.
 fn tell(what: &dyn std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "spangap: {what}");

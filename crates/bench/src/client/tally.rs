@@ -1,5 +1,5 @@
-//! Counts calls. One tally for each thread that calls: its lock is then as good as free, and the reporter, once a
-//! second, takes what is there by exchanging it for something empty.
+//! Call counters. Each calling thread has its own tally: its lock is practically uncontended, and once a second
+//! the reporter takes the counts by exchanging them for empty ones.
 
 use crate::contract::Phase;
 use crate::contract::message::Failures;
@@ -9,34 +9,34 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tonic::Code;
 
-/// A call that has ended.
+/// An ended call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended<'a> {
     /// Phase in which it was due or sent.
     pub phase: Phase,
-    /// When it was due, monotonic clock; `None` in a closed loop.
+    /// Due time, monotonic clock; `None` in a closed loop.
     pub due_ns: Option<u64>,
     /// Monotonic time just before its send.
     pub sent_ns: u64,
-    /// Monotonic time at which its response was there, or it was given up.
+    /// Monotonic time of its response, or of its end without one.
     pub done_ns: u64,
-    /// Its status and the reason, unless it went well.
+    /// Status and reason of a failure.
     pub failure: Option<(Code, &'a str)>,
 }
 
 impl Ended<'_> {
-    /// From its send to its end.
+    /// Duration from its send.
     pub fn from_send_ns(&self) -> u64 {
         self.done_ns.saturating_sub(self.sent_ns)
     }
 
-    /// From due to sent; 0 in a closed loop.
+    /// Delay between due and sent; 0 in a closed loop.
     pub fn lateness_ns(&self) -> u64 {
         self.due_ns.map_or(0, |due_ns| self.sent_ns.saturating_sub(due_ns))
     }
 }
 
-/// What happened in one phase.
+/// Counts of one phase.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub due: u64,
@@ -54,7 +54,7 @@ impl Counts {
         self.due == 0 && self.ok == 0 && self.errors.is_empty()
     }
 
-    /// Forgets all, and keeps the memory.
+    /// Clears the counts, and keeps the memory.
     pub fn clear(&mut self) {
         self.due = 0;
         self.skipped = 0;
@@ -68,7 +68,7 @@ impl Counts {
         }
     }
 
-    /// Takes everything from `other`, which is empty then.
+    /// Moves everything out of `other`.
     pub fn take_from(&mut self, other: &mut Counts) {
         self.due += other.due;
         self.skipped += other.skipped;
@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// What one thread has counted. Lock it once for as many calls as are at hand: `tally.lock().ended(...)`.
+/// Counts of one thread. Lock it once for as many calls as possible: `tally.lock().ended(...)`.
 pub struct Tally {
     counting: Mutex<Counting>,
 }
@@ -104,7 +104,7 @@ pub struct Counting {
 }
 
 impl Tally {
-    /// Counts a call as slow when it takes longer than `slow_ns` from its send.
+    /// Calls that take longer than `slow_ns` from their send count as slow.
     pub fn new(slow_ns: u64) -> Self {
         let counting = Counting { slow_ns, phases: Default::default(), sent: 0, ended: 0 };
         Tally { counting: Mutex::new(counting) }
@@ -115,8 +115,8 @@ impl Tally {
         self.counting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Exchanges the counts of the phases for `empty` ones, of phases with news. Returns the number of calls that
-    /// have ended so far.
+    /// Exchanges the counts of phases with news for `empty` ones. Returns the number of calls that have ended
+    /// so far.
     pub(crate) fn exchange(&self, empty: &mut [Counts; 2]) -> u64 {
         let mut counting = self.lock();
         for (counts, empty) in counting.phases.iter_mut().zip(empty) {
@@ -127,7 +127,7 @@ impl Tally {
         counting.ended
     }
 
-    /// Calls sent so far, whether they have ended or not.
+    /// Calls sent so far, ended or not.
     pub(crate) fn sent(&self) -> u64 {
         self.lock().sent
     }
@@ -143,7 +143,7 @@ impl Counting {
         self.sent_many(phase, lateness_ns, 1);
     }
 
-    /// So many calls are about to be sent at once.
+    /// A number of calls is about to be sent at once.
     pub fn sent_many(&mut self, phase: Phase, lateness_ns: Option<u64>, calls: u64) {
         self.sent += calls;
         let counts = self.phase(phase);
@@ -153,19 +153,19 @@ impl Counting {
         }
     }
 
-    /// A call came due and is not sent, because too many are under way.
+    /// A due call is skipped, because too many are in flight.
     pub fn skipped(&mut self, phase: Phase) {
         let counts = self.phase(phase);
         counts.due += 1;
         counts.skipped += 1;
     }
 
-    /// A call that was [`sent`](Self::sent), on this tally or another, has ended. Returns whether it was slow.
+    /// A call that was [`sent`](Self::sent), on any tally, has ended. Returns whether it was slow.
     pub fn ended(&mut self, call: &Ended<'_>) -> bool {
         self.ended_many(call, 1)
     }
 
-    /// So many calls have ended alike.
+    /// A number of calls have ended alike.
     pub fn ended_many(&mut self, call: &Ended<'_>, calls: u64) -> bool {
         self.ended += calls;
         let from_send_ns = call.from_send_ns();

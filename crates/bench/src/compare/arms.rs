@@ -1,4 +1,4 @@
-//! Which runs are set against which: two reports, or one report by a field of what was asked.
+//! Which runs are compared: those of two reports, or of one report divided by a field.
 
 use crate::report::fields::{Field, Load};
 use crate::report::table::name_of;
@@ -8,16 +8,16 @@ use serde::Serialize;
 /// Runs of one side of a comparison.
 #[derive(Clone, Debug)]
 pub struct Arm<'a> {
-    /// As it is called in the result.
+    /// Name in the result.
     pub name: String,
     /// Its runs, in the order in which they ran.
     pub runs: Vec<&'a Run>,
 }
 
-/// A field that sets the two arms apart.
+/// A field that distinguishes the two arms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// As tank's flag is named.
+    /// Name, as of tank's flag.
     pub field: &'static str,
     /// Its values in arm A.
     pub a: String,
@@ -25,13 +25,13 @@ pub struct Difference {
     pub b: String,
 }
 
-/// Two arms to compare, and what is known to set them apart.
+/// Two arms to compare, and the known differences between them.
 #[derive(Clone, Debug)]
 pub struct ArmPair<'a> {
     pub(super) a: Arm<'a>,
     pub(super) b: Arm<'a>,
     pub(super) differs: Vec<Difference>,
-    /// What has to be equal for runs to be of one point.
+    /// Fields that must be equal for runs to belong to one point.
     keys: Vec<Field>,
 }
 
@@ -44,14 +44,14 @@ pub(super) struct PointPair<'a> {
 }
 
 impl<'a> ArmPair<'a> {
-    /// All runs of one report against all of another. Fields in which the reports have no value in common set them
-    /// apart; runs are then matched by all others.
+    /// All runs of one report against all of another. Fields in which the reports share no value distinguish
+    /// them; runs are matched by all other fields.
     pub fn of_reports(a: (String, &'a TankReport), b: (String, &'a TankReport)) -> Self {
         let arm = |(name, report): (String, &'a TankReport)| Arm { name, runs: report.runs.iter().collect() };
         Self::new(arm(a), arm(b))
     }
 
-    /// The values of a field in one report: the first that ran against each of the others.
+    /// Values of a field in one report: the one that ran first against each of the others.
     pub fn by_field(report: &'a TankReport, field: Field) -> Vec<Self> {
         let mut arms: Vec<Arm> = Vec::new();
         for run in &report.runs {
@@ -95,7 +95,7 @@ impl<'a> ArmPair<'a> {
         ArmPair { a, b, differs, keys }
     }
 
-    /// The points of both arms in the order in which they first ran; then those of one arm only.
+    /// Points of both arms in the order in which they first ran, then those of a single arm.
     pub(super) fn points(&self) -> Vec<PointPair<'a>> {
         let runs = || self.a.runs.iter().chain(&self.b.runs).copied();
         let varying: Vec<Field> = Field::varying(runs().collect::<Vec<_>>())
@@ -128,8 +128,8 @@ fn name_of_point(run: &Run, varying: &[Field]) -> String {
     name_of(&once, varying, true)
 }
 
-/// Whether the runs of two arms alternated so that a drift of the machine bears on both alike: the arms' mean ranks
-/// in time are no further apart than half of what one after the other would be. `None` when a start is unknown.
+/// Whether the runs of two arms alternated, so that a drift of the machine affects both alike: the arms' mean
+/// ranks in time differ by at most half of the difference in a sequential order. `None` if a start is unknown.
 pub(super) fn interleaved(a: &[&Run], b: &[&Run]) -> Option<bool> {
     let mut starts = Vec::with_capacity(a.len() + b.len());
     for (runs, of_a) in [(a, true), (b, false)] {

@@ -1,4 +1,4 @@
-//! Two arms compared: for each load point and figure the ratio, how sure it is, and what may be said of it.
+//! Comparison of two arms: for each load point and metric the ratio, its uncertainty, and a verdict.
 //!
 //! Nothing here reads a file or a clock.
 
@@ -12,10 +12,10 @@ use arms::{ArmPair, Difference, PointPair, interleaved};
 use serde::Serialize;
 use statistics::{Figures, adjusted_probabilities, shift, smallest_probability};
 
-/// How often intervals hold the truth, and how rarely a verdict is a false alarm.
+/// Coverage of the intervals, and one minus the rate of false alarms.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// A figure of a run.
+/// A metric of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -29,7 +29,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Metric; 6] = [
         Metric::ThroughputPerS,
         Metric::P50Ns,
@@ -39,7 +39,7 @@ impl Metric {
         Metric::CpuTargetSPerCall,
     ];
 
-    /// As people read it, and as `--metric` takes it.
+    /// Display name, also accepted by `--metric`.
     pub fn name(self) -> &'static str {
         match self {
             Metric::ThroughputPerS => "throughput",
@@ -51,8 +51,8 @@ impl Metric {
         }
     }
 
-    /// Its value: nanoseconds, seconds or calls per second; `None` when the run does not have it, or has 0, which has no
-    /// ratio to anything.
+    /// Value: nanoseconds, seconds or calls per second; `None` if the run lacks it, or has 0, which forms no
+    /// ratio.
     pub fn of(self, run: &Run) -> Option<f64> {
         let per_call = |total: f64| (run.calls > 0).then(|| total / run.calls as f64);
         let value = match self {
@@ -66,13 +66,13 @@ impl Metric {
         value.filter(|value| *value > 0.0 && value.is_finite())
     }
 
-    /// Whether this tells how fast calls are; the others tell what they cost.
+    /// Whether it measures speed; the others measure cost.
     pub fn is_speed(self) -> bool {
         !matches!(self, Metric::CpuClientSPerCall | Metric::CpuTargetSPerCall)
     }
 }
 
-/// What may be said of arm B against arm A.
+/// Verdict on arm B against arm A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArmVerdict {
@@ -84,40 +84,41 @@ pub enum ArmVerdict {
     Cheaper,
     /// More CPU per call.
     Dearer,
-    /// The interval says how large a difference could have been missed.
+    /// The interval shows how large a difference could have been missed.
     NoDifferenceSeen,
-    /// `words` says why.
+    /// `words` gives the reason.
     CannotTell,
 }
 
-/// One figure at one load point.
+/// One metric at one load point.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was asked of the runs, as far as it varies, and the load.
+    /// The varying settings of the runs, and the load.
     pub point: String,
-    /// The figure.
+    /// Metric.
     pub metric: Metric,
-    /// Runs of arm A.
+    /// Number of runs of arm A.
     pub runs_a: usize,
-    /// Runs of arm B.
+    /// Number of runs of arm B.
     pub runs_b: usize,
-    /// Median of the runs that have the figure.
+    /// Median of arm A's runs that have the metric.
     pub median_a: Option<f64>,
-    /// The same.
+    /// The same for arm B.
     pub median_b: Option<f64>,
     /// B / A: the median of the ratios of all pairs of runs.
     pub ratio: Option<f64>,
-    /// Its confidence interval for this comparison alone; null with too few runs.
+    /// Lower bound of its confidence interval for this comparison alone; null with too few runs.
     pub ratio_low: Option<f64>,
-    /// The same.
+    /// Upper bound.
     pub ratio_high: Option<f64>,
-    /// Probability that chance alone brings any of the comparisons of this report this far; null when not compared.
+    /// Probability that chance alone makes any comparison of this report differ this much; null if not
+    /// compared.
     pub adjusted_probability: Option<f64>,
-    /// Whether the runs of the arms alternated in time; null when that is not known.
+    /// Whether the runs of the arms alternated in time; null if unknown.
     pub interleaved: Option<bool>,
-    /// What may be said.
+    /// Verdict.
     pub verdict: ArmVerdict,
-    /// The same in words.
+    /// Verdict in words.
     pub words: String,
 }
 
@@ -128,40 +129,40 @@ pub struct PairComparison {
     pub a: String,
     /// Name of arm B.
     pub b: String,
-    /// What was asked differently.
+    /// Settings in which they differ.
     pub differs: Vec<Difference>,
-    /// Every figure at every load point that both arms have.
+    /// Every metric at every load point that both arms have.
     pub rows: Vec<Row>,
     /// Load points of arm A alone.
     pub only_a: Vec<String>,
     /// Load points of arm B alone.
     pub only_b: Vec<String>,
-    /// What makes the comparison less than it seems.
+    /// Caveats.
     pub warnings: Vec<String>,
 }
 
 /// `spangap bench compare --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// What can be said, before what cannot.
+    /// Summary, with verdicts before limitations.
     pub summary: String,
     /// Pairs of arms.
     pub pairs: Vec<PairComparison>,
-    /// Comparisons made, for all of which together verdicts are adjusted.
+    /// Number of comparisons, for which the verdicts are jointly adjusted.
     pub comparisons: usize,
-    /// Share of the intervals that hold the truth; 1 less this bounds the chance of any false verdict.
+    /// Coverage of the intervals; 1 minus this bounds the probability of any false verdict.
     pub confidence: f64,
     /// Repetitions that each arm needs for a verdict.
     pub runs_needed: usize,
 }
 
-/// Fewest repetitions of each arm that can give a verdict when so many pairs of arms are compared.
+/// Minimum repetitions of each arm for a verdict, when this many pairs of arms are compared.
 fn runs_needed(pairs: usize) -> usize {
     let enough = |n: &usize| smallest_probability(*n, *n) * pairs.max(1) as f64 <= 1.0 - CONFIDENCE;
     (2..).find(enough).unwrap_or(usize::MAX)
 }
 
-/// Compares the arms of each pair in these figures.
+/// Compares the arms of each pair in these metrics.
 pub fn compare(pairs: &[ArmPair], metrics: &[Metric]) -> Comparison {
     let needed = runs_needed(pairs.len());
     let compared: Vec<PairComparison> =
@@ -180,7 +181,7 @@ fn compare_pair(pair: &ArmPair, metrics: &[Metric], pairs: usize, needed: usize)
     let only_b = one_sided(|point| point.a.is_empty());
     let both: Vec<&PointPair> =
         points.iter().filter(|point| !point.a.is_empty() && !point.b.is_empty()).collect();
-    // Repetition k of every point is one unit: what disturbed it disturbed all of its figures.
+    // Repetition k of every point is one unit: a disturbance affects all its figures.
     let most = |of: fn(&PointPair) -> usize| both.iter().map(|point| of(point)).max().unwrap_or(0);
     let (n, m) = (most(|point| point.a.len()), most(|point| point.b.len()));
     let cells: Vec<(&PointPair, Metric, Figures)> = both
@@ -191,7 +192,7 @@ fn compare_pair(pair: &ArmPair, metrics: &[Metric], pairs: usize, needed: usize)
         figures.iter().flatten().count() == point.a.len() + point.b.len()
     };
     let family: Vec<Figures> = cells.iter().filter(complete).map(|cell| cell.2.clone()).collect();
-    // Several pairs share the allowance: Bonferroni between pairs, maxT within one.
+    // Several pairs share the error budget: Bonferroni between pairs, maxT within one.
     let mut adjusted = adjusted_probabilities(&family, n).into_iter().map(|p| (p * pairs as f64).min(1.0));
     let rows = cells
         .iter()
@@ -205,7 +206,7 @@ fn compare_pair(pair: &ArmPair, metrics: &[Metric], pairs: usize, needed: usize)
     PairComparison { a, b, differs: pair.differs.clone(), rows, only_a, only_b, warnings }
 }
 
-/// Logarithms of a figure: `n` places for the runs of arm A, then `m` for those of arm B.
+/// Logarithms of a metric: `n` entries for the runs of arm A, then `m` for those of arm B.
 fn figures(point: &PointPair, metric: Metric, n: usize, m: usize) -> Figures {
     let places = |runs: &[&Run], count: usize| -> Figures {
         (0..count).map(|k| runs.get(k).and_then(|run| metric.of(run)).map(f64::ln)).collect()
@@ -217,7 +218,7 @@ fn row(pair: &ArmPair, point: &PointPair, metric: Metric, adjusted: Option<f64>,
     let values = |runs: &[&Run]| -> Vec<f64> { runs.iter().filter_map(|run| metric.of(run)).collect() };
     let (a, b) = (values(&point.a), values(&point.b));
     let logarithms = |values: &[f64]| -> Vec<f64> { values.iter().map(|value| value.ln()).collect() };
-    // Runs that have the figure are no sample of those that do not.
+    // Runs that have the metric are not a sample of those that lack it.
     let shift = adjusted.and_then(|_| shift(&logarithms(&a), &logarithms(&b), CONFIDENCE));
     let interval = shift.and_then(|shift| shift.interval).map(|(low, high)| (low.exp(), high.exp()));
     let mut row = Row {
@@ -276,7 +277,7 @@ fn warnings(pair: &ArmPair, nothing_in_common: bool) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Rows with this verdict, with the pair they are of.
+    /// Rows with this verdict, and the pair they belong to.
     pub fn rows_with(&self, verdict: ArmVerdict) -> impl Iterator<Item = (&PairComparison, &Row)> {
         let rows = self.pairs.iter().flat_map(|pair| pair.rows.iter().map(move |row| (pair, row)));
         rows.filter(move |(_, row)| row.verdict == verdict)

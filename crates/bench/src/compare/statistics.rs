@@ -1,26 +1,27 @@
-//! What a handful of repetitions can bear: an interval for a ratio, and probabilities adjusted for many comparisons.
+//! Statistics for few repetitions: an interval for a ratio, and probabilities adjusted for many comparisons.
 //!
-//! Both hold for any distribution of the figures: they only use that, were there no difference, any repetition could as
-//! well have been of the other arm.
+//! Both hold for any distribution: they assume only that, without a difference, any repetition could as well
+//! belong to the other arm.
 
 use std::cmp::Ordering;
 
-/// Relabelings up to this many are all gone through; of more, so many are drawn.
+/// Up to this many relabelings all are enumerated; beyond that, this many are drawn.
 const MOST_RELABELINGS: u64 = 20_000;
-/// The draw is the same every time, so that a comparison said twice says the same.
+/// A fixed seed, so that repeating a comparison gives the same result.
 const SEED: u64 = 0x5_9a6a9;
 
 /// A shift between two samples with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
-    /// Hodges and Lehmann's estimate: the median of all differences b - a.
+    /// Hodges-Lehmann estimate: the median of all differences b - a.
     pub estimate: f64,
-    /// The interval, when the samples are large enough for one.
+    /// The interval, if the samples are large enough for one.
     pub interval: Option<(f64, f64)>,
 }
 
-/// The shift from `a` to `b` with the exact interval that belongs to the Mann-Whitney test: Hollander, Wolfe and
-/// Chicken, *Nonparametric Statistical Methods*, 3rd edition, section 4.3 (after Moses). `None` when a sample is empty.
+/// The shift from `a` to `b` with the exact interval that corresponds to the Mann-Whitney test: Hollander,
+/// Wolfe and Chicken, *Nonparametric Statistical Methods*, 3rd edition, section 4.3 (after Moses). `None` if a
+/// sample is empty.
 pub fn shift(a: &[f64], b: &[f64], confidence: f64) -> Option<Shift> {
     let mut differences: Vec<f64> = a.iter().flat_map(|a| b.iter().map(move |b| b - a)).collect();
     differences.sort_by(f64::total_cmp);
@@ -30,7 +31,7 @@ pub fn shift(a: &[f64], b: &[f64], confidence: f64) -> Option<Shift> {
     Some(Shift { estimate, interval })
 }
 
-/// The largest c such that the Mann-Whitney count is below c with no more than this probability, when both samples
+/// The largest c such that the Mann-Whitney count is below c with at most this probability, when both samples
 /// come from one distribution.
 fn largest_cut(n: usize, m: usize, probability: f64) -> usize {
     let mut below = 0.0;
@@ -67,19 +68,20 @@ fn mann_whitney(n: usize, m: usize) -> Vec<f64> {
     rows.swap_remove(m)
 }
 
-/// Ways to choose n of n + m, as far as a float is exact.
+/// Number of ways to choose n of n + m, as exactly as a float permits.
 fn ways(n: usize, m: usize) -> f64 {
     (1..=n).map(|i| (m + i) as f64 / i as f64).product()
 }
 
-/// Smallest probability that relabelings of samples of these sizes can give to a difference in either direction.
+/// Smallest probability that relabelings of samples of these sizes can assign to a difference in either
+/// direction.
 pub fn smallest_probability(n: usize, m: usize) -> f64 {
-    // With equal sizes, swapping the arms gives the same difference the other way round.
+    // With equal sizes, swapping the arms gives the same difference with the opposite sign.
     let ways = ways(n, m).round().max(1.0);
     (if n == m { 2.0 } else { 1.0 } / ways).min(1.0)
 }
 
-/// One figure of every repetition, arm A's first; `None` where a repetition does not have it.
+/// One figure of every repetition, arm A's first; `None` where a repetition lacks it.
 pub type Figures = Vec<Option<f64>>;
 
 /// For each comparison the probability that, were there no difference anywhere, *any* of the comparisons would look
@@ -104,7 +106,7 @@ pub fn adjusted_probabilities(figures: &[Figures], n: usize) -> Vec<f64> {
         let mut largest = 0.0f64;
         for &at in order.iter().rev() {
             largest = largest.max(distance(&figures[at], labels));
-            // Sums in another order differ in their last digits.
+            // Sums in different orders differ in their last digits.
             reached[at] += u64::from(largest >= observed[at] * (1.0 - 1e-9));
         }
     };
@@ -113,7 +115,7 @@ pub fn adjusted_probabilities(figures: &[Figures], n: usize) -> Vec<f64> {
     } else {
         let mut random = fastrand::Rng::with_seed(SEED);
         let mut drawn = labels.clone();
-        // The labels as they are count as one of the draws: so no probability is ever 0.
+        // The actual labels count as one of the draws, so no probability is ever 0.
         count(&labels);
         for _ in 1..MOST_RELABELINGS {
             random.shuffle(&mut drawn);
@@ -129,7 +131,7 @@ pub fn adjusted_probabilities(figures: &[Figures], n: usize) -> Vec<f64> {
     adjusted
 }
 
-/// Student's t between the two labels, without its sign.
+/// Absolute value of Student's t between the two labels.
 fn distance(figures: &Figures, labels: &[bool]) -> f64 {
     let of = |label: bool| -> Vec<f64> {
         figures
@@ -141,7 +143,7 @@ fn distance(figures: &Figures, labels: &[bool]) -> f64 {
     };
     let (a, b) = (of(true), of(false));
     if a.len() < 2 || b.len() < 2 {
-        // Too little to compare: counted as if it differed, which can only make a claim harder.
+        // Too few values to compare: counted as a difference, which can only make a claim harder.
         return f64::INFINITY;
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Draws of several shapes; real figures are skewed, have outliers, or sit in two modes.
+    /// Draws from distributions of several shapes; real figures are skewed, have outliers, or have two modes.
     fn draw(random: &mut fastrand::Rng, shape: u8) -> f64 {
         let uniform = random.f64().max(1e-12);
         match shape {
@@ -187,7 +189,7 @@ mod tests {
 
     #[test]
     fn mann_whitney_counts_are_those_of_tables() {
-        // Of the 70 ways to deal 4 and 4, one has no b below an a, one has one, two have two.
+        // Of the 70 ways to split 8 into 4 and 4, one has no b below an a, one has one, two have two.
         let four = mann_whitney(4, 4);
         let ways: Vec<u64> = four.iter().map(|share| (share * 70.0).round() as u64).collect();
         assert_eq!(ways[..6], [1, 1, 2, 3, 5, 5]);
@@ -219,7 +221,7 @@ mod tests {
                 let (low, high) = shift(&a, &b, 0.95).unwrap().interval.unwrap();
                 held += u32::from(low <= 3.0 && 3.0 <= high);
             }
-            // Three standard errors below what is promised.
+            // Three standard errors below the promise.
             assert!(f64::from(held) / f64::from(rounds) > 0.95 - 0.015, "shape {shape}: {held} of {rounds}");
         }
     }
@@ -235,7 +237,7 @@ mod tests {
                     (0..50).map(|_| (0..8).map(|_| Some(draw(&mut random, shape))).collect()).collect();
                 alarms += u32::from(adjusted_probabilities(&figures, 4).iter().any(|p| *p <= 0.05));
             }
-            // Three standard errors above what is promised.
+            // Three standard errors above the promise.
             assert!(
                 f64::from(alarms) / f64::from(rounds) < 0.05 + 0.047,
                 "shape {shape}: {alarms} of {rounds}"

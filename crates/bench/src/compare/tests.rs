@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const LOADS: [u32; 3] = [1, 8, 64];
 
-/// Repetitions of shared and distinct channels, alternating; distinct is so many times faster.
+/// Repetitions of shared and distinct channels, alternating; distinct is faster by this factor.
 fn arms(repeats: u32, faster: f64, seed: u64) -> TankReport {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut runs = Vec::new();
@@ -183,7 +183,7 @@ proptest! {
 fn what_can_be_said_comes_first() {
     let certain = by_channels(&arms(8, 1.5, 3));
     assert!(certain.summary.contains("comparisons differ: distinct is 1."), "{}", certain.summary);
-    // One run each bears no verdict, yet what was seen is said, with what it lacks.
+    // Single runs allow no verdict, but the summary still states the observation and what it lacks.
     let once = by_channels(&arms(1, 100.0, 3));
     assert!(once.summary.starts_with("The largest difference seen is in "), "{}", once.summary);
     assert!(once.summary.contains("That is not a verdict: 1 run each; at least"), "{}", once.summary);

@@ -1,13 +1,13 @@
-//! What may be said of a row, and the comparison as people read it.
+//! Verdict of a row, and the comparison in words.
 
 use super::{ArmVerdict, CONFIDENCE, Comparison, Metric, PairComparison, Row};
 
-/// Verdicts that the summary repeats.
+/// Maximum number of verdicts in the summary.
 const MOST_VERDICTS: usize = 3;
 use spangap_report::figures::counted;
 use std::fmt::{self, Display, Formatter};
 
-/// Decides the verdict of a row and says it in words. `figures` counts the runs of each arm that have the figure.
+/// Decides the verdict of a row and words it. `figures` counts the runs of each arm that have the metric.
 pub(super) fn judge(row: &mut Row, b: &str, needed: usize, figures: (usize, usize)) {
     let (verdict, words) = verdict(row, b, needed, figures);
     (row.verdict, row.words) = (verdict, words);
@@ -50,7 +50,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVe
     if row.adjusted_probability.is_none_or(|p| p > 1.0 - CONFIDENCE) {
         return cannot_tell(format!("chance alone goes this far among so many comparisons ({range})"));
     }
-    // A throughput that is 0.5 of another is 2 times slower; a latency that is 0.5 of another, 2 times faster.
+    // A throughput ratio of 0.5 is 2 times slower; a latency ratio of 0.5, 2 times faster.
     let more = low > 1.0;
     let (least, most) = if more { (low, high) } else { (1.0 / high, 1.0 / low) };
     let times = format!("{}x to {}x", digits(least), digits(most));
@@ -73,7 +73,7 @@ fn too_few(row: &Row, needed: usize) -> String {
     format!("{have}; at least {needed} each are needed")
 }
 
-/// What can be said of all pairs: the verdicts; without any, the largest difference that was seen and what it lacks.
+/// Summary of all pairs: the verdicts or, without any, the largest observed difference and what it lacks.
 pub(super) fn summary(pairs: &[PairComparison]) -> String {
     let rows = || pairs.iter().flat_map(|pair| pair.rows.iter().map(move |row| (pair, row)));
     let decided: Vec<_> = rows()
@@ -112,7 +112,7 @@ pub(super) fn summary(pairs: &[PairComparison]) -> String {
     }
 }
 
-/// Three digits, as ratios near 1 need them.
+/// Three digits, which ratios near 1 need.
 fn digits(ratio: f64) -> String {
     match ratio {
         r if r < 0.0995 => format!("{r:.2e}"),

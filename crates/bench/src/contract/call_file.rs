@@ -1,32 +1,32 @@
-//! The call that a client makes instead of a ping, as tank hands it over: encoded once, so that a client needs neither
+//! The call that a client makes instead of a ping, encoded once by tank, so that a client needs neither
 //! descriptors nor JSON.
 
 use bytes::Bytes;
 
-/// What `--call-file` names.
+/// Content of the `--call-file`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct CallFile {
     /// `/package.Service/Method`.
     #[prost(string, tag = "1")]
     pub path: String,
-    /// Whether any number of messages may come back; otherwise it is one.
+    /// Whether the response is a stream; otherwise it is a single message.
     #[prost(bool, tag = "2")]
     pub server_streaming: bool,
-    /// Encoded messages of the request, in order; one unless the client streams.
+    /// Encoded request messages, in order; a single one unless the client streams.
     #[prost(bytes = "bytes", repeated, tag = "3")]
     pub messages: Vec<Bytes>,
-    /// Metadata of the request, in order.
+    /// Request metadata, in order.
     #[prost(message, repeated, tag = "4")]
     pub metadata: Vec<Header>,
 }
 
-/// One entry of the metadata.
+/// A metadata entry.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Header {
-    /// Lowercase; of binary values it ends in `-bin`.
+    /// Lower case; ends in `-bin` for binary values.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// As it is, not in base64.
+    /// Raw value, not in base64.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
 }

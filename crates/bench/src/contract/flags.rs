@@ -1,10 +1,10 @@
-//! `--name=value` flags: all given, none twice, none unknown.
+//! `--name=value` flags: none missing, duplicate or unknown.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// What is wrong with the flags.
+/// A problem with the flags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// Not of the form `--name=value`.
@@ -13,10 +13,10 @@ pub enum FlagError {
     /// Given more than once.
     #[error("--{0} is given twice")]
     Twice(String),
-    /// Not given.
+    /// Missing.
     #[error("--{0} is missing: every flag has to be given")]
     Missing(&'static str),
-    /// Not one of ours.
+    /// Unknown.
     #[error("--{0} is not known")]
     Unknown(String),
     /// A value that cannot be read.
@@ -24,21 +24,21 @@ pub enum FlagError {
     Value {
         /// Flag.
         name: &'static str,
-        /// As given.
+        /// Value.
         value: String,
-        /// What was expected.
+        /// Expectation.
         why: String,
     },
 }
 
-/// The flags that have not been taken yet.
+/// The flags not taken yet.
 pub struct Flags(BTreeMap<String, String>);
 
 impl Flags {
     /// Splits arguments into names and values.
     ///
     /// # Errors
-    /// When one is no flag or is given twice.
+    /// An argument is not a flag, or a flag is given twice.
     pub fn parse(arguments: &[String]) -> Result<Self, FlagError> {
         let mut flags = BTreeMap::new();
         for argument in arguments {
@@ -56,24 +56,24 @@ impl Flags {
     /// Takes a value as text.
     ///
     /// # Errors
-    /// When it is not there.
+    /// It is missing.
     pub fn text(&mut self, name: &'static str) -> Result<String, FlagError> {
         self.0.remove(name).ok_or(FlagError::Missing(name))
     }
 
-    /// Takes a value of any type that can be read from text.
+    /// Takes a value of any type that parses from text.
     ///
     /// # Errors
-    /// When it is not there or cannot be read.
+    /// It is missing or does not parse.
     pub fn take<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<T, FlagError> {
         let value = self.text(name)?;
         value.parse().map_err(|why: T::Err| FlagError::Value { name, why: why.to_string(), value })
     }
 
-    /// Takes a value that may be left out.
+    /// Takes an optional value.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It does not parse.
     pub fn optional<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>, FlagError> {
         if self.0.contains_key(name) { self.take(name).map(Some) } else { Ok(None) }
     }
@@ -81,7 +81,7 @@ impl Flags {
     /// Takes `on` or `off`.
     ///
     /// # Errors
-    /// When it is not there or anything else.
+    /// It is missing or anything else.
     pub fn switch(&mut self, name: &'static str) -> Result<bool, FlagError> {
         match self.text(name)?.as_str() {
             "on" => Ok(true),
@@ -93,7 +93,7 @@ impl Flags {
     /// Takes a number, or `None` for the word `target`.
     ///
     /// # Errors
-    /// When it is not there or neither.
+    /// It is missing or neither.
     pub fn number_or_target(&mut self, name: &'static str) -> Result<Option<u64>, FlagError> {
         match self.0.get(name).map(String::as_str) {
             Some("target") => self.text(name).map(|_| None),
@@ -101,10 +101,10 @@ impl Flags {
         }
     }
 
-    /// Sees that nothing is left.
+    /// Checks that no flag is left.
     ///
     /// # Errors
-    /// Names a flag that nobody took.
+    /// Names a flag that was not taken.
     pub fn finish(self) -> Result<(), FlagError> {
         match self.0.into_keys().next() {
             Some(name) => Err(FlagError::Unknown(name)),

@@ -19,36 +19,36 @@ pub enum Phase {
     Drained,
 }
 
-/// What a client program says.
+/// Messages of a client program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum ClientMessage {
-    /// Connected; waits for `go`.
+    /// Connected, waiting for `go`.
     Ready {
-        /// Stack as asked for.
+        /// Stack.
         stack: String,
         /// Library and version.
         library: String,
-        /// Channels made.
+        /// Number of channels.
         channels: u32,
     },
     /// There will be no run.
     Failed {
-        /// The reason.
+        /// Reason.
         error: String,
     },
-    /// A connection that a channel has opened.
+    /// A channel opened a connection.
     Connection(Connection),
     /// A phase begins.
     Phase {
-        /// Which.
+        /// Phase.
         phase: Phase,
-        /// When.
+        /// Time.
         unix_ns: u64,
     },
-    /// What happened since the last interval of the same phase.
+    /// Counts since the previous interval of the same phase.
     Interval(Box<Interval>),
-    /// Over.
+    /// The run is over.
     End {
         /// `done` or `stopped`.
         reason: String,
@@ -58,23 +58,23 @@ pub enum ClientMessage {
 /// A connection known to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Counts from 0.
+    /// Numbered from 0.
     pub id: u16,
-    /// Number of the channel it belongs to; absent in targets.
+    /// Number of its channel; absent in targets.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub channel: Option<u32>,
-    /// The program's end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
 }
 
 /// Calls that ended with one status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failures {
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// The last one's reason, in the stack's own words.
+    /// Reason of the last one, in the stack's words.
     pub last: String,
 }
 
@@ -99,7 +99,7 @@ pub struct Interval {
     pub records_dropped: u64,
 }
 
-/// A histogram on its way between programs: a value inside each bucket and its count.
+/// A histogram in transit between programs: a value inside each bucket and its count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Exact largest value in nanoseconds.
@@ -127,35 +127,35 @@ impl Histogram {
     }
 }
 
-/// What a target program says.
+/// Messages of a target program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum TargetMessage {
-    /// Serves.
+    /// It serves.
     Listening {
-        /// Where.
+        /// Address.
         address: SocketAddr,
         /// Library and version.
         library: String,
     },
-    /// Cannot serve.
+    /// It cannot serve.
     Failed {
-        /// The reason.
+        /// Reason.
         error: String,
     },
-    /// A connection was taken.
+    /// It accepted a connection.
     Connection(Connection),
-    /// Over.
+    /// It is done.
     End {
-        /// Pings answered.
+        /// Number of pings answered.
         calls: u64,
         /// The same by status name.
         by_status: BTreeMap<String, u64>,
-        /// Calls whose trace context could not be read.
+        /// Calls with an unreadable trace context.
         malformed_traceparent: u64,
         /// Records that found the queue full.
         records_dropped: u64,
-        /// Whether calls were still under way.
+        /// Whether calls were still in progress.
         cut_off: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! What passes between tank or target and the programs that they start; `clients/CONTRACT.md` in types.
+//! The protocol between tank or target and the programs that they start: `clients/CONTRACT.md` as types.
 
 pub mod call_file;
 mod flags;

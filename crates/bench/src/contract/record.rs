@@ -2,14 +2,14 @@
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 64;
-/// A connection that is not known.
+/// An unknown connection.
 pub const NO_CONNECTION: u16 = u16::MAX;
 
 const MEASURED: u8 = 1;
 const SLOW: u8 = 2;
 const STREAM: u8 = 4;
 
-/// One call, as the program that made or served it saw it.
+/// One call, as observed by the program that made or served it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     /// Trace it belongs to.
@@ -18,11 +18,11 @@ pub struct CallRecord {
     pub span_id: [u8; 8],
     /// Parent's span; zero for none.
     pub parent_span_id: [u8; 8],
-    /// Sent or received, wall clock.
+    /// Time of sending or receiving, wall clock.
     pub start_unix_ns: u64,
-    /// By the monotonic clock.
+    /// Duration, by the monotonic clock.
     pub duration_ns: u64,
-    /// From due to sent.
+    /// Delay between due and sent.
     pub lateness_ns: u64,
     /// gRPC status code.
     pub status: u8,
@@ -37,7 +37,7 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// As the contract lays it out.
+    /// Encodes it in the contract's layout.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         bytes[..16].copy_from_slice(&self.trace_id);
@@ -53,7 +53,7 @@ impl CallRecord {
         bytes
     }
 
-    /// The reverse of [`encode`](Self::encode); what the contract reserves is ignored.
+    /// The inverse of [`encode`](Self::encode); reserved fields are ignored.
     pub fn decode(bytes: &[u8; RECORD_BYTES]) -> Self {
         fn part<const N: usize>(bytes: &[u8; RECORD_BYTES], from: usize) -> [u8; N] {
             std::array::from_fn(|at| bytes[from + at])

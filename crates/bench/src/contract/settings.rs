@@ -1,4 +1,4 @@
-//! What a client or target program is told, as flags and as values.
+//! Settings of a client or target program, as flags and as values.
 
 use super::flags::{FlagError, Flags};
 use crate::schedule::Schedule;
@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An enum whose values have one spelling each: on the command line, in flags, in JSON. Spellings after `|` are read
-/// as well, and never written.
+/// An enum whose variants have one spelling each: on the command line, in flags, in JSON. Spellings after `|`
+/// are accepted too, but never written.
 macro_rules! named {
     ($(#[$meta:meta])* $name:ident, $what:literal {
         $($(#[$doc:meta])* $variant:ident = $text:literal $(| $also:literal)*),+ $(,)?
@@ -19,10 +19,10 @@ macro_rules! named {
         pub enum $name { $($(#[$doc])* #[serde(rename = $text $(, alias = $also)*)] $variant),+ }
 
         impl $name {
-            /// All of them, in the order in which they are listed.
+            /// All variants, in their listed order.
             pub const ALL: &[$name] = &[$($name::$variant),+];
 
-            /// Its one spelling.
+            /// Spelling.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
             }
@@ -49,13 +49,13 @@ macro_rules! named {
 }
 
 named!(
-    /// What makes the calls.
+    /// The client's RPC stack.
     Stack, "stack" {
     /// Length-prefixed frames over TCP: the floor.
     Raw = "raw",
     /// tonic.
     Rust = "rust",
-    /// gRPC C++, a thread per call under way.
+    /// gRPC C++, a thread per call in flight.
     CppSync = "cpp-sync",
     /// gRPC C++, completion queues.
     CppAsync = "cpp-async",
@@ -66,7 +66,7 @@ named!(
 });
 
 named!(
-    /// What answers them.
+    /// The target's RPC stack.
     TargetStack, "target stack" {
     /// tonic.
     Rust = "rust",
@@ -88,41 +88,41 @@ named!(
 });
 
 named!(
-    /// What to do with `TCP_NODELAY`.
+    /// Setting of `TCP_NODELAY`.
     Nodelay, "setting" {
-    /// Set it: no waiting for acknowledgements.
+    /// Enabled: does not wait for ACKs.
     On = "on",
-    /// Clear it: Nagle's algorithm.
+    /// Disabled: Nagle's algorithm.
     Off = "off",
-    /// Leave it as the library does.
+    /// The library's default.
     Default = "default" | "stack",
 });
 
 named!(
-    /// Calls whose records are written.
+    /// Which calls are recorded.
     Records, "choice of records" {
-    /// No call's.
+    /// None.
     None = "none",
-    /// Measured calls over the slow threshold.
+    /// Measured calls above the slow threshold.
     Slow = "slow",
-    /// Every call's.
+    /// All.
     All = "all",
 });
 
 /// How workers share channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channels {
-    /// One for all.
+    /// One for all workers.
     Shared,
-    /// One each, made with equal arguments.
+    /// One per worker, created with equal arguments.
     PerWorker,
-    /// One each, made with different arguments.
+    /// One per worker, created with different arguments.
     Distinct,
-    /// One each, with a subchannel pool of its own.
+    /// One per worker, with a subchannel pool of its own.
     LocalPool,
-    /// This many, dealt out in turn.
+    /// This many, assigned round-robin.
     Pool(u32),
-    /// None before a call: each call makes its own, opens its connection, and closes it afterwards.
+    /// No persistent channel: each call creates one, opens its connection, and closes it afterwards.
     PerCall,
 }
 
@@ -176,7 +176,7 @@ impl<'de> Deserialize<'de> for Channels {
 }
 
 impl Channels {
-    /// How many are made for this many workers, before the first call.
+    /// Number of channels created for this many workers before the first call.
     pub fn count(self, workers: u32) -> u32 {
         match self {
             Channels::Shared => 1,
@@ -187,12 +187,12 @@ impl Channels {
     }
 }
 
-/// What decides when a call is sent.
+/// What triggers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The end of the call before.
+    /// The end of the previous call.
     Closed,
-    /// A schedule, whatever became of the calls before.
+    /// A schedule, whatever became of earlier calls.
     Open(Schedule),
 }
 
@@ -219,7 +219,7 @@ impl FromStr for Pace {
     }
 }
 
-/// What a client program is told. See `clients/CONTRACT.md` for the exact meaning.
+/// Settings of a client program. `clients/CONTRACT.md` defines their exact meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ClientSettings {
@@ -245,9 +245,9 @@ pub struct ClientSettings {
     pub records: Records,
     pub slow_ns: u64,
     pub record_file: PathBuf,
-    /// Of a call, in all; only `rust` makes more than one.
+    /// Maximum attempts per call; only `rust` supports more than one.
     pub attempts: u32,
-    /// The call to make instead of a ping; only `rust` makes others.
+    /// The call to make instead of a ping; only `rust` supports it.
     pub call_file: Option<PathBuf>,
 }
 
@@ -260,7 +260,7 @@ fn or_target(value: Option<u64>) -> String {
 }
 
 impl ClientSettings {
-    /// As the arguments of a program.
+    /// Encodes them as arguments of a program.
     pub fn to_flags(&self) -> Vec<String> {
         let mut flags = vec![
             format!("--stack={}", self.stack),
@@ -289,10 +289,10 @@ impl ClientSettings {
         flags
     }
 
-    /// From the arguments of a program.
+    /// Decodes the arguments of a program.
     ///
     /// # Errors
-    /// When a flag is missing, unknown, given twice or cannot be read.
+    /// A flag is missing, unknown, duplicate or unreadable.
     pub fn from_flags(arguments: &[String]) -> Result<Self, FlagError> {
         let mut flags = Flags::parse(arguments)?;
         let settings = ClientSettings {
@@ -324,7 +324,7 @@ impl ClientSettings {
     }
 }
 
-/// What a target program is told.
+/// Settings of a target program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ServeSettings {
@@ -332,7 +332,7 @@ pub struct ServeSettings {
     pub listen: String,
     pub response_bytes: u64,
     pub think_ns: u64,
-    /// 0: the library's own.
+    /// 0: the library's default.
     pub max_streams: u32,
     pub threads: u32,
     pub nodelay: Nodelay,
@@ -342,7 +342,7 @@ pub struct ServeSettings {
 }
 
 impl ServeSettings {
-    /// As the arguments of a program.
+    /// Encodes them as arguments of a program.
     pub fn to_flags(&self) -> Vec<String> {
         vec![
             format!("--stack={}", self.stack),

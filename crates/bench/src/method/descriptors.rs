@@ -1,27 +1,27 @@
-//! Descriptors from files: a descriptor set that `protoc` wrote, or `.proto` sources.
+//! Descriptors from files: a descriptor set written by `protoc`, or `.proto` sources.
 
 use prost_reflect::{DescriptorError, DescriptorPool};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Where the descriptors of a service are.
+/// Source of a service's descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Descriptors {
-    /// The server tells them.
+    /// The server's reflection.
     Reflection,
     /// A `FileDescriptorSet`.
     Set(PathBuf),
-    /// A source, and the folders of its imports.
+    /// A source file and its import folders.
     Proto {
         /// The file.
         file: PathBuf,
-        /// Folders; empty for the file's own.
+        /// Import folders; empty for the file's own.
         folders: Vec<PathBuf>,
     },
 }
 
-/// Why a file holds no descriptors.
+/// Reason for a file not to yield descriptors.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptorsError {
     /// Not readable.
@@ -29,7 +29,7 @@ pub enum DescriptorsError {
     Read {
         /// The file.
         path: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// Not a descriptor set, or one without its imports.
@@ -39,7 +39,7 @@ pub enum DescriptorsError {
     Set {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// Error of the decoder.
         source: DescriptorError,
     },
     /// Sources that do not compile.
@@ -47,16 +47,16 @@ pub enum DescriptorsError {
     Proto {
         /// The file.
         path: String,
-        /// What is wrong, and where.
+        /// Error of the compiler, with its place.
         source: protox::Error,
     },
 }
 
 impl Descriptors {
-    /// All that the files declare; nothing for reflection.
+    /// All declarations of the files; `None` for reflection.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// The files cannot be read.
     pub fn pool(&self) -> Result<DescriptorPool, DescriptorsError> {
         match self {
             Descriptors::Reflection => Ok(DescriptorPool::new()),

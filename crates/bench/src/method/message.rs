@@ -1,4 +1,4 @@
-//! JSON to messages, by the protobuf JSON mapping. Errors name the field and the place.
+//! Converts JSON to messages by the protobuf JSON mapping. Errors name the field and the place.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,25 +10,25 @@ use std::fmt;
 pub struct Json<'a> {
     /// The text.
     pub text: &'a str,
-    /// Where it is from, such as `--data` or a file's name.
+    /// Origin of the JSON, such as `--data` or a file name.
     pub from: &'a str,
-    /// Largest message that it may make.
+    /// Maximum size of the resulting message.
     pub most_bytes: usize,
 }
 
-/// Why JSON is not a request.
+/// Reason for JSON not to be a request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Something in it is not as the message's type has it.
+    /// It does not match the message type.
     #[error("{from} is not a {expected}: {why} at byte {offset} (line {line}, column {column}), in {field}")]
     Field {
-        /// Where the JSON is from.
+        /// Origin of the JSON.
         from: String,
         /// Full name of the message.
         expected: String,
-        /// What is wrong.
+        /// Error of the parser.
         why: String,
-        /// Bytes from the beginning of the text.
+        /// Byte offset in the text.
         offset: usize,
         /// From 1.
         line: usize,
@@ -37,33 +37,33 @@ pub enum JsonError {
         /// Such as `items[2].name`.
         field: String,
     },
-    /// A list where one message is expected, or the other way round.
+    /// A list where a single message is expected, or vice versa.
     #[error("{from}: expected {expected}, found {found}")]
     Shape {
-        /// Where the JSON is from.
+        /// Origin of the JSON.
         from: String,
-        /// What belongs there.
+        /// Expected form.
         expected: String,
-        /// What is there.
+        /// Form found.
         found: &'static str,
     },
-    /// A message over the limit of either side.
+    /// A message above the size limit.
     #[error("{from} makes a message of {bytes} bytes: expected at most {most}")]
     TooLarge {
-        /// Where the JSON is from.
+        /// Origin of the JSON.
         from: String,
-        /// Of the message.
+        /// Size of the message.
         bytes: usize,
-        /// The limit.
+        /// Limit.
         most: usize,
     },
 }
 
 impl Json<'_> {
-    /// One message, encoded.
+    /// Encodes one message.
     ///
     /// # Errors
-    /// When the JSON is not one of this type.
+    /// The JSON is not a message of this type.
     pub fn message(&self, expected: &MessageDescriptor) -> Result<Bytes, JsonError> {
         if self.text.trim_start().starts_with('[') && !is_list(expected) {
             let expected = format!("one {}", expected.full_name());
@@ -72,10 +72,10 @@ impl Json<'_> {
         self.encode(&self.parse(expected.clone(), expected)?)
     }
 
-    /// A list of messages, or a single one, encoded each.
+    /// Encodes a list of messages, or a single one.
     ///
     /// # Errors
-    /// When one of them is not of this type.
+    /// One of them is not of this type.
     pub fn messages(&self, expected: &MessageDescriptor) -> Result<Vec<Bytes>, JsonError> {
         match self.text.trim_start().starts_with('[') {
             true => {
@@ -108,7 +108,7 @@ impl Json<'_> {
     fn error(&self, error: &serde_json::Error, path: &str, expected: &MessageDescriptor) -> JsonError {
         let (line, column) = (error.line().max(1), error.column().max(1));
         let before: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
-        // What serde says ends with the place, which is told in its own words here.
+        // Serde's error text ends with the place, which the error states separately.
         let why = error.to_string();
         let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
         JsonError::Field {

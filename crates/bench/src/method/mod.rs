@@ -1,7 +1,7 @@
-//! A call to any method of any service: its descriptors, its JSON, and the file that a client makes it from.
+//! Calls to any method of any service: descriptors, JSON, and the file that a client makes the call from.
 //!
-//! [`prepare`] does all of it before the first run: descriptors from the server's reflection, from a descriptor set or from
-//! `.proto` sources; JSON to messages by the protobuf JSON mapping.
+//! [`prepare`] does all of this before the first run: descriptors from the server's reflection, a descriptor
+//! set or `.proto` sources, and JSON to messages by the protobuf JSON mapping.
 
 mod descriptors;
 mod message;
@@ -20,35 +20,35 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, M
 
 pub use descriptors::Descriptors;
 
-/// What is to be called, in the user's words.
+/// A requested call, in the user's terms.
 #[derive(Clone, Debug)]
 pub struct MethodRequest {
-    /// `HOST:PORT` whose reflection is asked.
+    /// `HOST:PORT` of the server whose reflection is used.
     pub target: String,
     /// `package.Service/Method`.
     pub name: String,
-    /// The request in JSON; for a client that streams a list of messages.
+    /// Request in JSON; a list of messages if the client streams.
     pub json: String,
-    /// Where the JSON is from, for errors.
+    /// Origin of the JSON, for errors.
     pub json_from: String,
-    /// Where the descriptors are.
+    /// Source of the descriptors.
     pub descriptors: Descriptors,
     /// `key: value`, as given.
     pub headers: Vec<String>,
-    /// How long the server may take to answer about itself.
+    /// Time limit for the server's reflection.
     pub timeout: Duration,
 }
 
-/// A method other than the pings, ready to be called.
+/// A method other than the pings, ready to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherMethod {
-    /// `package.Service/Method`. One a process, so it is never freed.
+    /// `package.Service/Method`. There is one per process, so it is never freed.
     pub name: &'static str,
-    /// What the client reads.
+    /// The client's call file.
     pub call_file: PathBuf,
 }
 
-/// An [`OtherMethod`], and its file while this lives.
+/// An [`OtherMethod`]; its file exists as long as this lives.
 #[derive(Debug)]
 pub struct Prepared {
     /// The method.
@@ -56,7 +56,7 @@ pub struct Prepared {
     _folder: TempDir,
 }
 
-/// Why a method cannot be called.
+/// Reason for a method not to be callable.
 #[derive(Debug, thiserror::Error)]
 pub enum MethodError {
     /// Not the name of a method.
@@ -65,25 +65,25 @@ pub enum MethodError {
     /// Not a header.
     #[error("header {header:?}: {why}")]
     Header {
-        /// As given.
+        /// The header.
         header: String,
-        /// What is wrong.
+        /// What is wrong with it.
         why: String,
     },
-    /// The descriptors cannot be had.
+    /// The descriptors are unavailable.
     #[error(transparent)]
     Descriptors(#[from] descriptors::DescriptorsError),
-    /// The server does not tell them.
+    /// Server reflection failed.
     #[error(transparent)]
     Reflection(#[from] reflection::ReflectionError),
     /// No such service.
     #[error("no service {service} in {from}: {known}")]
     Service {
-        /// As given.
+        /// Requested service.
         service: String,
-        /// Where it was looked for.
+        /// Where it was looked up.
         from: String,
-        /// What is there instead.
+        /// Known services.
         known: String,
     },
     /// No such method.
@@ -91,15 +91,15 @@ pub enum MethodError {
     Method {
         /// Its service.
         service: String,
-        /// As given.
+        /// Requested method.
         method: String,
-        /// What is there instead.
+        /// Known methods.
         known: String,
     },
     /// The JSON is not a request of this method.
     #[error(transparent)]
     Json(#[from] message::JsonError),
-    /// The file for the client cannot be written.
+    /// The call file cannot be written.
     #[error("cannot write the client's call file")]
     CallFile(#[source] io::Error),
 }
@@ -107,7 +107,7 @@ pub enum MethodError {
 /// Finds the method and encodes its request.
 ///
 /// # Errors
-/// When one of them cannot be, with what was found and what was expected.
+/// Either fails; the error names what was found and what was expected.
 pub fn prepare(request: &MethodRequest) -> Result<Prepared, MethodError> {
     let (service, method) = split(&request.name)?;
     let metadata = request.headers.iter().map(|text| header(text)).collect::<Result<Vec<_>, _>>()?;
@@ -130,7 +130,7 @@ pub fn prepare(request: &MethodRequest) -> Result<Prepared, MethodError> {
     Ok(Prepared { method: OtherMethod { name, call_file }, _folder: folder })
 }
 
-/// Service and method: `package.Service/Method`, as ghz and grpcurl also take it `package.Service.Method`.
+/// Service and method of `package.Service/Method` or, as ghz and grpcurl also accept, `package.Service.Method`.
 fn split(name: &str) -> Result<(&str, &str), MethodError> {
     let plain = name.strip_prefix('/').unwrap_or(name);
     let parts = plain.split_once('/').or_else(|| plain.rsplit_once('.'));
@@ -190,7 +190,7 @@ fn find(request: &MethodRequest, service: &str, method: &str) -> Result<MethodDe
     })
 }
 
-/// Names in a sentence; none is said as well.
+/// Names in a sentence, or a statement that there are none.
 fn listed(names: impl Iterator<Item = String>, before: &str) -> String {
     let names: Vec<String> = names.collect();
     if names.is_empty() { format!("{before}none") } else { format!("{before}{}", names.join(", ")) }

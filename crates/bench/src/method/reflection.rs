@@ -1,4 +1,4 @@
-//! Descriptors from a server: gRPC server reflection, v1 and its predecessor v1alpha, whose messages are the same.
+//! Descriptors from a server: gRPC server reflection v1, and its predecessor v1alpha with the same messages.
 
 use crate::connection::in_words;
 use crate::status::describe;
@@ -24,27 +24,27 @@ const METHODS: [&str; 2] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
-/// Files and bytes that a server may send of itself: a service with its imports has tens.
+/// Limits on the files and bytes that a server may return: a service with its imports has tens of files.
 const MOST_FILES: usize = 4_096;
 const MOST_BYTES: usize = 64 << 20;
 
-/// Why a server does not tell of its services.
+/// Reason for a missing answer from server reflection.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectionError {
     /// No runtime.
     #[error("cannot make a runtime to ask {target} with")]
     Runtime {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// No connection.
     #[error("cannot connect to {target} to ask for its services: {why}")]
     Connect {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the transport said.
+        /// Error of the transport.
         why: String,
     },
     /// It has no reflection.
@@ -53,49 +53,49 @@ pub enum ReflectionError {
          as protoc --include_imports --descriptor_set_out=FILE writes it, or with --proto FILE"
     )]
     None {
-        /// As given.
+        /// The target.
         target: String,
     },
     /// Too slow.
     #[error("{target} did not list its services within {timeout:?}")]
     TimedOut {
-        /// As given.
+        /// The target.
         target: String,
-        /// Time it had.
+        /// Time limit.
         timeout: Duration,
     },
     /// It does not know the service.
     #[error("{target} has no service {service} by its reflection: it has {known}")]
     Service {
-        /// As given.
+        /// The target.
         target: String,
-        /// As given.
+        /// Requested service.
         service: String,
-        /// What it has.
+        /// Known services.
         known: String,
     },
-    /// An answer that cannot be used.
+    /// An unusable answer.
     #[error("the server reflection of {target} failed: {why}")]
     Answer {
-        /// As given.
+        /// The target.
         target: String,
-        /// What came.
+        /// What arrived.
         why: String,
     },
     /// Files that do not fit together.
     #[error("the files returned by the server reflection of {target} do not fit together")]
     Files {
-        /// As given.
+        /// The target.
         target: String,
-        /// What is wrong.
+        /// Error of the decoder.
         source: DescriptorError,
     },
 }
 
-/// The file that declares `service`, and all that it imports.
+/// The file that declares `service`, and all its imports.
 ///
 /// # Errors
-/// When the server does not tell.
+/// The server does not provide them.
 pub fn pool(target: &str, service: &str, timeout: Duration) -> Result<DescriptorPool, ReflectionError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|source| ReflectionError::Runtime { target: target.into(), source })?;
@@ -117,7 +117,7 @@ async fn ask(target: &str, service: &str) -> Result<DescriptorPool, ReflectionEr
             Err(Refusal::Status(status)) if status.code() == Code::Unimplemented => {}
             Err(Refusal::Status(status)) => {
                 let mut why = describe(&status);
-                // What the connection ended with, and not what a server said.
+                // The error of the connection, not a response of the server.
                 if status.source().is_some() {
                     why += "; is it a gRPC server, and one without TLS? tank speaks none";
                 }
@@ -141,7 +141,7 @@ enum Refusal {
     Other(ReflectionError),
 }
 
-/// A stream of questions and answers.
+/// A stream of requests and responses.
 struct Dialogue {
     channel: Channel,
     method: &'static str,
@@ -185,7 +185,7 @@ impl Dialogue {
         while let Some(question) = next.take() {
             let asked_for = format!("{question:?}");
             let answer = match self.ask(question).await {
-                // tonic ends the stream where others answer with an error.
+                // tonic ends the stream where other servers respond with an error.
                 Err(status) if status.code() == Code::NotFound && files.is_empty() => {
                     self.open = None;
                     let error_message = status.message().to_owned();

@@ -19,7 +19,7 @@ fn request(name: &str, json: &str, descriptors: Descriptors) -> MethodRequest {
     }
 }
 
-/// The pings' own descriptors as a file, as protoc writes it.
+/// The ping service's descriptors as a file, as written by protoc.
 fn set() -> (tempfile::NamedTempFile, Descriptors) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), ping::FILE_DESCRIPTOR_SET).unwrap();

@@ -23,8 +23,8 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
 }
 
-/// What all spans of this process have in common. `given` is the value of `OTEL_RESOURCE_ATTRIBUTES`, where a pod's
-/// specification has its name and node; it decides the host's name, and nothing else that is known here.
+/// Attributes common to all spans of this process. `given` is the value of `OTEL_RESOURCE_ATTRIBUTES`, where a
+/// pod's specification has its name and node; it overrides the host name, and nothing else that is known here.
 pub(super) fn resource(service_name: &str, given: &str) -> Resource {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut attributes = vec![
@@ -42,13 +42,13 @@ pub(super) fn resource(service_name: &str, given: &str) -> Resource {
     Resource { attributes, ..Default::default() }
 }
 
-/// The attributes in `OTEL_RESOURCE_ATTRIBUTES`. By the specification nothing of a list counts that cannot be read
-/// (OpenTelemetry, "Resource SDK").
+/// The attributes in `OTEL_RESOURCE_ATTRIBUTES`. A malformed list is ignored as a whole, as the specification
+/// requires (OpenTelemetry, "Resource SDK").
 fn given_attributes(list: &str) -> Vec<(String, String)> {
     listed(list).unwrap_or_default()
 }
 
-/// `key=value,key=value`, both percent-encoded where they have to be; `None` where it is something else.
+/// `key=value,key=value`, both percent-encoded where necessary; `None` if malformed.
 pub(super) fn listed(list: &str) -> Option<Vec<(String, String)>> {
     let decoded = |text: &str| Some(percent_decode_str(text.trim()).decode_utf8().ok()?.into_owned());
     let one = |entry: &str| {
@@ -117,7 +117,7 @@ fn to_otlp(call: &CallSpan) -> Span {
     }
 }
 
-/// A server is not at fault for what its client did wrong.
+/// A client's mistake is not a failure of the server.
 fn is_failure(side: Side, code: Code) -> bool {
     match side {
         Side::Client => code != Code::Ok,

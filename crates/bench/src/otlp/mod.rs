@@ -1,5 +1,5 @@
-//! Spans of calls, sent by OTLP over gRPC from a thread and runtime of their own. The callers only push onto a
-//! bounded queue; what finds no room, or no collector, is counted.
+//! Sends call spans by OTLP over gRPC, from a dedicated thread and runtime. Callers only push onto a bounded
+//! queue; spans that find no room, or no collector, are counted.
 
 mod encode;
 
@@ -23,13 +23,13 @@ use tonic::Code;
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap};
 use tonic::transport::{Channel, Endpoint};
 
-/// Spans in one request.
+/// Maximum number of spans per request.
 const BATCH: usize = 512;
-/// Spans that wait when the collector is slow.
+/// Capacity of the queue, for a slow collector.
 const CAPACITY: usize = 65_536;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the end may wait for the collector.
+/// Maximum time to flush at the end.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(3);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl fmt::Display for CollectorUrl {
     }
 }
 
-/// Where spans go, and whose they are.
+/// Destination and origin of spans.
 #[derive(Clone, Debug)]
 pub struct ExportSettings {
     /// The collector.
@@ -68,24 +68,24 @@ pub struct ExportSettings {
     pub service_name: String,
 }
 
-/// Why no spans can be sent.
+/// Reason why no spans can be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// Something other than an address of OTLP over gRPC without TLS.
+    /// Not an address of OTLP over gRPC without TLS.
     #[error("{0:?} is not an address for spans: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
-    /// `OTEL_EXPORTER_OTLP_HEADERS` cannot be sent. What it holds may be a secret, and is not said.
+    /// `OTEL_EXPORTER_OTLP_HEADERS` is malformed. It may contain secrets, so the error omits its value.
     #[error(
         "OTEL_EXPORTER_OTLP_HEADERS cannot be sent: expected NAME=VALUE,NAME=VALUE, percent-encoded where there are other \
          than visible ASCII characters, as in authorization=Bearer%20TOKEN"
     )]
     Headers,
-    /// The kernel gave no thread or no runtime.
+    /// No thread or runtime can be started.
     #[error("cannot start the thread that sends spans")]
     Thread(#[from] io::Error),
 }
 
-/// Which side of the call a span is.
+/// Side of the call that a span belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The caller.
@@ -94,12 +94,12 @@ pub enum Side {
     Server,
 }
 
-/// What was called.
+/// Called method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// A single ping.
     Ping,
-    /// A ping inside a stream: the stream itself has no span.
+    /// A ping inside a stream, which itself has no span.
     PingInStream,
     /// A ping of the raw protocol.
     RawPing,
@@ -108,12 +108,12 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of a gRPC stack's ping.
+    /// Method of a gRPC stack's ping.
     pub fn grpc(in_stream: bool) -> Self {
         if in_stream { Method::PingInStream } else { Method::Ping }
     }
 
-    /// `rpc.system.name`. The raw protocol is none that the semantic conventions list, so it has a name of its own.
+    /// `rpc.system.name`. The semantic conventions do not list the raw protocol, so it has a name of its own.
     fn system(self) -> &'static str {
         match self {
             Method::Ping | Method::PingInStream | Method::Other(_) => "grpc",
@@ -121,7 +121,7 @@ impl Method {
         }
     }
 
-    /// `rpc.method`, which is the span's name too.
+    /// `rpc.method`, also the span's name.
     fn name(self) -> &'static str {
         match self {
             Method::Ping => ping::METHOD,
@@ -132,12 +132,12 @@ impl Method {
     }
 }
 
-/// One side of one call, as the timed code leaves it.
+/// One side of one call, as recorded by the timed code.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSpan {
-    /// Which side.
+    /// Side.
     pub side: Side,
-    /// What was called.
+    /// Called method.
     pub method: Method,
     /// Ids of this span.
     pub context: TraceContext,
@@ -145,18 +145,18 @@ pub struct CallSpan {
     pub parent_span_id: [u8; 8],
     /// Start, wall clock.
     pub start_unix_ns: u64,
-    /// End: the start and the duration by the monotonic clock.
+    /// End: the start plus the duration by the monotonic clock.
     pub end_unix_ns: u64,
-    /// How the call ended.
+    /// Status.
     pub code: Code,
-    /// This end of the connection, if there was one.
+    /// Local address of the connection, if there was one.
     pub local: Option<SocketAddr>,
-    /// The other end.
+    /// Peer address.
     pub peer: Option<SocketAddr>,
 }
 
 impl CallSpan {
-    /// A call that a program has recorded.
+    /// A call from a program's record.
     pub fn of_record(
         side: Side,
         method: Method,
@@ -179,7 +179,7 @@ impl CallSpan {
     }
 }
 
-/// What became of the spans; `recorded` is the sum of the others.
+/// Fate of the spans; `recorded` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanCounts {
     /// Spans made.
@@ -190,7 +190,7 @@ pub struct SpanCounts {
     pub rejected: u64,
     /// Spans that found the queue full.
     pub dropped_queue_full: u64,
-    /// Spans that had not reached the collector when time was up.
+    /// Spans that had not reached the collector at the deadline.
     pub dropped_unsent: u64,
 }
 
@@ -216,7 +216,7 @@ impl fmt::Display for SpanCounts {
     }
 }
 
-/// Takes spans; cheap to clone.
+/// Accepts spans; cheap to clone.
 #[derive(Clone)]
 pub struct SpanSink(Arc<Shared>);
 
@@ -233,9 +233,9 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes the counts: what has no known fate was not delivered.
+    /// Completes the counts: spans of unknown fate were not delivered.
     fn settle(&self, mut counts: SpanCounts) -> SpanCounts {
-        // In this order: whatever is in the first figure is in the second too.
+        // Read in this order, so that everything in the first figure is also in the second.
         counts.dropped_queue_full = self.dropped_queue_full.load(Ordering::Acquire);
         counts.recorded = self.recorded.load(Ordering::Relaxed);
         let settled = counts.exported + counts.rejected + counts.dropped_queue_full;
@@ -262,17 +262,17 @@ impl SpanSink {
     }
 }
 
-/// Sends what the sinks take, until [`Exporter::finish`].
+/// Sends spans from the sinks until [`Exporter::finish`].
 pub struct Exporter {
     shared: Arc<Shared>,
     counts: oneshot::Receiver<SpanCounts>,
 }
 
 impl Exporter {
-    /// Starts the thread. `notice` is told when the collector fails and when it is back: once per streak.
+    /// Starts the thread. `notice` is called when the collector fails, and when it recovers: once per outage.
     ///
     /// # Errors
-    /// When the thread cannot be started, or the headers that the environment asks for cannot be sent.
+    /// The thread cannot be started, or the requested headers cannot be sent.
     pub fn start(
         settings: ExportSettings,
         notice: impl Fn(String) + Send + 'static,
@@ -299,25 +299,25 @@ impl Exporter {
                     Sender { shared: for_thread, client, headers, resource, notice, url: settings.url };
                 sender.run().await
             });
-            // The receiver is gone when nobody waits for the counts.
+            // The receiver is gone if nobody waits for the counts.
             let _ = done.send(sent);
         })?;
         Ok(Exporter { shared, counts })
     }
 
-    /// Where to put spans.
+    /// A sink for spans.
     pub fn sink(&self) -> SpanSink {
         SpanSink(self.shared.clone())
     }
 
-    /// Sends what is queued, for a few seconds at most, and tells what became of every span.
+    /// Sends queued spans, for a few seconds at most, and returns the fate of every span.
     pub async fn finish(self) -> SpanCounts {
         self.shared.finishing.send_replace(true);
-        // Without an answer the thread has died, and nothing is known to have arrived.
+        // Without an answer the thread has died, and no span is known to have arrived.
         self.counts.await.unwrap_or_else(|_| self.shared.settle(SpanCounts::default()))
     }
 
-    /// The same for a thread that runs no async runtime.
+    /// The same for callers outside an async runtime.
     pub fn finish_blocking(self) -> SpanCounts {
         self.shared.finishing.send_replace(true);
         self.counts.blocking_recv().unwrap_or_else(|_| self.shared.settle(SpanCounts::default()))
@@ -327,7 +327,7 @@ impl Exporter {
 struct Sender<F> {
     shared: Arc<Shared>,
     client: TraceServiceClient<Channel>,
-    /// With each request: the receiver's token.
+    /// Sent with each request: the receiver's token.
     headers: MetadataMap,
     resource: Resource,
     notice: F,
@@ -336,11 +336,11 @@ struct Sender<F> {
 
 /// Outcome of one request.
 enum Sent {
-    /// The collector has the batch, less what it refused.
+    /// The collector accepted the batch, except for rejected spans.
     Accepted { rejected: u64, why: String },
-    /// The collector will not have it.
+    /// The collector refused the batch for good.
     Refused(String),
-    /// It may work later; `reached` tells whether the collector answered at all.
+    /// A retry may succeed; `reached` tells whether the collector responded at all.
     Retry { why: String, reached: bool },
 }
 
@@ -359,7 +359,7 @@ impl<F: Fn(String)> Sender<F> {
         self.shared.settle(counts)
     }
 
-    /// Sends full batches as they fill and the rest once a second, until told to finish and nothing is left.
+    /// Sends full batches as they fill, and partial ones once a second, until told to finish and none is left.
     async fn send_all(&mut self, counts: &mut SpanCounts) {
         let mut finishing = self.shared.finishing.subscribe();
         let mut failing = false;
@@ -411,7 +411,7 @@ impl<F: Fn(String)> Sender<F> {
         }
     }
 
-    /// A copy of the oldest spans: they leave the queue only when their fate is known.
+    /// A copy of the oldest spans, which leave the queue only when their fate is known.
     fn next_batch(&self, also_partial: bool) -> Vec<CallSpan> {
         let queue = self.shared.queue();
         match queue.len() {
@@ -440,7 +440,7 @@ impl<F: Fn(String)> Sender<F> {
                 Sent::Accepted { rejected, why: partial.error_message }
             }
             Ok(Err(status)) if is_retryable(status.code()) => {
-                // An error with a source was made on this side of the network.
+                // An error with a source occurred on this side of the network.
                 let reached = std::error::Error::source(&status).is_none();
                 Sent::Retry { why: describe(&status), reached }
             }
@@ -460,7 +460,7 @@ fn headers(list: &str) -> Option<MetadataMap> {
     Some(headers)
 }
 
-/// As the OTLP specification lists them; an overloaded receiver is worth waiting for as well.
+/// As listed by the OTLP specification, and also an overloaded receiver.
 fn is_retryable(code: Code) -> bool {
     matches!(
         code,

@@ -1,16 +1,17 @@
-//! Frames as `clients/CONTRACT.md` lays them out: an 8-byte header, what its flags announce, the payload.
+//! Frames in the layout of `clients/CONTRACT.md`: an 8-byte header, the fields that its flags announce, the
+//! payload.
 //!
-//! A frame is read in two steps: its [`Head`] is checked as a whole, and says how many bytes of payload follow.
-//! So nobody needs room for a payload that is only to be skipped: [`Skipping`] reads frames that way.
+//! A frame is read in two steps: its [`Head`] is validated as a whole, and gives the length of the payload. So
+//! a payload that is only skipped needs no buffer: [`Skipping`] reads frames that way.
 //!
-//! Pings come in bunches of the same size and with the same parameters, and so do their answers. Each bunch is read
-//! and written as one head and a number of times.
+//! Pings come in runs of equal size and parameters, and so do their responses. Each run is read and written as
+//! one head and a count.
 
 use crate::ping::MAX_PAYLOAD_BYTES;
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 8;
-/// Most bytes before the payload.
+/// Maximum number of bytes before the payload.
 pub const MAX_HEAD_BYTES: usize = HEADER_BYTES + CONTEXT_BYTES + PARAMETER_BYTES;
 
 const CONTEXT_BYTES: usize = 24;
@@ -22,21 +23,21 @@ const MAX_STATUS: u16 = 16;
 /// On the wire: the target's own setting.
 const OWN: u64 = u64::MAX;
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// A call.
     Ping = 0,
-    /// Its answer.
+    /// Its response.
     Pong = 1,
-    /// Asks what the target has used.
+    /// Requests the target's usage.
     UsageRequest = 2,
-    /// Its answer: an encoded `UsageResponse`.
+    /// Its response: an encoded `UsageResponse`.
     UsageResponse = 3,
 }
 
-/// The span that a ping belongs to. Ids of zeros are no context, but are carried as they are.
+/// The span that a ping belongs to. All-zero ids are not a context, but are carried unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// Trace.
@@ -45,81 +46,80 @@ pub struct Context {
     pub span_id: [u8; 8],
 }
 
-/// What a ping asks for; `None` stands for the target's own setting.
+/// Parameters of a ping; `None` stands for the target's own setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Payload of the response.
+    /// Payload of the response, in bytes.
     pub response_bytes: Option<u64>,
-    /// Nanoseconds before it is sent.
+    /// Delay of the response, in nanoseconds.
     pub think_ns: Option<u64>,
 }
 
 /// A frame without its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
     /// gRPC status of a pong; 0 for every other kind.
     pub status: u8,
-    /// Of a ping.
+    /// Only for a ping.
     pub context: Option<Context>,
-    /// Of a ping.
+    /// Only for a ping.
     pub parameters: Option<Parameters>,
     /// Bytes that follow, at most [`MAX_PAYLOAD_BYTES`].
     pub payload_bytes: u32,
 }
 
-/// Why bytes are no frame.
+/// Reason for bytes not to be a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A kind that is not ours.
+    /// An unknown kind.
     #[error("frame of kind {0}: expected 0 to 3")]
     Kind(u8),
     /// Flags that this kind does not have.
     #[error("flags {flags:#04x} on a {kind:?}: expected only bits 0 and 1, and those only on a Ping")]
     Flags {
-        /// What has them.
+        /// Kind of the frame.
         kind: Kind,
-        /// As found.
+        /// Flags found.
         flags: u8,
     },
-    /// A status that is none.
+    /// An invalid status.
     #[error("status {status} on a {kind:?}: expected 0, or up to 16 on a Pong")]
     Status {
-        /// What has it.
+        /// Kind of the frame.
         kind: Kind,
-        /// As found.
+        /// Status found.
         status: u16,
     },
-    /// A length that cannot be.
+    /// An invalid length.
     #[error("length {found}: expected {least} to {max}", max = u64::from(*least) + MAX_PAYLOAD_BYTES)]
     Length {
-        /// As found.
+        /// Length found.
         found: u32,
-        /// What the flags need.
+        /// Minimum for these flags.
         least: u32,
     },
-    /// A kind that this end does not take.
+    /// A kind that this end does not accept.
     #[error("a {0:?}: expected none at this end")]
     Unexpected(Kind),
 }
 
 impl Head {
-    /// A ping with nothing but its payload.
+    /// A ping with only a payload.
     pub fn ping(payload_bytes: u32) -> Self {
         Head { kind: Kind::Ping, status: 0, context: None, parameters: None, payload_bytes }
     }
 
-    /// An answer to a ping.
+    /// A response to a ping.
     pub fn pong(status: u8, payload_bytes: u32) -> Self {
         Head { kind: Kind::Pong, status, context: None, parameters: None, payload_bytes }
     }
 
-    /// Reads the head that `bytes` begin with, and the number of bytes it takes; `None` as long as it is not
-    /// complete.
+    /// Parses the head at the start of `bytes`, and returns its length; `None` while it is incomplete.
     ///
     /// # Errors
-    /// As soon as the bytes that are there cannot be the beginning of a frame.
+    /// The bytes cannot be the start of a frame.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
@@ -161,7 +161,7 @@ impl Head {
         Ok(Some((head, HEADER_BYTES + context_bytes + parameter_bytes)))
     }
 
-    /// Appends what [`parse`](Self::parse) reads. The payload is to follow.
+    /// Appends what [`parse`](Self::parse) reads. The payload follows separately.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = 0;
         let mut length = self.payload_bytes;
@@ -185,7 +185,7 @@ impl Head {
         }
     }
 
-    /// Appends so many frames with this head, and payloads of zeros.
+    /// Appends this many frames with this head, and payloads of zeros.
     pub fn encode_frames(&self, times: u64, out: &mut Vec<u8>) {
         let start = out.len();
         if times == 0 {
@@ -224,20 +224,20 @@ impl Parameters {
     }
 }
 
-/// Reads frames and forgets their payloads, whatever pieces they come in.
+/// Reads frames without keeping their payloads, from pieces of any size.
 #[derive(Default)]
 pub struct Skipping {
-    /// The frame whose payload is not all there, and what is missing.
+    /// The frame whose payload is incomplete, and the number of missing bytes.
     open: Option<(Head, u32)>,
 }
 
 impl Skipping {
-    /// Takes the next frame off `bytes`, once all of it has been there, and as many of those behind it as have the
-    /// same head. Returns the head and how many times it came. When there is none, left behind is at most the beginning
-    /// of a head, to be shown again with more behind it.
+    /// Takes the next complete frame off `bytes`, together with directly following frames of the same head.
+    /// Returns the head and the count. Otherwise, what is left is at most the start of a head, to be passed
+    /// again with more bytes behind it.
     ///
     /// # Errors
-    /// When the bytes are no frame.
+    /// The bytes are not a frame.
     #[inline]
     pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<(Head, u64)>, FrameError> {
         let start = *bytes;
@@ -255,7 +255,7 @@ impl Skipping {
         };
         *bytes = behind;
         let mut times = 1;
-        // Without the bytes of the head there is nothing to compare with.
+        // Without the head's bytes there is nothing to compare with.
         while head_bytes > 0
             && let Some((next, behind)) = bytes.split_at_checked(frame.len())
             && next[..head_bytes] == frame[..head_bytes]
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(refused(&[0, 0, 0, 0, 1, 0, 17, 0]), FrameError::Status { kind: Kind::Pong, status: 17 });
         assert_eq!(refused(&[0, 0, 0, 0, 0, 0, 1, 0]), FrameError::Status { kind: Kind::Ping, status: 1 });
         assert_eq!(refused(&[39, 0, 0, 0, 0, 3, 0, 0]), FrameError::Length { found: 39, least: 40 });
-        // "GET / HTTP/1.1", as somebody with a browser may try.
+        // "GET / HTTP/1.1", as sent by a browser.
         assert_eq!(refused(b"GET / HTTP/1.1"), FrameError::Kind(b'/'));
     }
 

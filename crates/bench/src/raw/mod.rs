@@ -1,5 +1,5 @@
-//! The floor: length-prefixed frames over TCP, with nothing between the call and the kernel. [`frame`] is what
-//! both ends write and read, [`server`] the target's end, [`usage`] asks it what it has used.
+//! The floor: length-prefixed frames over TCP, with nothing between the call and the kernel. [`frame`] is the
+//! format of both ends, [`server`] the target's end, and [`usage`] queries the target's usage.
 
 pub mod frame;
 mod pipeline;
@@ -12,36 +12,36 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// What `library` says of both ends.
+/// The `library` that both ends report.
 pub const LIBRARY: &str = concat!("spangap ", env!("CARGO_PKG_VERSION"), ", raw frames over TCP");
-/// Largest usage response that is read.
+/// Maximum size of a usage response.
 const MAX_USAGE_BYTES: u32 = 64 << 10;
 
-/// Why a target does not say what it has used.
+/// Reason for a missing usage response.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// The socket failed.
     #[error("cannot ask {target} what it has used")]
     Socket {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It answers something else.
+    /// It does not speak the protocol.
     #[error("{target} does not speak the raw protocol: {what}")]
     Answer {
-        /// As given.
+        /// The target.
         target: String,
-        /// What came.
+        /// What arrived.
         what: String,
     },
 }
 
-/// Asks a raw target what it has used and done, over a connection of its own. Each step may take `timeout`.
+/// Queries a raw target's usage over a separate connection. Each step may take `timeout`.
 ///
 /// # Errors
-/// When it cannot be reached, or answers something else.
+/// It is unreachable, or does not speak the protocol.
 pub fn usage(target: &str, timeout: Duration) -> Result<UsageResponse, UsageError> {
     let socket = |source| UsageError::Socket { target: target.into(), source };
     let answer = |what: String| UsageError::Answer { target: target.into(), what };
@@ -70,7 +70,7 @@ pub fn usage(target: &str, timeout: Duration) -> Result<UsageResponse, UsageErro
     UsageResponse::decode(&payload[..]).map_err(|error| answer(error.to_string()))
 }
 
-/// The first of the target's addresses that takes a connection.
+/// Connects to the first of the target's addresses that accepts.
 pub(crate) fn connect(target: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
     for address in target.to_socket_addrs()? {

@@ -1,4 +1,4 @@
-//! The target's end of one connection without its socket: pings in, answers out, in order and when due.
+//! The target's end of one connection without its socket: pings in, responses out, in order and when due.
 
 use super::frame::{Context, FrameError, HEADER_BYTES, Head, Kind, Parameters, Skipping};
 use crate::contract::CallRecord;
@@ -7,40 +7,41 @@ use crate::trace::Ids;
 use std::collections::VecDeque;
 use tonic::Code;
 
-/// Answers that may wait. With so many nothing is read until one has left: TCP then holds the caller back.
+/// Maximum number of waiting responses. At the limit, nothing is read until one has left: TCP then throttles
+/// the caller.
 const MAX_WAITING: usize = 65_536;
-/// A batch is sent when it has this many bytes.
+/// Size at which a batch is sent.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// When something arrived, on both clocks.
+/// Arrival time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub unix_ns: u64,
     pub monotonic_ns: u64,
 }
 
-/// What a ping gets that does not ask for something else.
+/// Defaults for pings without parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Own {
     pub response_bytes: u64,
     pub think_ns: u64,
 }
 
-/// Pings that wait for their answers.
+/// Pings that wait for their responses.
 pub struct Pipeline {
     own: Own,
-    /// Ids of the spans of pings that carry a trace context, where they are recorded.
+    /// Source of span ids for recorded pings with a trace context.
     ids: Option<Ids>,
     connection: u16,
     frames: Skipping,
     waiting: VecDeque<Answer>,
     pings_waiting: u64,
-    /// Payload that an answer still owes after its head.
+    /// Payload that a response still owes after its head.
     owed_bytes: u32,
     pub malformed_contexts: u64,
 }
 
-/// One answer, or several that are alike.
+/// One response, or several equal ones.
 #[derive(Debug)]
 struct Answer {
     due_ns: u64,
@@ -48,15 +49,15 @@ struct Answer {
     code: u8,
     payload_bytes: u32,
     times: u64,
-    /// Of one that is recorded; it stands alone.
+    /// Record of the call; a recorded response is never merged.
     record: Option<(Box<CallRecord>, u64)>,
 }
 
-/// Answers on their way to the socket.
+/// Responses on their way to the socket.
 #[derive(Default)]
 pub struct Batch {
     pub bytes: Vec<u8>,
-    /// Pings whose answers end in here, by status code.
+    /// Pings whose responses end in this batch, by status code.
     pub by_code: [u64; 17],
     pub records: Vec<CallRecord>,
 }
@@ -66,7 +67,7 @@ impl Batch {
         self.by_code.iter().sum()
     }
 
-    /// The answers never left: the calls end as `CANCELLED`.
+    /// The responses never left: the calls end as `CANCELLED`.
     pub fn cancel(&mut self) {
         let pings = self.pings();
         self.by_code = [0; 17];
@@ -82,7 +83,7 @@ impl Batch {
 }
 
 impl Pipeline {
-    /// With `ids`, calls that carry a trace context are recorded.
+    /// With `ids`, calls with a trace context are recorded.
     pub fn new(own: Own, ids: Option<Ids>, connection: u16) -> Self {
         let frames = Skipping::default();
         let waiting = VecDeque::new();
@@ -103,20 +104,20 @@ impl Pipeline {
         self.waiting.len() < MAX_WAITING
     }
 
-    /// When the next answer is due, on the monotonic clock.
+    /// Due time of the next response, on the monotonic clock.
     pub fn next_due_ns(&self) -> Option<u64> {
         self.waiting.front().map(|answer| answer.due_ns)
     }
 
-    /// Pings read whose answers have not been taken.
+    /// Pings read whose responses have not been taken.
     pub fn pings_waiting(&self) -> u64 {
         self.pings_waiting
     }
 
-    /// Takes every frame off `bytes` that is complete; what is left is to be shown again with more behind it.
+    /// Takes all complete frames off `bytes`; the rest must be passed again with more bytes behind it.
     ///
     /// # Errors
-    /// When the caller does not speak the protocol.
+    /// The caller does not speak the protocol.
     pub fn feed(&mut self, bytes: &mut &[u8], arrival: Arrival) -> Result<(), FrameError> {
         while let Some((head, times)) = self.frames.next(bytes)? {
             match head.kind {
@@ -135,7 +136,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// So many pings alike.
+    /// Adds a run of equal pings.
     fn pings(&mut self, head: &Head, times: u64, arrival: Arrival) {
         self.pings_waiting += times;
         let asked = head.parameters.unwrap_or(Parameters { response_bytes: None, think_ns: None });
@@ -181,8 +182,8 @@ impl Pipeline {
         }
     }
 
-    /// Moves what is due at `now_ns` into the batch, until that is full. `usage` makes the payload of a usage response.
-    /// Returns whether more is due.
+    /// Moves responses due at `now_ns` into the batch until it is full. `usage` makes the payload of a usage
+    /// response. Returns whether more are due.
     pub fn fill(&mut self, batch: &mut Batch, now_ns: u64, usage: &dyn Fn() -> Vec<u8>) -> bool {
         while let Some(answer) = self.waiting.front_mut() {
             if answer.due_ns > now_ns {
@@ -233,7 +234,7 @@ impl Pipeline {
         false
     }
 
-    /// The caller is gone: everything that waits ends as `CANCELLED`.
+    /// The caller is gone: all waiting calls end as `CANCELLED`.
     pub fn cancel(&mut self, batch: &mut Batch, now_ns: u64) {
         for answer in self.waiting.drain(..).filter(|answer| answer.kind == Kind::Pong) {
             batch.by_code[Code::Cancelled as usize] += answer.times;
@@ -267,7 +268,7 @@ mod tests {
         assert!(left.is_empty());
     }
 
-    /// All that is due at `now_ns`, as frames.
+    /// All responses due at `now_ns`, as frames.
     fn answers(pipeline: &mut Pipeline, now_ns: u64) -> (Vec<Head>, Vec<CallRecord>) {
         let (mut heads, mut records, mut frames) = (Vec::new(), Vec::new(), Skipping::default());
         loop {
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!((records[0].start_unix_ns, records[0].duration_ns), (1_000_010, 60));
         assert_ne!(records[0].span_id, records[1].span_id);
 
-        // The very same context twice is two calls all the same.
+        // The same context twice still means two calls.
         let mut bytes = Vec::new();
         Head { context: context(4), ..asking(0, 50) }.encode_frames(2, &mut bytes);
         Head { context: context(0), ..asking(0, 50) }.encode_frames(3, &mut bytes);

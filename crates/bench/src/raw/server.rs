@@ -1,5 +1,5 @@
-//! The target of the raw stack: a thread for each connection, blocking sockets. Whatever has arrived is answered
-//! with one write.
+//! The target of the raw stack: a thread per connection, blocking sockets. All requests that have arrived are
+//! answered with one write.
 
 use super::frame::MAX_HEAD_BYTES;
 use super::pipeline::{Arrival, Batch, Own, Pipeline};
@@ -21,61 +21,61 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long the end waits for calls under way.
+/// Grace period for calls in progress at the end.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// Connections served at a time; more are closed and counted.
+/// Maximum number of connections; further ones are closed and counted.
 const MAX_CONNECTIONS: usize = 8_192;
-/// Room for what one read brings.
+/// Buffer size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// Pause after a connection could not be taken, for want of descriptors.
+/// Pause after an accept failed for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How to serve.
+/// Settings of a raw target.
 #[derive(Clone, Debug)]
 pub struct RawSettings {
-    /// `HOST:PORT`; port 0 takes any free one.
+    /// `HOST:PORT`; port 0 picks any free one.
     pub listen: String,
-    /// Payload of a response, unless the ping asks for another.
+    /// Default payload of a response.
     pub response_bytes: u64,
-    /// Nanoseconds before a response, unless the ping asks for others.
+    /// Default delay of a response, in nanoseconds.
     pub think_ns: u64,
-    /// `TCP_NODELAY` of connections; by default it is set: a floor waits for no acknowledgement.
+    /// `TCP_NODELAY` of connections; set by default: a floor does not wait for ACKs.
     pub nodelay: Nodelay,
 }
 
-/// Why there is no raw target.
+/// Reason for a missing raw target.
 #[derive(Debug, thiserror::Error)]
 pub enum RawTargetError {
-    /// The address cannot be used.
+    /// The address is unusable.
     #[error("cannot listen on {listen}")]
     Listen {
-        /// As given.
+        /// The address.
         listen: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A size over the limit.
+    /// A size above the limit.
     #[error("a response of {0} bytes is too large: expected at most {MAX_PAYLOAD_BYTES}")]
     Payload(u64),
-    /// A think time over the limit.
+    /// A think time above the limit.
     #[error("a think time of {0} ns is too long: expected at most {MAX_THINK_NS} ns")]
     Think(u64),
-    /// The kernel gives no thread.
+    /// No thread can be started.
     #[error("cannot start the thread that accepts connections")]
     Thread(#[source] io::Error),
 }
 
-/// Told of connections and calls by the threads that serve them, which wait for it to return.
+/// Observes connections and calls, on the threads that serve them, which wait for it to return.
 pub trait Observer: Send + Sync {
-    /// Whether calls that carry a trace context are recorded.
+    /// Whether calls with a trace context are recorded.
     fn records(&self) -> bool;
-    /// A connection was taken.
+    /// A connection was accepted.
     fn connected(&self, connection: &Connection);
-    /// A call that carried a trace context has ended.
+    /// A call with a trace context has ended.
     fn served(&self, call: &CallRecord, connection: &Connection);
 }
 
-/// Nobody.
+/// Observes nothing.
 impl Observer for () {
     fn records(&self) -> bool {
         false
@@ -84,26 +84,26 @@ impl Observer for () {
     fn served(&self, _: &CallRecord, _: &Connection) {}
 }
 
-/// What the target did.
+/// Totals of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawReport {
-    /// Pings, whatever became of them.
+    /// Pings, however they ended.
     pub calls: u64,
-    /// The same by gRPC status name. `CANCELLED`: the caller was gone before its answer.
+    /// The same by gRPC status name. `CANCELLED`: the caller was gone before its response.
     pub by_status: BTreeMap<String, u64>,
-    /// Pings whose trace context had an id of zeros.
+    /// Pings whose trace context had an all-zero id.
     pub malformed_traceparent: u64,
-    /// Connections closed because what came was no frame, and why the last one was.
+    /// Connections closed because of malformed frames.
     pub malformed_connections: u64,
-    /// What was wrong with the last of them.
+    /// Reason of the last of them.
     pub last_malformed: Option<String>,
-    /// Connections closed at once because there were too many.
+    /// Connections refused because there were too many.
     pub refused_connections: u64,
-    /// Whether calls were cut off because they took longer than the end waits.
+    /// Whether calls were cut off after the grace period.
     pub cut_off: bool,
 }
 
-/// A target that listens and does not serve yet.
+/// A target that listens but does not serve yet.
 pub struct RawTarget {
     settings: RawSettings,
     listener: TcpListener,
@@ -114,7 +114,7 @@ impl RawTarget {
     /// Checks the settings and opens the listening socket.
     ///
     /// # Errors
-    /// When a setting is out of range or the address cannot be used.
+    /// A setting is out of range, or the address is unusable.
     pub fn bind(settings: RawSettings) -> Result<Self, RawTargetError> {
         if settings.response_bytes > MAX_PAYLOAD_BYTES {
             return Err(RawTargetError::Payload(settings.response_bytes));
@@ -128,15 +128,15 @@ impl RawTarget {
         Ok(RawTarget { settings, listener, address })
     }
 
-    /// Where it listens, with the port the kernel chose.
+    /// Listening address, with the port that the kernel chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until told to stop.
+    /// Serves until stopped.
     ///
     /// # Errors
-    /// When the kernel gives no thread or no descriptor.
+    /// No thread can be started, or no descriptor is available.
     pub fn start(self, observer: Arc<dyn Observer>) -> Result<RawServer, RawTargetError> {
         let RawTarget { settings, listener, .. } = self;
         let to_wake = listener.try_clone().map_err(RawTargetError::Thread)?;
@@ -157,7 +157,7 @@ impl RawTarget {
     }
 }
 
-/// A target that serves. Dropped, it ends without waiting for calls under way.
+/// A serving target. Dropping it ends it without waiting for calls in progress.
 pub struct RawServer {
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -165,7 +165,7 @@ pub struct RawServer {
 }
 
 impl RawServer {
-    /// Takes no more calls, waits up to 2 s for those under way, and tells what was done.
+    /// Refuses new calls, waits up to 2 s for those in progress, and returns the totals.
     pub fn stop(mut self) -> RawReport {
         self.end_accepting();
         let shared = &self.shared;
@@ -181,7 +181,7 @@ impl RawServer {
     fn end_accepting(&mut self) {
         self.shared.stopping.store(true, Relaxed);
         let Some(accepting) = self.accepting.take() else { return };
-        // The kernel then lets go of the thread that waits in accept.
+        // This makes the kernel wake the thread blocked in accept.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         let _ = accepting.join();
     }
@@ -268,7 +268,7 @@ impl Shared {
     }
 
     fn shut_down(&self, how: Shutdown) {
-        // Fails for those that the caller has already closed.
+        // Fails for connections that the caller has already closed.
         self.open().values().for_each(|stream| drop(stream.shutdown(how)));
     }
 
@@ -313,7 +313,7 @@ impl Shared {
         let connection = Connection { id, channel: None, local, peer };
         let stream = Arc::new(stream);
         let mut open = self.open();
-        // Whoever stops has set this before it shuts down those that are open.
+        // A stop sets this before it shuts down the open connections.
         if open.len() >= MAX_CONNECTIONS || self.stopping.load(Relaxed) {
             return false;
         }
@@ -346,13 +346,13 @@ struct Session<'a> {
     batch: Batch,
 }
 
-/// Why a wait ended.
+/// Reason for the end of a wait.
 enum Woken {
-    /// Something may be read.
+    /// The socket may be readable.
     Readable,
-    /// An answer is due.
+    /// A response is due.
     Due,
-    /// The connection is of no more use.
+    /// The connection is done.
     Over,
 }
 
@@ -392,11 +392,12 @@ impl<'a> Session<'a> {
         self.batch.clear();
         self.pipeline.cancel(&mut self.batch, clock::monotonic_ns());
         self.account();
-        // Whoever is still there is told at once, and not when the last clone is dropped.
+        // A remaining peer learns of it now, rather than when the last clone is dropped.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Waits for something to read, if `reading`, or to send. Without anything to send a plain read waits itself.
+    /// Waits until it can read, if `reading`, or until a response is due. With nothing to send, a blocking read
+    /// does the waiting.
     fn wait(&self, reading: bool) -> Woken {
         let Some(due_ns) = self.pipeline.next_due_ns() else {
             return if reading { Woken::Readable } else { Woken::Over };
@@ -414,7 +415,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Bytes left over, or `None` when the caller does not speak the protocol.
+    /// Number of bytes left over, or `None` if the caller does not speak the protocol.
     fn feed(&mut self, bytes: &[u8]) -> Option<usize> {
         let unix_ns = clock::unix_ns();
         let arrival = Arrival { unix_ns, monotonic_ns: clock::monotonic_ns() };
@@ -437,7 +438,7 @@ impl<'a> Session<'a> {
         Some(left.len())
     }
 
-    /// Whether the connection can go on.
+    /// Sends due responses. Returns whether the connection can continue.
     fn send_due(&mut self) -> bool {
         loop {
             self.batch.clear();

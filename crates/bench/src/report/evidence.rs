@@ -1,4 +1,4 @@
-//! What the runs show, as the values that every instrument speaks in.
+//! Results of the runs as evidence.
 
 use super::{Run, RunFinding, Standing, TankReport};
 use spangap_model::evidence::{
@@ -7,7 +7,7 @@ use spangap_model::evidence::{
 use spangap_model::{Cause, Culprit};
 use std::collections::BTreeSet;
 
-/// What the runs have to say.
+/// Findings of the runs.
 pub(super) fn evidence(report: &TankReport) -> Testimony {
     let runs = &report.runs;
     let targets: BTreeSet<&str> = runs.iter().map(|run| run.asked.target.as_str()).collect();
@@ -48,7 +48,7 @@ fn one(finding: &RunFinding, target: &str, when: Option<Interval>) -> evidence::
     }
 }
 
-/// What another instrument would have to show of it.
+/// What another instrument would have to show.
 fn missing(cause: Cause) -> Missing {
     match cause {
         Cause::NagleDelayedAck => Missing::SocketOption,
@@ -57,7 +57,7 @@ fn missing(cause: Cause) -> Missing {
     }
 }
 
-/// From the begin of the first run to the end of the last.
+/// From the start of the first run to the end of the last.
 fn whole(runs: &[Run]) -> Option<Interval> {
     let ends = runs.iter().filter_map(|run| {
         let from = i64::try_from(run.start_unix_ns?).ok()?;

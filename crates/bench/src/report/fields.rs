@@ -1,9 +1,9 @@
-//! What a run was asked to do, field by field: what is equal for all runs is said once, what varies heads a group.
+//! Settings of a run, field by field: equal ones are stated once for all runs, varying ones head a group.
 
 use super::{Asked, Run};
 use spangap_model::duration::format_ns;
 
-/// A field of [`Asked`] that is not the load.
+/// A field of [`Asked`] other than the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Field {
@@ -24,7 +24,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them, in the order in which they are told.
+    /// All fields, in display order.
     pub const ALL: [Field; 14] = [
         Field::Target,
         Field::Stack,
@@ -42,7 +42,7 @@ impl Field {
         Field::Trace,
     ];
 
-    /// As tank's flag is named.
+    /// Name, as of tank's flag.
     pub fn name(self) -> &'static str {
         match self {
             Field::Target => "target",
@@ -62,7 +62,7 @@ impl Field {
         }
     }
 
-    /// Its value as text; equal texts are equal values.
+    /// Value as text; equal texts are equal values.
     pub fn of(self, asked: &Asked) -> String {
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         let the_targets = || "the target's".to_owned();
@@ -95,20 +95,20 @@ impl Field {
     }
 }
 
-/// Three digits as elsewhere, unless that would make different values equal.
+/// Three digits, or more where different values would look equal.
 fn exact_ns(ns: u64) -> String {
     let short = format_ns(ns);
     if spangap_model::duration::parse_ns(&short) == Ok(ns) { short } else { format!("{ns} ns") }
 }
 
-/// The load of a run: the one thing that sweeps vary.
+/// Load of a run: the quantity that sweeps vary.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Load {
-    /// Closed loop: calls under way at any time.
+    /// Closed loop: number of calls in flight.
     InFlight(u32),
     /// Open loop: calls due per second.
     RatePerS(f64),
-    /// The report does not say.
+    /// Missing in the report.
     Unknown,
 }
 
@@ -122,7 +122,7 @@ impl Load {
         }
     }
 
-    /// As a number, to be ordered by.
+    /// As a number, for sorting.
     pub fn value(self) -> f64 {
         match self {
             Load::InFlight(n) => f64::from(n),

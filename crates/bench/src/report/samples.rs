@@ -1,4 +1,4 @@
-//! Runs for tests, of every shape.
+//! Sample runs of every shape, for tests.
 
 use super::*;
 
@@ -72,7 +72,7 @@ pub(crate) fn open(mut run: Run, rate_per_s: f64) -> Run {
     run
 }
 
-/// A report of these runs, on a machine like any other.
+/// A report of these runs, on a typical machine.
 pub(crate) fn report(runs: Vec<Run>) -> TankReport {
     let mut report = TankReport {
         evidence: Default::default(),

@@ -1,4 +1,4 @@
-//! One run, in full.
+//! A single run in full.
 
 use super::fields::{Field, Load};
 use super::table::{or_unknown, per_call, time};
@@ -8,7 +8,7 @@ use spangap_report::figures::counted;
 use std::fmt::{self, Formatter};
 
 type Pick = fn(&Quantiles) -> Option<u64>;
-/// Each quantile with the calls that it needs.
+/// Quantiles and the number of calls that each needs.
 const QUANTILES: [(&str, u64, Pick); 7] = [
     ("p50", 2, |q| q.p50_ns),
     ("p90", 10, |q| q.p90_ns),
@@ -19,7 +19,7 @@ const QUANTILES: [(&str, u64, Pick); 7] = [
     ("mean", 1, |q| q.mean_ns),
 ];
 
-/// Writes everything that is known of a run but its warnings.
+/// Writes everything about a run except its warnings.
 pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
     let asked: Vec<String> = Field::ALL
         .into_iter()

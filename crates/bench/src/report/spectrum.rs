@@ -1,13 +1,13 @@
-//! The quantile spectrum of a distribution: finer towards the tail, and no further than counts allow.
+//! The quantile spectrum of a distribution: finer towards the tail, as far as the counts permit.
 
 use super::Distribution;
 
-/// In each decade, `one_in` times 100: 1 - 1 / `one_in` is a quantile. Ten points a decade, with the quantiles that
-/// tables show among them.
+/// Hundredths of `one_in` within each decade: 1 - 1 / `one_in` is a quantile. Ten points a decade, including
+/// the quantiles that tables show.
 const ONE_IN_HUNDREDTHS: [u64; 10] = [100, 125, 160, 200, 250, 320, 400, 500, 640, 800];
 
-/// `[quantile, ns]`, ascending in both. The first is the smallest duration (quantile 0), the last the largest
-/// (quantile 1); between them only quantiles that at least one duration can exceed. Empty without durations.
+/// `[quantile, ns]`, ascending in both. The first is the minimum (quantile 0), the last the maximum (quantile
+/// 1); in between, only quantiles that at least one duration can exceed. Empty if there are no durations.
 pub fn spectrum(distribution: &Distribution) -> Vec<(f64, u64)> {
     let count = distribution.count();
     let mut points = Vec::new();
@@ -68,7 +68,8 @@ mod tests {
                 prop_assert!(pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1, "{:?}", pair);
             }
             for &(quantile, ns) in &points {
-                // Rounded to what a quantile of so few can be, so that 0.9 x 10 is 9 and not 9.000000000000002.
+                // Rounded to a quantile that so few durations can have, so that 0.9 x 10 is 9 and not
+                // 9.000000000000002.
                 let rank = (quantile * values.len() as f64 - 1e-6).ceil().max(1.0) as usize;
                 let exact = values[rank - 1];
                 prop_assert!(ns >= exact && ns - exact <= exact / 1000 + 1, "{} at {}: {}", ns, quantile, exact);

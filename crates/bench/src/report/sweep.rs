@@ -1,32 +1,32 @@
-//! Runs put in order: configurations, their load points, the repetitions of each.
+//! Runs in order: configurations, their load points, and the repetitions of each.
 
 use super::Run;
 use super::fields::{Field, Load};
 
-/// Which way a sweep went when it came by a load.
+/// Direction of a sweep at a load point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From less to more.
+    /// Increasing load.
     Up,
-    /// From more to less.
+    /// Decreasing load.
     Down,
 }
 
-/// Runs that differ in load alone.
+/// Runs that differ only in load.
 #[derive(Debug)]
 pub struct Configuration<'a> {
     /// Values of the fields that vary in the report, in the order given.
     pub values: Vec<String>,
-    /// In the order in which they first ran.
+    /// Load points, in the order in which they first ran.
     pub points: Vec<Point<'a>>,
 }
 
-/// Runs that were asked the same.
+/// Runs with equal settings.
 #[derive(Debug)]
 pub struct Point<'a> {
-    /// What they were asked.
+    /// Load.
     pub load: Load,
-    /// Known only where the configuration was swept both ways.
+    /// Known only if the configuration was swept both ways.
     pub direction: Option<Direction>,
     /// The repetitions, in the order in which they ran.
     pub runs: Vec<&'a Run>,
@@ -59,8 +59,8 @@ fn points<'a>(runs: &[&'a Run]) -> Vec<Point<'a>> {
     points
 }
 
-/// Cuts the loads, in the order in which they ran, into passes that only rise or only fall. Without passes of
-/// both kinds there is no direction to tell apart.
+/// Divides the loads, in the order in which they ran, into monotonic passes. Without passes of both kinds there
+/// is no direction to distinguish.
 fn directions(loads: &[f64]) -> Vec<Option<Direction>> {
     let mut directions = vec![None; loads.len()];
     let mut start = 0;
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(ways(&[8.0, 4.0, 1.0, 4.0, 8.0]), "ddduu");
         assert_eq!(ways(&[8.0, 4.0, 1.0, 1.0, 4.0, 8.0]), "ddduuu");
         assert_eq!(ways(&[1.0, 4.0, 8.0, 4.0, 1.0]), "uuudd");
-        // Repeated passes of one kind, and repetitions side by side, have no direction to tell.
+        // Repeated passes of one kind, and adjacent repetitions, have no direction to distinguish.
         assert_eq!(ways(&[1.0, 4.0, 8.0, 1.0, 4.0, 8.0]), "------");
         assert_eq!(ways(&[1.0, 1.0, 4.0, 4.0]), "----");
         assert_eq!(ways(&[4.0, f64::NAN]), "--");

@@ -1,4 +1,4 @@
-//! The report as people read it: one run in full, several as a table.
+//! The report as text: a single run in full, several as a table.
 
 use super::fields::{Field, Load};
 use super::sweep::{Configuration, Direction, Point, configurations};
@@ -9,7 +9,7 @@ use spangap_report::wrap::{wrap, wrap_list};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
-/// Columns of a terminal that the output keeps to.
+/// Maximum width of the output.
 const WIDTH: usize = 120;
 
 /// A duration, or `n/a`.
@@ -32,7 +32,7 @@ impl Run {
         Some(self.latency.p50_ns? as f64 / floor as f64)
     }
 
-    /// What called and what served, in words.
+    /// Client and target library, in words.
     pub(super) fn libraries(&self) -> String {
         let target = match (&self.target_stack, &self.target_library) {
             (None, None) => "unknown".to_owned(),
@@ -84,7 +84,7 @@ impl Display for TankReport {
     }
 }
 
-/// What varies, and then each configuration's rows.
+/// The varying fields, and then each configuration's rows.
 fn write_runs(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
     let varying = Field::varying(runs);
     let equal = Field::ALL.into_iter().filter(|field| !varying.contains(field));
@@ -137,7 +137,7 @@ fn write_runs(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
     )
 }
 
-/// A cell's figure of one run; `None` prints as `n/a`.
+/// A figure of one run; `None` prints as `n/a`.
 type Cell = fn(&Run) -> Option<f64>;
 type Show = fn(f64) -> String;
 
@@ -219,7 +219,7 @@ fn min_max(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The middle one; of an even number the mean of the middle two.
+/// Median; of an even number the mean of the middle two.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -270,7 +270,7 @@ fn label(point: &Point) -> String {
     }
 }
 
-/// One row for one run; for several the median, and below it the smallest and the largest of each figure.
+/// One row for one run; for several the median, and below it the minimum and maximum of each figure.
 fn write_rows(
     f: &mut Formatter<'_>,
     point: &Point,
@@ -285,7 +285,7 @@ fn write_rows(
     let row = |f: &mut Formatter<'_>, name: &str, pick: &dyn Fn(&[f64]) -> Option<f64>| {
         write!(f, "{name:<first$}")?;
         for (column, values) in columns.iter().zip(&values) {
-            // A figure that some of the runs do not have has no median of all.
+            // A figure that some runs lack has no median over all.
             let all = values.len() == point.runs.len();
             let text = pick(values).filter(|_| all).map_or_else(|| "n/a".to_owned(), column.show);
             write!(f, " {text:>0$}", column.width - 1)?;
@@ -300,7 +300,7 @@ fn write_rows(
     Ok(())
 }
 
-/// How late calls were sent; a line per load, of repetitions the worst.
+/// Lateness of calls; one line per load, the worst of its repetitions.
 fn write_lateness(f: &mut Formatter<'_>, configuration: &Configuration) -> fmt::Result {
     let mut name = "lateness";
     for point in &configuration.points {
@@ -327,7 +327,7 @@ fn write_lateness(f: &mut Formatter<'_>, configuration: &Configuration) -> fmt::
     Ok(())
 }
 
-/// What can be said, before what cannot.
+/// Findings, before the limitations.
 fn write_findings(f: &mut Formatter<'_>, report: &TankReport) -> fmt::Result {
     if !report.verdict.is_empty() {
         write_text(f, "verdict", &report.verdict)?;
@@ -338,7 +338,7 @@ fn write_findings(f: &mut Formatter<'_>, report: &TankReport) -> fmt::Result {
             Standing::Possible => ("possible", finding.says.clone()),
         };
         let side = finding.side.as_ref().map_or_else(String::new, |side| format!(", {side} side"));
-        // The verdict has just said the sentence of the first.
+        // The verdict has already stated the first finding.
         let text = if report.verdict.ends_with(&says) {
             format!("{}{side}, as the verdict says", finding.cause)
         } else {
@@ -386,7 +386,7 @@ fn write_noise(f: &mut Formatter<'_>, noise: &Noise) -> fmt::Result {
     )
 }
 
-/// Warnings of runs; one that several runs share is said once, with all of them.
+/// Warnings of runs; one shared by several runs is printed once, with all their names.
 fn write_run_warnings(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
     let varying = Field::varying(runs);
     let mut told: Vec<(&str, Vec<String>)> = Vec::new();
@@ -411,7 +411,7 @@ fn write_run_warnings(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
     Ok(())
 }
 
-/// Tells one run of several from the others.
+/// Name that distinguishes one of several runs.
 pub(crate) fn name_of(run: &Run, varying: &[Field], several: bool) -> String {
     if !several {
         return String::new();
@@ -431,7 +431,7 @@ fn write_text(f: &mut Formatter<'_>, name: &str, text: &str) -> fmt::Result {
     f.write_str(&lines)
 }
 
-/// The same of parts that are not broken.
+/// The same for parts that are not wrapped.
 pub(super) fn write_list(f: &mut Formatter<'_>, name: &str, parts: &[String]) -> fmt::Result {
     let mut lines = String::new();
     wrap_list(&mut lines, &format!("{name:<10} "), parts, WIDTH);

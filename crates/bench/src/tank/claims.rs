@@ -1,13 +1,13 @@
-//! What cannot be claimed from these runs on this machine, in words. Pure.
+//! Claims that these runs on this machine do not support, in words. Pure.
 
 use crate::report::{Asked, Noise, Run};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 
-/// Quantiles that tables show, and how many calls they need.
+/// Quantiles that tables show, and the number of calls that each needs.
 const NEEDS: [(&str, u64); 3] = [("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
 
-/// Sentences that begin with what is not to be claimed.
+/// Sentences that begin with the unsupported claim.
 pub fn cannot_claim(noise: &Noise, runs: &[Run]) -> Vec<String> {
     if runs.is_empty() {
         return Vec::new();
@@ -20,7 +20,7 @@ pub fn cannot_claim(noise: &Noise, runs: &[Run]) -> Vec<String> {
     claims
 }
 
-/// p50 of equal runs, largest over smallest.
+/// Ratio of the largest to the smallest p50 of equal runs.
 fn spread(runs: &[Run]) -> Option<f64> {
     let mut widest: Option<f64> = None;
     let mut known: Vec<&Asked> = Vec::new();

@@ -10,61 +10,61 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<usize>);
 
-/// Why these CPUs cannot be had.
+/// Reason for unavailable CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum CpusError {
-    /// Not a list.
+    /// Not a list of CPUs.
     #[error("{0:?} is not a list of CPUs: expected one such as 0,2-3, or node:N")]
     List(String),
-    /// A node that the kernel does not show.
+    /// An unknown node.
     #[error("cannot read the CPUs of NUMA node {node} ({path})")]
     Node {
-        /// Its number.
+        /// Node number.
         node: usize,
         /// The file that lists them.
         path: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// CPUs that this process may not use.
+    /// CPUs outside this process's affinity.
     #[error("cannot run on CPUs {wanted}: this process may use {allowed}")]
     NotAllowed {
-        /// As asked for.
+        /// Requested CPUs.
         wanted: Cpus,
-        /// As allowed.
+        /// Allowed CPUs.
         allowed: Cpus,
     },
-    /// The kernel does not tell or set the affinity.
+    /// The kernel does not report or set the affinity.
     #[error("cannot set the CPUs of the client")]
     Kernel(#[from] rustix::io::Errno),
 }
 
 impl Cpus {
-    /// Those that the calling thread may use.
+    /// CPUs that the calling thread may use.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel does not report them.
     pub fn of_this_thread() -> Result<Self, CpusError> {
         let set = sched_getaffinity(None)?;
         Ok(Cpus((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()))
     }
 
-    /// Those of a NUMA node.
+    /// CPUs of a NUMA node.
     ///
     /// # Errors
-    /// When there is no such node, or it has no CPU.
+    /// The node does not exist, or has no CPU.
     pub fn of_node(node: usize) -> Result<Self, CpusError> {
         let path = format!("/sys/devices/system/node/node{node}/cpulist");
         let text = std::fs::read_to_string(&path).map_err(|source| CpusError::Node { node, path, source })?;
         list(text.trim())
     }
 
-    /// Their numbers, in order.
+    /// Numbers, in order.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
         self.0.iter().copied()
     }
 
-    /// How many.
+    /// Number of CPUs.
     pub fn count(&self) -> u32 {
         self.0.len() as u32
     }
@@ -75,15 +75,15 @@ impl Cpus {
         set
     }
 
-    /// Runs `work` on a thread that may use only these CPUs, as may the processes that it starts.
+    /// Runs `work` on a thread confined to these CPUs, as are the processes that it starts.
     ///
     /// # Errors
-    /// When this process may not use all of them.
+    /// This process may not use all of them.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, CpusError> {
         let before = Cpus::of_this_thread()?;
         let refused = || CpusError::NotAllowed { wanted: self.clone(), allowed: before.clone() };
         sched_setaffinity(None, &self.set()).map_err(|_| refused())?;
-        // The kernel leaves out CPUs that are offline or not ours, and says nothing.
+        // The kernel silently ignores CPUs that are offline or not allowed.
         let result = match Cpus::of_this_thread() {
             Ok(now) if now == *self => Ok(work()),
             Ok(_) => Err(refused()),

@@ -1,4 +1,4 @@
-//! Raw ping-pong over loopback under the load of a run: what this machine can do at all.
+//! Raw ping-pong over loopback under the load of a run: the limit of this machine.
 
 use crate::contract::{Call, Channels, Nodelay, Pace, Stack};
 use crate::programs::{Heard, Programs, Running};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 const SHORTEST_NS: u64 = 100_000_000;
 const LONGEST_NS: u64 = 1_000_000_000;
 const WARMUP_NS: u64 = 50_000_000;
-/// How long its target may take to listen.
+/// Time limit for its target to listen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The loads that were measured, each with its floor or why it has none.
+/// Measured loads, each with its floor or the reason for a missing one.
 #[derive(Default)]
 pub struct Floors(Vec<(Key, Result<Floor, String>)>);
 
-/// What the floor depends on.
+/// Parameters of a floor.
 #[derive(Clone, Copy, PartialEq)]
 struct Key {
     pace: Pace,
@@ -29,10 +29,10 @@ struct Key {
 }
 
 impl Floors {
-    /// The floor of a run, measured unless that load was there before.
+    /// The floor of a run, measured unless that load was measured before.
     ///
     /// # Errors
-    /// When this process cannot do its own part. That there is no floor is no error.
+    /// This process fails in its own part. A missing floor is not an error.
     pub fn of(
         &mut self,
         settings: &TankSettings,
@@ -49,14 +49,14 @@ impl Floors {
             return Ok(known.clone().ok());
         }
         let measured = measure(settings, planned, programs, stop)?;
-        // One that was stopped says nothing of its load.
+        // A stopped floor says nothing about its load.
         if stop.asked() == 0 {
             self.0.push((key, measured.clone()));
         }
         Ok(measured.ok())
     }
 
-    /// Why there are loads without a floor; each reason once.
+    /// Reasons for missing floors, each once.
     pub fn missing(&self) -> Vec<String> {
         let mut reasons: Vec<String> = self.0.iter().filter_map(|(_, floor)| floor.clone().err()).collect();
         reasons.dedup();
@@ -126,7 +126,7 @@ fn measure(
     })
 }
 
-/// The address that a target tells, in JSON.
+/// The target's address, from its JSON message.
 fn listening(target: &Running, stop: &Stop) -> Result<String, String> {
     #[derive(serde::Deserialize)]
     struct Listening {

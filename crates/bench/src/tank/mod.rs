@@ -1,9 +1,9 @@
-//! The conductor of the runs. It makes no call itself: for each run it starts a client program
-//! (`clients/CONTRACT.md`), listens to it, looks at its sockets, and reports.
+//! The conductor of the runs. It makes no calls itself: for each run it starts a client program
+//! (`clients/CONTRACT.md`), listens to it, observes its sockets, and reports.
 //!
-//! [`sweep`] reads lists of loads, [`plan`] says which runs are made in which order, `run` makes one of them, `tally`
-//! adds up what its client tells, `records` carries calls to the slow log and the spans, `seen` looks from outside,
-//! `floor` and `noise` measure the machine, `claims` and `warnings` say what that means.
+//! [`sweep`] parses lists of loads, [`plan`] orders the runs, `run` makes one of them, `tally` sums its
+//! intervals, `records` carries calls to the slow log and the spans, `seen` observes from outside, `floor` and
+//! `noise` measure the machine, `claims` and `warnings` qualify the results.
 
 mod claims;
 pub mod cpus;
@@ -39,50 +39,50 @@ pub use crate::otlp::ExportError;
 pub use crate::slow_log::SlowCall;
 pub use plan::{Load, Planned, TankSettings};
 
-/// Why a run was not made that the user did not wait for.
+/// Reason of runs not made because the user stopped.
 const STOPPED: &str = "stopped";
 
-/// Asks for the end: once to finish early, twice to kill the client. Cheap to clone.
+/// A request to stop: once to finish early, twice to kill the client. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicU32>);
 
 impl Stop {
-    /// Asks once more.
+    /// Requests once more.
     pub fn ask(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was asked for.
+    /// Number of requests.
     pub fn asked(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Is told how it goes.
+/// Observes the progress.
 pub trait Watch {
-    /// The machine is measured, for this reason.
+    /// The machine is being measured, for this reason.
     fn calibrates(&mut self, what: &str);
-    /// Run `number` of `of`, from 1, begins.
+    /// Run `number` of `of`, from 1, starts.
     fn begins(&mut self, number: usize, of: usize, planned: &Planned);
-    /// An interval of the run is over: a second, or less at the end of a phase.
+    /// An interval of the run has ended: a second, or less at the end of a phase.
     fn second(&mut self, progress: &Progress);
 }
 
-/// Why there are no results.
+/// Reason for missing results.
 #[derive(Debug, thiserror::Error)]
 pub enum TankError {
-    /// No target is there.
+    /// No target is reachable.
     #[error("cannot connect to {target}")]
     Unreachable {
-        /// As given.
+        /// The target.
         target: String,
-        /// What the kernel or the resolver said.
+        /// Error of the kernel or the resolver.
         source: io::Error,
     },
-    /// Not one of the runs could be made.
+    /// None of the runs could be made.
     #[error("{}", not_one(.0))]
     NothingRan(Vec<NotRun>),
-    /// The client cannot be held on these CPUs.
+    /// The client cannot be confined to these CPUs.
     #[error(transparent)]
     Cpus(#[from] CpusError),
     /// Spans cannot be sent.
@@ -93,10 +93,10 @@ pub enum TankError {
     SlowLog {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The way for the records of calls cannot be made.
+    /// The FIFO for call records cannot be created.
     #[error("cannot make a FIFO for the records of calls")]
     Records(#[source] io::Error),
     /// The machine's timing cannot be measured.
@@ -114,10 +114,10 @@ fn not_one(not_run: &[NotRun]) -> String {
     }
 }
 
-/// Makes all runs, or those before `stop`. `notice` is told what the user should hear at once.
+/// Makes all runs, or those before `stop`. `notice` receives messages for immediate display.
 ///
 /// # Errors
-/// When there is no result at all. Runs that fail are part of the report.
+/// There is no result at all. Failed runs are part of the report.
 pub fn run(
     settings: &TankSettings,
     programs: &Programs,
@@ -188,7 +188,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Connects to every target once; one that is there will do.
+/// Connects to every target once; a single reachable one suffices.
 fn reach(targets: &[String], timeout: Duration) -> Result<(), TankError> {
     let mut first = None;
     for target in targets {
@@ -222,17 +222,17 @@ struct Tank<'a> {
     stop: &'a Stop,
     sinks: Sinks,
     floors: Floors,
-    /// What each target announces as its limit of streams.
+    /// Stream limit announced by each target.
     limits: BTreeMap<String, Option<Option<u32>>>,
     done: Done,
 }
 
-/// What is done so far.
+/// Results so far.
 #[derive(Default)]
 struct Done {
     runs: Vec<Run>,
     not_run: Vec<NotRun>,
-    /// Lines of the slow log that never left a client.
+    /// Slow-log lines lost inside clients.
     slow_lost: u64,
 }
 
@@ -301,7 +301,7 @@ impl Tank<'_> {
 }
 
 impl Done {
-    /// Spans that never left a client are lost ones too.
+    /// Counts spans lost inside clients as lost.
     fn with_dropped(&self, mut spans: SpanCounts) -> SpanCounts {
         let dropped: u64 = self.runs.iter().map(|run| run.records_dropped).sum();
         spans.recorded += dropped;

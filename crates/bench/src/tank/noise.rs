@@ -1,4 +1,4 @@
-//! How exact this machine's clock and timers are, and how long it keeps a thread from running.
+//! Precision of this machine's clock and timers, and the pauses it imposes on a thread.
 
 use crate::clock::{cut_timer_slack, monotonic_ns, sleep_until};
 use crate::distribution::Distribution;
@@ -12,10 +12,10 @@ const SLEEPS: usize = 200;
 const SLEEP_NS: u64 = 1_000_000;
 const WATCH_NS: u64 = 100_000_000;
 
-/// Measures for about 0.3 s on a thread of its own, which may use the CPUs that the calling thread may.
+/// Measures for about 0.3 s on a dedicated thread with the calling thread's affinity.
 ///
 /// # Errors
-/// When the kernel gives no thread, or does not tell its CPUs.
+/// No thread can be started, or the kernel does not report its CPUs.
 pub fn measure() -> io::Result<Noise> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("noise".into());

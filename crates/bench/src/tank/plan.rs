@@ -1,4 +1,4 @@
-//! Which runs are made, and in which order. Pure.
+//! The runs and their order. Pure.
 
 use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace, Records, Stack};
 use crate::method::OtherMethod;
@@ -11,12 +11,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What to do. Every combination of the lists is a run.
+/// Settings of all runs. Every combination of the lists is a run.
 #[derive(Clone, Debug)]
 pub struct TankSettings {
     /// `HOST:PORT` of each target.
     pub targets: Vec<String>,
-    /// What makes the calls.
+    /// The client's stacks.
     pub stacks: Vec<Stack>,
     /// Kinds of call.
     pub calls: Vec<Call>,
@@ -28,62 +28,62 @@ pub struct TankSettings {
     pub threads: Vec<u32>,
     /// Payloads of a request.
     pub request_bytes: Vec<u64>,
-    /// What is called instead of a ping.
+    /// Method to call instead of a ping.
     pub method: Option<OtherMethod>,
-    /// What is swept within each combination of the others.
+    /// Load to sweep within each combination of the other settings.
     pub load: Load,
-    /// Payload to ask for; `None` leaves it to the target.
+    /// Payload to request; `None` leaves it to the target.
     pub response_bytes: Option<u64>,
-    /// Think time to ask for; `None` leaves it to the target.
+    /// Think time to request; `None` leaves it to the target.
     pub think_ns: Option<u64>,
     /// Whether requests are written in two parts.
     pub split_writes: bool,
-    /// Attempts that a call may have in all.
+    /// Maximum attempts per call.
     pub attempts: u32,
     /// CPUs of the client; `None` for all.
     pub cpus: Option<Cpus>,
-    /// Measured time of a run; `None` goes on until stopped, and is for a single run.
+    /// Measured time of a run; `None` continues until stopped, and is for a single run.
     pub duration_ns: Option<u64>,
-    /// Time before it, in nanoseconds: calls are made and traced, but neither counted nor logged as slow.
+    /// Warm-up, in nanoseconds: its calls are made and traced, but neither counted nor logged as slow.
     pub warmup_ns: u64,
-    /// How long a call may take before it ends as `DEADLINE_EXCEEDED`.
+    /// Time after which a call ends as `DEADLINE_EXCEEDED`.
     pub timeout: Duration,
-    /// A call that takes longer, from its send, counts as slow.
+    /// Duration from the send above which a call counts as slow.
     pub slow_ns: u64,
     /// File for slow calls.
     pub slow_log: Option<PathBuf>,
-    /// Where spans go.
+    /// Destination of spans.
     pub export: Option<ExportSettings>,
-    /// Whether calls carry a trace context; `None`: when the slow log or the spans need it.
+    /// Whether calls carry a trace context; `None`: if the slow log or the spans need it.
     pub trace: Option<bool>,
-    /// How often the whole is made.
+    /// Number of repetitions of the whole plan.
     pub repeat: u32,
 }
 
-/// What decides when calls are sent.
+/// What triggers a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// So many under way at any time.
+    /// Numbers of calls in flight.
     Closed(Vec<u32>),
-    /// Due at these times, and at most so many under way.
+    /// Schedules, and a limit on calls in flight.
     Open {
-        /// One for each run.
+        /// One per run.
         schedules: Vec<Schedule>,
-        /// Calls due beyond are skipped.
+        /// Due calls above this are skipped.
         max_in_flight: u32,
     },
 }
 
-/// One run to be made.
+/// A planned run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
-    /// What the report says of it.
+    /// Settings, as in the report.
     pub asked: Asked,
     /// The load.
     pub pace: Pace,
-    /// Calls under way, or most of them.
+    /// Number of calls in flight, or its maximum.
     pub in_flight: u32,
-    /// Which repetition of the same this is, from 0.
+    /// Number of the repetition, from 0.
     pub repeat: u32,
 }
 
@@ -93,7 +93,7 @@ impl TankSettings {
         self.trace.unwrap_or(self.slow_log.is_some() || self.export.is_some())
     }
 
-    /// Calls whose records are needed.
+    /// Which calls need records.
     pub fn records(&self) -> Records {
         match (&self.export, &self.slow_log) {
             (Some(_), _) => Records::All,
@@ -102,7 +102,7 @@ impl TankSettings {
         }
     }
 
-    /// How many runs it makes.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         let load = match &self.load {
             Load::Closed(in_flight) => in_flight.len(),
@@ -121,9 +121,9 @@ impl TankSettings {
         lists.iter().product::<usize>() * self.repeat as usize
     }
 
-    /// The runs in their order. Each round makes every configuration, beginning with another one each time, so
-    /// that none is always first. The loads of a configuration follow each other as they were given, because a way up
-    /// and a way down are different experiments.
+    /// The runs in order. Each round makes every configuration, starting with a different one each time, so
+    /// that none is always first. The loads of a configuration keep the given order, because sweeping up and
+    /// sweeping down are different experiments.
     pub fn plan(&self) -> Vec<Planned> {
         let configurations = self.configurations();
         let mut plan: Vec<Planned> = Vec::new();
@@ -153,7 +153,7 @@ impl TankSettings {
         }
     }
 
-    /// Every combination but for the load, the first list changing slowest.
+    /// Every combination except for the load; the first list changes slowest.
     fn configurations(&self) -> Vec<Asked> {
         let one = Asked {
             target: String::new(),
@@ -183,7 +183,7 @@ impl TankSettings {
         each(&all, &self.request_bytes, |asked, bytes| asked.request_bytes = bytes)
     }
 
-    /// What the client of a run is told.
+    /// Settings of a run's client.
     pub fn of_client(&self, planned: &Planned, record_file: &Path) -> ClientSettings {
         let Asked { target, stack, call, channels, request_bytes, nodelay, threads, .. } =
             planned.asked.clone();
@@ -225,7 +225,7 @@ fn each<T: Clone>(all: &[Asked], values: &[T], set: impl Fn(&mut Asked, T)) -> V
 }
 
 impl Planned {
-    /// Why no client can make this run; `None` when one may.
+    /// Why no client can make this run; `None` if one can.
     pub fn impossible(&self) -> Option<String> {
         let Asked { stack, call, method, channels, split_writes, attempts, .. } = &self.asked;
         let cpp = matches!(stack, Stack::CppSync | Stack::CppAsync | Stack::CppCallback);

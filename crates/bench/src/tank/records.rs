@@ -1,4 +1,4 @@
-//! The records of calls: out of a program's FIFO, into the log of slow calls and the exporter of spans.
+//! Call records: from a program's FIFO into the slow log and the span exporter.
 
 use crate::contract::message::Connection;
 use crate::contract::record::{CallRecord, NO_CONNECTION, RECORD_BYTES};
@@ -17,24 +17,24 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tonic::Code;
 
-/// Bytes that the FIFO is to hold, so that a client's writer seldom waits.
+/// Requested capacity of the FIFO, so that a client's writer rarely waits.
 const FIFO_BYTES: usize = 1 << 20;
-/// Bytes read at once.
+/// Size of a read.
 const READ_BYTES: usize = 1024 * RECORD_BYTES;
-/// A connection is told on another pipe than the records that use it, and may be read a little later.
+/// A connection is announced on another pipe than the records that refer to it, possibly a little later.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A FIFO in a folder that only this user can enter; both go when this is dropped.
+/// A FIFO in a private folder; both are removed on drop.
 pub struct Fifo {
     _folder: TempDir,
     path: PathBuf,
 }
 
 impl Fifo {
-    /// Makes it.
+    /// Creates a FIFO.
     ///
     /// # Errors
-    /// When the kernel does not.
+    /// The kernel refuses.
     pub fn make() -> io::Result<Self> {
         let folder = TempDir::with_prefix("spangap-")?;
         let path = folder.path().join("records");
@@ -42,39 +42,39 @@ impl Fifo {
         Ok(Fifo { _folder: folder, path })
     }
 
-    /// Where it is.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Where records go.
+/// Destinations of records.
 #[derive(Clone, Default)]
 pub struct Sinks {
     /// Slow calls.
     pub slow_log: Option<Arc<SlowLog>>,
-    /// Every call, as a span of this side.
+    /// Spans of every call, on this side.
     pub spans: Option<(Side, SpanSink)>,
     /// Whether the calls are of the raw protocol.
     pub raw: bool,
-    /// The method, where it is none of the pings.
+    /// The method, unless it is one of the pings.
     pub other: Option<&'static str>,
 }
 
-/// What came out of the FIFO.
+/// Totals of a FIFO.
 #[derive(Debug, Default)]
 pub struct RecordsRead {
-    /// Records.
+    /// Number of records.
     pub records: u64,
-    /// Those of slow calls of the measured phase.
+    /// Slow calls of the measured phase.
     pub slow: u64,
-    /// Bytes at the end that are no whole record.
+    /// Trailing bytes of an incomplete record.
     pub left_over: usize,
-    /// Why it was not read to its end.
+    /// Error before the end, if any.
     pub error: Option<io::Error>,
 }
 
-/// Connections that the client told.
+/// Connections announced by the client.
 #[derive(Default)]
 pub struct Connections {
     known: Mutex<HashMap<u16, Option<(SocketAddr, SocketAddr)>>>,
@@ -86,18 +86,18 @@ impl Connections {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes one.
+    /// Adds a connection.
     pub fn tell(&self, connection: Connection) {
         self.known().insert(connection.id, Some((connection.local, connection.peer)));
         self.told.notify_all();
     }
 
-    /// How many were told.
+    /// Number of announced connections.
     pub fn count(&self) -> u64 {
         self.known().values().flatten().count() as u64
     }
 
-    /// Its ends. Waits a little for one that was not told yet, but not twice.
+    /// Addresses of a connection. Waits briefly if it has not been announced yet, but only once per connection.
     fn ends(&self, id: u16) -> Option<(SocketAddr, SocketAddr)> {
         if id == NO_CONNECTION {
             return None;
@@ -111,27 +111,27 @@ impl Connections {
     }
 }
 
-/// The thread that reads the records of one run.
+/// Reader thread of one run's records.
 pub struct Reader {
     fifo: Fifo,
-    /// A writer that never writes: without it the FIFO would end before the program opens it.
+    /// A writer that never writes: without it the FIFO would report its end before the program opens it.
     held_open: File,
     thread: JoinHandle<RecordsRead>,
 }
 
 impl Reader {
-    /// Starts it; the program may open the FIFO from now on.
+    /// Starts the thread; the program may open the FIFO from now on.
     ///
     /// # Errors
-    /// When there is no FIFO or no thread.
+    /// No FIFO can be created, or no thread can be started.
     pub fn start(sinks: Sinks, connections: Arc<Connections>) -> io::Result<Self> {
         let fifo = Fifo::make()?;
-        // Both at once, as otherwise each end would wait for the other to be opened.
+        // Opened for both at once, because each end would otherwise wait for the other.
         let both = OpenOptions::new().read(true).write(true).open(fifo.path())?;
         let file = File::open(fifo.path())?;
         let held_open = OpenOptions::new().write(true).open(fifo.path())?;
         drop(both);
-        // Refused at worst, and then it holds less.
+        // If refused, it merely holds less.
         let _ = rustix::pipe::fcntl_setpipe_size(&file, FIFO_BYTES);
         let thread = std::thread::Builder::new().name("records".into()).spawn(move || {
             let mut read = RecordsRead::default();
@@ -142,12 +142,12 @@ impl Reader {
         Ok(Reader { fifo, held_open, thread })
     }
 
-    /// Where the program is to write.
+    /// Path for the program to write to.
     pub fn path(&self) -> &Path {
         self.fifo.path()
     }
 
-    /// Reads what is left; the program must have ended.
+    /// Reads the rest; the program must have ended.
     pub fn finish(self) -> RecordsRead {
         drop(self.held_open);
         self.thread.join().unwrap_or_else(|_| RecordsRead {
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Gives a few bytes at a time.
+    /// Yields a few bytes at a time.
     struct Trickle<'a>(&'a [u8], usize);
 
     impl Read for Trickle<'_> {

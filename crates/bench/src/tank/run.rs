@@ -13,59 +13,59 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How soon Ctrl-C is noticed.
+/// Polling interval for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
-/// How often the sockets are looked at, and how long before the end for the last time.
+/// Interval between checks of the sockets, and the time before the end of the last check.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(120);
-/// How long a client may say nothing, beyond the timeout of its calls.
+/// Maximum silence of a client, beyond the timeout of its calls.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Letters of a line that are shown when it is no message.
+/// Maximum length quoted from a line that is not a message.
 const SHOWN: usize = 200;
 
-/// What is to be run.
+/// A run to make.
 pub struct Job<'a> {
-    /// What holds for all runs.
+    /// Settings of all runs.
     pub settings: &'a TankSettings,
-    /// What holds for this one.
+    /// Settings of this run.
     pub planned: &'a Planned,
-    /// The client.
+    /// Client program.
     pub program: &'a Path,
-    /// Asked for by the user.
+    /// The user's stop request.
     pub stop: &'a Stop,
-    /// Where records go.
+    /// Destinations of records.
     pub sinks: &'a Sinks,
-    /// What is looked at from outside the client.
+    /// Observations from outside the client.
     pub sight: Sight,
     /// Raw ping-pong under the same load.
     pub floor: Option<Floor>,
 }
 
-/// What became of it.
+/// Outcome of a run.
 pub enum Outcome {
-    /// The client called.
+    /// The client made calls.
     Ran(Box<Run>, RecordsRead),
-    /// It did not, for this reason.
+    /// There was no run, for this reason.
     NotRun(String),
 }
 
-/// A client and what it has told.
+/// A client and its messages.
 struct Client<'a> {
     running: Running,
     stop: &'a Stop,
     patience: Duration,
-    /// Warm-up and measured phase; `None` goes on until stopped.
+    /// Length of warm-up and measured phase; `None` continues until stopped.
     whole_time: Option<Duration>,
     heard: Instant,
     connections: Arc<Connections>,
-    /// What went wrong with the program itself.
+    /// Error of the program itself.
     trouble: Option<String>,
     killed: bool,
-    /// It says that it was stopped.
+    /// Whether it reports being stopped.
     stopped: bool,
 }
 
-/// When the sockets are looked at.
+/// Schedule of the socket checks.
 struct Looks {
     next: Instant,
     last: Option<Instant>,
@@ -79,7 +79,7 @@ impl Looks {
         Looks { next: now + LOOK_EVERY, last, over: false }
     }
 
-    /// Once in a while, shortly before the end, and before a client that is asked to stop may do so.
+    /// True periodically, shortly before the end, and before a client is asked to stop.
     fn due(&mut self, stop: bool) -> bool {
         let now = Instant::now();
         let last = stop || self.last.is_some_and(|last| now >= last);
@@ -99,7 +99,7 @@ enum Next {
 }
 
 impl Client<'_> {
-    /// What it says next; passes on how often it was asked to stop.
+    /// Its next message; forwards further requests to stop.
     fn next(&mut self, asked: u32) -> Next {
         match asked {
             0 => {}
@@ -139,7 +139,7 @@ impl Client<'_> {
         }
     }
 
-    /// Library and number of channels once it is connected, or why it is not.
+    /// Library and number of channels once connected, or why it is not.
     fn ready(&mut self) -> Result<(String, u32), String> {
         loop {
             match self.next(self.stop.asked()) {
@@ -168,7 +168,7 @@ impl Client<'_> {
         }
     }
 
-    /// Listens to its calls until it ends.
+    /// Listens to the client until it ends.
     fn call(
         &mut self,
         warmup: bool,
@@ -183,7 +183,7 @@ impl Client<'_> {
         // Unless stopped, the client does not end before this.
         let end = self.whole_time.map(|time| Instant::now() + time);
         let mut looks = Looks::until(end);
-        // When it does not read any more, its end will be heard.
+        // If it has stopped reading, its end will follow.
         let _ = self.running.say("go");
         let mut told_its_end = false;
         loop {
@@ -228,7 +228,7 @@ impl Client<'_> {
 /// Makes one run.
 ///
 /// # Errors
-/// When this process cannot do its own part.
+/// This process fails in its own part.
 pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outcome, TankError> {
     let connections = Arc::new(Connections::default());
     let records = job.settings.records();

@@ -1,4 +1,4 @@
-//! What is seen of a run from outside its client: its sockets in the kernel, the target's own account.
+//! Observations from outside the client: its sockets in the kernel, and the target's own account.
 
 use crate::contract::{Channels, Nodelay, Stack};
 use crate::ping::UsageResponse;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long the target may take to answer what is asked beside the calls.
+/// Time limit for the target's response to side requests.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was seen so far.
+/// Observations so far.
 #[derive(Default)]
 pub struct Sight {
     pid: u32,
-    /// Where the target may be; empty: nothing is looked at.
+    /// Possible addresses of the target; if empty, nothing is observed.
     peers: Vec<SocketAddr>,
     raw: bool,
     per_call: bool,
     nodelay: Option<bool>,
     limit: Option<Option<u32>>,
-    /// The last look that counts.
+    /// The last valid check.
     last: Option<Vec<Socket>>,
-    /// Every connection that was ever seen, by this host's end, as it was last.
+    /// Every connection ever observed, by its local address, in its latest state.
     seen: BTreeMap<SocketAddr, Socket>,
     most_at_once: u64,
     forced: bool,
@@ -36,12 +36,12 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Looks at nothing.
+    /// Observes nothing.
     pub fn none() -> Self {
         Sight::default()
     }
 
-    /// Will look at the client's connections to these addresses, and ask the target there.
+    /// Observes the client's connections to these addresses, and queries the target there.
     pub fn new(asked: &Asked, peers: Vec<SocketAddr>, limit: Option<Option<u32>>) -> Self {
         let nodelay = match asked.nodelay {
             Nodelay::On => Some(true),
@@ -52,14 +52,15 @@ impl Sight {
         Sight { peers, raw, per_call, nodelay, limit, ..Sight::default() }
     }
 
-    /// Tells which process to look at.
+    /// Sets the process to observe.
     pub fn of_process(&mut self, pid: u32) {
         self.pid = pid;
     }
 
-    /// Looks at the sockets, and sets `TCP_NODELAY` of new connections where the client did not. Who changes it on one
-    /// that was seen before wants to see what that does: it stays, and the report says so. What was seen counts when the
-    /// client cannot have ended by then, that is before `until`: one that ends closes its connections.
+    /// Checks the sockets, and sets `TCP_NODELAY` on new connections if the client did not. If somebody changes
+    /// it on a known connection, they want to see the effect: it stays, and the report says so. The check is
+    /// valid if the client cannot have ended by then, that is before `until`: an ending client closes its
+    /// connections.
     pub fn look(&mut self, until: Option<Instant>) {
         if self.peers.is_empty() {
             return;
@@ -75,7 +76,7 @@ impl Sight {
                 self.seen.extend(found.iter().map(|socket| (socket.local, socket.clone())));
                 self.last = Some(found);
             }
-            // A client that has ended by itself was seen before.
+            // A client that ended by itself was checked before.
             Err(_) if self.last.is_some() => {}
             Err(error) => self.warn(format!("the client's connections cannot be seen: {}", chain(&error))),
         }
@@ -110,12 +111,12 @@ impl Sight {
         }
     }
 
-    /// Asks the target, at the beginning of the measured phase.
+    /// Queries the target at the start of the measured phase.
     pub fn measured_begins(&mut self) {
         self.before = self.usage();
     }
 
-    /// Asks it for the last time.
+    /// Queries it for the last time.
     pub fn measured_ends(&mut self) {
         if self.over {
             return;
@@ -142,13 +143,13 @@ impl Sight {
         })
     }
 
-    /// Connections at the end of the measured phase, or last.
+    /// Number of connections at the end of the measured phase, or at the last check.
     pub fn connections(&self) -> Option<u64> {
         self.last.as_ref().map(|sockets| sockets.len() as u64)
     }
 
-    /// The kernel's view of them. Where every call has a connection of its own, most come and go between two looks:
-    /// the client has told of `told`.
+    /// The kernel's view of the connections. Where every call has its own, most come and go between two checks:
+    /// the client reported `told` of them.
     pub fn sockets(&self, told: u64) -> Option<Sockets> {
         let last = self.last.as_ref()?;
         let looked = self.seen.len() as u64;
@@ -168,12 +169,12 @@ impl Sight {
         })
     }
 
-    /// How the limit of streams bears on so many calls under way.
+    /// Effect of the stream limit on this many calls in flight.
     pub fn streams(&self, inflight: Option<u32>) -> Option<Streams> {
         let limit_per_connection = self.limit?;
         let queued_by_limit = match (inflight, limit_per_connection, self.connections()) {
             (Some(_), None, _) => Some(0),
-            // Each has a connection to itself.
+            // Each has its own connection.
             (Some(_), Some(1..), _) if self.per_call => Some(0),
             (Some(inflight), Some(limit), Some(connections)) => {
                 Some(u64::from(inflight).saturating_sub(u64::from(limit).saturating_mul(connections)))
@@ -194,7 +195,7 @@ impl Sight {
         self.used(|usage| usage.context_switches)
     }
 
-    /// What the target says of itself; `None` when it said nothing.
+    /// A property that the target reports; `None` if it reported nothing.
     pub fn target(&self, what: fn(&UsageResponse) -> &String) -> Option<String> {
         let said = what(self.after.as_ref().or(self.before.as_ref())?);
         Some(said.clone()).filter(|said| !said.is_empty())
@@ -204,18 +205,18 @@ impl Sight {
         figure(self.after.as_ref()?).checked_sub(figure(self.before.as_ref()?))
     }
 
-    /// What could not be seen, and why.
+    /// What could not be observed, and why.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// What a target announces as its limit of streams; `None` when it does not speak HTTP/2, or not in time.
+/// Stream limit announced by a target; `None` if it does not speak HTTP/2, or not in time.
 pub fn stream_limit(peers: &[SocketAddr]) -> Option<Option<u32>> {
     peers.iter().find_map(|&peer| stream_limit::ask(peer, PATIENCE).ok())
 }
 
-/// An error with its reasons.
+/// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

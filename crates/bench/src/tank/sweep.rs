@@ -3,20 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Most values that one list may have.
+/// Maximum number of values in a list.
 const MOST: usize = 1_000;
 
-/// Values in the order in which they were asked for; at least one, none zero.
+/// Values in the given order; at least one, none zero.
 ///
-/// Items are separated by commas. `A..B` doubles from A up to B, or halves from A down to B; B is always included.
-/// `A..B+N` goes in steps of N, `A..B*N` (or `xN`) by a factor of N. `A..B..C` goes on from B to C.
+/// Items are separated by commas. `A..B` doubles from A up to B, or halves from A down to B; B is always
+/// included. `A..B+N` advances in steps of N, `A..B*N` (or `xN`) by a factor of N. `A..B..C` continues from B
+/// to C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep(Vec<u64>);
 
-/// Why a list cannot be read.
+/// Reason for an unreadable list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SweepError {
-    /// Something that is no number.
+    /// Not a number.
     #[error(
         "{0:?} is not a whole number: expected a list such as 1,2,4 or a range such as 1..64, 10..50+10, 1..1000x10"
     )]
@@ -24,7 +25,7 @@ pub enum SweepError {
     /// A zero.
     #[error("0 is not possible: expected at least 1")]
     Zero,
-    /// No step, or one that does not lead anywhere.
+    /// Not a step, or one that makes no progress.
     #[error("{0:?} is not a step: expected at least +1, or x2, at the end of a range")]
     Step(String),
     /// A step without a range.
@@ -68,7 +69,7 @@ fn number(text: &str) -> Result<u64, SweepError> {
     }
 }
 
-/// Splits the step from the end of an item.
+/// Separates the step at the end of an item.
 fn step(item: &str) -> Result<(&str, Option<Step>), SweepError> {
     let Some(at) = item.find(['+', 'x', '*']) else { return Ok((item, None)) };
     let (range, step) = item.split_at(at);

@@ -1,4 +1,4 @@
-//! The intervals that a client tells, added up. Pure.
+//! Sums a client's intervals. Pure.
 
 use crate::contract::{Interval, Phase};
 use crate::distribution::{Distribution, Quantiles};
@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 /// Sums over one phase.
 #[derive(Default)]
 pub struct Sums {
-    /// Calls that came due, or in a closed loop were sent.
+    /// Calls that came due or, in a closed loop, were sent.
     pub due: u64,
     /// Due calls that were not made.
     pub skipped: u64,
     /// Calls that ended with OK.
     pub ok: u64,
-    /// Calls that ended otherwise by status name, and the last one's reason.
+    /// Other calls by status name, with the last one's reason.
     pub errors: BTreeMap<String, (u64, String)>,
-    /// Calls over the slow threshold.
+    /// Calls above the slow threshold.
     pub slow: u64,
     /// From the intended time, OK calls; empty in a closed loop.
     pub latency: Distribution,
@@ -61,32 +61,32 @@ impl Sums {
         self.errors.values().map(|(count, _)| count).sum()
     }
 
-    /// Calls made of which it is known how they ended.
+    /// Calls made whose outcome is known.
     pub fn calls(&self) -> u64 {
         self.ok + self.failed()
     }
 }
 
-/// What a client told so far.
+/// A client's results so far.
 #[derive(Default)]
 pub struct Tally {
-    /// Calls that only warmed up.
+    /// Sums of the warm-up.
     pub warmup: Sums,
-    /// Calls that count.
+    /// Sums of the measured phase.
     pub measured: Sums,
-    /// One entry per interval in which something could happen. Calls of the warm-up that ended after it are in its last.
+    /// One entry per interval. Warm-up calls that ended later count in the last warm-up entry.
     pub seconds: Vec<Second>,
-    /// The warm-up's last entry, and the latencies in it.
+    /// Index of the warm-up's last entry, and its latencies.
     last_of_warmup: Option<(usize, Distribution)>,
-    /// Beginning of the first phase.
+    /// Start of the first phase.
     start_unix_ns: Option<u64>,
-    /// Beginning of the measured phase.
+    /// Start of the measured phase.
     pub measured_from_unix_ns: Option<u64>,
     open: bool,
 }
 
 impl Tally {
-    /// Nothing yet, of a client whose loop is open or closed.
+    /// An empty tally, for an open or closed loop.
     pub fn new(open: bool) -> Self {
         Tally { open, ..Tally::default() }
     }
@@ -99,7 +99,7 @@ impl Tally {
         }
     }
 
-    /// Adds an interval, and tells it again in short.
+    /// Adds an interval, and returns its summary.
     pub fn add(&mut self, interval: &Interval) -> Progress {
         let warming_up = interval.phase == Phase::Warmup;
         match warming_up {
@@ -110,7 +110,7 @@ impl Tally {
         let of_calls = if self.open { &interval.latency } else { &interval.from_send };
         of_calls.add_to(&mut distribution);
         let latency = distribution.quantiles();
-        // A wall clock that was set back shows as a time below zero.
+        // A wall clock that was set back appears as a negative time.
         let start_unix_ns = *self.start_unix_ns.get_or_insert(interval.at_unix_ns);
         let at_s = (i128::from(interval.at_unix_ns) - i128::from(start_unix_ns)) as f64 / 1e9;
         let errors = interval.errors.values().map(|failures| failures.count).sum();
@@ -129,7 +129,7 @@ impl Tally {
                 of_calls.add_to(latencies);
                 add_late(&mut self.seconds[*last], &second, &latencies.quantiles());
             }
-            // An interval after its phase may bring nothing but the client's own figures.
+            // An interval after its phase may contain only the client's own figures.
             _ if interval.duration_ns > 0 || second.ok + second.errors + second.skipped > 0 => {
                 if warming_up {
                     self.last_of_warmup = Some((self.seconds.len(), distribution));
@@ -142,7 +142,7 @@ impl Tally {
         Progress { elapsed_s: at_s, warming_up, ok: interval.ok, errors, latency, in_flight }
     }
 
-    /// What is reported as latency: from the intended time where calls have one.
+    /// The reported latency: from the intended time where calls have one.
     pub fn latency(&self) -> &Distribution {
         if self.open { &self.measured.latency } else { &self.measured.from_send }
     }
@@ -153,7 +153,7 @@ impl Tally {
     }
 }
 
-/// Adds what ended after its phase to the phase's last entry, whose latencies have these quantiles then.
+/// Adds calls that ended after their phase to its last entry, whose latencies then have these quantiles.
 fn add_late(last: &mut Second, late: &Second, latency: &Quantiles) {
     *last = Second {
         ok: last.ok + late.ok,

@@ -1,4 +1,4 @@
-//! What makes a run's figures less than they seem. Pure.
+//! Caveats about a run's figures. Pure.
 
 use crate::contract::{Channels, Records, Stack};
 use crate::report::Run;
@@ -8,24 +8,24 @@ use crate::tank::tally::Tally;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 
-/// Share of its CPUs above which the client may be what limits.
+/// Share of its CPUs above which the client may be the limit.
 const BUSY: f64 = 0.8;
-/// How far a floor may be above the run before it is none: repetitions of equal runs differ by as much.
+/// A floor above the run by more than this is invalid: repetitions of equal runs differ by as much.
 const ABOVE: f64 = 1.05;
-/// OK calls without which there is no p99.
+/// Below this number of OK calls there is no p99.
 const FEW: u64 = 100;
 
-/// What is known beside the calls.
+/// Facts besides the calls.
 pub struct Beside<'a> {
-    /// Records that were asked for.
+    /// Requested records.
     pub records: Records,
-    /// Records that came.
+    /// Received records.
     pub read: &'a RecordsRead,
-    /// Connections that the client told.
+    /// Connections that the client reported.
     pub told: u64,
-    /// Measured time that was asked for, when the run was stopped before it was over.
+    /// Requested measured time, if the run was stopped early.
     pub cut_short: Option<u64>,
-    /// The view from outside.
+    /// Observations from outside.
     pub sight: &'a Sight,
 }
 
@@ -92,7 +92,7 @@ fn calls(run: &Run, tally: &Tally, warnings: &mut Vec<String>) {
     }
 }
 
-/// What an error often means.
+/// Usual meaning of an error.
 fn hint(run: &Run, name: &str) -> &'static str {
     if run.asked.method.is_some() {
         return "";
@@ -145,7 +145,7 @@ fn timing(run: &Run, warnings: &mut Vec<String>) {
     }
 }
 
-/// CPUs that the client could use.
+/// CPUs that the client may use.
 fn available_cpus(run: &Run) -> u32 {
     let of_process = || std::thread::available_parallelism().map_or(u32::MAX, |cpus| cpus.get() as u32);
     let listed = run.asked.cpus.as_ref().and_then(|cpus| cpus.parse::<super::cpus::Cpus>().ok());
@@ -213,7 +213,7 @@ mod tests {
     use crate::report::samples::run;
     use crate::report::{Floor, Quantiles};
 
-    /// The warnings of a run whose calls take 100 us, beside a floor with this median.
+    /// Warnings of a run whose calls take 100 us, with a floor of this median.
     fn beside_floor(floor_us: Option<u64>) -> Vec<String> {
         let mut one = run(Stack::Rust, Channels::Shared, 1, 0, &[100_000; 200]);
         let latency = Quantiles { p50_ns: floor_us.map(|us| us * 1_000), ..Quantiles::default() };

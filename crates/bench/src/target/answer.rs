@@ -1,4 +1,4 @@
-//! What answers pings in the stack `rust`: one by one, in streams, and how it is to be known what that took.
+//! The ping handler of the stack `rust`: single pings, streams, and usage queries.
 
 use super::LargeResponse;
 use super::calls::{Calls, Ends, OpenCall};
@@ -18,9 +18,9 @@ use std::task::{Context, Poll, ready};
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// What `library` says.
+/// The `library` that it reports.
 pub const LIBRARY: &str = concat!("tonic ", env!("TONIC_VERSION"));
-/// Payloads up to this size are a part of one that is there.
+/// Payloads up to this size are slices of a static buffer.
 const ZEROS_BYTES: u64 = 64 << 10;
 
 /// The handler; cheap to clone.
@@ -31,7 +31,7 @@ struct Shared {
     zeros: Bytes,
     response_bytes: u64,
     large: Option<LargeResponse>,
-    /// Responses so far whose size the request left to the target.
+    /// Number of responses so far whose size the request left to the target.
     answered: AtomicU64,
     think_ns: u64,
     max_streams: u32,
@@ -45,7 +45,7 @@ impl Answer {
     /// Starts the thread that times the think time.
     ///
     /// # Errors
-    /// When the kernel gives none.
+    /// No thread can be started.
     pub fn start(settings: &super::TargetSettings, calls: Arc<Calls>, workers: Workers) -> io::Result<Self> {
         let large_bytes = settings.large_response.map_or(0, |large| large.bytes);
         let zeros_bytes = settings.response_bytes.max(large_bytes).max(ZEROS_BYTES);
@@ -65,7 +65,7 @@ impl Answer {
 }
 
 impl Shared {
-    /// The response, and what to wait for before it is sent.
+    /// The response, and the wait before it is sent.
     fn answer(&self, request: &PingRequest) -> Result<(PingResponse, Option<Waiting>), Status> {
         let think_ns = request.think_ns.unwrap_or(self.think_ns);
         within("think_ns", think_ns, ping::MAX_THINK_NS)?;
@@ -78,7 +78,7 @@ impl Shared {
         Ok((PingResponse { payload }, self.alarm.wait(think_ns)))
     }
 
-    /// Size of a response that the request leaves to the target.
+    /// Size of a response if the request leaves it to the target.
     fn next_bytes(&self) -> u64 {
         match self.large {
             Some(large) if (self.answered.fetch_add(1, Relaxed) + 1).is_multiple_of(large.every) => {
@@ -131,7 +131,7 @@ impl Ping for Answer {
     }
 }
 
-/// The answers of one stream. A call lasts from its message to its answer; one that is refused ends the stream.
+/// Responses of one stream. A call lasts from its message to its response; a refused one ends the stream.
 pub struct Pongs {
     pings: Streaming<PingRequest>,
     answer: Answer,
@@ -139,18 +139,18 @@ pub struct Pongs {
     call: Call,
 }
 
-/// What becomes of a stream's last message.
+/// State of a stream's latest message.
 enum Call {
-    /// It is answered.
+    /// It has its response.
     None,
-    /// It waits for a place at the handler.
+    /// It waits for a free worker.
     Waits(OpenCall, PingRequest, Turn),
-    /// It has its answer, which is to be sent later.
+    /// Its response is ready, and will be sent later.
     Thinks(OpenCall, PingResponse, Waiting),
 }
 
 impl Pongs {
-    /// The call is handled: its answer, unless there is one only later.
+    /// The call is handled: returns its response, unless that is delayed.
     fn handle(
         &mut self,
         mut call: OpenCall,

@@ -1,4 +1,4 @@
-//! The pings of a target: counted, and with a SERVER span each where spans are sent.
+//! Pings of a target: counted, and each with a SERVER span where spans are sent.
 
 use super::workers::Place;
 use crate::clock;
@@ -17,7 +17,7 @@ thread_local! {
     static IDS: RefCell<Ids> = RefCell::new(Ids::new());
 }
 
-/// Counts of a target, and where its spans go.
+/// Counts of a target, and the destination of its spans.
 pub struct Calls {
     by_code: [AtomicU64; 17],
     malformed_traceparent: AtomicU64,
@@ -26,14 +26,14 @@ pub struct Calls {
     spans: Option<SpanSink>,
 }
 
-/// The two ends of a connection, as far as they are known.
+/// Both addresses of a connection, as far as known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     pub local: Option<SocketAddr>,
     pub peer: Option<SocketAddr>,
 }
 
-/// When a call came; only where spans are sent.
+/// Arrival time of a call; only where spans are sent.
 #[derive(Clone, Copy)]
 pub struct Arrival {
     unix_ns: u64,
@@ -41,7 +41,7 @@ pub struct Arrival {
 }
 
 impl Calls {
-    /// None yet.
+    /// No calls yet.
     pub fn new(spans: Option<SpanSink>) -> Arc<Self> {
         Arc::new(Calls {
             by_code: [const { AtomicU64::new(0) }; 17],
@@ -69,19 +69,19 @@ impl Calls {
         self.in_progress.load(Relaxed)
     }
 
-    /// Calls whose trace context could not be read.
+    /// Calls with an unreadable trace context.
     pub fn malformed_traceparent(&self) -> u64 {
         self.malformed_traceparent.load(Relaxed)
     }
 
-    /// Most calls that were under way at once since this was asked last.
+    /// Maximum number of concurrent calls since the last query.
     pub fn take_peak_in_progress(&self) -> u64 {
         let now = self.in_progress.load(Relaxed);
-        // A call that begins between the two readings may be in neither; it is in the next answer.
+        // A call that begins between the two readings may be in neither; it then counts in the next query.
         self.peak_in_progress.swap(now, Relaxed).max(now)
     }
 
-    /// The time, if anyone wants to know.
+    /// The current time, if needed.
     pub fn arrival(&self) -> Option<Arrival> {
         // The wall clock first: together with the caller's opposite order, a server span on the same clock lies
         // within its client span even if the thread is interrupted between the two readings.
@@ -91,7 +91,8 @@ impl Calls {
         })
     }
 
-    /// A call comes that is not handled yet: it is under way, and the time until it is handled is in no span.
+    /// A call has arrived but is not handled yet: it is in progress, and the time until it is handled is in no
+    /// span.
     pub fn come(self: &Arc<Self>) -> OpenCall {
         let in_progress = self.in_progress.fetch_add(1, Relaxed) + 1;
         if in_progress > self.peak_in_progress.load(Relaxed) {
@@ -105,8 +106,8 @@ impl Calls {
     }
 }
 
-/// A call under way. It ends when dropped, so that an abandoned one ends too, as `CANCELLED`.
-/// Its place is free for the next one only after that.
+/// A call in progress. It ends when dropped, so an abandoned one ends as `CANCELLED`. Its place becomes free
+/// only after that.
 pub struct OpenCall {
     calls: Arc<Calls>,
     code: Code,
@@ -144,7 +145,7 @@ impl OpenCall {
         self.open(arrival, Method::Ping, parent, ends);
     }
 
-    /// A ping inside a stream is handled from now on: its trace context are two ids, empty ones none.
+    /// A ping inside a stream is handled from now on: its trace context consists of two ids, empty for none.
     pub fn handle_with_ids(
         &mut self,
         place: Place,
@@ -167,12 +168,12 @@ impl OpenCall {
     }
 
     fn open(&mut self, arrival: Option<Arrival>, method: Method, parent: Option<TraceContext>, ends: Ends) {
-        // A caller that does not record its trace has no use for this half of it.
+        // A caller that does not record its trace has no use for the server span.
         let wanted = arrival.filter(|_| parent.is_none_or(|parent| parent.sampled));
         self.span = wanted.map(|arrival| Box::new(OpenSpan::new(arrival, method, parent, ends)));
     }
 
-    /// The call is over.
+    /// The call has ended.
     pub fn end(mut self, code: Code) {
         self.code = code;
     }

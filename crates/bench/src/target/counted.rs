@@ -1,5 +1,5 @@
-//! Single pings from the moment their headers are read to the moment their response is handed to the transport.
-//! Nothing is allocated for a call whose span nobody wants.
+//! Accounting of single pings from the moment their headers are read to the moment their response is handed to
+//! the transport. Allocates nothing for a call without a span.
 
 use super::calls::{Arrival, Calls, Ends, OpenCall};
 use super::workers::{Place, Turn, Workers};
@@ -13,7 +13,7 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tower::Service;
 
-/// The Ping service, its method Ping counted.
+/// The Ping service with accounting for its method Ping.
 #[derive(Clone)]
 pub struct Counted<S> {
     pub service: S,
@@ -57,13 +57,13 @@ where
     }
 }
 
-/// The call's span begins here.
+/// The call's span starts here.
 fn handle(call: &mut OpenCall, place: Place, arrival: Option<Arrival>, request: &http::Request<Body>) {
     let ends = if arrival.is_some() { ends(request.extensions()) } else { Ends::default() };
     call.handle(place, arrival, request.headers(), ends);
 }
 
-/// The ends of the connection that a request came on.
+/// Both addresses of the connection that a request arrived on.
 pub fn ends(extensions: &http::Extensions) -> Ends {
     let connection = extensions.get::<TcpConnectInfo>();
     Ends {
@@ -72,11 +72,11 @@ pub fn ends(extensions: &http::Extensions) -> Ends {
     }
 }
 
-/// A response to come, and the call it ends.
+/// A pending response, and the call that it ends.
 pub enum UnderWay<S: Service<http::Request<Body>>> {
-    /// Nobody has looked at the request yet.
+    /// The request waits for a free worker.
     Waits(Box<Waits<S>>),
-    /// The response is in the making.
+    /// The response is being made.
     Handled { response: S::Future, call: Option<OpenCall> },
 }
 
@@ -85,7 +85,7 @@ pub struct Waits<S> {
     turn: Turn,
     service: S,
     calls: Arc<Calls>,
-    /// There until its turn comes.
+    /// Present until its turn comes.
     request: Option<(http::Request<Body>, OpenCall)>,
 }
 
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// A failed unary call has its status in the headers; a good one sends it after the message.
+/// A failed unary call has its status in the headers; a successful one sends it after the message.
 fn status_of(response: &http::Response<Body>) -> Code {
     response.headers().get("grpc-status").map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()))
 }

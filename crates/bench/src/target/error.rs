@@ -1,4 +1,4 @@
-//! Why there is no target, or no longer.
+//! Errors of a target.
 
 use crate::contract::TargetStack;
 use crate::otlp::ExportError;
@@ -11,95 +11,95 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Why the target does not serve.
+/// Reason for a target not to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Something that the stack cannot do.
+    /// A setting that the stack does not support.
     #[error("stack {stack} has no setting for {setting}: {why}")]
     Unavailable {
-        /// Stack asked for.
+        /// Stack.
         stack: TargetStack,
-        /// What it was to be told.
+        /// Setting.
         setting: &'static str,
         /// What it does instead.
         why: &'static str,
     },
-    /// The address cannot be used.
+    /// The address is unusable.
     #[error("cannot listen on {listen}")]
     Listen {
-        /// As given.
+        /// The address.
         listen: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A size over the limit.
+    /// A size above the limit.
     #[error("a response of {0} bytes is too large: expected at most {max}", max = ping::MAX_PAYLOAD_BYTES)]
     Payload(u64),
-    /// A think time over the limit.
+    /// A think time above the limit.
     #[error("a think time of {0} ns is too long: expected at most {max} ns", max = ping::MAX_THINK_NS)]
     Think(u64),
-    /// A window that HTTP/2 cannot have.
+    /// A window that HTTP/2 does not permit.
     #[error("a window of {0} bytes: expected 65535 to 2147483647")]
     Window(u32),
     /// Spans cannot be sent.
     #[error(transparent)]
     Export(#[from] ExportError),
-    /// The kernel gave no thread.
+    /// No thread can be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// The reflection service cannot describe the ping service.
     #[error("cannot set up reflection")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// The server ended by itself.
+    /// The server stopped by itself.
     #[error("the server on {address} failed")]
     Serve {
-        /// Where it listened.
+        /// Listening address.
         address: SocketAddr,
-        /// What the transport said.
+        /// Error of the transport.
         source: tonic::transport::Error,
     },
-    /// There is no raw target.
+    /// Error of the raw target.
     #[error(transparent)]
     Raw(#[from] RawTargetError),
-    /// The program of this stack is not there.
+    /// The program of this stack is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The kernel did not start it, or did not tell of it.
+    /// The kernel did not start it, or does not report on it.
     #[error("cannot run {program}")]
     Run {
         /// The program.
         program: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The FIFO for its records cannot be made.
+    /// The FIFO for its records cannot be created.
     #[error("cannot make a FIFO for the records of calls")]
     Fifo(#[source] io::Error),
-    /// It said why it does not serve.
+    /// The program reported why it does not serve.
     #[error("{0}")]
     Failed(String),
-    /// It ended and did not say why.
+    /// It ended without a reason.
     #[error("{program} exited on its own ({status}): expected it to serve until told to stop")]
     Ended {
         /// The program.
         program: PathBuf,
-        /// How.
+        /// Exit status.
         status: ExitStatus,
     },
-    /// It does not say that it listens.
+    /// It did not report that it listens.
     #[error("{program} did not say within {patience:?} that it listens")]
     Silent {
         /// The program.
         program: PathBuf,
-        /// Time it had.
+        /// Time limit.
         patience: Duration,
     },
-    /// It was told to stop and did not.
+    /// It did not stop when asked to.
     #[error("{program} did not exit within {patience:?} of being told to, and was killed")]
     Stuck {
         /// The program.
         program: PathBuf,
-        /// Time it had.
+        /// Time limit.
         patience: Duration,
     },
 }

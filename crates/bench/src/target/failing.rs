@@ -1,4 +1,4 @@
-//! Calls that are made to fail, so many attempts of some of them, to see what comes of it.
+//! Injected failures: some calls fail for a number of attempts.
 
 use spangap_model::CallStatus;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-/// How many attempts a call has had before this one, as gRPC's clients tell.
+/// Number of earlier attempts of a call, as reported by gRPC clients.
 pub const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
 /// Which attempts fail: `UNAVAILABLE:2/10` is the first two of every tenth call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// How they end.
+    /// Status.
     pub status: Code,
-    /// So many first attempts of a call.
+    /// Number of failing attempts per call.
     pub attempts: u32,
-    /// Of one in so many calls.
+    /// One call in this many fails.
     pub every: u64,
 }
 
@@ -46,11 +46,11 @@ impl FromStr for Failing {
     }
 }
 
-/// Decides which attempts fail. Nothing is kept of a call: whoever sends one again says how often it was sent before, and
-/// only what failed is sent again.
+/// Decides which attempts fail. Keeps no state per call: a retry carries the number of earlier attempts, and
+/// only failed calls are retried.
 pub struct Failures {
     failing: Failing,
-    /// Calls that came for the first time.
+    /// Number of calls that arrived for the first time.
     calls: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl Failures {
         Failures { failing, calls: AtomicU64::new(0) }
     }
 
-    /// How this attempt ends, if it is to fail.
+    /// Status of this attempt, if it shall fail.
     pub fn of(&self, headers: &MetadataMap) -> Option<Status> {
         let Failing { status, attempts, every } = self.failing;
         let said = headers.get(PREVIOUS_ATTEMPTS).and_then(|value| value.to_str().ok());
@@ -107,7 +107,8 @@ mod tests {
             }
         }
 
-        /// A client that tries each call until it goes well sees exactly the calls that were chosen fail, each so often.
+        /// A client that retries each call until it succeeds sees exactly the chosen calls fail, each for the
+        /// set number of attempts.
         #[test]
         fn one_in_so_many_calls_fails_so_often(attempts in 1u32..6, every in 1u64..9, calls in 0u64..40) {
             let failures = Failures::new(Failing { status: Code::Unavailable, attempts, every });

@@ -1,5 +1,5 @@
-//! The server of the pair: answers pings. `rust` and `raw` are served by this process, the other stacks by a program
-//! that it starts; all are told the same and report the same.
+//! The server of the pair: answers pings. `rust` and `raw` are served by this process, the other stacks by a
+//! program that it starts; all get the same settings and produce the same report.
 
 mod answer;
 mod calls;
@@ -29,57 +29,58 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the end waits for calls under way.
+/// Grace period for calls in progress at the end.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Windows that HTTP/2 can have: a connection's begins with 65,535 bytes whatever is said, and can only be opened.
+/// Windows that HTTP/2 permits: a connection's initial window is 65,535 bytes and can only be enlarged.
 const WINDOWS: std::ops::RangeInclusive<u32> = 65_535..=(1 << 31) - 1;
 
-/// How to serve.
+/// Settings of a target.
 #[derive(Clone, Debug)]
 pub struct TargetSettings {
-    /// What serves.
+    /// Stack.
     pub stack: TargetStack,
-    /// `HOST:PORT`; port 0 takes any free one.
+    /// `HOST:PORT`; port 0 picks any free one.
     pub listen: String,
-    /// Payload of a response, unless the request asks for another.
+    /// Default payload of a response.
     pub response_bytes: u64,
-    /// Nanoseconds between the request and its response, unless the request asks for another.
+    /// Default delay of a response, in nanoseconds.
     pub think_ns: u64,
-    /// `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` leaves the library's own.
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS`; `None` for the library's default.
     pub max_streams: Option<u32>,
-    /// Threads that serve; `rust` uses those of the runtime it is called in. `None` leaves the stack's own: one in
-    /// `rust` and the programs, one a connection in `raw`.
+    /// Serving threads; `rust` uses those of the runtime it is called in. `None` for the stack's default: one
+    /// in `rust` and the programs, one per connection in `raw`.
     pub threads: Option<u32>,
-    /// Calls handled at a time; more wait in a queue before their SERVER span begins. `None` sets no limit.
+    /// Maximum number of calls handled concurrently; more wait in a queue before their SERVER span starts.
+    /// `None` for no limit.
     pub workers: Option<u32>,
-    /// Some responses are larger than the others, unless the request asks for a size.
+    /// Occasional large responses, unless the request sets a size.
     pub large_response: Option<LargeResponse>,
     /// `TCP_NODELAY` of accepted connections.
     pub nodelay: Nodelay,
-    /// Bytes that a client may send ahead on a connection, and on each of its streams (HTTP/2 flow control); `None`
-    /// leaves the library's own.
+    /// HTTP/2 flow-control window of a connection and of each stream, in bytes; `None` for the library's
+    /// default.
     pub window: Option<u32>,
-    /// Single pings that are made to fail.
+    /// Injected failures of single pings.
     pub fail: Option<Failing>,
-    /// Where spans go.
+    /// Destination of spans.
     pub export: Option<ExportSettings>,
 }
 
-/// One response of so many has another size.
+/// One response in a number of them has a different size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeResponse {
-    /// Its payload.
+    /// Payload size.
     pub bytes: u64,
-    /// The last one of so many; at least 1.
+    /// Every how many responses; at least 1.
     pub every: u64,
 }
 
 impl TargetSettings {
-    /// Whether the stack can do what is asked of it, and the figures are within their limits.
+    /// Checks that the stack supports the settings, and that the figures are within their limits.
     ///
     /// # Errors
-    /// What cannot be.
+    /// The first violation.
     pub fn check(&self) -> Result<(), TargetError> {
         let stack = self.stack;
         let unavailable = |setting, why| Err(TargetError::Unavailable { stack, setting, why });
@@ -116,39 +117,39 @@ impl TargetSettings {
     }
 }
 
-/// What the user should hear at once goes here.
+/// Receives messages for immediate display.
 pub type Notice = Arc<dyn Fn(String) + Send + Sync>;
 
-/// A target that is there, as it says itself.
+/// A listening target, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
-    /// Where, with the port the kernel chose.
+    /// Address, with the port that the kernel chose.
     pub listening: SocketAddr,
-    /// What serves.
+    /// Stack.
     pub stack: TargetStack,
-    /// Its library and version.
+    /// Library and version.
     pub library: String,
 }
 
-/// What the target did.
+/// Totals of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetReport {
-    /// Pings, single or in streams, those that were cut off included.
+    /// Pings, single or in streams, including those that were cut off.
     pub calls: u64,
     /// The same by gRPC status name.
     pub by_status: BTreeMap<String, u64>,
-    /// Calls whose trace context could not be read.
+    /// Calls with an unreadable trace context.
     pub malformed_traceparent: u64,
     /// Calls whose record found no room on its way to the spans.
     pub records_dropped: u64,
-    /// Whether calls were cut off because they took longer than the end waits.
+    /// Whether calls were cut off after the grace period.
     pub cut_off: bool,
-    /// Spans sent by OTLP, when that was asked for.
+    /// Spans sent by OTLP, if requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spans: Option<SpanCounts>,
 }
 
-/// A target that listens.
+/// A listening target.
 pub struct Target {
     listening: Listening,
     exporter: Option<Exporter>,
@@ -163,11 +164,11 @@ enum Stack {
 }
 
 impl Target {
-    /// Checks the settings and listens. Calls wait until [`serve`](Self::serve), or are answered from now on when a
-    /// program of `programs` serves.
+    /// Checks the settings and listens. Calls wait until [`serve`](Self::serve), or are answered from now on if
+    /// a program of `programs` serves.
     ///
     /// # Errors
-    /// When a setting cannot be, the address cannot be used, or the program is not there or does not start.
+    /// A setting is invalid, the address is unusable, or the program is missing or does not start.
     pub async fn bind(
         settings: TargetSettings,
         programs: &Programs,
@@ -204,16 +205,16 @@ impl Target {
         Ok(Target { listening, exporter, notice, stack })
     }
 
-    /// Where it listens, and what serves.
+    /// Address and stack.
     pub fn listening(&self) -> &Listening {
         &self.listening
     }
 
-    /// Serves until `stop` is ready; then tells clients to leave, waits for the calls under way and sends the
-    /// spans that are left.
+    /// Serves until `stop` is ready; then tells clients to leave, waits for calls in progress, and sends the
+    /// remaining spans.
     ///
     /// # Errors
-    /// When the server ends by itself.
+    /// The server stops by itself.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<TargetReport, TargetError> {
         let served = match self.stack {
             Stack::Rust(target) => target.serve(stop).await,

@@ -1,4 +1,4 @@
-//! Stacks that a program serves: it is started, listened to, and ended by its life line.
+//! Stacks served by a program: starts it, listens to it, and ends it through its life line.
 
 use super::{Notice, TargetError, TargetReport, TargetSettings};
 use crate::contract::{Records, ServeSettings, TargetMessage};
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long the program may take to listen.
+/// Time limit for the program to listen.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take to end: its calls have 2 s, its records as long again.
+/// Time limit for the program to end: 2 s for its calls, and as long again for its records.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is seen whether the patience is over.
+/// Interval at which the time limit is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 type Result<T> = std::result::Result<T, TargetError>;
 
-/// A program that serves. Dropped, it ends: by itself for want of its life line, else it is killed.
+/// A serving program. Dropping it ends the program: its life line closes, and it is killed if necessary.
 pub struct ProgramTarget {
     life_line: Option<ChildStdin>,
     stopping: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub struct ProgramTarget {
 }
 
 impl ProgramTarget {
-    /// Starts the program and waits until it listens; where, and with what library.
+    /// Starts the program and waits until it listens; returns its address and library.
     pub async fn start(
         settings: &TargetSettings,
         program: PathBuf,
@@ -41,7 +41,7 @@ impl ProgramTarget {
         let (settings, for_thread) = (settings.clone(), stopping.clone());
         let (tell_started, started) = oneshot::channel();
         let (tell_ended, ended) = oneshot::channel();
-        // The program inherits the CPUs of the thread that starts it, which has those of this one.
+        // The program inherits the CPUs of the thread that starts it, which are those of this thread.
         let thread = std::thread::Builder::new().name("program".into()).spawn(move || {
             let mut guest = match Guest::start(&settings, program, spans, notice, for_thread) {
                 Ok(guest) => guest,
@@ -50,7 +50,7 @@ impl ProgramTarget {
             match guest.wait_until_it_listens() {
                 Ok((address, library)) => {
                     let life_line = guest.running.take_life_line();
-                    // Whoever started it may be gone, and the life line with it: the program ends then.
+                    // If the owner is gone, so is the life line, and the program ends.
                     let _ = tell_started.send(Ok((life_line, address, library)));
                     let _ = tell_ended.send(guest.serve());
                 }
@@ -81,7 +81,7 @@ fn died() -> TargetError {
     TargetError::Failed("the thread that listens to the program has panicked".into())
 }
 
-/// The program, as the thread that listens to it has it.
+/// The program, as owned by the listening thread.
 struct Guest {
     running: Running,
     program: PathBuf,

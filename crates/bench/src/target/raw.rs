@@ -1,4 +1,4 @@
-//! The stack `raw` as a target like the others.
+//! The stack `raw` behind the common interface of targets.
 
 use super::{Notice, TargetError, TargetReport, TargetSettings};
 use crate::contract::CallRecord;
@@ -8,7 +8,7 @@ use crate::raw::server::{Observer, RawReport, RawSettings, RawTarget};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A target that listens and does not serve yet.
+/// A target that listens but does not serve yet.
 pub struct RawStack {
     target: RawTarget,
     spans: Option<SpanSink>,

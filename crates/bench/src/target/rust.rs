@@ -1,4 +1,4 @@
-//! The stack `rust`: tonic's server in this process, with health and reflection beside the Ping service.
+//! The stack `rust`: tonic's server in this process, with health and reflection next to the Ping service.
 
 use super::answer::Answer;
 use super::calls::Calls;
@@ -17,7 +17,7 @@ use tonic::Code;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-/// A target that listens and does not serve yet.
+/// A target that listens but does not serve yet.
 pub struct RustTarget {
     listener: TcpListener,
     address: SocketAddr,
@@ -67,7 +67,7 @@ impl RustTarget {
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(nodelay)), async {
                 stop.await;
                 health_reporter.set_not_serving::<PingServer<Answer>>().await;
-                // The other end goes only when the server is already over.
+                // The receiver is dropped only once the server has ended.
                 let _ = stopping.send(());
             });
         let patience_over = async {
@@ -83,7 +83,7 @@ impl RustTarget {
         let cut_off = calls.in_progress();
         let mut by_status = calls.by_status();
         if cut_off > 0 {
-            // Nobody hears of them any more; they end with the process.
+            // Nobody waits for them any more; they end with the process.
             *by_status.entry(status_name(Code::Cancelled).to_owned()).or_default() += cut_off;
         }
         Ok(TargetReport {

@@ -1,4 +1,5 @@
-//! Waits as exact as the kernel's timers, by a thread of their own: the async runtime's are 1 ms coarse.
+//! Waits with the precision of kernel timers, on a dedicated thread: the async runtime's timers have a
+//! resolution of 1 ms.
 
 use crate::clock;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Wakes whoever waits. The thread ends when this is dropped; those who still wait are then let go.
+/// Wakes waiting tasks. Dropping it ends the thread, and releases the tasks that still wait.
 pub struct Alarm(Arc<Shared>);
 
 #[derive(Default)]
@@ -20,7 +21,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Sleepers {
-    /// By monotonic due time, and a number that tells equal ones apart.
+    /// By monotonic due time, and a number that distinguishes equal ones.
     by_due: BTreeMap<(u64, u64), oneshot::Sender<()>>,
     next_number: u64,
     over: bool,
@@ -30,7 +31,7 @@ impl Alarm {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel gives none.
+    /// No thread can be started.
     pub fn start() -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let for_thread = shared.clone();
@@ -38,7 +39,7 @@ impl Alarm {
         Ok(Alarm(shared))
     }
 
-    /// Wakes whoever waits for the result after `ns` nanoseconds; `None` for 0.
+    /// A future that completes after `ns` nanoseconds; `None` for 0.
     pub fn wait(&self, ns: u64) -> Option<Waiting> {
         if ns == 0 {
             return None;
@@ -49,14 +50,14 @@ impl Alarm {
     }
 }
 
-/// A time to come.
+/// A wait in progress.
 pub struct Waiting(oneshot::Receiver<()>);
 
 impl Future for Waiting {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The sender is dropped unsent only when the alarm is over.
+        // The sender is dropped unsent only when the alarm has ended.
         Pin::new(&mut self.0).poll(cx).map(drop)
     }
 }
@@ -94,7 +95,7 @@ impl Shared {
             sleepers = match first_ns {
                 Some(due_ns) if due_ns <= now_ns => {
                     if let Some((_, sleeper)) = sleepers.by_due.pop_first() {
-                        // Gone when the call was cancelled.
+                        // The receiver is gone if the call was cancelled.
                         let _ = sleeper.send(());
                     }
                     sleepers

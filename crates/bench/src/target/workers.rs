@@ -1,36 +1,36 @@
-//! How many calls are handled at a time; the others wait their turn, in the order in which they came.
+//! Limit on concurrently handled calls; the others queue in the order of their arrival.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Places at the handler; cheap to clone.
+/// The workers; cheap to clone.
 #[derive(Clone)]
 pub struct Workers(Option<Arc<Semaphore>>);
 
-/// A place at the handler, free again when dropped.
+/// A worker in use, free again when dropped.
 pub struct Place {
     _held: Option<OwnedSemaphorePermit>,
 }
 
-/// A place to come. Dropped, it leaves the queue.
+/// A place in the queue. Dropping it leaves the queue.
 pub struct Turn(Pin<Box<dyn Future<Output = Place> + Send>>);
 
 impl Workers {
-    /// So many; `None` sets no limit.
+    /// This many workers; `None` for no limit.
     pub fn new(limit: Option<u32>) -> Self {
         Workers(limit.map(|limit| Arc::new(Semaphore::new(limit as usize))))
     }
 
-    /// A place, or the queue for one. A free place is never given out past those who wait.
+    /// A free worker, or a place in the queue. Queued calls always come first.
     pub fn place(&self) -> Result<Place, Turn> {
         let Some(places) = &self.0 else { return Ok(Place { _held: None }) };
         match places.clone().try_acquire_owned() {
             Ok(place) => Ok(Place { _held: Some(place) }),
             Err(_) => {
                 let turn = places.clone().acquire_owned();
-                // Only a closed semaphore gives no place, and nobody closes this one.
+                // Only a closed semaphore refuses, and this one is never closed.
                 Err(Turn(Box::pin(async move { Place { _held: turn.await.ok() } })))
             }
         }

@@ -1,4 +1,5 @@
-//! `spangap agent-actuator`: started by `spangap agent --allow`, talks to it over standard input and output.
+//! `spangap agent-actuator`: started by `spangap agent --allow`, which it talks to over standard input and
+//! output.
 
 use crate::Outcome;
 use clap::Args;
@@ -20,9 +21,10 @@ pub struct ActuatorArgs {
     allow: Vec<String>,
 }
 
-/// Takes orders until the agent hangs up.
+/// Executes orders until the agent closes the connection.
 pub fn run(args: ActuatorArgs) -> anyhow::Result<Outcome> {
-    // A Ctrl-C in the agent's terminal is the agent's: this one ends when its input does, and not before all is undone.
+    // A Ctrl-C in the terminal is meant for the agent: the actuator ends when its input does, once everything
+    // is undone.
     let _ = rustix::process::setsid();
     let settings = Settings { journals: args.journal, audit: args.audit, allows: args.allow };
     serve(&settings, io::stdin().lock(), io::stdout())?;

@@ -1,4 +1,4 @@
-//! `spangap bench`: what to make of the tank's results.
+//! `spangap bench`: evaluates results of tank.
 
 use crate::args::wrong_usage;
 use crate::{Outcome, report_page};
@@ -186,7 +186,7 @@ fn run_figure(args: &FigureArgs) -> anyhow::Result<Outcome> {
 
 fn print_text(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout().lock(), "{text}") {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write to standard output"),
     }
@@ -229,7 +229,7 @@ fn run_compare(args: CompareArgs) -> anyhow::Result<Outcome> {
     let metrics: Vec<Metric> = Metric::ALL.into_iter().filter(chosen).collect();
     let comparison = compare(&pairs, &metrics);
     match print(&comparison, args.json) {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
     }
@@ -250,7 +250,7 @@ fn print(comparison: &Comparison, json: bool) -> io::Result<()> {
     }
 }
 
-/// Names on standard error what made it fail.
+/// Prints the reason for the exit code on standard error.
 fn found_slower(comparison: &Comparison) -> bool {
     let mut found = false;
     for (_, row) in comparison.rows_with(ArmVerdict::Slower) {
@@ -260,7 +260,7 @@ fn found_slower(comparison: &Comparison) -> bool {
     found
 }
 
-/// All documents of a file as one report.
+/// Combines all documents of a file into one report.
 fn read(file: &Path) -> anyhow::Result<TankReport> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut all: Option<TankReport> = None;
@@ -276,7 +276,7 @@ fn read(file: &Path) -> anyhow::Result<TankReport> {
             None => all = Some(report),
         }
     }
-    // Several documents together may show more than each, and older ones say nothing of it.
+    // Combined documents may show more than each alone, and older ones contain no findings.
     if let Some(all) = &mut all {
         all.conclude();
     }

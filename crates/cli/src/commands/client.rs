@@ -1,5 +1,5 @@
-//! `spangap client`: a client program as `clients/CONTRACT.md` describes it, for the stacks that are written in Rust.
-//! `spangap tank` starts it; people have no use for it.
+//! `spangap client`: a client program as specified in `clients/CONTRACT.md`, for the stacks written in Rust.
+//! Started by `spangap tank`, not by people.
 
 use crate::Outcome;
 use crate::args::wrong_usage;
@@ -16,7 +16,7 @@ pub struct ClientArgs {
     flags: Vec<String>,
 }
 
-/// Runs to the end of the life line, or of the run.
+/// Runs until the life line or the run ends.
 pub fn run(args: ClientArgs) -> anyhow::Result<Outcome> {
     let settings = ClientSettings::from_flags(&args.flags).map_err(wrong_usage)?;
     client::check(&settings).map_err(wrong_usage)?;

@@ -26,7 +26,7 @@ pub struct ManArgs {
 
 /// Prints completions to standard output.
 pub fn completions(args: CompletionsArgs) -> anyhow::Result<Outcome> {
-    // Into memory first: the generator panics where it cannot write.
+    // Into memory first: the generator panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut flowing(Cli::command()), "spangap", &mut script);
     print_text(&String::from_utf8_lossy(&script))

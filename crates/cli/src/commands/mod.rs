@@ -1,5 +1,5 @@
-//! One verb, one file. Each has its raw arguments (`clap`), turns them into validated settings of the
-//! crate that does the work, and prints what came out.
+//! One verb, one file. Each parses its raw arguments (`clap`) into validated settings of the crate that does
+//! the work, and prints the result.
 
 pub mod actuator;
 pub mod agent;

@@ -207,7 +207,7 @@ enum Switch {
 }
 
 impl TankArgs {
-    /// Finds the method that is to be called instead of the ping, and makes its request.
+    /// Finds the method to call instead of the ping, and encodes its request.
     fn prepare_method(&self) -> anyhow::Result<Option<Prepared>> {
         let Some(name) = self.method.clone() else { return Ok(None) };
         let (json, json_from) = match self.data.strip_prefix('@') {
@@ -288,7 +288,7 @@ fn open(schedules: Vec<Schedule>, max_in_flight: u32) -> Load {
     Load::Open { schedules, max_in_flight }
 }
 
-/// The parsers below see to it that these numbers are small enough.
+/// The parsers below guarantee that these numbers are small enough.
 fn numbers(sweep: &Sweep) -> Vec<u32> {
     sweep.values().iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
 }
@@ -322,14 +322,14 @@ impl Watch for Terminal {
     }
 }
 
-/// Makes the runs until all are done or the user has seen enough.
+/// Makes the runs until all are done or the user stops.
 pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
     let (json, html) = (args.json, args.html.clone());
     let prepared = args.prepare_method()?;
     let settings = args.settings(prepared.as_ref().map(|prepared| prepared.method.clone()))?;
     if let Some(path) = &html {
-        // Better to know now than after the runs. What is there stays until there is something new.
+        // Fails now rather than after the runs. An existing file is kept until there is a new result.
         let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -349,7 +349,7 @@ pub fn run(args: TankArgs) -> anyhow::Result<Outcome> {
     judge(&report)
 }
 
-/// Runs in which nothing worked are no success.
+/// Runs without a single successful call are a failure.
 fn judge(report: &TankReport) -> anyhow::Result<Outcome> {
     if !report.runs.is_empty() && report.runs.iter().all(|run| run.ok == 0 && run.calls > 0) {
         let run = &report.runs[0];
@@ -363,7 +363,7 @@ fn judge(report: &TankReport) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Counts SIGINT and SIGTERM on a thread of its own; from now on they no longer kill this process.
+/// Counts SIGINT and SIGTERM on a dedicated thread; from now on they no longer kill this process.
 fn listen_for_signals(stop: Stop) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the thread that listens for signals")?;

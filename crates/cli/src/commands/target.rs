@@ -85,7 +85,7 @@ pub struct TargetArgs {
     with_parent: bool,
 }
 
-/// Serves until told to stop.
+/// Serves until stopped.
 pub fn run(args: TargetArgs) -> anyhow::Result<Outcome> {
     end_with_parent(args.with_parent)?;
     let json = args.json;
@@ -133,7 +133,7 @@ impl TargetArgs {
     }
 }
 
-/// The line that tells where the target listens.
+/// The line that announces the listening address.
 pub struct Readiness;
 
 impl Readiness {
@@ -143,13 +143,13 @@ impl Readiness {
         format!("{}{address}", Self::WORDS)
     }
 
-    /// The address in that line; `None` when it is another line.
+    /// The address in that line; `None` for any other line.
     pub fn address(line: &str) -> Option<String> {
         line.trim_end().strip_prefix(Self::WORDS).map(String::from)
     }
 }
 
-/// Has the system end this process when its parent ends, however that happens.
+/// Makes the system end this process when its parent ends, for whatever reason.
 pub fn end_with_parent(wanted: bool) -> anyhow::Result<()> {
     if wanted {
         let signal = Some(rustix::process::Signal::TERM);
@@ -180,7 +180,7 @@ fn in_words(report: &TargetReport) -> String {
     words
 }
 
-/// Ready when the user or the system asks the process to end. From this call on the signals no longer kill it.
+/// Ready when the user or the system asks the process to end. From this call on, the signals no longer kill it.
 pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let listen = |kind| signal(kind).context("cannot listen for signals");
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
@@ -192,12 +192,12 @@ pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Where spans go, if anywhere.
+/// Destination of spans, if any.
 pub fn export_settings(url: Option<CollectorUrl>, service_name: String) -> Option<ExportSettings> {
     url.map(|url| ExportSettings { url, service_name })
 }
 
-/// Prints one line at once, also into a pipe.
+/// Prints one line and flushes it.
 pub fn print_line(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
@@ -223,7 +223,7 @@ pub fn payload_size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// `SIZE/N`: one payload of that size in so many.
+/// `SIZE/N`: every N-th response has this payload.
 fn large_response(text: &str) -> Result<LargeResponse, String> {
     let (size, every) = text.split_once('/').ok_or("expected SIZE/N, such as 3MiB/50")?;
     let every = every.parse().ok().filter(|every| *every > 0);
@@ -231,12 +231,12 @@ fn large_response(text: &str) -> Result<LargeResponse, String> {
     Ok(LargeResponse { bytes: payload_size(size)?.bytes(), every })
 }
 
-/// A window of HTTP/2.
+/// An HTTP/2 window.
 fn window(text: &str) -> Result<u32, String> {
     u32::try_from(text.parse::<Size>()?.bytes()).map_err(|_| "expected at most 2147483647 bytes".into())
 }
 
-/// A time that a target may think.
+/// A think time that targets accept.
 pub fn think_time(text: &str) -> Result<Duration, String> {
     let time: Duration = text.parse()?;
     match time.ns() {

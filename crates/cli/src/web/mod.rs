@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/index.html"));
-/// Allows the page's own script and style by their hashes and nothing else.
+/// Allows only the page's own script and style, by their hashes.
 const POLICY: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/dist/csp.txt"));
 
 static TAG: LazyLock<String> = LazyLock::new(|| {
@@ -33,10 +33,10 @@ static TAG: LazyLock<String> = LazyLock::new(|| {
     format!("\"{:016x}\"", hasher.finish())
 });
 
-/// The page as a slow link gets it: a third of its size.
+/// The compressed page, a third of the size, for slow links.
 static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::best());
-    // Writing into memory does not fail.
+    // Writing to memory cannot fail.
     let _ = gzip.write_all(PAGE.as_bytes());
     gzip.finish().unwrap_or_default()
 });
@@ -44,7 +44,7 @@ static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
 /// What the page has to know of its meter before it asks anything else.
 #[derive(Clone, Debug, Serialize)]
 struct PageSettings {
-    /// Where a trace is in the user's own trace UI, with `{trace_id}`; `null` when the meter was not told.
+    /// URL template of the user's trace UI, with `{trace_id}`; `null` if not configured.
     trace_url: Option<String>,
     listens: Listens,
 }
@@ -85,7 +85,7 @@ async fn page(request: Request) -> Response {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     let accepted = request.headers().get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
     let accepted: Vec<&str> = accepted.collect();
-    // It is there in one coding.
+    // The page exists in one coding.
     if negotiate(&format!("zstd;q=0,{}", accepted.join(","))) != Coding::Gzip {
         return (headers, PAGE).into_response();
     }
@@ -93,7 +93,7 @@ async fn page(request: Request) -> Response {
     (headers, COMPRESSED.as_slice()).into_response()
 }
 
-/// Whether `If-None-Match` names `tag`; by the weak comparison that the header asks for.
+/// Whether `If-None-Match` names `tag`, by the weak comparison that the header requires.
 fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
     headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.split(',').map(str::trim).any(|given| given == "*" || given.trim_start_matches("W/") == tag)
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Everything the page needs is inside it.
+    /// The page is self-contained.
     #[test]
     fn the_page_asks_no_other_host() {
         for needle in ["src=\"http", "href=\"http", "url(http", "@import", "//cdn"] {

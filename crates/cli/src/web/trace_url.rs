@@ -1,16 +1,16 @@
-//! Where a trace is in the user's own trace UI: an address with a place for the id.
+//! URL of a trace in the user's own trace UI: a template with a placeholder for the id.
 
 use axum::http::Uri;
 use serde::Deserialize;
 use std::str::FromStr;
 
-/// An address that begins with http:// or https:// and has `{trace_id}` in it, and `{span_id}` where it likes.
+/// An http:// or https:// URL with `{trace_id}` and, optionally, `{span_id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TraceUrl(String);
 
 impl TraceUrl {
-    /// As it was given.
+    /// The template.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -33,7 +33,7 @@ impl FromStr for TraceUrl {
             return Err(expected("{trace_id} where the trace's id belongs"));
         }
         let filled = text.replace("{trace_id}", "0").replace("{span_id}", "0");
-        // What comes after # is the browser's alone.
+        // The part after # never leaves the browser.
         let sent = filled.split('#').next().unwrap_or_default();
         let host = sent.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
         let in_host = text.split('/').nth(2).is_some_and(|authority| authority.contains('{'));

@@ -4,8 +4,9 @@ use super::{Finding, Look, Verdict, Whose};
 use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};
 use spangap_model::{Cause, Culprit, evidence};
 
-/// What a check of a host has to say. A trap is shown to hold calls up where its counter rose while it was looked, and
-/// possible where it is only set: then each of the causes that it is known for is.
+/// The evidence of a check. A trap is *shown* to delay calls where its counter rose between the two readings,
+/// and *possible* where only a setting was found; in the latter case each cause that the trap is known for is
+/// reported.
 pub fn evidence(look: &Look, findings: &[Finding]) -> Testimony {
     let process = one_process(look);
     let traps = findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Trap(_)));
@@ -51,7 +52,7 @@ fn of_cause(trap: &Finding, cause: Cause, process: &Option<Scope>) -> evidence::
     }
 }
 
-/// The process that is asked about, where it is one.
+/// The process under inspection, if there is exactly one.
 fn one_process(look: &Look) -> Option<Scope> {
     let mut processes = look.processes();
     let process = processes.next()?;

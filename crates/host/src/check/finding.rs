@@ -1,24 +1,24 @@
-//! The result of a trap's rule.
+//! Result of a trap's rule.
 
 use super::FactError;
 use spangap_model::Cause;
 
-/// How much a trap is likely to cost.
+/// Expected cost of a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It happens now, and often.
+    /// It takes effect now, and often.
     High,
-    /// It happens now.
+    /// It takes effect now.
     Medium,
-    /// It can happen.
+    /// It could take effect.
     Low,
 }
 
 impl Severity {
-    /// All of them, the worst first.
+    /// All severities, the worst first.
     pub const ALL: [Severity; 3] = [Severity::High, Severity::Medium, Severity::Low];
 
-    /// The name in JSON and tables.
+    /// Name in JSON and tables.
     pub fn name(self) -> &'static str {
         match self {
             Severity::High => "high",
@@ -28,19 +28,19 @@ impl Severity {
     }
 }
 
-/// Whether there is a trap. In the order of reports.
+/// Whether the trap is present. Ordered as reports list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// There is.
+    /// The trap is present.
     Trap(Severity),
-    /// What would show it cannot be read.
+    /// The files that would show it cannot be read.
     CannotTell,
-    /// There is none.
+    /// The trap is absent.
     Fine,
 }
 
 impl Verdict {
-    /// The name in JSON.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Trap(_) => "trap",
@@ -50,50 +50,50 @@ impl Verdict {
     }
 }
 
-/// A figure, and the file that it comes from.
+/// A figure and the file it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// What the file says, with units.
     pub what: String,
-    /// The file.
+    /// Path of the file.
     pub path: String,
 }
 
-/// What a rule found.
+/// Result of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The trap's name.
+    /// Name of the trap.
     pub trap: &'static str,
-    /// What it does to calls.
+    /// Causes of delay that the trap is known for.
     pub causes: &'static [Cause],
-    /// Whether it is there.
+    /// Whether the trap is present.
     pub verdict: Verdict,
-    /// What was found, or why it cannot be told, in one short sentence without a full stop.
+    /// The observation, or the reason why there is no verdict: one short sentence without a full stop.
     pub summary: String,
-    /// The figures.
+    /// Figures that support the verdict.
     pub evidence: Vec<Evidence>,
-    /// What it means for calls; only of a trap.
+    /// Consequence for calls; only for a present trap.
     pub means: String,
-    /// Commands that would mend it, with `#` before words for people. Never executed here.
+    /// Commands that would fix it, with comments behind `#`. Never executed here.
     pub fix: Vec<String>,
-    /// What could not be read although the verdict stands.
+    /// Files that could not be read, although the verdict stands.
     pub unknown: Vec<String>,
-    /// The cause whose happening was counted while it was looked; `None` where the trap is set and nothing more is known.
+    /// The cause whose own counter rose between the readings; `None` if only the setting is known.
     pub counted: Option<Cause>,
-    /// What the figures are of.
+    /// Subject of the figures.
     pub whose: Whose,
 }
 
-/// What the figures of a finding are of.
+/// Subject of a finding's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Of the machine.
+    /// The whole machine.
     Machine,
-    /// Of the processes that are asked about, and of nobody else.
+    /// Only the processes under inspection.
     Processes,
 }
 
-/// A finding in the making.
+/// A finding under construction.
 #[derive(Clone, Debug)]
 pub struct Judged {
     verdict: Verdict,
@@ -106,7 +106,7 @@ pub struct Judged {
     whose: Whose,
 }
 
-/// Why there is no verdict.
+/// Reason why there is no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why(pub String);
 
@@ -152,12 +152,12 @@ impl Judged {
         }
     }
 
-    /// There is no trap.
+    /// The trap is absent.
     pub fn fine(summary: impl Into<String>) -> Judged {
         Judged::new(Verdict::Fine, summary)
     }
 
-    /// There is one.
+    /// The trap is present.
     pub fn trap(severity: Severity, summary: impl Into<String>) -> Judged {
         Judged::new(Verdict::Trap(severity), summary)
     }
@@ -167,18 +167,18 @@ impl Judged {
         Judged::new(severity.map_or(Verdict::Fine, Verdict::Trap), summary)
     }
 
-    /// Whether it is a trap.
+    /// Whether the trap is present.
     pub fn is_trap(&self) -> bool {
         matches!(self.verdict, Verdict::Trap(_))
     }
 
-    /// Adds a figure.
+    /// Adds a supporting figure.
     pub fn evidence(mut self, what: impl Into<String>, path: impl Into<String>) -> Judged {
         self.evidence.push(Evidence { what: what.into(), path: path.into() });
         self
     }
 
-    /// Says what the trap means.
+    /// Sets the consequence for calls.
     pub fn means(mut self, means: impl Into<String>) -> Judged {
         self.means = means.into();
         self
@@ -190,7 +190,7 @@ impl Judged {
         self
     }
 
-    /// Adds something that could not be read.
+    /// Adds a file that could not be read.
     pub fn unknown(mut self, why: impl Into<Why>) -> Judged {
         let Why(why) = why.into();
         if !self.unknown.contains(&why) {
@@ -199,19 +199,19 @@ impl Judged {
         self
     }
 
-    /// Says that this cause happened while it was looked, if it did: a counter of just that rose.
+    /// Records that this cause took effect between the readings, if its own counter rose.
     pub fn counted(mut self, cause: Cause, rose: bool) -> Judged {
         self.counted = rose.then_some(cause);
         self
     }
 
-    /// Says that the figures are those of the processes asked about alone.
+    /// Restricts the figures to the processes under inspection.
     pub fn of_the_processes(mut self) -> Judged {
         self.whose = Whose::Processes;
         self
     }
 
-    /// Gives it its trap's name. What is fine needs neither meaning nor remedy.
+    /// Completes the finding with the trap's name. An absent trap needs neither consequence nor fix.
     pub fn of(self, trap: &'static str, causes: &'static [Cause]) -> Finding {
         let Judged { verdict, summary, evidence, means, fix, unknown, counted, whose } = self;
         let is_trap = matches!(verdict, Verdict::Trap(_));
@@ -220,7 +220,7 @@ impl Judged {
     }
 }
 
-/// No verdict.
+/// A finding without a verdict.
 pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &Why) -> Finding {
     Judged::new(Verdict::CannotTell, why.0.clone()).of(trap, causes)
 }

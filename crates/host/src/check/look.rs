@@ -1,4 +1,4 @@
-//! Two readings of a machine, a while apart.
+//! Two readings of a machine, some time apart.
 
 use super::facts::cgroup;
 use super::facts::listeners::{self, Listener};
@@ -19,104 +19,104 @@ use spangap_machine::facts::{cpu_list, cpuinfo, figures, uptime};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What counts up. Read it twice.
+/// Counters that are read twice.
 #[derive(Debug)]
 pub struct Counters {
     uptime_s: Known<f64>,
     online: Known<Cpus>,
-    /// What each CPU did.
+    /// CPU times of each CPU.
     pub stat: Known<BTreeMap<u32, Times>>,
     /// Interrupts by line and CPU.
     pub interrupts: Known<Vec<Row>>,
     /// Softirqs by vector and CPU.
     pub softirqs: Known<Vec<Row>>,
-    /// Queues of received packets by CPU.
+    /// Receive backlog counters by CPU.
     pub softnet: Known<BTreeMap<u32, Softnet>>,
-    /// Waiting for CPUs, anywhere on the machine.
+    /// CPU pressure of the whole machine.
     pub pressure: Known<Pressure>,
-    /// Waiting for memory, anywhere on the machine.
+    /// Memory pressure of the whole machine.
     pub memory_pressure: Known<Pressure>,
-    /// Waiting for disks, anywhere on the machine.
+    /// I/O pressure of the whole machine.
     pub io_pressure: Known<Pressure>,
-    /// The memory of the cgroups of the processes that are asked about.
+    /// Memory cgroups of the processes under inspection.
     pub memory: BTreeMap<u32, Known<Memory>>,
-    /// Times and microseconds in each idle state, on the CPUs that matter.
+    /// Entries and microseconds of residency of each idle state, on the CPUs that matter.
     pub idle: Known<BTreeMap<String, (u64, u64)>>,
-    /// Counters of TCP in the network namespace that is seen here.
+    /// TCP counters of this network namespace.
     pub net: Net,
-    /// The processes that are asked about.
+    /// The processes under inspection.
     pub processes: BTreeMap<u32, Known<Process>>,
 }
 
-/// A TCP connection of a process that is asked about; whoever can look into sockets hands it in.
+/// A TCP connection of a process under inspection, supplied by a caller that can read sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Whose.
+    /// Owning process.
     pub pid: u32,
-    /// Its end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
-    /// `TCP_NODELAY`, where it can be seen.
+    /// `TCP_NODELAY`, if known.
     pub nodelay: Option<bool>,
-    /// Bytes written and not yet sent.
+    /// Bytes written but not yet sent.
     pub unsent_bytes: Option<u64>,
-    /// Segments sent and not yet acknowledged.
+    /// Segments sent but not yet acknowledged.
     pub unacknowledged: Option<u64>,
 }
 
-/// A listening socket of such a process.
+/// A listening socket of a process under inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {
-    /// Its port.
+    /// Port.
     pub port: u16,
-    /// How many connections may wait to be accepted.
+    /// Limit of the accept queue.
     pub limit: u64,
 }
 
-/// The TCP sockets of all processes that are asked about.
+/// TCP sockets of all processes under inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpSockets {
     /// Connections.
     pub connections: Vec<Connection>,
-    /// Listening ones.
+    /// Listening sockets.
     pub listening: Vec<AcceptQueue>,
 }
 
-/// The sockets, or why they cannot be seen.
+/// The sockets, or the reason why they cannot be read.
 pub type Sockets = Result<TcpSockets, String>;
 
-/// Two readings, and what does not change in between.
+/// Both readings, together with everything that does not change in between.
 #[derive(Debug)]
 pub struct Look {
     before: Option<Counters>,
     /// The second reading.
     pub after: Counters,
-    /// Processes that are asked about; none: the whole machine.
+    /// Processes under inspection; empty for the whole machine.
     pub pids: Vec<u32>,
-    /// CPUs that are switched on.
+    /// Online CPUs.
     pub online: Known<Cpus>,
     /// Interfaces.
     pub nics: Known<Vec<Nic>>,
-    /// Threads of the same core, by CPU.
+    /// SMT siblings, by CPU.
     pub siblings: BTreeMap<u32, Cpus>,
-    /// NUMA nodes, and their CPUs.
+    /// NUMA nodes and their CPUs.
     pub nodes: BTreeMap<u32, Cpus>,
-    /// CPUs without load balancing, by `isolcpus=`.
+    /// CPUs excluded from load balancing by `isolcpus=`.
     pub isolated: Cpus,
-    /// CPUs without ticks, by `nohz_full=`.
+    /// Tickless CPUs, by `nohz_full=`.
     pub nohz_full: Cpus,
-    /// How CPUs sleep.
+    /// Idle-state management.
     pub idle: Known<Idle>,
-    /// `/dev/cpu_dma_latency`: the exit latency that is allowed now, in microseconds.
+    /// `/dev/cpu_dma_latency`: the exit latency currently allowed, in microseconds.
     pub dma_latency_us: Known<i32>,
-    /// How fast CPUs may run.
+    /// Frequency limits.
     pub frequencies: Known<Vec<Frequency>>,
-    /// Whether turbo is on.
+    /// Whether turbo is enabled, and the file that says so.
     pub turbo: Option<(&'static str, bool)>,
     /// Whether this is a virtual machine.
     pub virtual_machine: bool,
-    /// The clock that the kernel reads time from.
+    /// The kernel's clock source.
     pub clocksource: Known<String>,
     /// Settings below `/proc/sys`.
     pub settings: BTreeMap<&'static str, Known<i64>>,
@@ -124,31 +124,31 @@ pub struct Look {
     pub irqbalance: Known<Vec<Irqbalance>>,
     /// Processes that are stopped or frozen.
     pub halted: Vec<Halted>,
-    /// What the kubelet decided.
+    /// State of the kubelet's CPU manager.
     pub kubelet: Known<CpuManagerState>,
     /// The cpuset of each process.
     pub cpusets: BTreeMap<u32, Known<cgroup::CpuSet>>,
     /// Listening sockets of each process.
     pub listeners: BTreeMap<u32, Known<Vec<Listener>>>,
-    /// Sockets of the processes, where someone looked; `None`: nobody did.
+    /// Sockets of the processes; `None` if nobody read them.
     pub sockets: Option<Sockets>,
 }
 
-/// An irqbalance that runs.
+/// A running irqbalance.
 #[derive(Debug)]
 pub struct Irqbalance {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Its arguments, and what is set for it: `IRQBALANCE_...=...`.
+    /// Its arguments and `IRQBALANCE_...=...` variables.
     pub told: Vec<String>,
     /// Whether its environment could be read.
     pub environment: Known<()>,
 }
 
-/// What distributions set for irqbalance.
+/// File in which distributions configure irqbalance.
 const IRQBALANCE_FILE: &str = "/etc/default/irqbalance";
 
-/// Settings that are read, below `/proc/sys`.
+/// Settings of interest below `/proc/sys`.
 pub const SETTINGS: &[&str] = &[
     "net/core/busy_poll",
     "net/core/busy_read",
@@ -162,7 +162,7 @@ pub const SETTINGS: &[&str] = &[
 ];
 
 impl Counters {
-    /// Reads them.
+    /// Reads all counters.
     pub fn read(host: &Host, pids: &[u32]) -> Counters {
         let mounts = cgroup::mounts(host);
         Counters::with(host, &mounts, pids)
@@ -200,10 +200,11 @@ impl Counters {
 }
 
 impl Look {
-    /// Reads the machine a second time, with all that is read once. Without `before` there is nothing to compare with.
+    /// Takes the second reading, along with everything that is read once. Without `before` there is nothing to
+    /// compare with.
     ///
     /// # Errors
-    /// A process that is not there.
+    /// A process does not exist.
     pub fn read(host: &Host, before: Option<Counters>, pids: &[u32]) -> Known<Look> {
         let mounts = cgroup::mounts(host);
         let after = Counters::with(host, &mounts, pids);
@@ -263,7 +264,7 @@ impl Look {
         })
     }
 
-    /// Whether no process was named.
+    /// Whether the whole machine is under inspection.
     pub fn whole_machine(&self) -> bool {
         self.pids.is_empty()
     }
@@ -271,7 +272,7 @@ impl Look {
     /// The first reading.
     ///
     /// # Errors
-    /// There was only one.
+    /// There was only one reading.
     pub fn before(&self) -> Result<&Counters, Why> {
         self.before.as_ref().ok_or_else(|| Why::from("this machine was read only once"))
     }
@@ -279,16 +280,16 @@ impl Look {
     /// Seconds between the two readings, by the machine's own clock.
     ///
     /// # Errors
-    /// There was only one, or the clock cannot be read.
+    /// There was only one reading, or the clock cannot be read.
     pub fn seconds(&self) -> Result<f64, Why> {
         let (from, to) = (self.before()?.uptime_s.as_ref()?, self.after.uptime_s.as_ref()?);
         if to > from { Ok(to - from) } else { Err(Why::from("no time passed between the two readings")) }
     }
 
-    /// CPUs that the processes may use; without a process, all.
+    /// CPUs that the processes may use; all online CPUs for the whole machine.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The CPUs cannot be read.
     pub fn cpus(&self) -> Result<Cpus, Why> {
         if self.whole_machine() {
             return Ok(self.online.clone()?);
@@ -297,12 +298,12 @@ impl Look {
         Ok(cpus.both(self.online.as_ref().unwrap_or(&cpus)))
     }
 
-    /// Processes that are asked about, at the second reading.
+    /// The processes under inspection, at the second reading.
     pub fn processes(&self) -> impl Iterator<Item = &Process> {
         self.after.processes.values().flatten()
     }
 
-    /// The memory of the processes' cgroups at both readings, where it is known.
+    /// Memory cgroups of the processes at both readings, where known.
     pub fn memories(&self) -> impl Iterator<Item = (&Memory, &Memory)> {
         let before = self.before.as_ref();
         self.after.memory.iter().filter_map(move |(pid, after)| {
@@ -310,15 +311,15 @@ impl Look {
         })
     }
 
-    /// The process at the first reading.
+    /// A process at the first reading.
     pub fn process_before(&self, pid: u32) -> Option<&Process> {
         self.before.as_ref()?.processes.get(&pid)?.as_ref().ok()
     }
 
-    /// How often each row of a table of interrupts or softirqs happened on each CPU between the readings.
+    /// Increase of each row of an interrupt or softirq table on each CPU between the readings.
     ///
     /// # Errors
-    /// A reading lacks it.
+    /// A reading lacks the table.
     pub fn happened(&self, of: impl Fn(&Counters) -> &Known<Vec<Row>>) -> Result<Vec<Row>, Why> {
         let (before, after) = (of(self.before()?).as_ref()?, of(&self.after).as_ref()?);
         let first: BTreeMap<&str, &Row> = before.iter().map(|row| (row.name.as_str(), row)).collect();
@@ -333,19 +334,19 @@ impl Look {
         Ok(after.iter().map(since).collect())
     }
 
-    /// What each CPU did between the readings.
+    /// CPU times that each CPU spent between the readings.
     ///
     /// # Errors
-    /// A reading lacks it.
+    /// A reading lacks the times.
     pub fn times(&self) -> Result<BTreeMap<u32, Times>, Why> {
         let (before, after) = (self.before()?.stat.as_ref()?, self.after.stat.as_ref()?);
         Ok(after.iter().filter_map(|(cpu, times)| Some((*cpu, times.since(before.get(cpu)?)))).collect())
     }
 
-    /// A counter of TCP at both readings, in the network namespace of a process, or in that which is seen here.
+    /// A TCP counter at both readings, in a process's network namespace or in this one.
     ///
     /// # Errors
-    /// It cannot be read, or this kernel does not have it.
+    /// The counter cannot be read, or this kernel lacks it.
     pub fn tcp(&self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), Why> {
         let of = |counters: &Counters| {
             let process = pid.and_then(|pid| counters.processes.get(&pid)?.as_ref().ok());
@@ -356,7 +357,7 @@ impl Look {
         Ok((self.before.as_ref().and_then(|before| of(before).ok()?), after))
     }
 
-    /// Network namespaces to look at: a process of each, or that of this tool, with the folder of its counters.
+    /// One entry per network namespace: a process in it (or this tool), and the folder of its counters.
     pub fn net_namespaces(&self) -> Vec<(Option<u32>, String)> {
         if self.whole_machine() {
             return vec![(None, "/proc/net".to_owned())];
@@ -373,7 +374,7 @@ impl Look {
     }
 }
 
-/// The kernel's figures of interrupts have 32 bits.
+/// The kernel's interrupt counters have 32 bits.
 pub fn wrapped(before: u64, after: u64) -> u64 {
     if after >= before { after - before } else { after.saturating_add(1 << 32).saturating_sub(before) }
 }
@@ -390,7 +391,7 @@ fn irqbalance(host: &Host) -> Known<Vec<Irqbalance>> {
             let arguments = host.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let mut told: Vec<String> = words(&arguments, '\0').into_iter().skip(1).collect();
             let environment = host.read(&format!("/proc/{pid}/environ"));
-            // Where its environment is closed, the file that it is usually made of.
+            // If the environment is unreadable, the file that it is usually built from.
             let set = match &environment {
                 Ok(text) => words(text, '\0'),
                 Err(_) => words(&host.read(IRQBALANCE_FILE).unwrap_or_default(), '\n'),

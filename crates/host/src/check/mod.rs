@@ -1,8 +1,8 @@
-//! Known traps on this host: one trap, one file. Needs no eBPF, and root only where it says so.
+//! Known traps of a host, one per file. Needs no eBPF, and root only where a trap says so.
 //!
-//! Files are read through [`Host`], below a root that may be a copy. [`Look`] holds what two readings say, a while apart.
-//! Each trap of [`traps`] is a rule over these values, and yields one [`Finding`]. Nothing here changes anything:
-//! what would help is a command for the reader to paste.
+//! Files are read through [`Host`], below a root that may be a copy of another machine's. [`Look`] holds two
+//! readings taken some time apart. Each trap in [`traps`] is a rule over these values and yields one
+//! [`Finding`]. Nothing here changes the machine: a remedy is a command for the reader to paste.
 
 mod evidence;
 mod facts;
@@ -21,7 +21,7 @@ pub use finding::{Evidence, Finding, Severity, Verdict, Whose};
 pub use look::{AcceptQueue, Connection, Counters, Look, Sockets, TcpSockets};
 pub use traps::names;
 
-/// Every trap's finding: traps first, the worst first; then what cannot be told; then what is fine.
+/// Findings of all traps: present traps first, the worst first; then those without a verdict; then absent ones.
 pub fn findings(look: &Look) -> Vec<Finding> {
     let mut findings: Vec<Finding> = traps::ALL.iter().map(|trap| trap.finding(look)).collect();
     findings.sort_by_key(|finding| finding.verdict);

@@ -5,24 +5,24 @@ use super::finding::Judged;
 use super::look::Look;
 use spangap_model::Cpus;
 
-/// One CPU in so many is for the network, where all are used for everything.
+/// Where every CPU is used for everything, one CPU in this many goes to the network.
 const CPUS_PER_NETWORK_CPU: usize = 16;
 
-/// Which CPUs could be the network's, and which the processes'.
+/// A division of the CPUs between network and processes.
 pub struct Apart {
-    /// For interrupts and softirqs of interfaces.
+    /// CPUs for the interrupts and softirqs of interfaces.
     pub network: Cpus,
-    /// For the processes; `None`: where they are now.
+    /// CPUs for the processes; `None` to leave them where they are.
     pub processes: Option<Cpus>,
 }
 
-/// Finds CPUs for the network that the processes need not use. `None` on a machine of one CPU.
+/// Finds CPUs for the network that the processes can do without. `None` on a single-CPU machine.
 pub fn apart(look: &Look) -> Option<Apart> {
     let used = look.cpus().ok()?;
     let online = look.online.as_ref().ok()?;
     let others = online.without(&used);
     if !others.is_empty() {
-        // Those near the interface are better, if any is left.
+        // CPUs on the interface's node are preferred, if any is left.
         let nodes = look.nics.iter().flatten().filter_map(|nic| look.nodes.get(&nic.node?));
         let near = nodes.fold(Cpus::default(), |all, node| all.either(node)).both(&others);
         return Some(Apart { network: if near.is_empty() { others } else { near }, processes: None });
@@ -32,7 +32,7 @@ pub fn apart(look: &Look) -> Option<Apart> {
     }
     let some = (online.len() / CPUS_PER_NETWORK_CPU).max(1);
     let first: Cpus = online.iter().take(some).collect();
-    // A core is not shared between the two.
+    // Network and processes should not share a core.
     let network = first
         .iter()
         .filter_map(|cpu| look.siblings.get(&cpu))
@@ -41,7 +41,7 @@ pub fn apart(look: &Look) -> Option<Apart> {
     Some(Apart { processes: Some(online.without(&network)), network })
 }
 
-/// Adds commands that keep these interrupts away from the processes.
+/// Adds commands that move these interrupts away from the processes.
 pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
     let Some(apart) = apart(look) else {
         return judged.fix("# one CPU only: there is no other to move them to");
@@ -58,7 +58,7 @@ pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
     move_processes(judged, look, apart.processes.as_ref())
 }
 
-/// Adds commands that keep the processes on these CPUs.
+/// Adds commands that confine the processes to these CPUs.
 pub fn move_processes(mut judged: Judged, look: &Look, cpus: Option<&Cpus>) -> Judged {
     let Some(cpus) = cpus else { return judged };
     for process in look.processes() {

@@ -1,4 +1,4 @@
-//! Pressure of a resource between the two readings: of the machine, and of the cgroups of the processes.
+//! Pressure between the two readings: of the whole machine, and of the processes' cgroups.
 
 use super::Known;
 use super::facts::memory::Memory;
@@ -7,9 +7,9 @@ use super::finding::Why;
 use super::look::Look;
 use spangap_model::duration::format_ns;
 
-/// Time in which tasks waited.
+/// Stalled time on one level.
 pub struct Stall {
-    /// The file that says so.
+    /// File it was read from.
     pub path: String,
     some_us: u64,
     full_us: u64,
@@ -27,12 +27,12 @@ impl Stall {
         }
     }
 
-    /// As a share of the time between the readings.
+    /// Share of the time between the readings.
     pub fn share(&self, seconds: f64) -> f64 {
         self.some_us as f64 / 1e6 / seconds
     }
 
-    /// In words, with the file.
+    /// The figure in words, and its file.
     pub fn evidence(&self) -> (String, String) {
         let (some, full) = (format_ns(self.some_us * 1_000), format_ns(self.full_us * 1_000));
         (format!("some +{some}, full +{full}, avg10 {:.2} %", self.some_avg10), self.path.clone())
@@ -41,7 +41,7 @@ impl Stall {
 
 type Machine<'a> = (&'a str, &'a Known<Pressure>, &'a Known<Pressure>);
 
-/// That of the machine first, then those of the processes' cgroups that tell.
+/// The whole machine first, then those of the processes' cgroups that report pressure.
 pub fn of(
     look: &Look,
     (path, before, after): Machine<'_>,

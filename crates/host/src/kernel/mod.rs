@@ -1,6 +1,7 @@
-//! Permissions and abilities of this kernel and user, and what is lost without them.
+//! Permissions and capabilities of this kernel and user, and what is unavailable without them.
 //!
-//! Everything is read from `/proc` and `/sys`; nothing is tried out. What a probe was refused for is in [`ProbeError`].
+//! Everything is read from `/proc` and `/sys`; nothing is probed by trial. [`ProbeError`] holds the reason for
+//! which a probe was refused.
 
 mod refusal;
 
@@ -11,16 +12,16 @@ use spangap_machine::read_here;
 use std::fmt;
 use std::path::Path;
 
-/// Linux capabilities that matter here, by their number in the kernel's masks.
+/// Relevant Linux capabilities, by their number in the kernel's masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// A great deal; stands in for CAP_PERFMON and CAP_BPF.
+    /// A catch-all; implies CAP_PERFMON and CAP_BPF.
     SysAdmin = 21,
-    /// Other processes' descriptors, maps and stacks.
+    /// Access to other processes' descriptors, maps and stacks.
     SysPtrace = 19,
-    /// Kernel addresses.
+    /// Access to kernel addresses.
     Syslog = 34,
-    /// Performance events and stacks of everybody.
+    /// Performance events and stacks of all processes.
     Perfmon = 38,
     /// Loading of eBPF programs.
     Bpf = 39,
@@ -38,14 +39,14 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What lockdown keeps from root, too.
+/// Restrictions of kernel lockdown, which apply even to root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lockdown {
-    /// Nothing.
+    /// No restriction.
     None,
-    /// The kernel cannot be changed.
+    /// The running kernel cannot be modified.
     Integrity,
-    /// Nor can its memory be read.
+    /// Its memory cannot be read, either.
     Confidentiality,
     /// `/sys/kernel/security/lockdown` cannot be read: securityfs is not mounted, or the kernel has no lockdown.
     Unknown,
@@ -62,48 +63,49 @@ impl fmt::Display for Lockdown {
     }
 }
 
-/// This kernel, as this process meets it.
+/// The kernel and this process's rights on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// As `uname -r` prints it.
     pub release: String,
-    /// Whether it has type information, without which our eBPF programs cannot be fitted to it.
+    /// Whether the kernel provides BTF, which our eBPF programs need to adapt to it.
     pub btf: bool,
     /// Effective capabilities of this process, one bit each.
     pub capabilities: u64,
-    /// Whether this process is root in a user namespace only: its capabilities then do not count here.
+    /// Whether this process is root in a user namespace only: its capabilities then do not apply here.
     pub user_namespace: bool,
-    /// State of lockdown.
+    /// Lockdown state.
     pub lockdown: Lockdown,
-    /// Who may use performance events: 2 users their own in user mode, 1 also in the kernel, 0 also whole CPUs, -1 all.
+    /// Who may use performance events: 2: users on their own code in user mode; 1: also in the kernel; 0: also
+    /// on whole CPUs; -1: everybody.
     pub perf_event_paranoid: Option<i32>,
-    /// Who may see kernel addresses: 0 everybody, 1 who has CAP_SYSLOG, 2 nobody.
+    /// Who may see kernel addresses: 0: everybody; 1: holders of CAP_SYSLOG; 2: nobody.
     pub kptr_restrict: Option<i32>,
-    /// 0: anybody may load (some) eBPF programs; 1 and 2: nobody without CAP_BPF.
+    /// 0: everybody may load (some) eBPF programs; 1 and 2: only holders of CAP_BPF.
     pub unprivileged_bpf_disabled: Option<i32>,
 }
 
 /// First version in which all probes work in full.
 const FULL: (u32, u32) = (5, 15);
-/// First version whose tracepoints carry types, as our programs need them.
+/// First version with typed tracepoints, which our programs need.
 const TYPED_TRACEPOINTS: (u32, u32) = (5, 5);
 /// First version that has CAP_BPF and CAP_PERFMON.
 const SPLIT_CAPABILITIES: (u32, u32) = (5, 8);
 
 impl Kernel {
-    /// Looks.
+    /// Reads this machine's `/proc` and `/sys`.
     pub fn look() -> Kernel {
         Self::look_under(Path::new("/"))
     }
 
-    /// Looks at the `proc` and `sys` below a folder.
+    /// Reads the `proc` and `sys` below a folder.
     pub fn look_under(root: &Path) -> Kernel {
         let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
         let number = |name: &str| text(&format!("proc/sys/kernel/{name}"))?.trim().parse().ok();
         let path = root.join("proc/self").join(process_status::NAME);
         let capabilities =
             read_here(&path.to_string_lossy(), |path, text| ProcessStatus::new(path, text).capabilities());
-        // In the first user namespace all ids stand for themselves.
+        // In the initial user namespace every id maps to itself.
         let ids = text("proc/self/uid_map").unwrap_or_default();
         let user_namespace = !ids.is_empty() && !ids.split_whitespace().eq(["0", "0", "4294967295"]);
         let lockdown = text("sys/kernel/security/lockdown").unwrap_or_default();
@@ -125,7 +127,7 @@ impl Kernel {
         }
     }
 
-    /// Major and minor version; `(0, 0)` when the release does not begin with two numbers.
+    /// Major and minor version; `(0, 0)` if the release does not begin with two numbers.
     pub fn version(&self) -> (u32, u32) {
         let mut parts = self.release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
         match (parts.next(), parts.next()) {
@@ -134,15 +136,15 @@ impl Kernel {
         }
     }
 
-    /// Whether this process has a capability, be it through CAP_SYS_ADMIN, where that implies it.
+    /// Whether this process has a capability, directly or implied by CAP_SYS_ADMIN.
     pub fn can(&self, capability: Capability) -> bool {
         let has = |capability| !self.user_namespace && self.capabilities >> capability as u32 & 1 == 1;
-        // CAP_SYS_ADMIN stands in for these two, which were split off it, and for no other.
+        // CAP_SYS_ADMIN implies only these two, which were split off from it.
         let split_off = matches!(capability, Capability::Bpf | Capability::Perfmon);
         has(capability) || split_off && has(Capability::SysAdmin)
     }
 
-    /// The capabilities that this process lacks for loading tracing programs.
+    /// Capabilities for loading tracing programs that this process lacks.
     pub fn missing_for_probes(&self) -> Vec<Capability> {
         let wanted = if self.version() < SPLIT_CAPABILITIES {
             &[Capability::SysAdmin][..]
@@ -152,19 +154,19 @@ impl Kernel {
         wanted.iter().copied().filter(|&one| !self.can(one)).collect()
     }
 
-    /// Whether stacks of whole CPUs may be sampled, kernel part included.
+    /// Whether whole CPUs may be sampled, including kernel stacks.
     pub fn may_sample_cpus(&self) -> bool {
         self.can(Capability::Perfmon) || self.perf_event_paranoid.is_some_and(|level| level <= 0)
     }
 
-    /// Why addresses of kernel functions do not show, if they do not.
+    /// Why kernel addresses are hidden, if they are.
     pub fn hides_addresses(&self) -> Option<String> {
         match self.kptr_restrict {
             Some(2..) => Some("kernel.kptr_restrict is 2: nobody sees kernel addresses; `sysctl kernel.kptr_restrict=1` lets root see them".into()),
             Some(1) if !self.can(Capability::Syslog) => {
                 Some("kernel.kptr_restrict is 1 and this process lacks CAP_SYSLOG".into())
             }
-            // With 0 the kernel still asks who may profile it.
+            // With 0 the kernel still checks the right to profile it.
             _ if !self.can(Capability::Syslog) && self.perf_event_paranoid.is_some_and(|level| level > 1) => {
                 Some("this process lacks CAP_SYSLOG, and kernel.perf_event_paranoid is above 1".into())
             }
@@ -172,7 +174,7 @@ impl Kernel {
         }
     }
 
-    /// What cannot be had here, one sentence each, with what would bring it. Empty where everything works.
+    /// What is unavailable here, one sentence each, with the remedy. Empty if everything works.
     pub fn lost(&self) -> Vec<String> {
         let mut lost = Vec::new();
         let version = self.version();
@@ -247,7 +249,7 @@ mod tests {
         ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n"),
     ];
 
-    /// The full host with some files different, or missing where the text is empty.
+    /// The full host with some files replaced, or removed where the text is empty.
     fn but(changes: &[(&str, &str)]) -> Kernel {
         let files: Vec<_> = FULL_HOST
             .iter()
@@ -279,11 +281,11 @@ mod tests {
 
     #[test]
     fn capabilities_count_and_not_the_user() {
-        // CAP_BPF and CAP_PERFMON alone.
+        // CAP_BPF and CAP_PERFMON only.
         let kernel = but(&[("proc/self/status", "CapEff:\t000000c000000000\n")]);
         assert!(kernel.missing_for_probes().is_empty() && kernel.may_sample_cpus());
         assert!(!kernel.can(Capability::SysPtrace));
-        // Before 5.8 there is only CAP_SYS_ADMIN.
+        // Before 5.8 only CAP_SYS_ADMIN exists.
         let old = but(&[
             ("proc/self/status", "CapEff:\t000000c000000000\n"),
             ("proc/sys/kernel/osrelease", "5.4.0-1\n"),

@@ -1,4 +1,5 @@
-//! Why a probe cannot run, in words: from what this process may do, and from what libbpf and the verifier said.
+//! The reason for which a probe cannot run, derived from this process's rights and from the messages of libbpf
+//! and the verifier.
 
 use super::{Capability, Kernel, Lockdown, TYPED_TRACEPOINTS};
 use libbpf_rs::{ErrorKind, PrintLevel, set_print};
@@ -12,58 +13,58 @@ pub enum ProbeError {
     /// This process may not load programs.
     #[error("cannot run the probe {probe}: {need}; `spangap host check` works without")]
     NotRoot {
-        /// Its name.
+        /// Probe name.
         probe: &'static str,
-        /// What is needed.
+        /// Missing right.
         need: String,
     },
-    /// The kernel has no type information.
+    /// The kernel lacks type information (BTF).
     #[error(
         "cannot load the probe {probe}: the kernel has no type information, which a probe needs to adapt to it \
          (/sys/kernel/btf/vmlinux cannot be read; a kernel built with CONFIG_DEBUG_INFO_BTF=y has it); \
          `spangap host check` works without"
     )]
     NoBtf {
-        /// Its name.
+        /// Probe name.
         probe: &'static str,
     },
-    /// The kernel lacks something that the probe cannot do without.
+    /// The kernel lacks a feature that the probe requires.
     #[error("this kernel has no {what}, which came with Linux {since}; `spangap host check` works without")]
     Lacks {
-        /// What it lacks.
+        /// Missing feature.
         what: String,
-        /// The first version that has it.
+        /// First version that has it.
         since: &'static str,
     },
-    /// The kernel took offence at a program.
+    /// The kernel rejected a program.
     #[error("cannot load the probe {probe}: {reason}")]
     Load {
-        /// Its name.
+        /// Probe name.
         probe: &'static str,
-        /// What the kernel, or libbpf on its behalf, said.
+        /// Reason, from the kernel or from libbpf.
         reason: String,
     },
     /// A program cannot be attached.
     #[error("cannot attach {program} of the probe {probe}: {reason}")]
     Attach {
-        /// Its name.
+        /// Probe name.
         probe: &'static str,
-        /// The program, or what it should have been attached to.
+        /// The program, or its attach point.
         program: String,
-        /// What the kernel, or libbpf on its behalf, said.
+        /// Reason, from the kernel or from libbpf.
         reason: String,
     },
     /// A file or map cannot be read or written.
     #[error("{what}: {source}")]
     Io {
-        /// What cannot be done, with its path.
+        /// Operation and path.
         what: String,
-        /// Why.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
-/// What this process would need, in words.
+/// Missing capabilities, in words.
 pub(super) fn need_capabilities(kernel: &Kernel, missing: &[Capability]) -> String {
     if kernel.user_namespace {
         return "this process is in a user namespace, whose capabilities do not count for the kernel as a whole: run it as root of the host".into();
@@ -78,7 +79,7 @@ pub(super) fn need_capabilities(kernel: &Kernel, missing: &[Capability]) -> Stri
     format!("this process lacks {names}{instead}: run it as root, or give it these capabilities")
 }
 
-/// Lines kept at most; a verifier's log has thousands, of which the last ones tell.
+/// Maximum number of lines kept; a verifier log has thousands, and its last lines carry the reason.
 const MAX_LINES: usize = 200;
 
 thread_local! {
@@ -94,8 +95,8 @@ fn keep(_: PrintLevel, text: String) {
     });
 }
 
-/// Keeps libbpf from printing to standard error; what it warns of goes into the errors of [`refused`]. To be called
-/// before anything is loaded, as often as one likes; forgets what was said before on this thread.
+/// Keeps libbpf from printing to standard error; its warnings go into the errors of [`refused`] instead. Call
+/// before each load: it also discards earlier messages of this thread.
 pub fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -104,7 +105,7 @@ pub fn quiet() {
     SAID.take();
 }
 
-/// Turns a failed load into the reason in words. Takes what libbpf said on this thread since [`quiet`].
+/// Extracts the reason for a failed load from libbpf's messages on this thread since [`quiet`].
 pub fn refused(probe: &'static str, error: libbpf_rs::Error) -> ProbeError {
     reason(probe, &Kernel::look(), error.kind(), &format!("{error:#}"), &SAID.take())
 }
@@ -135,7 +136,7 @@ fn reason(probe: &'static str, kernel: &Kernel, kind: ErrorKind, error: &str, sa
     ProbeError::Load { probe, reason }
 }
 
-/// Who refuses although the capabilities are there.
+/// The security policy that may refuse despite sufficient capabilities.
 fn policy(kernel: &Kernel) -> &'static str {
     match kernel.lockdown {
         Lockdown::Confidentiality => " (lockdown is at confidentiality)",
@@ -152,12 +153,12 @@ fn policy(kernel: &Kernel) -> &'static str {
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     line: String,
-    /// Whether the verifier said it, and not libbpf.
+    /// Whether the verifier printed it, rather than libbpf.
     verifier: bool,
 }
 
-/// The line that says why: of the verifier's log the last one that is no statistics, else libbpf's first complaint,
-/// of which all later ones are consequences.
+/// The line with the reason: the last line of the verifier's log that is not statistics, or else libbpf's first
+/// complaint, which causes all later ones.
 fn last_words(said: &[String]) -> Option<Said> {
     const STATISTICS: &[&str] = &[
         "processed ",
@@ -204,7 +205,7 @@ mod tests {
         text.lines().map(str::to_string).collect()
     }
 
-    /// What libbpf 1.7 prints when the verifier says no.
+    /// Output of libbpf 1.7 when the verifier rejects a program.
     const VERIFIER: &str = "\
 libbpf: prog 'switched': BPF program load failed: Permission denied
 libbpf: prog 'switched': -- BEGIN PROG LOAD LOG --
@@ -223,7 +224,7 @@ libbpf: failed to load object 'probe_bpf'";
             error.to_string(),
             "cannot load the probe offcpu: the verifier of Linux 6.1.0-50 refused: R1 unbounded memory access, make sure to bounds check any such access"
         );
-        // A log cut at its beginning, as long ones are.
+        // A truncated log, as long ones are.
         let cut = lines(VERIFIER).split_off(3);
         assert_eq!(last_words(&cut).unwrap().line, last_words(&lines(VERIFIER)).unwrap().line);
     }
@@ -259,7 +260,7 @@ libbpf: failed to load object 'probe_bpf'";
     #[test]
     fn what_libbpf_says_of_a_real_failure_is_kept_and_not_printed() {
         quiet();
-        // No ELF file.
+        // Not an ELF file.
         let Err(error) = libbpf_rs::ObjectBuilder::default().open_memory(b"not an object") else {
             panic!("that was no object")
         };

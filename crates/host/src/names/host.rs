@@ -1,4 +1,4 @@
-//! The names of what is there already: from `/proc` and `/sys`.
+//! Names of existing objects, from `/proc` and `/sys`.
 
 use super::{DeviceName, Names, TaskName};
 use spangap_machine::facts::{cpu_table, process_cgroup};
@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Cgroups named at most; a host has hundreds, one that runs away has more than anybody reads.
+/// Maximum number of cgroup names; a normal host has hundreds.
 const MAX_CGROUPS: usize = 100_000;
 
 impl Names {
-    /// Reads the names of all threads, cgroups, interrupts and interfaces of this host. What goes away meanwhile, or
-    /// cannot be read, has no name.
+    /// Reads the names of all threads, cgroups, interrupts and interfaces of this host. Objects that vanish
+    /// meanwhile, or cannot be read, stay unnamed.
     pub fn of_this_host() -> Names {
         let mut found = Names { cgroups: cgroups(), irqs: irqs(), ..Names::default() };
         let hierarchy = Hierarchy::of_this_host();
@@ -43,10 +43,10 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The hierarchy of cgroups that has the CPU quotas.
+/// The cgroup hierarchy that holds the CPU quotas.
 struct Hierarchy {
     root: &'static str,
-    /// Its controller; nothing: it is of version 2.
+    /// Controller; empty for version 2.
     controller: &'static str,
 }
 
@@ -66,14 +66,14 @@ impl Hierarchy {
             "" => one.is_v2(),
             controller => one.has(controller),
         });
-        // The number of a cgroup is the inode of its folder.
+        // A cgroup's id is the inode of its folder.
         place
             .and_then(|place| fs::metadata(format!("{}{}", self.root, place.path)).ok())
             .map_or(0, |folder| folder.ino())
     }
 }
 
-/// All cgroups by number.
+/// All cgroups by id.
 pub(super) fn cgroups() -> std::collections::BTreeMap<u64, String> {
     let root = Path::new(Hierarchy::of_this_host().root);
     let mut found = std::collections::BTreeMap::new();
@@ -95,7 +95,7 @@ pub(super) fn cgroups() -> std::collections::BTreeMap<u64, String> {
     found
 }
 
-/// Who asked for each interrupt that has a number.
+/// Device names of each numbered interrupt.
 fn irqs() -> std::collections::BTreeMap<u32, String> {
     let table = read_here(cpu_table::INTERRUPTS, cpu_table::parse).unwrap_or_default();
     table.rows.iter().filter_map(|row| Some((row.name.parse().ok()?, row.devices()))).collect()

@@ -1,7 +1,7 @@
 //! Names of threads, cgroups, interrupts and interfaces, as reports show them.
 //!
-//! What was there before comes from `/proc` and `/sys`; from then on the stream tells of each thread before it is first
-//! switched to, and when its name or cgroup has changed.
+//! Names of existing objects come from `/proc` and `/sys`. Afterwards the event stream names each thread before
+//! the first switch to it, and again when its name or cgroup changes.
 
 mod host;
 
@@ -13,51 +13,51 @@ use serde::{Deserialize, Serialize};
 use spangap_model::WaitReason;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a thread is called.
+/// Identity of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskName {
-    /// Its name, which is not its process' when it was given another.
+    /// Thread name, which may differ from the process's.
     pub comm: String,
-    /// Its process.
+    /// Process id.
     pub tgid: u32,
-    /// Its cgroup: the one with the CPU quota; 0 when it is not known.
+    /// Id of the cgroup with the CPU quota; 0 if unknown.
     pub cgroup_id: u64,
 }
 
 impl TaskName {
-    /// From the kernel's text, with NULs at its end.
+    /// From the kernel's NUL-padded text.
     pub fn new(comm: &[u8], tgid: u32, cgroup_id: u64) -> TaskName {
         TaskName { comm: text(comm), tgid, cgroup_id }
     }
 }
 
-/// What an interface is called.
+/// Identity of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceName {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Inode of its network namespace, when that is not the recorder's.
+    /// Inode of its network namespace, if that is not the recorder's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<u32>,
 }
 
-/// Names of everything that events have numbers of.
+/// Names of all objects that events refer to by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     tasks: BTreeMap<Tid, TaskName>,
     cgroups: BTreeMap<u64, String>,
     irqs: BTreeMap<u32, String>,
     devices: BTreeMap<u32, DeviceName>,
-    /// Kernel stacks on which threads slept: their functions, the innermost first.
+    /// Kernel stacks of sleeping threads as lists of functions, the innermost first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     stacks: BTreeMap<u16, Vec<String>>,
-    /// What has changed since it was last asked for.
+    /// Changes since the last call of `take_fresh`.
     #[serde(skip)]
     fresh: Fresh,
-    /// Which moment what is known of a thread is of: CPUs tell of it independently.
+    /// Time of the latest information about a thread: CPUs report independently.
     #[serde(skip)]
     told_ns: FxHashMap<Tid, u64>,
-    /// Cgroups that were looked for in vain.
+    /// Cgroups without a known folder.
     #[serde(skip)]
     missed_cgroups: BTreeSet<u64>,
 }
@@ -71,25 +71,25 @@ struct Fresh {
     stacks: BTreeSet<u16>,
 }
 
-/// Cgroups that are remembered to have no folder: theirs is gone, or in another hierarchy.
+/// Limit of the remembered cgroups without a folder (deleted, or in another hierarchy).
 const MAX_MISSED: usize = 10_000;
 
-/// Softirqs by number, as the kernel's `/proc/softirqs` has them.
+/// Softirq names by number, as in `/proc/softirqs`.
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 impl Names {
-    /// A thread. The name is its last one, also when it has ended.
+    /// A thread; if it has ended, under its last name.
     pub fn task(&self, tid: Tid) -> Option<&TaskName> {
         self.tasks.get(&tid)
     }
 
-    /// The process of a thread.
+    /// Process id of a thread.
     pub fn tgid(&self, tid: Tid) -> Option<u32> {
         self.task(tid).map(|task| task.tgid)
     }
 
-    /// All threads, by number.
+    /// All threads by thread id.
     pub fn tasks(&self) -> impl Iterator<Item = (Tid, &TaskName)> {
         self.tasks.iter().map(|(&tid, task)| (tid, task))
     }
@@ -99,7 +99,7 @@ impl Names {
         self.cgroups.get(&id).map(String::as_str)
     }
 
-    /// What an interrupt is for: the devices of its line in `/proc/interrupts`.
+    /// Devices of an interrupt, from its line in `/proc/interrupts`.
     pub fn irq(&self, irq: u32) -> Option<&str> {
         self.irqs.get(&irq).map(String::as_str)
     }
@@ -109,12 +109,12 @@ impl Names {
         self.devices.get(&id)
     }
 
-    /// Who had a CPU, in words: `stress (pid 812)`, `NET_RX of eth0`, `irq 24 virtio0-input.0`, `timer`.
+    /// The user of a CPU in words: `stress (pid 812)`, `NET_RX of eth0`, `irq 24 virtio0-input.0`, `timer`.
     pub fn taker(&self, taker: &Taker) -> String {
         self.named(taker).to_string()
     }
 
-    /// Who had a CPU, by name.
+    /// The user of a CPU as a named value.
     pub fn named(&self, taker: &Taker) -> spangap_model::Taker {
         use spangap_model::Taker as Named;
         match taker {
@@ -132,7 +132,7 @@ impl Names {
         }
     }
 
-    /// What a thread slept for, and the kernel's function that shows it.
+    /// Why a thread slept, and the kernel function that shows it.
     pub fn reason(&self, sleep: &Sleep) -> (WaitReason, Option<&str>) {
         let stack = sleep.stack.and_then(|stack| self.stacks.get(&stack));
         match stack.map_or((WaitReason::Unknown, None), |stack| reasons::reason(stack)) {
@@ -141,7 +141,7 @@ impl Names {
         }
     }
 
-    /// Who or what woke a thread, in words; `None` where that was not seen.
+    /// The waker of a thread in words; `None` if it was not observed.
     pub fn waker(&self, by: &Waker) -> Option<String> {
         Some(match by {
             Waker::Task(tid) => self.task_in_words(*tid),
@@ -161,7 +161,7 @@ impl Names {
         self.stacks.contains_key(&stack)
     }
 
-    /// Notes the functions of a stack, the innermost first.
+    /// Stores the functions of a stack, the innermost first.
     pub fn told_stack(&mut self, stack: u16, functions: Vec<String>) {
         self.stacks.insert(stack, functions);
         self.fresh.stacks.insert(stack);
@@ -198,7 +198,7 @@ impl Names {
         }
     }
 
-    /// Notes what a thread was called at a moment; what was told of a later one stays.
+    /// Stores a thread's identity as of a moment; information about a later moment is kept.
     pub fn told_task(&mut self, time_ns: u64, tid: Tid, task: TaskName) {
         let told_ns = self.told_ns.entry(tid).or_insert(0);
         if *told_ns > time_ns {
@@ -215,7 +215,7 @@ impl Names {
         if self.cgroups.contains_key(&cgroup_id) || self.missed_cgroups.contains(&cgroup_id) {
             return;
         }
-        // A new one. There may be others by now, and they are all looked at in one go.
+        // An unknown cgroup. There may be more new ones by now, so all are read in one go.
         for (id, path) in host::cgroups() {
             if self.cgroups.get(&id) != Some(&path) {
                 self.fresh.cgroups.insert(id);
@@ -227,15 +227,15 @@ impl Names {
         }
     }
 
-    /// Notes what an interface is called.
+    /// Stores an interface's name.
     pub fn told_device(&mut self, id: u32, network: u32, name: &[u8]) {
-        // Numbers with the highest bit are of other network namespaces.
+        // Numbers with the highest bit set refer to other network namespaces.
         let network = (id >> 31 == 1).then_some(network);
         self.devices.insert(id, DeviceName { name: text(name), network });
         self.fresh.devices.insert(id);
     }
 
-    /// Notes everything that others know, which wins over what was known here.
+    /// Merges `others`, whose entries take precedence.
     pub fn absorb(&mut self, others: Names) {
         self.fresh.tasks.extend(others.tasks.keys());
         self.fresh.cgroups.extend(others.cgroups.keys());
@@ -249,7 +249,7 @@ impl Names {
         self.stacks.extend(others.stacks);
     }
 
-    /// What has changed since it was last asked.
+    /// Returns the changes since the last call.
     pub fn take_fresh(&mut self) -> Names {
         let fresh = std::mem::take(&mut self.fresh);
         Names {
@@ -262,21 +262,21 @@ impl Names {
         }
     }
 
-    /// Forgets a thread that has ended, and of which nobody will ask any more.
+    /// Drops a thread that has ended and will not be asked for again.
     pub(crate) fn forget(&mut self, tid: Tid) {
         self.tasks.remove(&tid);
         self.told_ns.remove(&tid);
         self.fresh.tasks.remove(&tid);
     }
 
-    /// Forgets cgroups of which no thread is known.
+    /// Drops cgroups without known threads.
     pub(crate) fn forget_empty_cgroups(&mut self) {
         let used: BTreeSet<u64> = self.tasks.values().map(|task| task.cgroup_id).collect();
         self.cgroups.retain(|id, _| used.contains(id));
         self.missed_cgroups.retain(|id| used.contains(id));
     }
 
-    /// Whether there are none.
+    /// Whether it holds no names.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
             && self.cgroups.is_empty()

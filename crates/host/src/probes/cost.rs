@@ -1,8 +1,8 @@
-//! What a loaded program costs: the kernel's own statistics of its runs, switched on only for short samples.
+//! Cost of a loaded program, from the kernel's own run statistics, which are enabled only for short samples.
 //!
-//! The kernel reads its clock before and after each run while anybody wants these statistics, of whatever program.
-//! That costs more than most of our programs do; so they are wanted for [`SAMPLE`] now and then, and the time of a run
-//! has one reading of the clock in it.
+//! While anybody requests these statistics, the kernel reads its clock before and after every run of every
+//! program. That costs more than most of our programs do, so they are requested for [`SAMPLE`] at a time, and
+//! the duration of a run includes one reading of the clock.
 
 #![allow(unsafe_code)]
 
@@ -14,25 +14,25 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long a sample lasts.
+/// Length of a sample.
 pub const SAMPLE: Duration = Duration::from_millis(40);
-/// From the begin of one sample to the begin of the next.
+/// Interval between the starts of two samples.
 pub const EVERY: Duration = Duration::from_secs(2);
-/// How long after the start of a measurement the first sample begins.
+/// Delay between the start of a measurement and its first sample.
 const FIRST_AFTER: Duration = Duration::from_millis(100);
 
-/// What programs cost while they were looked at.
+/// Cost of programs during the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Runs during the samples.
     pub runs: u64,
-    /// Mean duration of a run, nanoseconds, one reading of the clock included.
+    /// Mean duration of a run in nanoseconds, including one reading of the clock.
     pub ns_per_run: f64,
-    /// Runs per second, of all CPUs together.
+    /// Runs per second on all CPUs together.
     pub runs_per_s: f64,
     /// Time spent in runs, as a share of one CPU: 0.01 is 1 % of one CPU.
     pub cpu_share: f64,
-    /// How long the samples lasted together, nanoseconds.
+    /// Total length of the samples, in nanoseconds.
     pub sampled_ns: u64,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What the kernel has counted for some programs.
+/// Kernel statistics summed over some programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ProgramCounts {
     runs: u64,
@@ -56,11 +56,11 @@ struct ProgramCounts {
     missed: u64,
 }
 
-/// Looks at programs for short samples, whenever it is asked to.
+/// Samples the cost of programs whenever it is polled.
 #[derive(Debug)]
 pub struct Watch {
     programs: Vec<OwnedFd>,
-    /// When the next sample begins.
+    /// Start of the next sample.
     due: Instant,
     sample: Option<Sample>,
     runs: u64,
@@ -71,17 +71,17 @@ pub struct Watch {
 
 #[derive(Debug)]
 struct Sample {
-    /// The kernel keeps statistics for as long as this is open, also if we are killed.
+    /// The kernel keeps statistics while this is open, so they stop even if we are killed.
     _wanted: OwnedFd,
     began: Instant,
     before: ProgramCounts,
 }
 
 impl Watch {
-    /// Of these programs (`skel.progs.NAME.as_fd()`), which must be loaded.
+    /// Watches these programs (`skel.progs.NAME.as_fd()`), which must be loaded.
     ///
     /// # Errors
-    /// When a descriptor cannot be duplicated.
+    /// A descriptor cannot be duplicated.
     pub fn new<'fd>(programs: impl IntoIterator<Item = BorrowedFd<'fd>>) -> io::Result<Watch> {
         let programs = programs.into_iter().map(|program| program.try_clone_to_owned());
         Ok(Watch {
@@ -95,7 +95,7 @@ impl Watch {
         })
     }
 
-    /// Begins and ends samples when it is time to. To be called now and then, best several times in [`SAMPLE`].
+    /// Starts and ends samples when due. Call it often, best several times per [`SAMPLE`].
     pub fn look(&mut self) {
         let now = Instant::now();
         match &self.sample {
@@ -110,7 +110,7 @@ impl Watch {
         self.sample.as_ref().map_or(self.due, |sample| sample.began + SAMPLE)
     }
 
-    /// What they cost; `None` when there was no sample, or no run in it. Ends a sample under way.
+    /// The cost; `None` without a sample, or without a run in one. Ends a sample in progress.
     pub fn cost(&mut self) -> Option<Cost> {
         if self.sample.is_some() {
             self.end();
@@ -130,11 +130,11 @@ impl Watch {
         self.refused.as_deref()
     }
 
-    /// Runs that the kernel left out, because a program was already running on that CPU: events that nobody saw.
-    /// Counted at all times, since 5.12.
+    /// Runs that the kernel skipped because a program was already running on that CPU: unobserved events.
+    /// Always counted since 5.12.
     ///
     /// # Errors
-    /// When the kernel's account of a program cannot be read.
+    /// The kernel's statistics of a program cannot be read.
     pub fn missed(&self) -> io::Result<u64> {
         counted(&self.programs).map(|counted| counted.missed)
     }
@@ -166,14 +166,14 @@ impl Watch {
     }
 }
 
-/// Makes the kernel keep statistics of runs until this is closed.
+/// Makes the kernel keep run statistics until the descriptor is closed.
 fn wanted() -> io::Result<OwnedFd> {
     // SAFETY: a system call that takes a number and returns a new descriptor or a negative number.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the descriptor was just made for us, and nobody else knows of it.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

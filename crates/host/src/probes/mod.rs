@@ -1,4 +1,4 @@
-//! The eBPF programs, one folder each: the program in C, and the Rust that loads it and reads what it found.
+//! The eBPF programs, one folder each: the program in C, and the Rust that loads it and reads its results.
 
 pub mod cost;
 pub mod intervals;
@@ -6,5 +6,5 @@ pub mod offcpu;
 mod skeletons;
 pub mod stacks;
 
-/// Names of all probes: their folders, which is where the build finds them.
+/// Names of all probes: their folders, where the build looks for them.
 pub const ALL: &[&str] = &["intervals", "offcpu", "stacks"];

@@ -8,74 +8,75 @@ use spangap_report::figures::counted;
 use spangap_report::wrap::wrap;
 use std::fmt::Write as _;
 
-/// Everything that `host check` found.
+/// Results of `host check`.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
-    /// The same as values that every instrument speaks in.
+    /// The same as evidence, the common form of all instruments.
     pub evidence: Testimony,
-    /// Time between the two readings; `None`: there was one only.
+    /// Time between the two readings; `None` if there was only one.
     pub looked_ns: Option<u64>,
-    /// CPUs that are switched on.
+    /// Online CPUs.
     pub cpus_online: Option<String>,
-    /// CPUs that the processes may use; without processes, all.
+    /// CPUs that the processes may use; all for the whole machine.
     pub cpus: Option<String>,
-    /// Processes that were asked about; none: the whole machine.
+    /// Processes under inspection; empty for the whole machine.
     pub processes: Vec<ProcessJson>,
-    /// How many findings of each kind.
+    /// Number of findings of each kind.
     pub counts: Counts,
-    /// One of each trap: traps first, the worst first; then what cannot be told; then what is fine.
+    /// One finding per trap: present traps first, the worst first; then those without a verdict; then absent
+    /// ones.
     pub findings: Vec<FindingJson>,
 }
 
-/// A process that was asked about.
+/// A process under inspection.
 #[derive(Debug, Serialize)]
 pub struct ProcessJson {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name.
     pub comm: String,
-    /// How many threads it has.
+    /// Number of threads.
     pub threads: usize,
-    /// Where any of them may run.
+    /// CPUs that at least one of its threads may run on.
     pub cpus: String,
 }
 
-/// How many findings of each kind.
+/// Number of findings of each kind.
 #[derive(Debug, Default, Serialize)]
 pub struct Counts {
-    /// Traps.
+    /// Present traps.
     pub trap: usize,
-    /// Not to be told.
+    /// Traps without a verdict.
     pub cannot_tell: usize,
-    /// None there.
+    /// Absent traps.
     pub fine: usize,
 }
 
 /// A finding.
 #[derive(Debug, Serialize)]
 pub struct FindingJson {
-    /// The trap's name.
+    /// Name of the trap.
     pub trap: &'static str,
     /// `trap`, `cannot-tell`, `fine`.
     pub verdict: &'static str,
-    /// `high`, `medium`, `low`; only of a trap.
+    /// `high`, `medium`, `low`; only for a present trap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<&'static str>,
-    /// What it does to calls, in the names that other verbs use.
+    /// Causes of delay that it is known for, by the names that other verbs use.
     pub causes: Vec<&'static str>,
-    /// What was found, or why it cannot be told.
+    /// The observation, or the reason why there is no verdict.
     pub summary: String,
-    /// The figures.
+    /// Supporting figures.
     pub evidence: Vec<EvidenceJson>,
-    /// What it means for calls; empty unless it is a trap.
+    /// Consequence for calls; empty unless the trap is present.
     pub means: String,
-    /// Commands that would mend it; lines that begin with `#` are words.
+    /// Commands that would fix it; lines beginning with `#` are comments.
     pub fix: Vec<String>,
-    /// What could not be read although the verdict stands.
+    /// Files that could not be read, although the verdict stands.
     pub unknown: Vec<String>,
 }
 
-/// A figure, and the file that it comes from.
+/// A figure and the file it comes from.
 #[derive(Debug, Serialize)]
 pub struct EvidenceJson {
     /// What the file says.
@@ -85,7 +86,7 @@ pub struct EvidenceJson {
 }
 
 impl CheckReport {
-    /// Puts it together.
+    /// Assembles the report.
     pub fn new(look: &Look, findings: &[Finding]) -> CheckReport {
         let mut counts = Counts::default();
         for finding in findings {
@@ -115,7 +116,7 @@ impl CheckReport {
     /// As text for a terminal of `width` columns.
     pub fn text(&self, width: usize) -> String {
         let mut text = String::new();
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{}", self.heading());
         for finding in self.of("trap") {
             text.push('\n');
@@ -137,7 +138,7 @@ impl CheckReport {
         text
     }
 
-    /// What cannot be told, with the traps of which that holds, the first one first.
+    /// Reasons for a missing verdict with the traps they apply to, in order of appearance.
     fn unknown(&self) -> Vec<(&str, Vec<&'static str>)> {
         let mut all: Vec<(&str, Vec<&'static str>)> = Vec::new();
         for finding in self.of("cannot-tell").chain(self.of("fine")) {
@@ -217,16 +218,16 @@ fn words(list: &str) -> String {
     format!("CPU{} {list}", if list.contains([',', '-']) { "s" } else { "" })
 }
 
-/// Columns before what is said of a trap.
+/// Indentation of a trap's details.
 const INDENT: usize = 8;
-/// Columns of a trap's name in lists.
+/// Column width of trap names in lists.
 const NAME: usize = 18;
 
 fn trap(text: &mut String, finding: &FindingJson, width: usize) {
     let severity = finding.severity.unwrap_or_default().to_uppercase();
     wrap(text, &format!("{severity:<INDENT$}"), &format!("{}: {}", finding.trap, finding.summary), width);
     for EvidenceJson { what, path } in &finding.evidence {
-        // The file stands at the right, where the eye need not meet it.
+        // The file stands at the right, where it does not distract.
         let room = width.saturating_sub(INDENT + 2 + what.chars().count() + path.chars().count());
         if room > 0 {
             let _ = writeln!(text, "{:INDENT$}{what}  {:room$}{path}", "", "", room = room - 1);
@@ -235,7 +236,7 @@ fn trap(text: &mut String, finding: &FindingJson, width: usize) {
         }
     }
     wrap(text, &format!("{:<INDENT$}", "  means"), &finding.means, width);
-    // All of it can be pasted: words stand behind `#`, and a command stays in one piece.
+    // Everything can be pasted: prose stands behind `#`, and commands are not wrapped.
     for (at, fix) in finding.fix.iter().enumerate() {
         let head = format!("{:<INDENT$}", if at == 0 { "  fix" } else { "" });
         match fix.strip_prefix("# ") {
@@ -267,7 +268,7 @@ fn line(text: &mut String, name: &str, what: &str, width: usize) {
     }
 }
 
-/// Lines side by side where two fit, those that do not fit by themselves.
+/// Prints lines in two columns where they fit, longer ones on their own.
 fn columns(text: &mut String, lines: &[String], width: usize) {
     let half = width / 2;
     let (short, long): (Vec<&String>, Vec<&String>) =

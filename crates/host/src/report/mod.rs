@@ -1,4 +1,4 @@
-//! What users see: tables, histograms, JSON shapes, pages. Pure.
+//! Presentation: tables, histograms, JSON shapes, pages. Pure.
 
 pub mod check;
 pub mod flame;

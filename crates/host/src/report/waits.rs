@@ -1,4 +1,4 @@
-//! Why threads slept and who woke them: the shape in JSON, in words, and as a table.
+//! Why threads slept and what woke them: JSON shape, conclusions, table.
 
 use super::offcpu::Waits;
 use crate::probes::cost::Cost;
@@ -13,46 +13,46 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Waits that held work up are worth mention from this share of the look on ...
+/// Waits that delayed work are worth mention from this share of the measurement on ...
 const SHARE: u64 = 100;
-/// ... or when one lasted so long, nanoseconds.
+/// ... or if a single one lasted this long, in nanoseconds.
 const AT_ONCE_NS: u64 = 10_000_000;
-/// Rows shown; all are in the JSON.
+/// Maximum number of rows shown; the JSON has all.
 const ROWS: usize = 15;
 
 /// Why threads slept.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReasonsReport {
-    /// Sleeps that ended, by reason and waker: what held work up first, idle waiting last.
+    /// Completed sleeps by reason and waker: those that delayed work first, idle waiting last.
     pub waits: Vec<ReasonReport>,
     /// Threads that were asleep at the end.
     pub asleep: Vec<AsleepReport>,
-    /// What held work up, and who the target mostly waited for.
+    /// What delayed work, and for whom the target mostly waited.
     pub conclusions: Vec<String>,
-    /// Events that were lost: sleeps that nobody saw.
+    /// Lost events: unobserved sleeps.
     pub lost: u64,
-    /// What the looking for reasons cost.
+    /// Overhead of recording the reasons.
     pub cost: Option<Cost>,
-    /// What this kernel cannot tell, and what else must be known to read the figures.
+    /// What this kernel cannot report, and other limitations.
     pub notes: Vec<String>,
 }
 
 /// Sleeps of one reason that one waker ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReasonReport {
-    /// What for.
+    /// Reason.
     pub reason: &'static str,
     /// `held-up`, `handover`, `idle` or `unknown`.
     pub class: &'static str,
-    /// Whether it is worth mention as a problem.
+    /// Whether it is a problem worth mention.
     pub worth_mention: bool,
-    /// The kernel's function that shows the reason.
+    /// The kernel function that shows the reason.
     pub function: Option<String>,
-    /// `S`, or `D` where no signal could have ended it.
+    /// `S`, or `D` for an uninterruptible sleep.
     pub state: char,
-    /// Who ended it; `None` where that was not seen.
+    /// Waker; `None` if it was not observed.
     pub waker: Option<String>,
-    /// How many, and how long.
+    /// Count and durations.
     #[serde(flatten)]
     pub waits: Waits,
 }
@@ -60,18 +60,18 @@ pub struct ReasonReport {
 /// Threads asleep at the end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AsleepReport {
-    /// What for.
+    /// Reason.
     pub reason: &'static str,
-    /// The kernel's function that shows it.
+    /// The kernel function that shows it.
     pub function: Option<String>,
     /// Letter of their state.
     pub state: char,
-    /// How many.
+    /// Number of threads.
     pub threads: u64,
 }
 
 impl ReasonsReport {
-    /// Of sleeps in a look of `duration_ns`.
+    /// Summarises the sleeps of a measurement of `duration_ns`.
     pub fn new(
         sums: &[WaitSum],
         asleep: &[Asleep],
@@ -160,7 +160,7 @@ fn times(all: &Histogram) -> String {
     }
 }
 
-/// Who ended most of it.
+/// The waker that ended most of it.
 fn woken_by<'a>(sums: impl Iterator<Item = &'a WaitSum>, all: &Histogram) -> String {
     let most = sums.filter(|sum| sum.waker.is_some()).max_by_key(|sum| sum.histogram.sum_ns);
     let Some((most, waker)) = most.and_then(|most| Some((most, most.waker.as_ref()?))) else {
@@ -170,7 +170,7 @@ fn woken_by<'a>(sums: impl Iterator<Item = &'a WaitSum>, all: &Histogram) -> Str
     format!("; {share:.0} % of that ended when {waker} woke {}", if all.count() == 1 { "it" } else { "them" })
 }
 
-/// The table and the words for a terminal.
+/// Table and conclusions for a terminal.
 pub fn text(report: &ReasonsReport) -> String {
     let mut out = String::from("\nwhy its threads slept, and who woke them\n");
     let _ = writeln!(

@@ -1,31 +1,31 @@
-//! Users of given CPUs, whoever wanted them.
+//! Users of given CPUs, whichever threads wanted them.
 
 use crate::event::{Event, What};
 use crate::timeline::{Occupancy, Taker};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// What one taker had of one CPU.
+/// One taker's time on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupied {
-    /// Nanoseconds.
+    /// Total, in nanoseconds.
     pub total_ns: u64,
-    /// Stays of a task, however often interrupted; runs of an interrupt.
+    /// Runs of a task, however often interrupted; runs of an interrupt.
     pub count: u64,
-    /// The longest of these, nanoseconds without interruptions.
+    /// Longest run without its interruptions, in nanoseconds.
     pub longest_ns: u64,
 }
 
-/// Who had some CPUs.
+/// Users of some CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpusUsed {
-    /// What each had of each CPU; `None`: not known who.
+    /// Time of each user on each CPU; `None` for an unknown one.
     pub used: BTreeMap<(u16, Option<Taker>), Occupied>,
-    /// Nanoseconds that the hypervisor took from each CPU, whoever ran there.
+    /// Time that the hypervisor took from each CPU, whatever ran there, in nanoseconds.
     pub steal: BTreeMap<u16, u64>,
 }
 
-/// Adds up who had some CPUs.
+/// Tallies the users of some CPUs.
 pub struct CpuUse {
     occupancy: Occupancy,
     sums: Sums,
@@ -33,22 +33,22 @@ pub struct CpuUse {
 
 struct Sums {
     wanted: Option<Vec<u16>>,
-    /// By CPU; `None`: not known who.
+    /// By CPU; `None` for an unknown user.
     used: FxHashMap<(u16, Option<Taker>), Occupied>,
-    /// The stay that goes on.
+    /// The run in progress.
     stays: BTreeMap<u16, (Option<Taker>, u64)>,
     steal: BTreeMap<u16, u64>,
 }
 
 impl CpuUse {
-    /// Of these CPUs, or of all, from `began_ns` on.
+    /// Tallies these CPUs, or all, from `began_ns` on.
     pub fn new(began_ns: u64, cpus: Option<Vec<u16>>) -> CpuUse {
         let sums =
             Sums { wanted: cpus, used: FxHashMap::default(), stays: BTreeMap::new(), steal: BTreeMap::new() };
         CpuUse { occupancy: Occupancy::new(began_ns), sums }
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub fn on(&mut self, event: &Event) {
         let CpuUse { occupancy, sums } = self;
         if sums.wanted.as_ref().is_some_and(|cpus| !cpus.contains(&event.cpu)) {
@@ -60,7 +60,7 @@ impl CpuUse {
         occupancy.on(event, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));
     }
 
-    /// The sums.
+    /// Returns the totals.
     pub fn finish(self, end_ns: u64) -> CpusUsed {
         let CpuUse { occupancy, mut sums } = self;
         occupancy.finish(end_ns, &mut |cpu, from_ns, to_ns, taker| sums.add(cpu, to_ns - from_ns, taker));

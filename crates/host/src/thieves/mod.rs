@@ -13,53 +13,53 @@ use spangap_model::Doing;
 use std::collections::BTreeMap;
 use windows::Windows;
 
-/// Who or what kept a thread from running.
+/// What kept a thread from running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Thief {
-    /// It had the CPU.
+    /// A taker had the CPU.
     Taker(Taker),
-    /// The thread waited for a CPU, but who had that one is not known (any more).
+    /// The thread waited for a CPU whose user is not, or no longer, known.
     Somebody,
-    /// The quota of its cgroup was used up.
+    /// Its cgroup's quota was used up.
     Quota,
     /// A signal or a debugger stopped it.
     Stop,
 }
 
-/// What a thief took.
+/// Time that a thief took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Nanoseconds of the threads' time.
+    /// Total time taken from the threads, in nanoseconds.
     pub total_ns: u64,
-    /// How often: waits in which it had the CPU, and stretches that it took out of a thread's running.
+    /// Waits in which it had the CPU, and interruptions of a running thread.
     pub count: u64,
-    /// The most it took in one wait, or in one interruption, nanoseconds.
+    /// Longest wait or interruption, in nanoseconds.
     pub longest_ns: u64,
-    /// Nanoseconds on each CPU; of throttling, where the thread came in afterwards.
+    /// Time taken on each CPU, in nanoseconds; for throttling, on the CPU where the thread resumed.
     pub cpus: BTreeMap<u16, u64>,
 }
 
-/// What one thread did, or all together.
+/// Time by activity, of one thread or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Did {
     /// Nanoseconds, in the order of [`Doing::ALL`].
     ns: [u64; Doing::ALL.len()],
-    /// Nanoseconds before it was first seen, or after it was last seen asleep.
+    /// Time before it was first observed, or after it was last observed asleep, in nanoseconds.
     pub unseen_ns: u64,
 }
 
 impl Did {
-    /// Nanoseconds spent so; unknown ones but for those of [`Did::unseen_ns`].
+    /// Time spent on one activity, in nanoseconds; unknown time excludes [`Did::unseen_ns`].
     pub fn ns(&self, doing: Doing) -> u64 {
         self.ns[doing as usize]
     }
 
-    /// Nanoseconds in which it did not wait for anything but the CPU.
+    /// Time in which it waited for nothing but a CPU, in nanoseconds.
     pub fn wanted_ns(&self) -> u64 {
         self.ns(Doing::Running) + self.denied_ns()
     }
 
-    /// Nanoseconds in which it could have run, had nobody kept it.
+    /// Time in which it was kept from running, in nanoseconds.
     pub fn denied_ns(&self) -> u64 {
         [Doing::Interrupted, Doing::Runnable, Doing::Throttled, Doing::Stopped]
             .iter()
@@ -67,7 +67,7 @@ impl Did {
             .sum()
     }
 
-    /// All nanoseconds.
+    /// Sum of all, in nanoseconds.
     pub fn sum_ns(&self) -> u64 {
         self.ns.iter().sum::<u64>() + self.unseen_ns
     }
@@ -80,14 +80,14 @@ impl Did {
     }
 }
 
-/// A wait, or an interruption, that goes on: who had the CPU how long in it.
+/// A wait or interruption in progress: who had the CPU for how long in it.
 #[derive(Default)]
 struct Spell {
     doing: Option<Doing>,
     takers: Vec<(Thief, u64)>,
 }
 
-/// A thread while it is looked at.
+/// A thread under observation.
 #[derive(Default)]
 struct Thread {
     did: Did,
@@ -97,12 +97,12 @@ struct Thread {
     seen: bool,
 }
 
-/// Adds up the intervals of the threads of a target.
+/// Tallies the intervals of a target's threads.
 pub struct Thieves {
     threads: FxHashMap<Tid, Thread>,
     taken: FxHashMap<(Thief, Doing), Taken>,
     windows: Windows,
-    /// Nanoseconds on each CPU in which a thread of the target was its task.
+    /// Time on each CPU in which a thread of the target was current, in nanoseconds.
     tasks: BTreeMap<u16, u64>,
     steal: BTreeMap<u16, u64>,
     wakes: BTreeMap<Waker, u64>,
@@ -111,26 +111,25 @@ pub struct Thieves {
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What each thread did, by its number.
+    /// Time of each thread by activity.
     pub threads: Vec<(Tid, Did)>,
-    /// All of them together.
+    /// Time of all threads together.
     pub all: Did,
-    /// Who kept them from running, and from what: [`Doing::Runnable`] behind it, nominally running
-    /// ([`Doing::Interrupted`]), [`Doing::Throttled`] or [`Doing::Stopped`]. Who took most first.
+    /// Time taken, by thief and by the thread's state: [`Doing::Runnable`] behind it, nominally running
+    /// ([`Doing::Interrupted`]), [`Doing::Throttled`] or [`Doing::Stopped`]. The largest first.
     pub taken: Vec<(Thief, Doing, Taken)>,
-    /// The stretches of time in which a thread was denied most, worst first.
+    /// The windows in which a thread was denied most, worst first.
     pub windows: Vec<Window>,
-    /// Nanoseconds in which the target's threads were the tasks of each CPU.
+    /// Time in which the target's threads were current on each CPU, in nanoseconds.
     pub tasks: BTreeMap<u16, u64>,
-    /// Nanoseconds that the hypervisor took from each CPU, whoever ran there.
+    /// Time that the hypervisor took from each CPU, whatever ran there, in nanoseconds.
     pub steal: BTreeMap<u16, u64>,
     /// How often each waker woke a thread of the target.
     pub wakes: BTreeMap<Waker, u64>,
 }
 
 impl Thieves {
-    /// Keeps the `windows` worst stretches of time, `window_ns` each unless a wait goes on from one to the
-    /// next.
+    /// Tallies with the `windows` worst windows of time, `window_ns` each unless a wait spans several.
     pub fn new(windows: usize, window_ns: u64) -> Thieves {
         Thieves {
             threads: FxHashMap::default(),
@@ -142,7 +141,7 @@ impl Thieves {
         }
     }
 
-    /// Takes the next interval of a thread.
+    /// Processes the next interval of a thread.
     pub fn on(&mut self, tid: Tid, interval: &Interval) {
         let thread = self.threads.entry(tid).or_default();
         let ns = interval.ns();
@@ -185,17 +184,17 @@ impl Thieves {
         self.windows.on(tid, interval);
     }
 
-    /// A thread of the target was woken. Who does that works with the target, or for it.
+    /// Counts a wake-up of a target's thread. Its waker cooperates with the target, or works for it.
     pub fn woken(&mut self, woken: &Woken) {
         *self.wakes.entry(woken.by).or_default() += 1;
     }
 
-    /// The hypervisor took time from a CPU.
+    /// Counts time that the hypervisor took from a CPU.
     pub fn steal(&mut self, cpu: u16, ns: u64) {
         *self.steal.entry(cpu).or_default() += ns;
     }
 
-    /// The sums.
+    /// Returns the totals.
     pub fn finish(self) -> Found {
         let Thieves { threads, mut taken, windows, tasks, steal, wakes } = self;
         let mut all = Did::default();
@@ -216,7 +215,7 @@ impl Thieves {
     }
 }
 
-/// A wait or an interruption is over.
+/// Closes a wait or an interruption.
 fn end(spell: &mut Spell, taken: &mut FxHashMap<(Thief, Doing), Taken>) {
     let Some(doing) = spell.doing.take() else { return };
     for (thief, ns) in spell.takers.drain(..) {

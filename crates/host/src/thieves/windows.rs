@@ -1,4 +1,4 @@
-//! The stretches of time in which a thread was denied the CPU most, with what it did in them.
+//! The windows of time in which a thread was denied the CPU most, with its activities.
 
 use crate::event::Tid;
 use crate::timeline::{Interval, Taker};
@@ -7,42 +7,42 @@ use spangap_model::Doing;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pieces kept of one window; one so full of changes keeps its begin.
+/// Maximum number of pieces per window; one with more changes keeps the first ones.
 const PIECES: usize = 2000;
-/// Windows kept for each that is shown, since those that a wait goes on through become one.
+/// Candidates per window shown, because those that a wait spans are merged.
 const KEPT_FOR_EACH: usize = 16;
-/// Windows that become one at most.
+/// Maximum number of windows merged into one.
 const JOINED: u64 = 20;
 
-/// What a thread did for a while in a window.
+/// One activity of a thread in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    /// Start, in nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
-    /// What.
+    /// Activity.
     pub doing: Doing,
-    /// Who had the CPU, where that was somebody else.
+    /// Who had the CPU, if that was another.
     pub taker: Option<Taker>,
 }
 
-/// A stretch of time of one thread.
+/// A window of one thread's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Whose.
+    /// Thread id.
     pub tid: Tid,
-    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    /// Start, in nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
-    /// Nanoseconds in which others kept the thread from running.
+    /// Time in which others kept the thread from running, in nanoseconds.
     pub denied_ns: u64,
-    /// What it did, in order; ends early if that was too much to keep.
+    /// Activities in order; truncated if there were too many.
     pub pieces: Vec<Piece>,
 }
 
-/// In the order of how much was denied, for the heap.
+/// Ordered by denied time, for the heap.
 #[derive(PartialEq, Eq)]
 struct RankedWindow(Window);
 
@@ -60,7 +60,7 @@ impl Ord for RankedWindow {
     }
 }
 
-/// Keeps the worst.
+/// Keeps the worst windows.
 pub(super) struct Windows {
     wanted: usize,
     window_ns: u64,
@@ -74,7 +74,7 @@ impl Windows {
         Windows { wanted, window_ns, open: FxHashMap::default(), worst: BinaryHeap::new() }
     }
 
-    /// Takes the next interval of a thread.
+    /// Processes the next interval of a thread.
     pub fn on(&mut self, tid: Tid, interval: &Interval) {
         let denied = matches!(
             (interval.doing, interval.taker),
@@ -122,7 +122,7 @@ impl Windows {
         }
     }
 
-    /// The worst ones, worst first.
+    /// The worst windows, worst first.
     pub fn finish(mut self) -> Vec<Window> {
         let open: Vec<Tid> = self.open.keys().copied().collect();
         for tid in open {
@@ -155,7 +155,7 @@ impl Windows {
     }
 }
 
-/// Whether a thread was kept from running by the same one over the end of a window.
+/// Whether the same taker kept a thread from running across the end of a window.
 fn goes_on(window: &Window, next: &Window) -> bool {
     let (Some(last), Some(first)) = (window.pieces.last(), next.pieces.first()) else { return false };
     last.to_ns == window.to_ns

@@ -1,7 +1,7 @@
-//! What another change would lose, and nobody asked for: the CPUs that threads were pinned to.
+//! Side effects of other changes that must be reversed: the CPUs that threads were pinned to.
 //!
-//! Kernels before 6.2 give every thread of a cgroup all CPUs of its set when that set changes, or when the thread is
-//! moved; what it was pinned to is forgotten.
+//! Kernels before 6.2 reset the affinity of every thread of a cgroup when the cgroup's set changes, or when the
+//! thread is moved: each gets all CPUs of the set, and its own mask is lost.
 
 use crate::journal::{Entry, Record};
 use crate::kernel::{Kernel, PlaceError};
@@ -10,20 +10,20 @@ use crate::plan::{Change, Part, Plan};
 use crate::topology::Topology;
 use std::collections::HashSet;
 
-/// Threads whose CPUs are to stay as they are, or as they were just set.
+/// Threads whose affinity must be preserved, or reapplied after the cgroup changes.
 pub struct Held(Vec<One>);
 
 struct One {
     place: Place,
     cpus: String,
-    /// The plan itself sets it, before the cgroups.
+    /// Whether the plan itself sets it, before the cgroups.
     planned: bool,
-    /// Of the kernel's own threads those that had CPUs of the network are not held to them.
+    /// Whether to reapply it only for kernel threads that had CPUs of the network.
     only_back: bool,
 }
 
 impl Held {
-    /// The threads that somebody has pinned, where cgroups are changed and the plan does not pin them after that.
+    /// The pinned threads, if cgroups change and the plan does not pin these threads afterwards.
     pub fn of_threads(
         kernel: &dyn Kernel,
         topology: &Topology,
@@ -54,8 +54,8 @@ impl Held {
         Ok(Held(held))
     }
 
-    /// Those that lost their CPUs to a change of their cgroup, and what they are to get back. They are looked for as the
-    /// iterator goes on.
+    /// Threads that lost their affinity to a change of their cgroup, and the CPUs to restore. The threads are
+    /// examined lazily, as the iterator advances.
     pub fn lost<'a>(
         &'a self,
         kernel: &'a dyn Kernel,
@@ -72,7 +72,7 @@ impl Held {
         })
     }
 
-    /// For the journal: the old value is the new one.
+    /// Journal records in which the new value equals the old one.
     pub fn records(&self) -> Vec<Record> {
         let entry = |one: &One| {
             let (place, cpus) = (one.place.clone(), one.cpus.clone());
@@ -88,7 +88,7 @@ pub struct Free {
 }
 
 impl Free {
-    /// As it is now.
+    /// Reads the current state.
     pub fn now(kernel: &dyn Kernel) -> Free {
         let topology = kernel.topology();
         Free { pinned: topology.pinned.iter().map(|task| task.tid).collect() }

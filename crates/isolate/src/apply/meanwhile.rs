@@ -1,4 +1,4 @@
-//! Cgroups that come while others are changed: containers are started all the time.
+//! Cgroups created while others are being changed: container runtimes never pause.
 
 use super::run::{Attempt, Failure, ROUNDS, Run};
 use super::{ApplyError, Step};
@@ -10,12 +10,12 @@ use spangap_model::Cpus;
 use std::collections::{HashMap, HashSet};
 
 impl Run<'_> {
-    /// Looks until nothing is left to be changed in two scans, and nobody is left to be moved. Whether anything was.
+    /// Rescans until two scans find nothing to change and no task to move. Returns whether anything changed.
     pub fn settle(&mut self) -> Result<bool, ApplyError> {
         let moves: Vec<Change> = self.tasks_to_move();
         let (mut calm, mut failure, mut any) = (0, None, false);
         for _ in 0..ROUNDS {
-            // Whoever was started meanwhile by a task that was not moved yet.
+            // Tasks forked in the meantime by a task that had not been moved yet.
             let mut moved = false;
             for change in &moves {
                 moved |= matches!(self.move_tasks(change)?, Attempt::Done(_));
@@ -41,7 +41,8 @@ impl Run<'_> {
         }
     }
 
-    /// Narrows the groups that came meanwhile, those of the plan left alone: they have their turn. Whether any was.
+    /// Narrows newly created groups, except those in the plan, which are narrowed in their turn. Returns
+    /// whether there were any.
     pub fn narrow_those_that_came(&mut self) -> Result<bool, ApplyError> {
         let planned: HashSet<Place> =
             self.applied.plan.changes.iter().map(|change| change.place.clone()).collect();
@@ -71,7 +72,7 @@ impl Run<'_> {
                     self.applied.came_meanwhile += 1;
                     (self.tell)(Step::CameMeanwhile(change));
                 }
-                // Another group below it may have come just now: the next scan sees it.
+                // Another group may have just been created below it: the next scan finds it.
                 Attempt::Not(failure) if change.needed => failed = Some(failure),
                 Attempt::Not(failure) => self.refused(change, &failure),
                 Attempt::Already | Attempt::Gone => {}
@@ -85,7 +86,7 @@ impl Run<'_> {
         changes.filter(|change| matches!(change.place, Place::Tasks { .. })).cloned().collect()
     }
 
-    /// The groups that have just the CPUs that the group above them gets, and have them of their own.
+    /// Groups whose own set equals what their parent's set will become.
     pub fn unchanged(&self, topology: &Topology, changes: &[Change]) -> Vec<Record> {
         let Some(cpusets) = topology.cpusets.as_ref().filter(|cpusets| cpusets.version == Version::V1) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! A plan made true: one change after the other, each in the journal first, each read back.
+//! Execution of a plan: one change after the other, each journaled first and read back afterwards.
 
 pub(crate) mod held;
 mod meanwhile;
@@ -13,88 +13,88 @@ use crate::plan::{Change, Part, Plan, Refusal};
 pub(crate) use run::ROUNDS;
 use run::Run;
 
-/// What just happened, for whoever watches.
+/// Progress of an execution, for an observer.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A value was written and read back.
     Changed(&'a Change, Written),
-    /// It was there already.
+    /// The place already had the value.
     AlreadySo(&'a Change),
-    /// The kernel did not take it, and it is not needed.
+    /// The kernel refused an optional change.
     Refused(&'a Change, &'a str),
-    /// A cgroup that came meanwhile got the same treatment.
+    /// A cgroup created in the meantime got the same treatment.
     CameMeanwhile(&'a Change),
-    /// The number of queues is changed; this is planned for the interrupts as they are now.
+    /// The number of queues has changed; the rest was planned again for the current interrupts.
     PlannedAgain(&'a Plan),
 }
 
-/// What was done.
+/// Result of an execution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
-    /// The plan as it was in the end, with what was planned again.
+    /// The final plan, including what was planned again.
     pub plan: Plan,
-    /// Values that are others than before: each place once, written by itself or brought along by another change. As many are
-    /// restored when nobody else has a hand in it.
+    /// Changed values: each place once, whether written directly or changed as a side effect. A rollback
+    /// restores as many, unless somebody else interferes.
     pub changed: u64,
-    /// Values that were so before.
+    /// Values that were already as planned.
     pub already: u64,
-    /// Those that the kernel did not take and that are not needed, with what it said.
+    /// Optional changes that the kernel refused, with its error.
     pub refused: Vec<(Place, String)>,
-    /// Cgroups that came meanwhile.
+    /// Cgroups created in the meantime.
     pub came_meanwhile: u64,
-    /// Places that went meanwhile: threads that ended, containers that were removed.
+    /// Places that vanished in the meantime: threads that ended, containers that were removed.
     pub gone: Vec<Place>,
-    /// Tasks moved, and refused.
+    /// Number of tasks moved and refused.
     pub tasks: Written,
 }
 
-/// Why it was not done, or not to the end: then what was done is to be rolled back.
+/// Reason for a plan not to be executed, or not completely; the caller then rolls back.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The machine is no longer as it was when the plan was made. Nothing was changed.
+    /// The machine has changed since the plan was made. Nothing was changed.
     #[error("{place} was {} when the plan was made, and now is {}: plan again", value(planned), value(found))]
     Stale {
         /// Where.
         place: Place,
-        /// Then.
+        /// Value in the plan.
         planned: Option<String>,
-        /// Now.
+        /// Value found.
         found: Option<String>,
     },
-    /// The machine was started anew since the plan was made. Nothing was changed.
+    /// The machine was rebooted since the plan was made. Nothing was changed.
     #[error("the plan was made before this machine's last boot: plan again")]
     OtherBoot,
-    /// A needed value was refused.
+    /// The kernel refused a required value.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// A needed value was taken, and then is another.
+    /// The kernel accepted a required value, but reading it back yields another.
     #[error("{place} reads {} after \"{written}\" was written", value(found))]
     NotTaken {
         /// Where.
         place: Place,
-        /// Written.
+        /// Value written.
         written: String,
-        /// Read back.
+        /// Value read back.
         found: Option<String>,
     },
-    /// No queue's interrupt could be moved, so that nothing would be won.
+    /// No queue's interrupt could be moved, so nothing would be gained.
     #[error("none of the interrupts of {interface}'s queues can be moved: {why}")]
     NoInterrupt {
-        /// Which interface.
+        /// Interface.
         interface: String,
-        /// What the kernel said of the first of them.
+        /// The kernel's error for the first of them.
         why: String,
     },
-    /// After the number of queues was changed there is no plan.
+    /// No plan is possible after the number of queues changed.
     #[error("after the number of queues was changed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refusal>),
-    /// New cgroups kept coming.
+    /// New cgroups kept appearing.
     #[error("new cgroups keep appearing on the network's CPUs: {0}")]
     NeverStable(String),
-    /// The journal.
+    /// Error of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Told to stop.
+    /// Interrupted by the user.
     #[error("interrupted")]
     Interrupted,
 }
@@ -104,8 +104,8 @@ fn value(value: &Option<String>) -> String {
     value.as_ref().map_or("not there".to_owned(), |value| format!("\"{}\"", value.trim_end()))
 }
 
-/// Does what a plan says. Everything is compared with the plan first; nothing is written before its old value is on disk.
-/// After an error the caller rolls back; this does not.
+/// Executes a plan. Everything is compared with the plan first, and nothing is written before its old value is
+/// on disk. After an error the caller rolls back; this function does not.
 ///
 /// # Errors
 /// See [`ApplyError`].
@@ -117,7 +117,7 @@ pub fn apply(
     tell: &mut dyn FnMut(Step<'_>),
 ) -> Result<Applied, ApplyError> {
     let files = kernel.files();
-    // Where the machine does not tell, the values themselves must do.
+    // If the boot id is unknown, the comparison of the values must suffice.
     if boot_id(&files).is_ok_and(|now| now != plan.boot_id) {
         return Err(ApplyError::OtherBoot);
     }

@@ -1,4 +1,4 @@
-//! One value after the other: compared, recorded, written, read back.
+//! One value after the other: compare, record, write, read back.
 
 use super::held::Held;
 use super::{Applied, ApplyError, Step};
@@ -10,43 +10,43 @@ use crate::topology::Topology;
 use std::collections::HashMap;
 use std::io;
 
-/// Tasks are born while others are moved, and groups while others are narrowed: how often is looked again.
+/// Maximum number of rescans for tasks forked during a move, and for groups created during narrowing.
 pub const ROUNDS: u32 = 64;
 
-/// A plan that is being applied.
+/// A plan in execution.
 pub struct Run<'a> {
     pub kernel: &'a dyn Kernel,
     journal: &'a mut Writer,
     stop: &'a dyn Fn() -> bool,
     pub tell: &'a mut dyn FnMut(Step<'_>),
     pub applied: Applied,
-    /// What the journal says last of each place.
+    /// Latest journal entry of each place.
     recorded: HashMap<Place, Entry>,
     refusals: Vec<Record>,
 }
 
-/// What became of one write.
+/// Outcome of one write.
 pub enum Attempt {
-    /// It is there now.
+    /// The value was written.
     Done(Written),
-    /// It was there already.
+    /// The place already had the value.
     Already,
-    /// The thread has ended, the group was removed.
+    /// The thread ended, or the group was removed.
     Gone,
-    /// Not taken.
+    /// The value was not accepted.
     Not(Failure),
 }
 
-/// Why a value was not taken.
+/// Reason for a value not to be accepted.
 pub enum Failure {
     /// The kernel refused.
     Refused(PlaceError),
-    /// The kernel took it, and then it is another.
+    /// The kernel accepted it, but reading it back yields another value.
     Another { place: Place, written: String, found: Option<String> },
 }
 
 impl Failure {
-    /// A copy has neither tasks nor services: everything else of the plan can be made true there.
+    /// A copy has neither tasks nor services; everything else of a plan can be executed there.
     fn for_want_of_tasks(&self) -> bool {
         let Failure::Refused(error) = self else { return false };
         let of_tasks =
@@ -92,8 +92,8 @@ impl<'a> Run<'a> {
         Run { kernel, journal, stop, tell, applied, recorded: HashMap::new(), refusals: Vec::new() }
     }
 
-    /// Whether the machine is still as it was when the plan was made. What has gone is no reason to plan again.
-    /// Neither is an interrupt that irqbalance has moved, if it is to be stopped from that.
+    /// Whether the machine still matches the plan. Vanished places do not require a new plan. Neither does an
+    /// interrupt that irqbalance moved, if the plan stops it from doing so.
     pub fn compare(&self, changes: &[Change]) -> Result<(), ApplyError> {
         let wandering = self.applied.plan.changes.iter().any(|change| change.part == Part::Irqbalance);
         for change in changes {
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Everything from here on: compared, recorded in one go, made, and held.
+    /// Executes all remaining steps: compare, record in one go, write, and hold.
     pub fn all(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         self.compare(changes)?;
         let held = Held::of_threads(self.kernel, topology, &self.applied.plan, changes)?;
@@ -134,7 +134,8 @@ impl<'a> Run<'a> {
         }
         self.make_each(of(Part::Tasks))?;
         self.hold(&held)?;
-        // Groups also come while tasks are moved and threads are pinned again; narrowing them may unpin a thread once more.
+        // Groups also appear while tasks are moved and threads are pinned again; narrowing them may reset a
+        // thread's affinity once more.
         for _ in 0..ROUNDS {
             if !of_groups || !self.settle()? {
                 break;
@@ -145,12 +146,12 @@ impl<'a> Run<'a> {
         self.write(&refusals)
     }
 
-    /// Pins again the threads that have lost it.
+    /// Reapplies the affinity of threads that lost it.
     fn hold(&mut self, held: &Held) -> Result<(), ApplyError> {
         for lost in held.lost(self.kernel) {
             let (place, cpus) = lost?;
             if let Err(error) = self.kernel.set(place, cpus)
-                // One that has ended meanwhile has no CPUs to keep.
+                // A thread that ended in the meantime needs no CPUs.
                 && self.kernel.get(place)?.is_some()
             {
                 let why = error.to_string();
@@ -161,7 +162,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// The rest is another plan now.
+    /// The rest is a new plan now.
     pub fn planned_again(&mut self, made: &[Change], mut again: Plan) {
         again.changes.retain(|change| change.part != Part::Queues);
         (self.tell)(Step::PlannedAgain(&again));
@@ -170,8 +171,8 @@ impl<'a> Run<'a> {
         self.applied.plan = again;
     }
 
-    /// What the drivers of these interfaces give anew when the number of queues changes: affinities of interrupts, and
-    /// how packets are steered.
+    /// Settings that these interfaces' drivers reset when the number of queues changes: affinities of
+    /// interrupts, and packet steering.
     pub fn hold_queues(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         let mut records = Vec::new();
         for change in changes {
@@ -187,7 +188,7 @@ impl<'a> Run<'a> {
                 .flat_map(|rx| ["rps_cpus", "rps_flow_cnt"].map(|name| value("rx", rx.queue, name)));
             let tx = interface.tx.iter().map(|tx| value("tx", tx.queue, "xps_cpus"));
             for place in irqs.chain(rx).chain(tx).map(Place::file) {
-                // One that cannot be read could not be set either.
+                // A setting that cannot be read could not be restored either.
                 let Ok(Some(old)) = self.kernel.get(&place) else { continue };
                 let irq = irq_name(topology, &place);
                 records.push(Record::Change(Entry { place, new: old.clone(), old: Some(old), irq }));
@@ -196,7 +197,7 @@ impl<'a> Run<'a> {
         self.write(&records)
     }
 
-    /// Writes to the journal what is there now, for all of these at once.
+    /// Journals the current values of all these places in one write.
     pub fn record(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         let mut records = self.unchanged(topology, changes);
         for change in changes {
@@ -228,7 +229,7 @@ impl<'a> Run<'a> {
     fn make(&mut self, change: &Change) -> Result<(), ApplyError> {
         let mut failure = loop_while_groups_come(self, change)?;
         if let (Some(first), Some(otherwise)) = (&failure, &change.otherwise) {
-            // What is there now may be ours, half taken: what was there before is in the journal already.
+            // The current value may be ours, half applied; the original one is already in the journal.
             let why = format!("{}; {:?} was not taken: {}", change.why, change.to, first.why());
             let change = Change { to: otherwise.clone(), otherwise: None, why, ..change.clone() };
             failure = loop_while_groups_come(self, &change)?;
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         self.applied.refused.push((change.place.clone(), why));
     }
 
-    /// One write, told and counted unless it was not taken.
+    /// Performs one write, and reports and counts it unless it was not accepted.
     pub fn attempt(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
         let attempt = match &change.place {
             Place::Tasks { .. } => self.move_tasks(change)?,
@@ -261,7 +262,7 @@ impl<'a> Run<'a> {
                 self.applied.changed += 1;
                 (self.tell)(Step::Changed(change, *written));
             }
-            // Another change of ours has brought it along: the CPUs of a thread whose group was narrowed.
+            // Another change of ours had this side effect: the affinity of a thread whose group was narrowed.
             Attempt::Already if self.recorded.contains_key(&change.place) && !is_of_tasks(&change.place) => {
                 self.applied.changed += 1;
                 (self.tell)(Step::Changed(change, Written::default()));
@@ -292,7 +293,7 @@ impl<'a> Run<'a> {
         self.record_anew(change, &found)?;
         let written = match self.kernel.set(place, &change.to) {
             Ok(written) => written,
-            // It may have gone just now.
+            // It may have vanished a moment ago.
             Err(error) => {
                 let gone = self.kernel.get(place).is_ok_and(|found| gone(&found));
                 return Ok(if gone { Attempt::Gone } else { Attempt::Not(Failure::Refused(error)) });
@@ -309,11 +310,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Somebody else may have written since the journal was; and a second value is tried where the first was not taken.
+    /// Journals a value again, because somebody else may have written since, and because an alternative value
+    /// may follow a refused one.
     fn record_anew(&mut self, change: &Change, found: &Option<String>) -> Result<(), ApplyError> {
         let (place, recorded) = (change.place.clone(), self.recorded.get(&change.place));
-        // A file that was not there is one of a group that was made since: it goes with the group. And a thread that was
-        // pinned has lost that to the changes of its cgroup.
+        // A file that did not exist belongs to a group created since, and vanishes with it. A pinned thread has
+        // lost its affinity to the changes of its cgroup.
         let ours = |entry: &Entry| entry.old.is_none() || matches!(change.place, Place::Affinity { .. });
         let as_recorded = |entry: &Entry| entry.new == change.to && (entry.old == *found || ours(entry));
         if recorded.is_some_and(as_recorded) {
@@ -326,7 +328,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Moves tasks until none is left that can be moved: the children of those that were not moved yet come after.
+    /// Moves tasks until no movable one is left: unmoved tasks may fork in the meantime.
     pub fn move_tasks(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
         let mut all = Written::default();
         for _ in 0..ROUNDS {
@@ -350,7 +352,7 @@ impl<'a> Run<'a> {
         if (self.stop)() { Err(ApplyError::Interrupted) } else { Ok(()) }
     }
 
-    /// An interface whose queues' interrupts all stay where they are wins nothing.
+    /// Without a single moved queue interrupt, an interface gains nothing.
     fn some_interrupts_moved(&self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         for interface in &self.applied.plan.policy.interfaces {
             let irqs = topology.interface(interface).into_iter().flat_map(|interface| &interface.irqs);
@@ -359,7 +361,7 @@ impl<'a> Run<'a> {
                 let of_it = |place: &Place| place.irq() == Some(irq.irq);
                 let refused = self.applied.refused.iter().find(|(place, _)| of_it(place));
                 why = why.take().or(refused.map(|(_, why)| why.clone()));
-                // One without a change is where it should be.
+                // A queue without a change is already where it should be.
                 refused.is_some() && changes.iter().any(|change| of_it(&change.place))
             });
             if let (true, Some(why)) = (stays, why) {
@@ -374,7 +376,7 @@ fn is_of_tasks(place: &Place) -> bool {
     matches!(place, Place::Tasks { .. })
 }
 
-/// Tries until it is taken, or there is no cgroup that came meanwhile and is in its way.
+/// Retries until the value is accepted, or no newly created cgroup stands in its way.
 fn loop_while_groups_come(run: &mut Run<'_>, change: &Change) -> Result<Option<Failure>, ApplyError> {
     for round in 1.. {
         match run.attempt(change)? {

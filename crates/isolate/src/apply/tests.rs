@@ -1,4 +1,4 @@
-//! Whatever happens between the first write and the last: everything is as it was, after it was undone.
+//! Whatever happens between the first write and the last, a rollback restores everything.
 
 use super::*;
 use crate::journal::{Dies, Folder, Head, Journal, Lock, Record, head};
@@ -55,14 +55,14 @@ fn run(kernel: &Modelled, plan: &Plan, writer: &mut Writer) -> Result<Applied, A
     apply(kernel, plan, writer, &|| false, &mut |_| {})
 }
 
-/// What can be seen; what was once asked for a thread cannot.
+/// The observable state; the affinity once requested for a thread is not observable.
 fn seen(state: &State) -> State {
     let mut state = state.clone();
     state.tasks.values_mut().for_each(|task| task.asked = None);
     state
 }
 
-/// Without what a driver makes of interrupts that are numbered anew: numbers, names and affinities.
+/// The state without what a driver resets for renumbered interrupts: numbers, names and affinities.
 fn but_new_interrupts(state: &State, plan: &Plan) -> State {
     let mut state = seen(state);
     if state.flavour.renumbers {
@@ -84,7 +84,7 @@ fn same(plan: &Plan, before: &State, after: &State) -> Result<(), TestCaseError>
     Ok(())
 }
 
-/// Does it, and dies with it where it dies.
+/// Runs it up to the point where the process is killed, if at all.
 fn killed<T>(it: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(it)).ok()
 }
@@ -92,7 +92,7 @@ fn killed<T>(it: impl FnOnce() -> T) -> Option<T> {
 /// A machine after its plan was applied, with the journal.
 fn applied(state: &State, plan: &Plan) -> (Modelled, Disk) {
     let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
-    // What is refused half-way is to be undone as well.
+    // What a refusal leaves half-applied must be undone as well.
     let _ = run(&kernel, plan, &mut disk.begin(plan));
     (kernel, disk)
 }
@@ -104,7 +104,7 @@ proptest! {
     fn undone_it_is_as_before((state, policy) in made_up()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
-        // What is refused half-way is to be undone as well.
+        // What a refusal leaves half-applied must be undone as well.
         let applied = run(&kernel, &plan, &mut disk.begin(&plan));
         let undone = disk.undo(&kernel);
         prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
@@ -125,7 +125,7 @@ proptest! {
         let (kernel, disk) = (Modelled::new(state), Disk::new());
         let applied = match run(&kernel, &plan, &mut disk.begin(&plan)) {
             Ok(applied) => applied,
-            // All of its queues are managed.
+            // All its queues are managed.
             Err(ApplyError::NoInterrupt { .. }) => return Ok(()),
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         };
@@ -141,7 +141,7 @@ proptest! {
                 prop_assert!(irq.affinity.without(&plan.net_cpus).is_empty(), "{:?}", irq);
             }
         }
-        // A plan of what it is now has nothing left to do but what was refused.
+        // A plan for the current state contains only the refused changes.
         let places: Vec<_> = applied.refused.iter().map(|(place, _)| place.clone()).collect();
         let again = applied.plan.after_queues(&kernel.topology());
         let left = again.iter().flat_map(|plan| &plan.changes).filter(|change| !places.contains(&change.place));
@@ -249,7 +249,7 @@ proptest! {
     #[test]
     fn undoing_killed_at_any_write_can_be_done_again((state, policy) in made_up(), half in 0..40_u64) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
-        // Both of what was applied as a whole, and of what was itself killed.
+        // After a complete execution as well as after a killed one.
         for applied_until in [None, Some(half)] {
             let (whole, disk) = (Modelled::new(state.clone()), Disk::new());
             whole.killed_at.set(applied_until);
@@ -281,7 +281,7 @@ proptest! {
                 crate::place::Form::Mask => "1",
                 crate::place::Form::Text => return None,
             };
-            // An older kernel forgets what a thread was pinned to, whoever did it.
+            // An older kernel resets a thread's affinity, no matter who set it.
             if let Place::Affinity { tid, .. } = &entry.place
                 && (!state.flavour.keeps_pinned || state.effective(&state.tasks[tid].group).len() == 1)
             {
@@ -292,7 +292,7 @@ proptest! {
             let taken = held || entry.old.as_deref().is_none_or(is) || is(&entry.new);
             (!taken && entry.place.in_group().is_none()).then(|| (entry.place.clone(), text))
         };
-        // A queue's values go with it when the number of queues is set back.
+        // A queue's values vanish with it when the number of queues is restored.
         let places: Vec<_> = journal.entries().filter_map(other).collect();
         if places.is_empty() || plan.planned_again_after_queues {
             return Ok(());
@@ -310,7 +310,7 @@ proptest! {
         let before = Modelled::new(state.clone());
         before.set(place, text).unwrap();
         same(&plan, &before.snapshot(), &kernel.snapshot())?;
-        // And they are overruled when told to.
+        // They are overwritten if requested.
         let undone = rollback(&kernel, &journal, true, &mut |_| {});
         prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
         same(&plan, &state, &kernel.snapshot())?;
@@ -370,14 +370,14 @@ proptest! {
         let done = run(&kernel, &plan, &mut disk.begin(&plan));
         if policy.cpusets && done.is_ok() {
             for task in kernel.snapshot().tasks.values().filter(|task| !task.kernel) {
-                // A child of a thread that was pinned has its parent's CPUs, and nobody knew of it.
+                // A child of a pinned thread inherits its parent's CPUs, and nobody knows about it.
                 let pinned_before = task.asked.is_some();
                 prop_assert!(pinned_before || task.allowed.both(&plan.net_cpus).is_empty(), "{:?}", task);
             }
         }
         let undone = disk.undo(&kernel);
         prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "{:?}", undone);
-        // Whoever is still there is as before.
+        // Every task that still exists is as before.
         let after = kernel.snapshot();
         for (tid, task) in seen(&after).tasks.iter().filter(|(tid, _)| **tid < 5000) {
             prop_assert_eq!(task, &seen(&state).tasks[tid]);
@@ -452,7 +452,7 @@ fn another_boot_and_a_stop() {
     let stopped = apply(&kernel, &plan, &mut writer, &|| kernel.writes.get() == 3, &mut |_| {});
     assert!(matches!(stopped, Err(ApplyError::Interrupted)), "{stopped:?}");
     assert_eq!(kernel.writes.get(), 3);
-    // After another boot nothing is as it was written, and nothing is touched.
+    // After a reboot no value is as it was written, and nothing is touched.
     let later = |id: &str| {
         kernel.state.borrow_mut().files.insert("/proc/sys/kernel/random/boot_id".into(), id.into())
     };
@@ -492,7 +492,7 @@ proptest! {
                 prop_assert!(journal.is_whole(), "byte {}", at);
                 continue;
             }
-            // Every other byte of a line costs the same line.
+            // Every other damaged byte of a line costs the same line.
             let line = journal.lost().next().map(|damage| damage.line);
             if line == Some(lost) {
                 continue;
@@ -500,7 +500,7 @@ proptest! {
             lost = line.unwrap();
             let (after, undone, journal) = undone(&bytes);
             prop_assert!(!undone.is_complete() && undone.unreadable == journal.damage, "byte {}", at);
-            // The plan has the value before of what is lost, but of interrupts that are numbered anew.
+            // The plan holds the old values of lost records, except for renumbered interrupts.
             if !queues {
                 for (number, irq) in &after.irqs {
                     prop_assert_eq!(&irq.affinity, &state.irqs[number].affinity, "byte {} of {:?}", at, undone);

@@ -1,9 +1,9 @@
-//! The journal: what was there before, on disk before anything is changed, and all that happened since.
+//! The journal: all old values, on disk before anything is changed, and everything that happened since.
 //!
-//! JSON Lines, each with a checksum, only ever appended to. The first line is the [`Head`], twice, with the whole plan; each
-//! further one a [`Record`]. A value is written to the machine only after its [`Record::Change`] is on disk, so that a
-//! line that was cut short at the end of the file stands for a change that was not begun. Of a journal that was damaged
-//! later, whatever can be read is used, and the rest is named.
+//! JSON Lines, each with a checksum, append-only. The first line is the [`Head`], written twice, with the whole
+//! plan; each further line is a [`Record`]. A value is written to the machine only after its [`Record::Change`]
+//! is on disk, so a truncated line at the end of the file stands for a change that was never begun. A damaged
+//! journal is used as far as it is readable, and the damage is reported.
 
 use crate::place::Place;
 use crate::plan::Plan;
@@ -25,168 +25,169 @@ pub use salvage::HeadRead;
 #[cfg(test)]
 pub(crate) use tests::head;
 
-/// What holds for all of it.
+/// Facts about the whole journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Names the format.
+    /// Format identifier.
     pub format: String,
-    /// Identity of the run of the machine: after another boot there is nothing to undo.
+    /// Boot id: after a reboot there is nothing to undo.
     pub boot_id: String,
-    /// Network namespace (inode) that the interfaces are in, where it is not a copy.
+    /// Network namespace (inode) of the interfaces; `None` for a copy.
     pub net_namespace: Option<u64>,
-    /// The copy that it was applied to; `None`: this machine.
+    /// The copy that the plan was applied to; `None` for this machine.
     pub root: Option<PathBuf>,
-    /// When, nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub time_unix_ns: u64,
-    /// After how long it is rolled back unless confirmed; `None`: never by itself.
+    /// Time until the automatic rollback unless confirmed; `None` for no automatic rollback.
     pub confirm_within_ns: Option<u64>,
-    /// What was to be done.
+    /// The plan.
     pub plan: Plan,
 }
 
-/// What happened.
+/// An event in the history of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "record", deny_unknown_fields)]
 pub enum Record {
-    /// The process that rolls back unless told otherwise.
+    /// The guard: a process that rolls back unless told otherwise.
     Guard {
-        /// Its id.
+        /// Process id.
         pid: u32,
-        /// When it was started, ticks since boot.
+        /// Start time, in ticks since boot.
         start_ticks: u64,
     },
     /// A value is about to be written.
     Change(Entry),
-    /// Cgroups that were there before and have just the CPUs that the group above them gets: they stay as they are,
-    /// now and when that is undone. Others with these CPUs were made meanwhile, and have them from the group above.
+    /// Pre-existing cgroups whose own set equals what their parent's set will become: they stay unchanged, both
+    /// now and during a rollback. Any other group with these CPUs was created later and inherited them.
     Unchanged {
         /// Their folders.
         groups: Vec<String>,
     },
-    /// The kernel did not take one that was not needed.
+    /// The kernel refused an optional change.
     Refused {
         /// Where.
         place: Place,
-        /// What it said.
+        /// The kernel's error.
         why: String,
     },
-    /// All is done.
+    /// The plan is fully applied.
     Applied {
-        /// When, nanoseconds since 1970.
+        /// Time, in nanoseconds since 1970.
         time_unix_ns: u64,
     },
-    /// It is to stay.
+    /// The user confirmed the plan.
     Confirmed {
-        /// When, nanoseconds since 1970.
+        /// Time, in nanoseconds since 1970.
         time_unix_ns: u64,
     },
-    /// Undoing begins. Without this a number of queues that is as before would not tell whether it was ever changed.
+    /// A rollback begins. Without this record, an unchanged number of queues would not show whether it was ever
+    /// changed.
     Undoing,
-    /// It was undone, by whom.
+    /// A rollback finished.
     RolledBack {
-        /// When, nanoseconds since 1970.
+        /// Time, in nanoseconds since 1970.
         time_unix_ns: u64,
-        /// `rollback`, `guard: not confirmed in time`, `apply: IRQ 41 ...`.
+        /// Who rolled back: `rollback`, `guard: not confirmed in time`, `apply: IRQ 41 ...`.
         by: String,
-        /// Places that were left, since somebody else changed them meanwhile.
+        /// Places left alone because somebody else had changed them.
         left: Vec<Place>,
     },
 }
 
-/// A value that is about to be written.
+/// A value about to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Where.
     pub place: Place,
-    /// What was there; `None`: nothing, it is made.
+    /// Old value; `None` if the place does not exist yet.
     pub old: Option<String>,
-    /// What is written; the same as before where a value is only to be held, since another change may lose it.
+    /// New value; equal to the old one where the value is only held against side effects of other changes.
     pub new: String,
-    /// Of an interrupt: which one the number stands for.
+    /// For an interrupt, the identity behind its number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irq: Option<IrqName>,
 }
 
-/// Which interrupt a number stands for: after the number of queues has changed it may be another.
+/// Identity of an interrupt: after a change of the number of queues its number may belong to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IrqName {
-    /// As in `/proc/interrupts`.
+    /// Name in `/proc/interrupts`.
     pub name: String,
-    /// The interface it is of.
+    /// Its interface.
     pub interface: Option<String>,
 }
 
-/// Why a journal cannot be written or read.
+/// Error of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file or folder.
+    /// Error of a file or folder.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Not a journal, or no longer.
+    /// The file is not a journal, or is damaged from the start.
     #[error(
         "journal {path} is damaged at {damage}: nothing of it can be used, and nothing was touched; `spangap isolate \
          rollback --forget` sets it aside"
     )]
     Damaged {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// The first place that is.
+        /// The first damaged place.
         damage: Box<Damage>,
     },
-    /// Of another version of this program.
+    /// Written by another version of this program.
     #[error(
         "journal {path} is a \"{found}\", expected a journal of this version: \"{}\" or \"{}\"",
         Head::FORMAT,
         Head::BEFORE
     )]
     Version {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What it calls itself.
+        /// Its format identifier.
         found: String,
     },
-    /// Something is applied already.
+    /// A plan is already applied.
     #[error("a plan is already applied (journal {journal}): `spangap isolate rollback` first")]
     Applied {
-        /// Where that is written.
+        /// Its journal.
         journal: PathBuf,
     },
 }
 
-/// A journal as it was read.
+/// A journal as read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journal {
-    /// What holds for all of it.
+    /// Facts about the whole journal.
     pub head: Head,
-    /// What happened, in order; as far as it can be read.
+    /// Records in order, as far as readable.
     pub records: Vec<Record>,
-    /// What of it cannot be read.
+    /// Unreadable parts.
     pub damage: Vec<Damage>,
-    /// How much of the head can be.
+    /// How much of the head is readable.
     pub head_read: HeadRead,
 }
 
 impl Head {
-    /// What [`Head::format`] is.
+    /// Value of [`Head::format`].
     pub const FORMAT: &str = "spangap isolate journal 2";
-    /// What it was when lines had no checksums.
+    /// Its value before lines had checksums.
     pub const BEFORE: &str = "spangap isolate journal 1";
 }
 
 impl Journal {
-    /// One that is whole.
+    /// An undamaged journal.
     pub fn new(head: Head, records: Vec<Record>) -> Journal {
         Journal { head, records, damage: Vec::new(), head_read: HeadRead::Whole }
     }
 
-    /// Reads the bytes of a journal; `path` is for the error. What comes after the last end of a line is not read: it
-    /// was not on disk as a whole, so nothing was begun that it tells of.
+    /// Parses a journal; `path` is for errors. Bytes after the last newline are ignored: the line was never
+    /// completely on disk, so nothing that it describes was begun.
     ///
     /// # Errors
-    /// When nothing of it can be read, or it is of another version.
+    /// Nothing is readable, or the journal is of another version.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, JournalError> {
         let Parsed { head, records, mut damage, unfinished } = spangap_undo::journal::parse(bytes);
         let (head, head_read) = salvage::head(head, bytes);
@@ -210,12 +211,12 @@ impl Journal {
         Ok(Journal { head, records, damage, head_read })
     }
 
-    /// Whether everything that was written can be read.
+    /// Whether everything is readable.
     pub fn is_whole(&self) -> bool {
         self.head_read == HeadRead::Whole && !self.damage.iter().any(|damage| damage.lost)
     }
 
-    /// What cannot be read and is not there a second time.
+    /// Unreadable parts that have no second copy.
     pub fn lost(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| damage.lost)
     }
@@ -228,7 +229,7 @@ impl Journal {
         })
     }
 
-    /// When everything was done, nanoseconds since 1970; `None`: not yet, or it never was.
+    /// When the plan was fully applied, in nanoseconds since 1970; `None` if it is not.
     pub fn applied(&self) -> Option<u64> {
         self.records.iter().rev().find_map(|record| match record {
             Record::Applied { time_unix_ns } => Some(*time_unix_ns),
@@ -236,7 +237,7 @@ impl Journal {
         })
     }
 
-    /// When it was told to stay, nanoseconds since 1970.
+    /// When it was confirmed, in nanoseconds since 1970.
     pub fn confirmed(&self) -> Option<u64> {
         self.records.iter().rev().find_map(|record| match record {
             Record::Confirmed { time_unix_ns } => Some(*time_unix_ns),
@@ -244,7 +245,7 @@ impl Journal {
         })
     }
 
-    /// When it was undone the last time (nanoseconds since 1970), by whom, and what was left.
+    /// The latest rollback: time (nanoseconds since 1970), originator, and places left alone.
     pub fn rolled_back(&self) -> Option<(u64, &str, &[Place])> {
         self.records.iter().rev().find_map(|record| match record {
             Record::RolledBack { time_unix_ns, by, left } => Some((*time_unix_ns, &**by, &**left)),
@@ -252,13 +253,13 @@ impl Journal {
         })
     }
 
-    /// Whether undoing was begun, and cut short.
+    /// Whether a rollback began but did not finish.
     pub fn undoing(&self) -> bool {
         let last = |is: fn(&Record) -> bool| self.records.iter().rposition(is);
         last(|record| *record == Record::Undoing) > last(|record| matches!(record, Record::RolledBack { .. }))
     }
 
-    /// The process that rolls back unless told otherwise.
+    /// The guard.
     pub fn guard(&self) -> Option<Process> {
         self.records.iter().rev().find_map(|record| match record {
             Record::Guard { pid, start_ticks } => Some(Process { pid: *pid, start_ticks: *start_ticks }),
@@ -266,26 +267,26 @@ impl Journal {
         })
     }
 
-    /// Whether this is another run of the machine than the one it was applied to: then there is nothing to undo.
-    /// Where the machine or the head does not tell, it is taken for the same.
+    /// Whether the journal stems from another boot: then there is nothing to undo. If the machine or the head
+    /// does not tell, the boot is assumed to be the same.
     pub fn of_another_boot(&self, files: &Host) -> bool {
         self.head_read != HeadRead::Lost && boot_id(files).is_ok_and(|now| now != self.head.boot_id)
     }
 }
 
-/// Identity of this run of the machine.
+/// Boot id of this machine.
 ///
 /// # Errors
-/// When the machine does not tell.
+/// The machine does not tell.
 pub fn boot_id(files: &Host) -> Known<String> {
     files.parsed(boot_id::PATH, boot_id::parse)
 }
 
-/// Where the journal is. There is one open journal at most: what is applied is undone before anything else is applied.
+/// Folder of the journal. At most one journal is open: a plan must be undone before the next is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
-/// A journal that is being written.
+/// A journal open for writing.
 #[derive(Debug)]
 pub struct Writer {
     appender: Appender,
@@ -293,23 +294,23 @@ pub struct Writer {
     pub(crate) dies: Option<Dies>,
 }
 
-/// For tests: the process ends in the middle of a write.
+/// For tests: the process is killed in the middle of a write.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dies {
-    /// Writes that are done before.
+    /// Number of complete writes before.
     pub after: u32,
-    /// Bytes of the next one that still get to the disk.
+    /// Bytes of the next write that still reach the disk.
     pub bytes: usize,
 }
 
 impl Folder {
-    /// Made when it is locked first.
+    /// The folder is created when it is first locked.
     pub fn new(path: impl Into<PathBuf>) -> Folder {
         Folder(path.into())
     }
 
-    /// Its path.
+    /// Path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -318,19 +319,19 @@ impl Folder {
         self.0.join("open.journal")
     }
 
-    /// Waits until nobody else changes anything: `apply`, `confirm`, `rollback`, the guard.
+    /// Waits for exclusive access among `apply`, `confirm`, `rollback` and the guard.
     ///
     /// # Errors
-    /// When the folder cannot be made or locked.
+    /// The folder cannot be created or locked.
     pub fn lock(&self) -> Result<Lock, JournalError> {
         make_folder(&self.0)?;
         Ok(lock_folder(&self.0)?)
     }
 
-    /// The open journal, if there is one.
+    /// The open journal, if any.
     ///
     /// # Errors
-    /// When it cannot be read at all.
+    /// Nothing of it can be read.
     pub fn open(&self) -> Result<Option<(PathBuf, Journal)>, JournalError> {
         let path = self.open_path();
         let bytes = match fs::read(&path) {
@@ -341,11 +342,11 @@ impl Folder {
         Ok(Some((path, journal)))
     }
 
-    /// Begins one: it is there with its head, or not at all. One that is of another run of the machine, or whose
-    /// changes are all undone, is put aside first.
+    /// Starts a journal; it appears together with its head, or not at all. A journal of another boot, or one
+    /// that is fully undone, is put aside first.
     ///
     /// # Errors
-    /// When there is an open one, it is damaged, or the new one cannot be written.
+    /// A journal is open or damaged, or the new one cannot be written.
     pub fn begin(&self, lock: &Lock, head: &Head) -> Result<Writer, JournalError> {
         if let Some((journal, open)) = self.open()? {
             let all_undone =
@@ -362,19 +363,19 @@ impl Folder {
         Ok(Writer::new(Appender::new(path, file, &text)))
     }
 
-    /// Goes on writing the open one. A line without an end is cut off first: it tells of nothing.
+    /// Continues the open journal. An incomplete last line is cut off first.
     ///
     /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// There is none, or it cannot be opened.
     pub fn append(&self, _lock: &Lock) -> Result<Writer, JournalError> {
         Ok(Writer::new(Appender::open(&self.open_path())?))
     }
 
-    /// Everything is undone, or is to be forgotten: the journal is put aside as `last.journal`, in place of the one
-    /// before. It is not read for that.
+    /// Closes a journal that is undone, or is to be forgotten: renames it to `last.journal`, replacing the
+    /// previous one. Does not read it.
     ///
     /// # Errors
-    /// When it cannot be renamed.
+    /// It cannot be renamed.
     pub fn close(&self, _lock: &Lock) -> Result<(), JournalError> {
         let path = self.open_path();
         match fs::rename(&path, self.0.join("last.journal")) {
@@ -384,11 +385,11 @@ impl Folder {
         Ok(sync_folder(&self.0)?)
     }
 
-    /// Puts a damaged journal where nobody takes it for an open one, and says where. It is kept for good: what is still
-    /// legible in it may be the only trace of what was there before.
+    /// Renames a damaged journal so that it no longer counts as open, and returns its new path. It is kept
+    /// forever, because its readable remains may be the only trace of the old values.
     ///
     /// # Errors
-    /// When it cannot be renamed.
+    /// It cannot be renamed.
     pub fn set_aside(&self, _lock: &Lock) -> Result<PathBuf, JournalError> {
         Ok(set_aside(&self.open_path())?)
     }
@@ -403,15 +404,15 @@ impl Writer {
         }
     }
 
-    /// Its path.
+    /// Path.
     pub fn path(&self) -> &Path {
         self.appender.path()
     }
 
-    /// Writes records, so that they outlive this process and the power. After an error none of them is in the journal.
+    /// Appends records durably. After an error, none of them is in the journal.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// They cannot be written.
     pub fn write(&mut self, records: &[Record]) -> Result<(), JournalError> {
         if records.is_empty() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The head of a journal whose first line is damaged. With checksums it is there twice; before, it was there once, most
-//! of it the plan, which rolling back can do without.
+//! Recovery of a head whose first line is damaged. Format 2 has a second copy. Format 1 had a single one, which
+//! is mostly the plan, and a rollback can do without the plan.
 
 use super::Head;
 use crate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
@@ -7,18 +7,18 @@ use serde::Deserialize;
 use spangap_model::Cpus;
 use std::path::PathBuf;
 
-/// How much of a head could be read.
+/// Readable part of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadRead {
-    /// All of it.
+    /// Everything.
     Whole,
-    /// All but the plan, which is empty.
+    /// Everything except the plan, which is then empty.
     ButThePlan,
-    /// Nothing: not even which machine it is of, and which run of it.
+    /// Nothing, not even the machine and the boot it belongs to.
     Lost,
 }
 
-/// What comes before the plan.
+/// The fields before the plan.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BeforeThePlan {
@@ -30,10 +30,10 @@ struct BeforeThePlan {
     confirm_within_ns: Option<u64>,
 }
 
-/// The head that was read, or as much of it as the bytes of the journal give.
+/// The head as read, or as much of it as the journal's bytes yield.
 pub fn head(read: Option<Head>, bytes: &[u8]) -> (Head, HeadRead) {
     match read {
-        // Without a checksum the identity of the run, which is in it twice, has to vouch for itself.
+        // Without a checksum, the boot id, which occurs twice, must confirm itself.
         Some(head) if head.format == Head::BEFORE && head.boot_id != head.plan.boot_id => {
             (lost(), HeadRead::Lost)
         }

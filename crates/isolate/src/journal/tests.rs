@@ -105,7 +105,7 @@ proptest! {
         let bytes = fs::read(&path).unwrap();
         let cut = at.index(bytes.len());
         fs::write(&path, &bytes[..cut]).unwrap();
-        // One whose end of the line alone is missing is whole by its checksum, and of the head there are two copies.
+        // A line that lacks only its newline is complete by its checksum, and the head has two copies.
         let ends: Vec<usize> = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
         let lines = ends[1..].iter().filter(|end| **end <= cut).count();
         if cut < ends[0] / 2 {
@@ -115,7 +115,7 @@ proptest! {
                     prop_assert!(said.contains("is damaged at line 1, bytes 0 to"), "{}", said);
                     prop_assert!(said.contains("--forget"), "{}", said);
                 }
-                // What comes before the plan can be read.
+                // The fields before the plan are readable.
                 Ok(journal) => {
                     let (_, journal) = journal.unwrap();
                     prop_assert_eq!(journal.head_read, HeadRead::ButThePlan);
@@ -124,7 +124,7 @@ proptest! {
             }
         } else {
             prop_assert_eq!(&folder.open().unwrap().unwrap().1.records, &records[..lines]);
-            // And it can be gone on with.
+            // The journal can also be continued.
             folder.append(&folder.lock().unwrap()).unwrap().write(&more).unwrap();
             let (_, journal) = folder.open().unwrap().unwrap();
             prop_assert!(journal.is_whole(), "{:?}", journal.damage);
@@ -158,7 +158,7 @@ fn damage_is_named_with_its_file_and_its_bytes_and_the_rest_is_read() {
     let begin = text.find('\n').unwrap() + 1;
     let said = journal.damage[0].to_string();
     assert!(said.starts_with(&format!("line 2, bytes {begin} to ")) && said.contains("\"pid\":7"), "{said}");
-    // Nothing is begun over it, and nothing of it is lost.
+    // No journal starts over it, and nothing of it is lost.
     let lock = folder.lock().unwrap();
     assert!(folder.begin(&lock, &head()).is_err());
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
@@ -171,7 +171,7 @@ fn damage_is_named_with_its_file_and_its_bytes_and_the_rest_is_read() {
     assert!(error.contains("journal 9") && error.contains("this version"), "{error}");
 }
 
-/// A journal as the version before wrote it: no checksums, the head once.
+/// A journal in the previous version's format: no checksums, a single head.
 fn of_before(records: &[Record]) -> String {
     let head = Head { format: Head::BEFORE.into(), ..head() };
     let records = records.iter().map(|record| serde_json::to_string(record).unwrap());
@@ -193,13 +193,13 @@ fn journals_of_the_version_before_are_read_also_when_their_head_is_damaged() {
         bytes[at] = b'~';
         let journal = match Journal::parse(Path::new("x"), &bytes) {
             Ok(journal) => journal,
-            // It calls itself something else.
+            // Its format identifier differs.
             Err(JournalError::Version { .. }) => continue,
             Err(error) => panic!("byte {at}: {error}"),
         };
         assert_eq!(&journal.records[..], &records[..], "byte {at}");
         match journal.head_read {
-            // A text with another letter.
+            // A text with one letter changed.
             HeadRead::Whole => {}
             HeadRead::ButThePlan => {
                 assert!(at > plan, "byte {at}");
@@ -207,7 +207,7 @@ fn journals_of_the_version_before_are_read_also_when_their_head_is_damaged() {
             }
             HeadRead::Lost => assert!(journal.head.boot_id.is_empty() && !journal.is_whole()),
         }
-        // Whatever is read of it, it never is another run of the machine by mistake.
+        // However little is readable, it is never mistaken for a journal of another boot.
         assert!(journal.head_read == HeadRead::Lost || journal.head.boot_id == "boot", "byte {at}");
     }
 }
@@ -221,7 +221,7 @@ fn one_is_open_at_most() {
     folder.close(&lock).unwrap();
     folder.close(&lock).unwrap();
     assert_eq!(folder.open().unwrap(), None);
-    // What is undone as a whole, and what was before the machine was started anew, is in nobody's way.
+    // A fully undone journal, and one of an earlier boot, do not stand in the way.
     let mut writer = folder.begin(&lock, &head()).unwrap();
     let rolled_back = |left| Record::RolledBack { time_unix_ns: 4, by: "guard".into(), left };
     writer.write(&[rolled_back(vec![Place::BannedIrqs])]).unwrap();

@@ -1,6 +1,6 @@
-//! How many combined queues an interface has: asked and set as `ethtool -l` and `-L` do it.
+//! Number of combined queues of an interface, through the ioctls behind `ethtool -l` and `-L`.
 //!
-//! In a copy it is the file `/ethtool/IF`, with what `ethtool -l IF` prints.
+//! In a copy, the file `/ethtool/IF` holds the output of `ethtool -l IF`.
 
 use super::files::Root;
 use crate::topology::Queues;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, socket};
 use std::io;
 
-/// Asks for the numbers of queues.
+/// Gets the numbers of queues.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// Sets them.
 const ETHTOOL_SCHANNELS: u32 = 0x3d;
@@ -29,7 +29,7 @@ struct Channels {
     combined_count: u32,
 }
 
-/// Now and at most; `None`: no such interface, or it has no combined queues, or does not tell.
+/// Current and maximum number; `None` if the interface does not exist, or has or reports no combined queues.
 pub fn queues(root: &Root, interface: &str) -> io::Result<Option<Queues>> {
     if root.is_copy() {
         let text = root.read(&path(interface))?;
@@ -45,7 +45,7 @@ pub fn queues(root: &Root, interface: &str) -> io::Result<Option<Queues>> {
     Ok((queues.most > 0).then_some(queues))
 }
 
-/// Sets how many there are; the other kinds of queues stay as they are.
+/// Sets the number of combined queues; the other kinds stay unchanged.
 pub fn set_queues(root: &Root, interface: &str, combined: u32) -> io::Result<()> {
     if root.is_copy() {
         let text = root.read(&path(interface))?.unwrap_or_default();
@@ -76,7 +76,7 @@ fn ioctl(socket: &OwnedFd, interface: &str, channels: &mut Channels) -> Result<(
     // SAFETY: `ifreq` is plain old data: integers, arrays and one pointer, for all of which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = interface.as_bytes();
-    // One byte stays zero, which ends the name.
+    // The last byte stays zero and terminates the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains(&0) {
         return Err(Errno::NODEV);
     }
@@ -93,14 +93,14 @@ fn ioctl(socket: &OwnedFd, interface: &str, channels: &mut Channels) -> Result<(
     Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// The text that `ethtool -l` prints: first what is possible, then what is.
+/// Output of `ethtool -l`: maximum values first, then current ones.
 mod printed {
     use super::Queues;
 
     const MOST: &str = "Pre-set maximums";
     const NOW: &str = "Current hardware settings";
 
-    /// Lines `Combined:` with their place and number, by the headings above them.
+    /// The `Combined:` lines with their position and number, by the heading above them.
     fn combined(text: &str, heading: &str) -> Option<(usize, u32)> {
         let mut lines = text.lines().enumerate();
         lines.find(|(_, line)| line.starts_with(heading))?;
@@ -113,7 +113,7 @@ mod printed {
         (queues.most > 0).then_some(queues)
     }
 
-    /// The same text with another number; `None`: it has no such line, or the number is out of the question.
+    /// The same output with another number; `None` if it has no such line, or the number is out of range.
     pub fn with_combined(text: &str, number: u32) -> Option<String> {
         let (at, _) = combined(text, NOW)?;
         let fits = (1..=queues(text)?.most).contains(&number);

@@ -1,11 +1,11 @@
-//! Files below a root, read and written as the kernel's files want it: one text, one write.
+//! Files below a root, accessed the way kernel interfaces require: one value, one write.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// Where `/` is.
+/// The folder that stands for `/`.
 #[derive(Clone, Debug)]
 pub struct Root {
     path: PathBuf,
@@ -23,7 +23,7 @@ impl Root {
         Root { path: path.into(), copy: true }
     }
 
-    /// Its folder.
+    /// Folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -33,8 +33,8 @@ impl Root {
         self.copy
     }
 
-    /// Where a path of the machine is really. Of a copy its links are not followed here: only [`Root::read`] and
-    /// [`Root::write`] stay inside whatever is in it.
+    /// Translates a path of the machine to the real one. Links inside a copy are not resolved here: only
+    /// [`Root::read`] and [`Root::write`] guarantee to stay inside.
     pub fn real(&self, path: &str) -> io::Result<PathBuf> {
         Ok(self.path.join(below(path)?))
     }
@@ -46,13 +46,13 @@ impl Root {
             let opened = rustix::fs::open(self.path.join(path), how, Mode::empty())?;
             return Ok(opened.into());
         }
-        // A link in a copy that names `/etc` means the copy's own.
+        // A link in a copy that points to `/etc` means the copy's own `/etc`.
         let folder = rustix::fs::open(&self.path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let opened = rustix::fs::openat2(folder, path, how, Mode::empty(), ResolveFlags::IN_ROOT)?;
         Ok(opened.into())
     }
 
-    /// The text of a file without the white space at its end; `None` when it is not there.
+    /// Content of a file without trailing white space; `None` if it does not exist.
     pub fn read(&self, path: &str) -> io::Result<Option<String>> {
         Ok(self.read_whole(path)?.map(|text| text.trim_end().to_owned()))
     }
@@ -64,13 +64,13 @@ impl Root {
         };
         let mut bytes = Vec::new();
         match file.read_to_end(&mut bytes) {
-            // A cgroup or a device that is removed while its file is open.
+            // The cgroup or device was removed while its file was open.
             Err(error) if is_absent(&error) => Ok(None),
             read => read.map(|_| Some(String::from_utf8_lossy(&bytes).into_owned())),
         }
     }
 
-    /// Writes a text with a newline as one write: also an empty text is told to the kernel so.
+    /// Writes a text and a newline in a single write, so that even an empty text reaches the kernel.
     pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
         if self.copy { self.write_to_copy(path, text) } else { self.write_line(path, text) }
     }
@@ -80,8 +80,8 @@ impl Root {
         all_at_once(&mut file, format!("{text}\n").as_bytes())
     }
 
-    /// One write, so that whoever is killed leaves either the old value or the new one: newlines cover what was there,
-    /// and are cut off after.
+    /// A single write, so that a kill leaves either the old value or the new one: newlines overwrite the rest
+    /// of the old value, and are then truncated.
     fn write_to_copy(&self, path: &str, text: &str) -> io::Result<()> {
         let mut file = self.open(path, OFlags::WRONLY)?;
         if !file.metadata()?.is_file() {
@@ -104,7 +104,7 @@ fn all_at_once(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     Err(io::Error::other(format!("only {written} of {} bytes were taken", bytes.len())))
 }
 
-/// Whether a file, a cgroup, a device or a thread is not there, or no longer.
+/// Whether a file, cgroup, device or thread does not, or no longer, exist.
 pub fn is_absent(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(

@@ -1,4 +1,4 @@
-//! Cgroups made and removed, and tasks moved between them.
+//! Creates and removes cgroups, and moves tasks between them.
 
 use super::Written;
 use super::files::{Root, is_absent};
@@ -9,22 +9,22 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 
-/// A group that is there.
+/// The group exists.
 pub const MADE: &str = "made";
-/// A group that is not.
+/// The group does not exist.
 pub const GONE: &str = "gone";
-/// Tasks that are where they were to go.
+/// The tasks are in their new group.
 pub const MOVED: &str = "moved";
-/// Tasks that are where they came from.
+/// The tasks are in their original group.
 pub const BACK: &str = "back";
 
-/// What a group of version 2 is to the scheduler: `member`, `root` or `isolated`.
+/// Role of a version 2 group for the scheduler: `member`, `root` or `isolated`.
 pub const PARTITION: &str = "/cpuset.cpus.partition";
 
-/// Tasks are born while others are moved: so often a group is looked through before it counts as never empty.
+/// Number of passes over a group whose tasks keep forking, before it counts as never empty.
 const ROUNDS: u32 = 100;
 
-/// Whether there is such a group.
+/// Whether the group exists.
 pub fn exists(root: &Root, path: &str) -> io::Result<bool> {
     match fs::symlink_metadata(root.real(path)?) {
         Ok(metadata) => Ok(metadata.is_dir()),
@@ -33,10 +33,10 @@ pub fn exists(root: &Root, path: &str) -> io::Result<bool> {
     }
 }
 
-/// Makes a group; one that is there stays as it is.
+/// Creates a group; an existing one is left unchanged.
 pub fn make(root: &Root, path: &str) -> io::Result<()> {
     let parent = parent(path)?;
-    // Only in a hierarchy: a folder anywhere else would be no group.
+    // Only inside a hierarchy: a folder anywhere else would not be a group.
     if version(root, parent)?.is_none() {
         let said = format!("{parent} is not a cgroup mounted here");
         return Err(io::Error::new(io::ErrorKind::NotFound, said));
@@ -48,9 +48,9 @@ pub fn make(root: &Root, path: &str) -> io::Result<()> {
     if root.is_copy() { in_copy::fill(root, path, parent) } else { Ok(()) }
 }
 
-/// Before a member is isolated: a partition first. Kernels before 6.2 look for what is balanced with what while the sets of
-/// the groups beside it are still wide, and so leave all scheduling domains as they are when this is done in one step.
-/// Whether it becomes one does not matter: what is read back after the second step does.
+/// Turns a member into a partition before it is isolated. Kernels before 6.2 rebuild the scheduling domains
+/// while the siblings' sets are still wide, and so leave all domains unchanged if this is done in one step.
+/// Whether this step takes effect does not matter: the read-back after the second step does.
 pub fn part(root: &Root, file: &str) -> io::Result<()> {
     if !root.is_copy() && root.read(file)?.is_some_and(|now| now.trim() == "member") {
         let _ = root.write(file, "root");
@@ -58,7 +58,8 @@ pub fn part(root: &Root, file: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Before a partition is removed: a member. These kernels do not give its CPUs scheduling domains again otherwise.
+/// Turns a partition into a member before it is removed. Otherwise these kernels do not give its CPUs
+/// scheduling domains again.
 fn whole(root: &Root, path: &str) -> io::Result<()> {
     let file = format!("{path}{PARTITION}");
     match root.read(&file)? {
@@ -67,7 +68,7 @@ fn whole(root: &Root, path: &str) -> io::Result<()> {
     }
 }
 
-/// Removes a group, its tasks moved to its parent before. One that is not there is no error.
+/// Removes a group after moving its tasks to the parent. A missing group is not an error.
 pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
     if !exists(root, path)? {
         return Ok(Written::default());
@@ -87,7 +88,7 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
                 let moved = move_all(root, path, parent(path)?)?;
                 written.tasks_moved += moved.tasks_moved;
                 written.tasks_refused = moved.tasks_refused;
-                // Busy, and not for its tasks.
+                // Busy for a reason other than its tasks.
                 if moved == Written::default() && round > 1 {
                     return Err(error);
                 }
@@ -98,8 +99,8 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
     Ok(written)
 }
 
-/// Moves all tasks of a group into another, those that are born meanwhile too. Threads of the kernel that may not be
-/// moved are counted.
+/// Moves all tasks of a group into another, including those forked in the meantime. Kernel threads that cannot
+/// be moved are counted.
 pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
     let not_there =
         |path: &str| io::Error::new(io::ErrorKind::NotFound, format!("{path} is not a cgroup mounted here"));
@@ -117,7 +118,7 @@ pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
             match root.write(&into, &id.to_string()) {
                 Ok(()) => written.tasks_moved += 1,
                 Err(error) => match Errno::from_io_error(&error) {
-                    // It has ended.
+                    // The task has ended.
                     Some(Errno::SRCH) => {}
                     Some(Errno::INVAL) if processes::is_kernels(root, id)? != Some(false) => {
                         refused.insert(id);
@@ -134,11 +135,11 @@ pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
     Err(io::Error::other(format!("tasks are created in {from} faster than they can be moved")))
 }
 
-/// Whether the tasks of one group were moved into the other; `None`: the group they come from is gone.
+/// Whether the tasks of one group were moved into the other; `None` if the original group is gone.
 pub fn tasks(root: &Root, from: &str, to: &str) -> io::Result<Option<&'static str>> {
     let Some(file) = tasks_file(root, from)? else { return Ok(None) };
     let Some(into) = tasks_file(root, to)? else { return Ok(Some(BACK)) };
-    // A copy has no tasks: all that there are are moved.
+    // A copy has no tasks, so all of them are moved.
     if root.is_copy() || !ids(root, &format!("{to}/{into}"))?.is_empty() {
         return Ok(Some(MOVED));
     }
@@ -150,7 +151,7 @@ pub fn tasks(root: &Root, from: &str, to: &str) -> io::Result<Option<&'static st
     Ok(Some(MOVED))
 }
 
-/// Which interface a group has; `None`: it is none. A copy may lack some of its files.
+/// Cgroup version of a group; `None` if it is not a group. A copy may lack some of its files.
 fn version(root: &Root, path: &str) -> io::Result<Option<Version>> {
     let has = |files: &[&str]| -> io::Result<bool> {
         for file in files {
@@ -167,7 +168,8 @@ fn version(root: &Root, path: &str) -> io::Result<Option<Version>> {
     Ok(has(&v2)?.then_some(Version::V2))
 }
 
-/// The file with the tasks of a group: its threads in version 1, its processes in version 2; `None`: no group.
+/// The file that lists a group's tasks: threads in version 1, processes in version 2; `None` if it is not a
+/// group.
 fn tasks_file(root: &Root, path: &str) -> io::Result<Option<&'static str>> {
     for file in ["tasks", "cgroup.procs"] {
         match fs::symlink_metadata(root.real(&format!("{path}/{file}"))?) {
@@ -181,7 +183,7 @@ fn tasks_file(root: &Root, path: &str) -> io::Result<Option<&'static str>> {
 
 fn ids(root: &Root, path: &str) -> io::Result<Vec<u32>> {
     let text = root.read(path)?.unwrap_or_default();
-    // 0 stands for a task of another namespace of process ids, which cannot be named here.
+    // 0 stands for a task of another pid namespace, which cannot be addressed here.
     Ok(text.lines().filter_map(|line| line.trim().parse().ok()).filter(|id| *id != 0).collect())
 }
 
@@ -192,7 +194,7 @@ fn parent(path: &str) -> io::Result<&str> {
     })
 }
 
-/// In a copy, what the kernel would do when a group is made or removed.
+/// For a copy: what the kernel would do when a group is created or removed.
 mod in_copy {
     use super::{Root, Version, version};
     use std::fs;
@@ -215,10 +217,10 @@ mod in_copy {
         ("cpuset.cpus.effective", "\n"),
         ("cpuset.cpus.partition", "member\n"),
     ];
-    /// Of version 2, where the kernel has it.
+    /// Version 2, if the kernel has it.
     const EXCLUSIVE: (&str, &str) = ("cpuset.cpus.exclusive", "\n");
 
-    /// A new group has the files that the kernel gives it.
+    /// Creates the files that the kernel gives a new group.
     pub fn fill(root: &Root, path: &str, parent: &str) -> io::Result<()> {
         let real = root.real(path)?;
         if version(root, parent)? == Some(Version::V1) {
@@ -241,7 +243,7 @@ mod in_copy {
         Ok(false)
     }
 
-    /// Removes the files that are a group's own.
+    /// Removes a group's own files.
     pub fn empty(folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;

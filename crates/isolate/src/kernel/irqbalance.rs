@@ -1,9 +1,9 @@
-//! The interrupts that a running irqbalance leaves alone, asked for and set on its socket.
+//! The list of interrupts that a running irqbalance leaves alone, read and set through its socket.
 //!
-//! Its protocol (1.3 and later, its manual names it): one connection for each request, of at most one packet, with the
-//! credentials of root. `setup` is answered by `SLEEP 10 IRQ 41 LOAD 0 DIFF 0 CLASS 5 ... BANNED 00000000`;
-//! `settings ban irqs 41 42` takes the place of the whole list, `NONE` empties it, and neither is answered. In a copy the
-//! file `/irqbalance/setup` has that answer.
+//! Its protocol (1.3 and later, documented in its manual): one connection per request, of at most one packet,
+//! with root's credentials. The response to `setup` is `SLEEP 10 IRQ 41 LOAD 0 DIFF 0 CLASS 5 ... BANNED
+//! 00000000`; `settings ban irqs 41 42` replaces the whole list, `NONE` empties it, and neither gets a
+//! response. In a copy, the file `/irqbalance/setup` holds that response.
 
 use super::files::{Root, is_absent};
 use super::processes;
@@ -17,14 +17,15 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// It reads so much of a request (1.9), and newer versions only 255 bytes of the numbers; the rest is cut off in silence.
+/// Maximum number of bytes of a request that it reads (1.9); newer versions read only 255 bytes of the numbers.
+/// The rest is silently truncated.
 const MOST_BYTES: usize = 500 - BAN.len();
-/// Longer than it ever looks away.
+/// Longer than it ever takes between two looks at its socket.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const COPY: &str = "/irqbalance/setup";
 const BAN: &str = "settings ban irqs ";
 
-/// The interrupts, in order; `None`: it does not run.
+/// The interrupts, in order; `None` if it does not run.
 pub fn banned(root: &Root) -> io::Result<Option<Vec<u32>>> {
     if root.is_copy() {
         return Ok(root.read(COPY)?.map(|text| setup::banned(&text)));
@@ -39,7 +40,7 @@ pub fn banned(root: &Root) -> io::Result<Option<Vec<u32>>> {
     Ok(Some(setup::banned(&answer)))
 }
 
-/// Has it leave these alone, and no others.
+/// Makes it leave exactly these interrupts alone.
 pub fn ban(root: &Root, irqs: &[u32]) -> io::Result<()> {
     if root.is_copy() {
         let text = root.read(COPY)?.ok_or(io::ErrorKind::NotFound)?;
@@ -69,12 +70,12 @@ pub fn ban(root: &Root, irqs: &[u32]) -> io::Result<()> {
     Err(io::Error::other(said))
 }
 
-/// Numbers with blanks between them.
+/// Numbers separated by blanks.
 pub fn words(irqs: &[u32]) -> String {
     irqs.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Reads [`words`], in any order.
+/// Parses the output of [`words`], in any order.
 pub fn parse_words(text: &str) -> Option<Vec<u32>> {
     let irqs: Result<Vec<u32>, _> = text.split_whitespace().map(str::parse).collect();
     irqs.ok().map(in_order)
@@ -90,7 +91,7 @@ fn pid(root: &Root) -> io::Result<Option<u32>> {
     Ok(processes::named(root, "irqbalance")?.first().copied())
 }
 
-/// Sends one request, and takes the answer, if there is to be one.
+/// Sends one request, and reads the response if one is expected.
 fn request(root: &Root, pid: u32, text: &str, answered: bool) -> io::Result<String> {
     let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN))?;
@@ -100,11 +101,11 @@ fn request(root: &Root, pid: u32, text: &str, answered: bool) -> io::Result<Stri
     let mut control = SendAncillaryBuffer::new(&mut space);
     let own = UCred { pid: getpid(), uid: getuid(), gid: getgid() };
     control.push(SendAncillaryMessage::ScmCredentials(own));
-    // It reads once: in pieces it would take the first for all.
+    // It reads only once: a request in pieces would be cut to its first piece.
     sendmsg(&socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
-    // It closes when it has dealt with the request.
+    // It closes the connection when it is done with the request.
     loop {
         match recv(&socket, &mut piece, RecvFlags::empty()) {
             Ok((0, _)) => break,
@@ -124,7 +125,8 @@ fn request(root: &Root, pid: u32, text: &str, answered: bool) -> io::Result<Stri
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Its socket is a file where it could make one, and else has an abstract name. Both have its own idea of its id.
+/// Its socket is a file if it could create one, or else has an abstract name. Both contain its process id as it
+/// sees it.
 fn connect_to(root: &Root, socket: &impl rustix::fd::AsFd, pid: u32) -> io::Result<()> {
     let inner = processes::status(root, pid, "NSpid")?;
     let inner =
@@ -138,7 +140,7 @@ fn connect_to(root: &Root, socket: &impl rustix::fd::AsFd, pid: u32) -> io::Resu
             Err(errno) => return Err(errno.into()),
         }
     }
-    // Older versions name more bytes than the name has: as the kernel lists it, with `@` for each zero.
+    // Older versions pass more bytes than the name has: as listed by the kernel, with `@` for each zero.
     let listed = root.read("/proc/net/unix")?.unwrap_or_default();
     let mut names = listed.lines().filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
     let name = names.find(|name| name.trim_end_matches('@') == file);
@@ -150,7 +152,7 @@ fn connect_to(root: &Root, socket: &impl rustix::fd::AsFd, pid: u32) -> io::Resu
     })
 }
 
-/// The answer to `setup`.
+/// The response to `setup`.
 mod setup {
     use super::in_order;
 
@@ -160,7 +162,7 @@ mod setup {
         in_order(irqs.collect())
     }
 
-    /// The same answer with other interrupts; what is said of those that stay, stays.
+    /// The same response with other interrupts; the details of those that stay are kept.
     pub fn with_banned(text: &str, irqs: &[u32]) -> String {
         let (head, rest) =
             text.split_at(text.find("IRQ ").or_else(|| text.find("BANNED ")).unwrap_or(text.len()));

@@ -8,9 +8,10 @@ use spangap_machine::Host;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// This machine, or a copy of the files of one.
+/// This machine, or a copy of a machine's files.
 ///
-/// In a copy everything is a file. It has no tasks that could be moved, and no services: to start or stop one is refused.
+/// In a copy everything is a file. It has no tasks to move, and no services: starting or stopping one is
+/// refused.
 #[derive(Clone, Debug)]
 pub struct Live {
     root: Root,
@@ -28,17 +29,17 @@ impl Live {
         Live { root: Root::copy(root) }
     }
 
-    /// The folder of the copy; `None`: this machine.
+    /// Folder of the copy; `None` for this machine.
     pub fn copied_to(&self) -> Option<&Path> {
         self.root.is_copy().then(|| self.root.path())
     }
 
-    /// What the machine is, with the answers that are in no file: numbers of queues, and what irqbalance leaves alone.
+    /// The machine's topology, including what is in no file: numbers of queues, and irqbalance's list.
     pub fn topology(&self) -> Topology {
         self.topology_of(&self.files())
     }
 
-    /// The same from files whose reading is to be kept.
+    /// The same, from files whose reads are to be recorded.
     pub fn topology_of(&self, files: &Host) -> Topology {
         let mut topology = Topology::read(files);
         for interface in &mut topology.interfaces {
@@ -92,7 +93,7 @@ impl Live {
                 groups::GONE => groups::remove(root, path),
                 _ => Err(unexpected("`made` or `gone`")),
             },
-            // A copy has no tasks: all that there are are moved.
+            // A copy has no tasks, so all of them are moved.
             Place::Tasks { .. } if root.is_copy() => Ok(Written::default()),
             Place::Service { .. } if root.is_copy() => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "a copy has no services"))
@@ -119,8 +120,8 @@ impl Live {
     }
 }
 
-/// The file that says which controllers the children of a cgroup of version 2 have. Its value here is whether `cpuset` is
-/// one of them, in the words that the kernel takes: `+cpuset`, `-cpuset`.
+/// The file that lists the controllers of a version 2 cgroup's children. Its value here is whether `cpuset` is
+/// listed, in the syntax that the kernel accepts: `+cpuset`, `-cpuset`.
 fn is_controllers(path: &str) -> bool {
     path.ends_with("/cgroup.subtree_control")
 }
@@ -136,7 +137,7 @@ mod controllers {
     /// The list as the kernel would print it after `+cpuset` or `-cpuset` was written.
     pub fn set(list: &str, text: &str) -> String {
         let others = list.split_whitespace().filter(|name| *name != CPUSET);
-        // It is the first one wherever it is.
+        // The kernel always lists it first.
         let first = (text.trim() == "+cpuset").then_some(CPUSET);
         first.into_iter().chain(others).collect::<Vec<_>>().join(" ")
     }
@@ -146,7 +147,8 @@ fn unexpected(expected: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("expected {expected}"))
 }
 
-/// A plan and a journal are files that name files: only what `isolate` is about is written, whatever they name.
+/// A plan and a journal are files that name files: only paths that `isolate` deals with are written, whatever
+/// they name.
 fn meant(root: &Root, path: &str) -> io::Result<()> {
     let below = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
     let of_a_cgroup = || {

@@ -1,4 +1,4 @@
-//! The hands: the one place through which a machine is changed.
+//! The only place through which a machine is changed.
 
 mod ethtool;
 mod files;
@@ -22,49 +22,49 @@ use std::io;
 
 /// A machine that can be read and changed: this one, a copy of its files, or a modelled one in tests.
 pub trait Kernel {
-    /// Its files as they are now.
+    /// Its files in their current state.
     fn files(&self) -> Host;
 
-    /// What it is now, with the answers that are in no file.
+    /// Its current topology, including what is in no file.
     fn topology(&self) -> Topology {
         Topology::read(&self.files())
     }
 
-    /// The value at a place; `None` when there is no such place (file, cgroup, thread).
+    /// The value at a place; `None` if the place (file, cgroup, thread) does not exist.
     ///
-    /// Of [`Place::Tasks`] it is `back` while the group they go to is not there, or has no task and they could be
-    /// moved; else `moved`. `None`: the group that they come from is gone.
+    /// For [`Place::Tasks`] the value is `back` while the destination does not exist, or has no tasks although
+    /// some could be moved; otherwise it is `moved`. `None` if the original group is gone.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Error of the kernel.
     fn get(&self, place: &Place) -> Result<Option<String>, PlaceError>;
 
-    /// Writes a value, as one write. Whether it was taken is known only by reading it back.
+    /// Writes a value in a single write. Only reading it back shows whether it was accepted.
     ///
-    /// A cgroup is removed by `gone`; its tasks are moved to its parent first. Tasks are moved by `moved` and `back`.
+    /// `gone` removes a cgroup after moving its tasks to the parent. `moved` and `back` move tasks.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Error of the kernel.
     fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError>;
 }
 
-/// What a write did beyond the place's own value.
+/// Effects of a write beyond the place's own value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Tasks that were moved.
     pub tasks_moved: u64,
-    /// Tasks that could not be: kernel threads that are bound to their CPU.
+    /// Tasks that could not be moved: kernel threads bound to their CPU.
     pub tasks_refused: u64,
 }
 
-/// Why a value cannot be read or written. In words it is the kernel's answer, and what that means here.
+/// Error of reading or writing a value. Its message explains the kernel's error code for this place.
 #[derive(Debug)]
 pub struct PlaceError {
-    /// What was tried: `read`, or `write "0-3" to`.
+    /// The operation: `read`, or `write "0-3" to`.
     pub what: String,
     /// Where.
     pub place: Place,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
@@ -90,5 +90,5 @@ impl fmt::Display for PlaceError {
     }
 }
 
-// The kernel's answer is in the words already: as a source it would be said twice.
+// The message already contains the kernel's error: as a source it would appear twice.
 impl std::error::Error for PlaceError {}

@@ -1,4 +1,4 @@
-//! Processes and threads of this machine, as `/proc` tells of them.
+//! Processes and threads of this machine, from `/proc`.
 
 use super::files::Root;
 use spangap_machine::facts::process_stat::{self, ProcessStat};
@@ -6,16 +6,16 @@ use spangap_machine::facts::process_status::{self, ProcessStatus};
 use std::fs;
 use std::io;
 
-/// Processes of this name, by id.
+/// Ids of the processes with this name.
 pub fn named(root: &Root, name: &str) -> io::Result<Vec<u32>> {
     let name = &name[..name.len().min(COMM_BYTES)];
     let mut pids = ids(root)?;
-    // One that has just ended is none.
+    // A process that has just ended does not count.
     pids.retain(|pid| root.read(&format!("/proc/{pid}/comm")).ok().flatten().as_deref() == Some(name));
     Ok(pids)
 }
 
-/// Where the kernel tells of a thread. The machine itself finds any by its id; in a copy it is below its process.
+/// Folder of a thread. The live `/proc` resolves any thread by its id; in a copy it is below its process.
 pub fn folder(root: &Root, tid: u32) -> io::Result<Option<String>> {
     if !root.is_copy() {
         return Ok(Some(format!("/proc/{tid}")));
@@ -28,7 +28,7 @@ pub fn folder(root: &Root, tid: u32) -> io::Result<Option<String>> {
     Ok(ids(root)?.into_iter().find(is_there).map(below))
 }
 
-/// All processes, by id.
+/// Ids of all processes.
 fn ids(root: &Root) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(root.real("/proc")?) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -40,15 +40,15 @@ fn ids(root: &Root) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// The kernel keeps so much of a name.
+/// Length to which the kernel truncates names.
 const COMM_BYTES: usize = 15;
 
-/// When a thread was started, ticks since boot; `None`: there is none.
+/// Start time of a thread, in ticks since boot; `None` if it does not exist.
 pub fn start_ticks(root: &Root, tid: u32) -> io::Result<Option<u64>> {
     Ok(stat(root, tid)?.map(|stat| stat.start_ticks))
 }
 
-/// Whether it is a thread of the kernel; `None`: there is none.
+/// Whether it is a kernel thread; `None` if it does not exist.
 pub fn is_kernels(root: &Root, tid: u32) -> io::Result<Option<bool>> {
     Ok(stat(root, tid)?.map(|stat| stat.is_kernels()))
 }
@@ -64,7 +64,7 @@ pub fn status(root: &Root, tid: u32, name: &str) -> io::Result<Option<String>> {
     Ok(ProcessStatus::new(&path, &text).field(name).map(str::to_owned))
 }
 
-/// A file of a thread: its path, and what is in it.
+/// A file of a thread: path and content.
 fn file(root: &Root, tid: u32, name: &str) -> io::Result<Option<(String, String)>> {
     let Some(folder) = folder(root, tid)? else { return Ok(None) };
     let path = format!("{folder}/{name}");

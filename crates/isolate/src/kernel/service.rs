@@ -7,10 +7,10 @@ use std::process::{Command, Output, Stdio};
 
 const RUNNING: &str = "running";
 const STOPPED: &str = "stopped";
-/// Is there where systemd is the first process.
+/// Exists if systemd is the init process.
 const SYSTEMD: &str = "/run/systemd/system";
 
-/// Whether it runs; `None`: there is no such service.
+/// Whether a service runs; `None` if it does not exist.
 pub fn get(root: &Root, name: &str) -> io::Result<Option<&'static str>> {
     if root.is_copy() || !with_systemd(root)? {
         let program = name.trim_end_matches(".service");
@@ -27,7 +27,7 @@ pub fn get(root: &Root, name: &str) -> io::Result<Option<&'static str>> {
     })
 }
 
-/// Starts or stops it.
+/// Starts or stops a service.
 pub fn set(root: &Root, name: &str, text: &str) -> io::Result<()> {
     let verb = match text {
         RUNNING => "start",

@@ -1,4 +1,4 @@
-//! CPUs that one thread may run on.
+//! CPU affinity of a single thread.
 
 use super::files::Root;
 use super::processes;
@@ -8,10 +8,10 @@ use spangap_machine::facts::process_status;
 use spangap_model::Cpus;
 use std::io;
 
-/// The line of `status` that tells of them.
+/// The line of `status` that holds it.
 const ALLOWED: &str = "Cpus_allowed_list";
 
-/// The CPUs; `None`: the thread has ended.
+/// The CPUs; `None` if the thread has ended.
 pub fn affinity(root: &Root, tid: u32, start_ticks: u64) -> io::Result<Option<String>> {
     if processes::start_ticks(root, tid)? != Some(start_ticks) {
         return Ok(None);
@@ -19,7 +19,7 @@ pub fn affinity(root: &Root, tid: u32, start_ticks: u64) -> io::Result<Option<St
     processes::status(root, tid, ALLOWED)
 }
 
-/// Sets them, as a list.
+/// Sets the CPUs, as a list.
 pub fn set_affinity(root: &Root, tid: u32, start_ticks: u64, list: &str) -> io::Result<()> {
     let cpus = Cpus::parse_list(list).filter(|cpus| !cpus.is_empty());
     let cpus = cpus.ok_or_else(|| {
@@ -49,7 +49,7 @@ fn gone() -> io::Error {
     rustix::io::Errno::SRCH.into()
 }
 
-/// In a copy it is the line that tells of it.
+/// In a copy, edits that line.
 fn in_copy(root: &Root, tid: u32, start_ticks: u64, list: &str) -> io::Result<()> {
     if affinity(root, tid, start_ticks)?.is_none() {
         return Err(gone());

@@ -1,10 +1,10 @@
-//! What the kernel's answers mean at a place.
+//! Meaning of the kernel's errors at a place.
 
 use crate::place::Place;
 use rustix::io::Errno;
 use std::io;
 
-/// What an answer means here, where it does not speak for itself.
+/// Explains an error, unless it is self-explanatory.
 pub fn meaning(place: &Place, error: &io::Error) -> Option<String> {
     let errno = Errno::from_io_error(error)?;
     let of_place = match place {
@@ -18,7 +18,7 @@ pub fn meaning(place: &Place, error: &io::Error) -> Option<String> {
     of_place.map(str::to_owned).or_else(|| rights(errno))
 }
 
-/// Rights, whatever the place.
+/// Missing rights, at any place.
 fn rights(errno: Errno) -> Option<String> {
     match errno {
         Errno::PERM | Errno::ACCESS if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),

@@ -1,4 +1,4 @@
-//! Programs that move interrupts: irqbalance, tuned.
+//! Services that move interrupts: irqbalance, tuned.
 
 use super::draft::{Draft, some_of};
 use super::{Change, IrqbalancePolicy, Part, Weight};

@@ -1,28 +1,28 @@
-//! Which CPUs the network gets: whole cores near the interface, and never that of CPU 0.
+//! Choice of the network's CPUs: whole cores near the interface, never that of CPU 0.
 //!
-//! Interrupts of timers and of devices that nobody moved land on CPU 0, so that neither it nor its siblings are taken
-//! unless listed. CPUs that were isolated at boot, or run without ticks, were meant for some application, and are not
-//! taken either. A core is taken as a whole: its threads share first-level caches and execution units, and an
-//! application on one of them would feel the network on the other.
+//! Interrupts of timers and of devices that nobody moved land on CPU 0, so neither it nor its siblings are
+//! taken unless listed. CPUs isolated at boot, or running tickless, were reserved for some application, and are
+//! not taken either. A core is taken as a whole: its threads share first-level caches and execution units, and
+//! an application on one thread would feel the network on the other.
 
 use super::{NetCpus, Note, Policy, Refusal, Weight};
 use crate::topology::{Cpu, Interface, Topology};
 use spangap_model::Cpus;
 
-/// One CPU in so many goes to the network unless told otherwise, rounded up to whole cores: 4 of 96, 2 of 8 with two
-/// threads a core. It is where people begin who do this by hand; `verify` says when it is too few.
+/// By default one CPU in this many goes to the network, rounded up to whole cores: 4 of 96, 2 of 8 with two
+/// threads a core. It is what people start with when they do this by hand; `verify` says when it is too few.
 const ONE_IN: usize = 24;
 
-/// The CPUs for the network, and why these.
+/// The network's CPUs, and the reasons for them.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub net: Cpus,
-    /// One sentence each.
+    /// Reasons, one sentence each.
     pub because: Vec<String>,
     pub notes: Vec<Note>,
 }
 
-/// Decides.
+/// Chooses the CPUs.
 pub(super) fn choose(
     topology: &Topology,
     policy: &Policy,
@@ -64,7 +64,7 @@ fn no_cpu() -> Refusal {
     }
 }
 
-/// A choice of as many CPUs that has none of `avoid`; for whoever has to refuse one that has.
+/// An alternative of the same size that avoids `avoid`, to suggest in a refusal.
 pub(super) fn another(
     topology: &Topology,
     interfaces: &[&Interface],
@@ -91,13 +91,13 @@ fn one(cpu: u32) -> Cpus {
     [cpu].into_iter().collect()
 }
 
-/// The threads of a CPU's core that are online, itself included.
+/// Online threads of a CPU's core, itself included.
 fn core_of(topology: &Topology, cpu: u32, online: &Cpus) -> Cpus {
     let siblings = topology.cpus.iter().find(|at| at.number == cpu).map(|at| at.siblings.both(online));
     siblings.unwrap_or_default().either(&one(cpu))
 }
 
-/// CPUs in the order in which queues are dealt out: core by core, the cores by their lowest number.
+/// CPUs in the order in which queues are assigned: core by core, the cores by their lowest number.
 pub(super) fn core_by_core(topology: &Topology, cpus: &Cpus) -> Vec<u32> {
     let online = topology.online();
     let mut ordered: Vec<u32> = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn core_by_core(topology: &Topology, cpus: &Cpus) -> Vec<u32> {
     ordered
 }
 
-/// The online CPUs of the interface's NUMA node; `None`: the node is not known, or has none.
+/// Online CPUs of the interface's NUMA node; `None` if the node is unknown or has none.
 pub(super) fn of_node(topology: &Topology, interface: &Interface) -> Option<Cpus> {
     let node = interface.node?;
     let cpus: Cpus =
@@ -118,7 +118,7 @@ pub(super) fn of_node(topology: &Topology, interface: &Interface) -> Option<Cpus
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// The NUMA nodes of the CPUs, in order.
+/// NUMA nodes of the CPUs, in order.
 fn nodes(topology: &Topology) -> Vec<u32> {
     let mut nodes: Vec<u32> = topology.cpus.iter().filter_map(|cpu| cpu.node).collect();
     nodes.sort_unstable();
@@ -126,7 +126,7 @@ fn nodes(topology: &Topology) -> Vec<u32> {
     nodes
 }
 
-/// As many CPUs, in whole cores, spread over the nodes of the interfaces, with at least so many cores for each node.
+/// As many CPUs, in whole cores, spread over the interfaces' nodes, with a minimum number of cores per node.
 fn by_rules(
     topology: &Topology,
     interfaces: &[&Interface],
@@ -216,7 +216,7 @@ fn by_rules(
     Ok(Choice { net, because, notes })
 }
 
-/// The nodes that the interfaces are at, each once; `None` for all CPUs where there are no nodes.
+/// Distinct nodes of the interfaces; `None` stands for all CPUs where there are no nodes.
 fn nodes_of(
     topology: &Topology,
     interfaces: &[&Interface],
@@ -254,7 +254,7 @@ fn nodes_of(
     places
 }
 
-/// So many cores, of one last-level cache if one has as many to spare, else the first.
+/// A number of cores, from a single last-level cache if one has enough to spare, else the first ones.
 fn in_one_cache<'a>(near: &[Core<'a>], count: usize, say: bool, because: &mut Vec<String>) -> Vec<Core<'a>> {
     let mut caches: Vec<(&Option<Cpus>, Vec<Core<'a>>)> = Vec::new();
     for core in near {
@@ -323,7 +323,7 @@ fn nothing_left(topology: &Topology, net: &Cpus) -> Option<Refusal> {
     })
 }
 
-/// A list as it is; where the rules say otherwise is noted.
+/// A list taken as given; deviations from the rules are noted.
 fn listed(topology: &Topology, list: &Cpus, interfaces: &[&Interface]) -> Result<Choice, Vec<Refusal>> {
     let online = topology.online();
     let absent = list.without(&online);

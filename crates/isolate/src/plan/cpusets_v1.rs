@@ -1,9 +1,11 @@
-//! Version 1: every group gives up the network's CPUs, leaf to root, and tasks of the root move to a group that lacks them.
+//! Version 1: every group gives up the network's CPUs, leaves first, and tasks of the root move to a group
+//! without them.
 //!
-//! The root cannot be narrowed, so that its tasks need a group of their own (`spangap-apps`). Nothing is ever put into
-//! the network's group: it only holds the CPUs, so that the scheduler does not balance there, which is not needed: the tasks
-//! are gone without it. It is not made exclusive (`cpu_exclusive`): container runtimes give a new group at the top level the
-//! root's CPUs, which would be refused then, and no container would start.
+//! The root cannot be narrowed, so its tasks need a group of their own (`spangap-apps`). Nothing is ever put
+//! into the network's group: it only holds the CPUs so that the scheduler does not balance there, which is
+//! optional, because it is empty of tasks anyway. It is not made exclusive (`cpu_exclusive`): container
+//! runtimes give a new top-level group the root's CPUs, which the kernel would then refuse, and no container
+//! would start.
 
 use super::draft::{Draft, file};
 use super::{Change, Part, Weight};
@@ -12,12 +14,12 @@ use crate::topology::{Cpusets, Group, Owner, Topology};
 use spangap_model::Cpus;
 use spangap_report::figures::counted;
 
-/// The group of the network's CPUs, below the mount; also of version 2.
+/// The group of the network's CPUs, below the mount; also in version 2.
 pub(super) const NET: &str = "/spangap-net";
 /// The group of the tasks that were in the root.
 pub(super) const APPS: &str = "/spangap-apps";
 
-/// Whether a group is one of ours, or below one.
+/// Whether a group is ours, or below one of ours.
 pub(super) fn ours(path: &str) -> bool {
     [NET, APPS]
         .iter()
@@ -72,7 +74,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
             "memory of all nodes, as in the root: a group without memory cannot have tasks",
         ));
     }
-    // Kernel threads that are bound to a CPU stay in the root for good, so that its being empty cannot be waited for.
+    // Kernel threads bound to a CPU stay in the root for good, so it never becomes empty.
     let bound = draft.topology.pinned.iter().filter(|task| task.bound && task.group == "/").count();
     if apps.is_none_or(|apps| apps.tasks == 0) && root.tasks as usize > bound {
         changes.push(Change {
@@ -129,13 +131,15 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     }
 }
 
-/// Every group of others gives up the network's CPUs, children before their parents: a parent cannot lack what a child
-/// has. A set that would be empty is left: it is refused before, and of a container that comes later it is its own.
+/// Every foreign group gives up the network's CPUs, children before parents: a parent cannot lack what a child
+/// has. A set that would become empty is kept: existing ones lead to a refusal, and one of a later container is
+/// deliberate.
 pub(super) fn narrow(cpusets: &Cpusets, net: &Cpus) -> Vec<Change> {
     cpusets.groups.iter().rev().filter_map(|group| narrow_one(cpusets, group, net)).collect()
 }
 
-/// The change with which one group gives up the network's CPUs; `None` if there is none to be made. Also of version 2.
+/// The change by which one group gives up the network's CPUs; `None` if it has none of them. Also for version
+/// 2.
 pub(super) fn narrow_one(cpusets: &Cpusets, group: &Group, net: &Cpus) -> Option<Change> {
     let now = group.cpus.as_ref()?;
     let to = now.without(net);
@@ -154,7 +158,8 @@ pub(super) fn narrow_one(cpusets: &Cpusets, group: &Group, net: &Cpus) -> Option
     Some(file(Part::Cpusets, path, Some(now.to_string()), to.to_string(), why))
 }
 
-/// A group of ours with other CPUs is left from another plan: a plan on top of it would not know what was there before.
+/// A group of ours with other CPUs is a leftover of another plan: a new plan on top would not know the original
+/// values.
 pub(super) fn left_over(draft: &mut Draft<'_>, mount: &str, group: Option<&Group>, wanted: &Cpus) -> bool {
     let Some(group) = group.filter(|group| group.cpus.as_ref() != Some(wanted)) else { return false };
     let has = group.cpus.as_ref().map_or_else(|| "no CPUs".to_owned(), Cpus::words);
@@ -166,7 +171,7 @@ pub(super) fn left_over(draft: &mut Draft<'_>, mount: &str, group: Option<&Group
     true
 }
 
-/// What is to be changed for groups that came after the plan was applied.
+/// Changes for groups created after the plan was applied.
 pub(super) fn for_new_groups(topology: &Topology, net: &Cpus) -> Vec<Change> {
     topology.cpusets.as_ref().map(|cpusets| narrow(cpusets, net)).unwrap_or_default()
 }

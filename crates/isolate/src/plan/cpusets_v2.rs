@@ -1,8 +1,8 @@
-//! Version 2: one group at the top that is a partition; what it has, nobody else gets.
+//! Version 2: one group at the top is a partition; nobody else gets its CPUs.
 //!
-//! The kernel takes the CPUs of a partition out of the effective sets of everybody else, whatever their `cpuset.cpus`
-//! say, so that nothing below has to be narrowed. Only its siblings must not name the same CPUs, or it is invalid from
-//! the start (kernels before 6.7).
+//! The kernel removes a partition's CPUs from the effective sets of all others, whatever their `cpuset.cpus`
+//! say, so nothing below has to be narrowed. Only its siblings must not name the same CPUs, or the partition is
+//! invalid from the start (kernels before 6.7).
 
 use super::cpusets_v1::{NET, left_over, narrow_one, ours};
 use super::draft::{Draft, file, some_of};
@@ -49,7 +49,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     }
     let now = net.map(|net| net.partition.clone().unwrap_or_else(|| "member".into()));
     if now.as_deref().is_none_or(|now| now != "isolated" && now != "root") {
-        // A partition that balances cannot have CPUs that were isolated at boot.
+        // A balancing partition cannot contain CPUs isolated at boot.
         let otherwise = draft.net.both(&draft.topology.boot.isolated).is_empty().then(|| "root".to_owned());
         changes.push(Change {
             part: Part::Cpusets,
@@ -86,7 +86,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, cpusets: &Cpusets) {
     }
 }
 
-/// Groups at the top that name CPUs of the network give them up.
+/// Top-level groups that name CPUs of the network give them up.
 pub(super) fn narrow_siblings(cpusets: &Cpusets, net: &Cpus) -> Vec<Change> {
     let top = cpusets.groups.iter().rev().filter(|group| !group.path[1..].contains('/'));
     top.filter_map(|group| narrow_one(cpusets, group, net)).collect()
@@ -115,7 +115,7 @@ fn foreign(draft: &mut Draft<'_>, cpusets: &Cpusets, mount: &str) -> bool {
     true
 }
 
-/// What is to be changed for groups that came after the plan was applied.
+/// Changes for groups created after the plan was applied.
 pub(super) fn for_new_groups(topology: &Topology, net: &Cpus) -> Vec<Change> {
     topology.cpusets.as_ref().map(|cpusets| narrow_siblings(cpusets, net)).unwrap_or_default()
 }

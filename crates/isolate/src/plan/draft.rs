@@ -1,17 +1,17 @@
-//! A plan in the making: what every rule sees, and where it puts what it finds.
+//! A plan under construction: the input of every rule, and the place for its results.
 
 use super::{Change, Note, Part, Permanent, Policy, Refusal, Weight, choose};
 use crate::place::Place;
 use crate::topology::{Interface, Topology};
 use spangap_model::Cpus;
 
-/// A plan in the making.
+/// A plan under construction.
 pub(super) struct Draft<'a> {
     pub topology: &'a Topology,
     pub policy: &'a Policy,
     /// CPUs for the network.
     pub net: Cpus,
-    /// CPUs left for everything else, those included that were isolated at boot.
+    /// CPUs for everything else, including those isolated at boot.
     pub app: Cpus,
     /// The interfaces with their CPUs, in the order of the policy.
     pub lanes: Vec<Lane<'a>>,
@@ -24,18 +24,18 @@ pub(super) struct Draft<'a> {
 /// An interface, and the CPUs that its packets go to.
 pub(super) struct Lane<'a> {
     pub interface: &'a Interface,
-    /// Core by core: both threads of a core are neighbours.
+    /// Core by core: both threads of a core are adjacent.
     pub cpus: Vec<u32>,
-    /// Which of them the first queue goes to: where the queues of the interfaces before it on the same CPUs end.
+    /// Index of the first queue's CPU: where the queues of earlier interfaces on the same CPUs end.
     pub first: usize,
-    /// How many queues it will have interrupts for; 0: none of its own.
+    /// Number of queues that will have interrupts; 0 if it has none of its own.
     pub queues: usize,
-    /// How many queues are dealt out before those of the next interface.
+    /// Number of queues assigned before those of the next interface.
     pub dealt: usize,
 }
 
 impl Lane<'_> {
-    /// The CPU of a queue.
+    /// CPU of a queue.
     pub fn cpu_of(&self, queue: u32) -> u32 {
         self.cpus[(self.first + queue as usize) % self.cpus.len()]
     }
@@ -55,7 +55,8 @@ impl<'a> Draft<'a> {
     ) -> Draft<'a> {
         let app = topology.online().without(&net);
         let mut lanes: Vec<Lane<'a>> = Vec::new();
-        // Each at its own node where they are at several; one alone has all, those of another node too if listed.
+        // With several nodes, each interface gets the CPUs at its own node; a single interface gets all, even
+        // listed ones of another node.
         let several = interfaces.iter().any(|other| other.node != interfaces[0].node);
         for interface in interfaces {
             let own = choose::of_node(topology, interface).filter(|_| several).map(|node| net.both(&node));
@@ -63,7 +64,8 @@ impl<'a> Draft<'a> {
             let cpus = choose::core_by_core(topology, own.as_ref().unwrap_or(&net));
             let queues = queues_to_be(policy, interface, cpus.len());
             let before = lanes.iter().filter(|lane| lane.cpus == cpus).map(|lane| lane.dealt).sum();
-            // As it says itself, so that it is the same before and after the number is changed.
+            // The maximum that the interface reports, so that the result is the same before and after the
+            // change.
             let told =
                 interface.queues.map(|told| told.now as usize).filter(|now| *now > 0 && !policy.queues);
             let dealt = told.unwrap_or(queues);
@@ -82,8 +84,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// CPUs that applications can be put on: not those that were taken from the scheduler at boot. Tasks that are
-    /// moved into a cgroup get all its CPUs, and would get stuck on these, where nobody balances.
+    /// CPUs that applications can be put on: not those isolated at boot. Tasks that are moved into a cgroup get
+    /// all its CPUs, and would get stuck on these, where nobody balances.
     pub fn home(&self) -> Cpus {
         self.app.without(&self.topology.boot.isolated)
     }
@@ -105,7 +107,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The number of queues with interrupts of their own, after the number of queues was changed if that is wanted.
+/// Number of queues with interrupts of their own, after the number of queues was changed if the policy wants
+/// that.
 fn queues_to_be(policy: &Policy, interface: &Interface, cpus: usize) -> usize {
     match interface.queues {
         Some(queues) if policy.queues && queues.most > 0 => (queues.most as usize).min(cpus),
@@ -113,21 +116,21 @@ fn queues_to_be(policy: &Policy, interface: &Interface, cpus: usize) -> usize {
             let mut queues: Vec<u32> = interface.irqs.iter().filter_map(|irq| irq.queue).collect();
             queues.sort_unstable();
             queues.dedup();
-            // One interrupt without a number is that of the only queue.
+            // A single interrupt without a number belongs to the only queue.
             let interrupts = queues.len().max(usize::from(!interface.irqs.is_empty()));
-            // Some drivers keep interrupts of queues that are not used.
+            // Some drivers keep interrupts for unused queues.
             let used = interface.queues.map(|queues| queues.now as usize).filter(|now| *now > 0);
             used.map_or(interrupts, |used| used.min(interrupts))
         }
     }
 }
 
-/// A change of a file that must be taken.
+/// A required change of a file.
 pub(super) fn file(part: Part, path: String, from: Option<String>, to: String, why: String) -> Change {
     Change { part, place: Place::file(path), from, to, otherwise: None, why, needed: true }
 }
 
-/// Names in a row; of many only the first, and how many more.
+/// The first few names, and the number of the rest.
 pub(super) fn some_of(names: &[String]) -> String {
     const MOST: usize = 5;
     let shown = names[..names.len().min(MOST)].join(", ");

@@ -1,8 +1,9 @@
-//! Interrupts of the interfaces: each queue's to one CPU of the network.
+//! Interrupts of the interfaces: each queue's goes to one CPU of the network.
 //!
-//! One CPU each, rather than the same set for all: most controllers deliver to one CPU of the set anyway, and which
-//! one is not ours to say then. None is needed by itself, since the kernel refuses those that it manages (EIO) and that
-//! cannot be seen before; `apply` gives up when it refuses all queues of an interface.
+//! One CPU each, rather than the same set for all: most controllers deliver to a single CPU of the set anyway,
+//! and then the choice is not ours. No single change is required, since the kernel refuses the interrupts that
+//! it manages (EIO), which cannot be detected beforehand; `apply` gives up if it refuses all queues of an
+//! interface.
 
 use super::draft::{Draft, some_of};
 use super::{Change, Part, Weight};
@@ -15,7 +16,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     let mut done: BTreeSet<u32> = BTreeSet::new();
     let mut changes = Vec::new();
     let mut notes = Vec::new();
-    // Until it is told to leave them alone, irqbalance may move those too that are right now.
+    // Until told otherwise, irqbalance may also move interrupts that are already right.
     let wandering = draft.changes.iter().any(|change| change.part == Part::Irqbalance);
     for lane in &draft.lanes {
         let name = &lane.interface.name;
@@ -23,7 +24,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         let mut unknown: Vec<String> = Vec::new();
         let renumbers = draft.renumbers(lane);
         for irq in &lane.interface.irqs {
-            // A queue that will be gone.
+            // A queue that is about to be removed.
             if renumbers && irq.queue.is_some_and(|queue| queue as usize >= lane.queues) {
                 continue;
             }

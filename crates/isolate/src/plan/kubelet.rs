@@ -1,4 +1,4 @@
-//! The kubelet, which hands out CPUs by a state of its own.
+//! The kubelet, which assigns CPUs according to its own state.
 
 use super::choose;
 use super::draft::Draft;
@@ -6,7 +6,7 @@ use super::{Permanent, Weight};
 use crate::topology::{Owner, Version};
 use spangap_model::Cpus;
 
-/// Adds refusals, notes, and what makes it last.
+/// Adds refusals, notes, and permanent settings.
 pub(super) fn plan(draft: &mut Draft<'_>) {
     let topology = draft.topology;
     let Some(kubelet) = &topology.kubelet else {
@@ -89,7 +89,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     durable(draft, kubelet.reserved.clone());
 }
 
-/// One CPU as a list is written `3,`, lest it be taken for a number of CPUs.
+/// A single CPU as a list is written `3,`, so that it is not taken for a number of CPUs.
 fn as_list(cpus: &Cpus) -> String {
     if cpus.len() == 1 { format!("cpu:{cpus}") } else { cpus.to_string() }
 }
@@ -98,7 +98,7 @@ fn reserved(draft: &Draft<'_>, before: Option<&Cpus>) -> Cpus {
     before.map_or_else(|| draft.net.clone(), |before| before.either(&draft.net))
 }
 
-/// What the kubelet has to be told, so that it never gives these CPUs to a container.
+/// Settings that keep the kubelet from ever assigning these CPUs to a container.
 fn durable(draft: &mut Draft<'_>, before: Option<Cpus>) {
     let reserved = reserved(draft, before.as_ref());
     draft.permanent.push(Permanent {

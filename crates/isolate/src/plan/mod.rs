@@ -20,19 +20,19 @@ use draft::Draft;
 use serde::{Deserialize, Serialize};
 use spangap_model::Cpus;
 
-/// What is wanted.
+/// What the user wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Interfaces whose interrupts are to be kept apart.
+    /// Interfaces whose interrupts are separated from applications.
     pub interfaces: Vec<String>,
-    /// Where they are to go.
+    /// CPUs that the interrupts go to.
     pub net_cpus: NetCpus,
-    /// Whether the number of queues may be changed to one for each of these CPUs.
+    /// Whether the number of queues may be changed to one per network CPU.
     pub queues: bool,
-    /// Whether applications are to be kept off these CPUs by cpusets.
+    /// Whether cpusets keep applications off these CPUs.
     pub cpusets: bool,
-    /// What to do about a running irqbalance.
+    /// How to treat a running irqbalance.
     pub irqbalance: IrqbalancePolicy,
 }
 
@@ -40,15 +40,15 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetCpus {
-    /// As many as the size of the machine suggests.
+    /// As many as suit the size of the machine.
     Auto,
-    /// So many, which ones by the rules; rounded up to whole cores.
+    /// This many, chosen by the rules; rounded up to whole cores.
     Count(u32),
-    /// These, whatever the rules say; where they say otherwise is noted.
+    /// Exactly these; deviations from the rules are noted.
     List(Cpus),
 }
 
-/// What to do about a running irqbalance.
+/// How to treat a running irqbalance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IrqbalancePolicy {
@@ -56,60 +56,60 @@ pub enum IrqbalancePolicy {
     Ban,
     /// Stop it.
     Stop,
-    /// Nothing: it will undo this.
+    /// Leave it running: it will undo this.
     Leave,
 }
 
-/// What is to be changed, in this order.
+/// Changes, in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Names the format: [`Plan::FORMAT`].
+    /// Format identifier: [`Plan::FORMAT`].
     pub format: String,
-    /// Identity of the machine's run that it was made on; a plan is for this run only.
+    /// Boot id of the machine; a plan is valid for this boot only.
     pub boot_id: String,
-    /// What was wanted.
+    /// The policy it follows.
     pub policy: Policy,
     /// CPUs for the network.
     pub net_cpus: Cpus,
     /// CPUs left for everything else.
     pub app_cpus: Cpus,
-    /// Why these, one sentence each.
+    /// Reasons for the choice of CPUs, one sentence each.
     pub choice: Vec<String>,
-    /// The changes, in the order in which they are made; undone in reverse.
+    /// The changes, in the order of execution; undone in reverse.
     pub changes: Vec<Change>,
-    /// Interfaces whose number of queues changes: their interrupts are numbered anew then, and what comes after is
-    /// planned again on the machine as it is then, with the same CPUs.
+    /// Whether the number of queues of an interface changes: its interrupts are then renumbered, and the rest
+    /// is planned again for the resulting state, with the same CPUs.
     pub planned_again_after_queues: bool,
-    /// What the reader should know.
+    /// Notes for the reader.
     pub notes: Vec<Note>,
-    /// Settings that make it last beyond the next boot: to be made by the reader, never by `apply`.
+    /// Settings that survive a reboot: for the reader to make, never made by `apply`.
     pub permanent: Vec<Permanent>,
-    /// Measured before, as `plan --before FILE` found it; for `verify` to compare with.
+    /// Baseline measurement, as passed by `plan --before FILE`; for `verify` to compare with.
     pub before: Option<serde_json::Value>,
 }
 
-/// One value to be changed.
+/// One value to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Which part of the plan it belongs to.
+    /// Part of the plan that it belongs to.
     pub part: Part,
     /// Where.
     pub place: Place,
-    /// Value now; `None`: not there yet.
+    /// Current value; `None` if the place does not exist yet.
     pub from: Option<String>,
-    /// Value to be.
+    /// New value.
     pub to: String,
-    /// What to try when the kernel does not take that value.
+    /// Alternative if the kernel refuses that value.
     pub otherwise: Option<String>,
-    /// Why, in a clause.
+    /// Reason, as a clause.
     pub why: String,
-    /// Whether everything is rolled back when it is refused; else the refusal is counted, and the next one made.
+    /// Whether a refusal rolls everything back; otherwise it is counted, and the next change follows.
     pub needed: bool,
 }
 
-/// Parts of a plan, in the order in which they are applied.
+/// Parts of a plan, in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -119,21 +119,21 @@ pub enum Part {
     Queues,
     /// Affinity of interrupts.
     Irqs,
-    /// Steering in software: RPS, RFS, XPS, threads of NAPI.
+    /// Software steering: RPS, RFS, XPS, NAPI threads.
     Steering,
     /// Cgroups.
     Cpusets,
-    /// Threads that are pinned, and would lose that.
+    /// Pinned threads, whose affinity would be lost.
     Tasks,
 }
 
-/// What the reader should know.
+/// A note for the reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
     /// How much it matters.
     pub weight: Weight,
-    /// One sentence or two.
+    /// One or two sentences.
     pub text: String,
 }
 
@@ -141,46 +141,46 @@ pub struct Note {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weight {
-    /// Something will be less than one might think.
+    /// The effect will be smaller than expected.
     Warning,
-    /// Not possible without a reboot, or not from here.
+    /// Impossible without a reboot, or from here.
     Impossible,
-    /// Good to know.
+    /// For information.
     Remark,
 }
 
-/// A setting that lasts.
+/// A setting that survives a reboot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permanent {
-    /// Whose: `kubelet`, `systemd`, `irqbalance`, `queues`, `kernel command line`.
+    /// Program it belongs to: `kubelet`, `systemd`, `irqbalance`, `queues`, `kernel command line`.
     pub whose: String,
-    /// File that it goes into, or how it is run.
+    /// File to edit, or how to run it.
     pub place: String,
-    /// What to write there.
+    /// Text to write there.
     pub text: String,
 }
 
-/// Why there is no plan.
+/// Reason for not making a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{why}")]
 pub struct Refusal {
     /// Stable name of the rule, `exclusive-pod`.
     pub rule: &'static str,
-    /// In a sentence, with the CPUs, pods, files.
+    /// A sentence that names the CPUs, pods, files.
     pub why: String,
     /// What the reader could do.
     pub help: Option<String>,
 }
 
 impl Plan {
-    /// What [`Plan::format`] is.
+    /// Value of [`Plan::format`].
     pub const FORMAT: &str = "spangap isolate plan 1";
 
-    /// Decides.
+    /// Makes a plan.
     ///
     /// # Errors
-    /// Every reason why this machine should not be changed so.
+    /// All reasons for leaving this machine alone.
     pub fn new(topology: &Topology, policy: &Policy) -> Result<Plan, Vec<Refusal>> {
         let (interfaces, mut refusals) = refuse::interfaces(topology, policy);
         match choose::choose(topology, policy, &interfaces) {
@@ -193,11 +193,11 @@ impl Plan {
         }
     }
 
-    /// Decides again after the number of queues was changed, and their interrupts were numbered anew: with the same
-    /// CPUs, and with what was noted and measured before.
+    /// Plans again after the number of queues changed and interrupts were renumbered, with the same CPUs, notes
+    /// and baseline.
     ///
     /// # Errors
-    /// Every reason why the machine, as it is now, should not be changed so.
+    /// All reasons for leaving the machine in its current state alone.
     pub fn after_queues(&self, topology: &Topology) -> Result<Plan, Vec<Refusal>> {
         let policy =
             Policy { net_cpus: NetCpus::List(self.net_cpus.clone()), queues: false, ..self.policy.clone() };
@@ -214,7 +214,7 @@ impl Plan {
     }
 }
 
-/// Everything but which CPUs.
+/// Everything except the choice of CPUs.
 fn decide(
     topology: &Topology,
     policy: &Policy,
@@ -267,7 +267,7 @@ fn decide(
     })
 }
 
-/// What could not be read could have changed the plan.
+/// Unreadable files that could have changed the plan.
 fn unread(draft: &mut Draft<'_>) {
     let errors = draft.topology.unknown.iter().filter(|error| !error.is_absent());
     let errors: Vec<String> = errors.map(ToString::to_string).collect();
@@ -277,9 +277,9 @@ fn unread(draft: &mut Draft<'_>) {
     }
 }
 
-/// What must still be changed for the plan to hold, although all its changes are made: cgroups that came meanwhile
-/// with CPUs of the network, children before their parents. Empty when there is none. A cgroup that has no other CPUs
-/// cannot be narrowed and is not among them: somebody gave it these while the plan was applied, and `verify` tells.
+/// Changes that an applied plan still needs: newly created cgroups with CPUs of the network, children before
+/// parents. A cgroup that has no other CPUs cannot be narrowed and is not included: somebody assigned these
+/// CPUs while the plan was applied, and `verify` reports it.
 pub fn changes_for_new_groups(plan: &Plan, topology: &Topology) -> Vec<Change> {
     match topology.cpusets.as_ref().map(|cpusets| cpusets.version) {
         Some(Version::V1) if plan.policy.cpusets => cpusets_v1::for_new_groups(topology, &plan.net_cpus),

@@ -1,9 +1,9 @@
-//! Settings that make it last beyond the next boot, and what no run-time change can do. To be made by the reader.
+//! Settings that survive a reboot, and those that cannot be changed at run time. For the reader to make.
 
 use super::draft::Draft;
 use super::{IrqbalancePolicy, Permanent, Weight};
 
-/// Adds them.
+/// Adds the settings.
 pub(super) fn plan(draft: &mut Draft<'_>) {
     systemd(draft);
     irqbalance(draft);
@@ -11,7 +11,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     kernel(draft);
 }
 
-/// With blanks, as systemd writes lists.
+/// Separated by blanks, as systemd writes lists.
 fn blanks(list: &str) -> String {
     list.replace(',', " ")
 }
@@ -99,7 +99,7 @@ fn kernel(draft: &mut Draft<'_>) {
         draft.net.words()
     );
     draft.note(Weight::Impossible, text);
-    // Packets are not handed to CPUs isolated at boot (RPS).
+    // RPS does not steer packets to CPUs isolated at boot.
     let hands_on = draft.lanes.iter().any(|lane| lane.queues < lane.cpus.len());
     let isolated =
         if hands_on { String::new() } else { format!(" isolcpus=managed_irq,domain,{}", draft.net) };

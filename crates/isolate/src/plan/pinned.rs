@@ -1,7 +1,7 @@
-//! Threads and groups that are bound to CPUs already.
+//! Threads and groups that are already bound to CPUs.
 //!
-//! Kernels before 6.2 forget to what a thread was pinned when the set of its cgroup changes, so that each is given what
-//! is left of its CPUs. Later kernels do that by themselves, and then there is nothing to write.
+//! Kernels before 6.2 reset a thread's affinity when the set of its cgroup changes, so each thread is given the
+//! remainder of its CPUs. Later kernels do that by themselves, and there is nothing to write.
 
 use super::cpusets_v1::{NET, ours};
 use super::draft::{Draft, some_of};
@@ -80,8 +80,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     }
 }
 
-/// Groups whose own set has no other CPU: taking these away would leave them nothing (version 1), or everything
-/// (version 2). Containers whose CPUs the kubelet calls exclusive are refused as such.
+/// Groups whose own set would become empty: removing the network's CPUs would leave them nothing (version 1),
+/// or everything (version 2). Containers with exclusive CPUs of the kubelet are refused as such.
 fn would_be_empty(draft: &mut Draft<'_>) {
     let Some(cpusets) = &draft.topology.cpusets else { return };
     let exclusive = draft.topology.kubelet.iter().flat_map(|kubelet| &kubelet.exclusive);

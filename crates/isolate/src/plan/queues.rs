@@ -1,14 +1,14 @@
-//! As many queues as the network has CPUs, if wanted.
+//! As many queues as the network has CPUs, if requested.
 //!
-//! `ethtool -L` may reset the link for a moment, numbers interrupts anew and sets affinities, RSS and XPS again. So it
-//! is done only when asked for and before affinities, and what follows is planned again on the machine as it is then.
+//! `ethtool -L` may reset the link for a moment, renumbers interrupts, and resets affinities, RSS and XPS. So
+//! it happens only on request and before affinities, and the rest is planned again for the resulting state.
 
 use super::draft::Draft;
 use super::{Change, Part, Weight};
 use crate::place::Place;
 use spangap_report::figures::counted;
 
-/// Adds the changes. Whether there are any.
+/// Adds the changes, and returns whether there are any.
 pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
     let mut changes = Vec::new();
     let mut notes = Vec::new();

@@ -1,9 +1,9 @@
-//! Reasons to leave a machine alone that are seen before anything is decided.
+//! Reasons to leave a machine alone that are known before any decision.
 
 use super::{Policy, Refusal};
 use crate::topology::{Interface, Topology};
 
-/// The interfaces of the policy, each once, and why those that are missing cannot be taken.
+/// The distinct interfaces of the policy, and reasons for refusing missing ones.
 pub(super) fn interfaces<'a>(topology: &'a Topology, policy: &Policy) -> (Vec<&'a Interface>, Vec<Refusal>) {
     let mut found: Vec<&Interface> = Vec::new();
     let mut refusals = Vec::new();
@@ -32,7 +32,7 @@ fn unknown(topology: &Topology, name: &str) -> Refusal {
     }
 }
 
-/// A bond, bridge or VLAN has no interrupts: they come from what is below, and only that can be moved.
+/// A bond, bridge or VLAN has no interrupts: they come from the interfaces below, and only those can be moved.
 fn layered(topology: &Topology, interface: &Interface) -> Refusal {
     let mut below = Vec::new();
     lowest(topology, interface, &mut below, &mut vec![&interface.name]);

@@ -1,4 +1,4 @@
-//! Steering in software: which CPU handles a packet after its interrupt, and which queue one is sent on.
+//! Software steering: which CPU processes a packet after its interrupt, and which queue sends one.
 
 use super::draft::{Draft, Lane};
 use super::{Change, Part, Weight};
@@ -15,7 +15,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     for lane in &draft.lanes {
         let renumbers = draft.renumbers(lane);
         receive(draft, lane, renumbers, &mut changes, &mut notes);
-        // What a driver makes of XPS after its queues changed is seen only then.
+        // The driver decides on XPS after the number of queues changed, and the result is known only then.
         if !renumbers {
             transmit(lane, &online, &mut changes);
         }
@@ -27,8 +27,8 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
     }
 }
 
-/// RPS where there are fewer interrupts than CPUs, and none where each CPU has its own: there it would only hand packets
-/// on once more. RFS nowhere, for it sends packets to the application's CPU whatever RPS says.
+/// RPS where there are fewer interrupts than CPUs, and none where each CPU has its own: there it would only add
+/// another hop. RFS nowhere, because it sends packets to the application's CPU whatever RPS says.
 fn receive(
     draft: &Draft<'_>,
     lane: &Lane<'_>,
@@ -37,7 +37,7 @@ fn receive(
     notes: &mut Vec<(Weight, String)>,
 ) {
     let name = &lane.interface.name;
-    // The kernel does not take CPUs for RPS that were isolated at boot, or takes the rest without a word.
+    // The kernel refuses CPUs isolated at boot for RPS, or silently drops them.
     let cpus = lane.set().without(&draft.topology.boot.isolated);
     let spread = lane.queues < lane.cpus.len() && !cpus.is_empty();
     if lane.queues < lane.cpus.len() && cpus.len() < lane.cpus.len() && !lane.interface.rx.is_empty() {
@@ -87,7 +87,7 @@ fn receive(
                 right += usize::from(!to.is_empty());
             } else {
                 let path = format!("{folder}/rps_cpus");
-                // Without interrupts this is all there is.
+                // Without interrupts, steering is the only means.
                 let needed = lane.queues == 0;
                 changes.push(Change { needed, ..change(path, now.mask(), to.mask(), why) });
             }
@@ -113,8 +113,9 @@ fn receive(
     }
 }
 
-/// XPS stays as the driver or somebody set it, unless it leaves CPUs out: they are dealt out then, beside those that each
-/// queue has, since a CPU without a queue picks one by the hash of the flow, and shares its lock with others.
+/// XPS stays as the driver or the administrator set it, unless it omits CPUs: these are then assigned in
+/// addition to those that each queue has, since a CPU without a queue picks one by the flow's hash, and shares
+/// its lock with others.
 fn transmit(lane: &Lane<'_>, online: &Cpus, changes: &mut Vec<Change>) {
     let name = &lane.interface.name;
     let set: Vec<(&TxQueue, &Cpus)> =
@@ -134,9 +135,9 @@ fn transmit(lane: &Lane<'_>, online: &Cpus, changes: &mut Vec<Change>) {
     }
 }
 
-/// Threads of NAPI sit in the root cgroup, which loses the network's CPUs: with cpusets they would be driven to the
-/// applications, and could not be put back. As softirqs, packets are handled where the interrupt is. Without cpusets
-/// the threads are pinned.
+/// NAPI threads live in the root cgroup, which loses the network's CPUs: with cpusets they would be pushed onto
+/// the applications' CPUs, and could not be moved back. As softirqs, packets are processed where the interrupt
+/// is. Without cpusets the threads are pinned.
 fn threads(draft: &Draft<'_>, lane: &Lane<'_>, changes: &mut Vec<Change>, notes: &mut Vec<(Weight, String)>) {
     let name = &lane.interface.name;
     if !lane.interface.threaded {

@@ -1,4 +1,4 @@
-//! What holds for every plan, on machines made up.
+//! Invariants of every plan, on generated machines.
 
 use super::*;
 use crate::kernel::Kernel;
@@ -11,7 +11,7 @@ fn read(kernel: &Modelled) -> Topology {
     kernel.topology()
 }
 
-/// The threads of a CPU's core that are online.
+/// Online threads of a CPU's core.
 fn core(topology: &Topology, cpu: u32) -> Cpus {
     let online = topology.online();
     topology
@@ -26,7 +26,7 @@ fn by_rules(policy: &Policy) -> bool {
     !matches!(policy.net_cpus, NetCpus::List(_))
 }
 
-/// Network and applications share no CPU and no core, and nothing is written that was not asked for.
+/// Network and applications share no CPU and no core, and nothing is written that was not requested.
 fn holds(topology: &Topology, plan: &Plan) -> Result<(), TestCaseError> {
     let (policy, net) = (&plan.policy, &plan.net_cpus);
     prop_assert!(net.both(&plan.app_cpus).is_empty());
@@ -45,7 +45,7 @@ fn holds(topology: &Topology, plan: &Plan) -> Result<(), TestCaseError> {
         prop_assert!(places.insert(place), "twice: {place}");
         prop_assert!(!change.why.is_empty());
         if let Some(from) = &change.from {
-            // irqbalance may move an interrupt that is right before it is told to leave it.
+            // irqbalance may move a correct interrupt until it is told to leave it alone.
             let wandering = change.part == Part::Irqs && plan.changes[0].part == Part::Irqbalance;
             prop_assert!(wandering || !place.same(from, &change.to), "is so already: {place}");
         }
@@ -91,7 +91,7 @@ fn children_before_parents(topology: &Topology, plan: &Plan) -> Result<(), TestC
     Ok(())
 }
 
-/// Makes changes as `apply` does, without its care. The places that the kernel refused.
+/// Makes changes like `apply`, without its precautions. Returns the places that the kernel refused.
 fn make(kernel: &Modelled, changes: &[Change]) -> Vec<Place> {
     let mut refused = Vec::new();
     for change in changes {
@@ -188,13 +188,13 @@ struct Shape {
     packages: u32,
     cores: u32,
     threads: u32,
-    /// Cores of a last-level cache.
+    /// Cores per last-level cache.
     cache: u32,
-    /// Second threads are beside the first ones.
+    /// Whether second threads are numbered next to the first ones.
     beside: bool,
     offline: Vec<u32>,
     isolated: Vec<u32>,
-    /// Nodes of the interfaces; above those there are: not known.
+    /// Nodes of the interfaces; a number beyond the existing nodes means unknown.
     nics: Vec<u32>,
 }
 
@@ -276,11 +276,11 @@ proptest! {
         holds(&topology, &plan)?;
         let net = &plan.net_cpus;
         prop_assert!(net.both(&topology.boot.isolated).is_empty());
-        // Whole cores of what was asked for, where all cores have as many threads.
+        // Whole cores of the requested number, if all cores have as many threads.
         if let (Some(count), true) = (count, shape.offline.is_empty()) {
             prop_assert_eq!(net.len() as u32, count.div_ceil(shape.threads) * shape.threads);
         }
-        // On the node of the interface, unless it is said that there is no room.
+        // On the interface's node, unless a note says that there is no room.
         let far = plan.notes.iter().any(|note| note.text.contains("too few CPUs") || note.text.contains("is unknown"));
         let wanted: HashSet<Option<u32>> = topology.interfaces.iter().map(|interface| interface.node).collect();
         if !far && shape.packages > 1 {
@@ -288,7 +288,7 @@ proptest! {
                 prop_assert!(wanted.contains(&cpu.node), "{net} and nodes {wanted:?}");
             }
         }
-        // The same again from the list.
+        // The same result from the list.
         let listed = Policy { net_cpus: NetCpus::List(net.clone()), ..policy };
         prop_assert_eq!(Plan::new(&topology, &listed).unwrap().changes, plan.changes);
     }

@@ -1,4 +1,4 @@
-//! What users see: text, JSON, pictures; pure.
+//! Presentation: text, JSON, pictures. Pure.
 
 pub mod plan;
 pub mod show;

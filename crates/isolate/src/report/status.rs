@@ -1,4 +1,4 @@
-//! What is applied, for a terminal. As JSON it is what it is itself.
+//! The applied plan as text for a terminal. In JSON, the status itself is printed.
 
 use crate::plan::Part;
 use crate::verify::status::{Applied, PartStanding, Status};
@@ -7,7 +7,8 @@ use spangap_report::times::{ago, span};
 use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
 
-/// What is applied, how it stands, and who undid what; `now_unix_ns` is the time it is, `rollback` the command that undoes it.
+/// The applied plan, its state, and who undid what; `now_unix_ns` is the current time, `rollback` the command
+/// that undoes it.
 pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
@@ -66,7 +67,7 @@ pub fn text(status: &Status, now_unix_ns: u64, rollback: &str, width: usize) -> 
     text
 }
 
-/// What holds for all of it, in a sentence.
+/// The overall state in a sentence.
 fn heading(status: &Status, now: u64, rollback: &str) -> String {
     let begun = status.begun_unix_ns.map_or_else(String::new, |then| ago(then, now));
     let applied = status.applied_unix_ns.map_or(begun.clone(), |then| ago(then, now));

@@ -1,4 +1,4 @@
-//! Whether a plan holds, what it won and what it cost: as JSON and for a terminal.
+//! Whether a plan holds, what it gained and what it cost: JSON and text.
 
 use crate::verify::cost::Cost;
 use crate::verify::effect::{Judgement, Verdict};
@@ -10,32 +10,32 @@ use spangap_report::times::ago;
 use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
 
-/// Everything that was looked at.
+/// Results of a verification.
 #[derive(Debug, Serialize)]
 pub struct VerifyReport {
-    /// Whether it holds, all in all.
+    /// Overall verdict.
     pub verdict: Verdict,
-    /// The same in a sentence.
+    /// The verdict in a sentence.
     pub summary: String,
-    /// Time between the two readings; `None`: there was one only.
+    /// Time between the two readings; `None` if there was only one.
     pub looked_s: Option<f64>,
-    /// Ctrl-C came before the time was over.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// What is applied, by reading it back.
+    /// State of the applied plan, by reading it back.
     pub status: Status,
-    /// What it does.
+    /// Effects.
     pub effect: Vec<Judgement>,
-    /// What it costs.
+    /// Costs.
     pub cost: Cost,
-    /// What it won; `None`: not measured.
+    /// Gain; `None` if not measured.
     pub gain: Option<Comparison>,
-    /// How to have it measured.
+    /// How to measure the gain.
     pub gain_missing: Option<String>,
-    /// What could not be read.
+    /// Files that could not be read.
     pub unknown: Vec<String>,
 }
 
-/// What came of looking at the effect, and of reading back.
+/// Verdict from the effects and the values read back.
 pub fn verdict(status: &Status, effect: &[Judgement]) -> Verdict {
     let any = |verdict| effect.iter().any(|judgement| judgement.verdict == verdict);
     if any(Verdict::DoesNotHold) || status.drifted() {
@@ -93,7 +93,7 @@ fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
 }
 
 impl VerifyReport {
-    /// Puts it together.
+    /// Assembles the report.
     pub fn new(status: Status, effect: Vec<Judgement>, cost: Cost) -> VerifyReport {
         let verdict = verdict(&status, &effect);
         VerifyReport {
@@ -110,7 +110,7 @@ impl VerifyReport {
         }
     }
 
-    /// Everything, for a terminal of `width` columns.
+    /// As text for a terminal of `width` columns.
     pub fn text(&self, now_unix_ns: u64, width: usize) -> String {
         let width = width.max(NARROWEST);
         let mut text = String::new();

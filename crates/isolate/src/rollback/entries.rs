@@ -1,4 +1,4 @@
-//! The entries of a journal, each place once.
+//! Journal entries, merged by place.
 
 use super::State;
 use crate::journal::{Entry, Journal, Record};
@@ -6,16 +6,16 @@ use crate::kernel::Kernel;
 use crate::place::Place;
 use std::collections::HashMap;
 
-/// All that was written to one place.
+/// Everything written to one place.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// What was there before, and what was written last.
+    /// Original value, and last value written.
     pub entry: Entry,
-    /// Everything that was written, in order.
+    /// All values written, in order.
     pub all: Vec<String>,
-    /// Nothing was written: the value was recorded, so that no other change loses it.
+    /// Whether nothing was written: the value was recorded only to survive other changes.
     pub held: bool,
-    /// Numbers of queues that were changed before this was written.
+    /// Numbers of queues that were changed before this write.
     pub queues: Vec<Written>,
 }
 
@@ -26,7 +26,7 @@ impl Written {
     }
 
     fn add(&mut self, entry: &Entry) {
-        // What is there between two writes of ours is ours; what somebody else put there is what was there before.
+        // A value found between two writes of ours was either written by us, or replaces the original value.
         let place = &self.entry.place;
         let ours = entry.old.as_ref().is_none_or(|old| self.all.iter().any(|new| place.still(new, old)));
         if !ours {
@@ -37,13 +37,13 @@ impl Written {
         self.held = false;
     }
 
-    /// The interface whose queues it depends on: what is set there goes with the queue.
+    /// The interface whose queues it depends on: its setting vanishes with the queue.
     pub fn interface(&self) -> Option<&str> {
         let of_irq = self.entry.irq.as_ref().and_then(|irq| irq.interface.as_deref());
         of_irq.or_else(|| self.entry.place.interface())
     }
 
-    /// How it stands.
+    /// Current state.
     pub fn look(&self, kernel: &dyn Kernel) -> State {
         let (place, old) = (&self.entry.place, &self.entry.old);
         let found = match kernel.get(place) {
@@ -65,8 +65,8 @@ impl Written {
     }
 }
 
-/// Each place once, in the order in which they were written first. What was recorded of queues before their number was
-/// changed is apart from what was written there later.
+/// Each place once, in the order of the first write. Values of queues recorded before their number changed are
+/// kept apart from later writes.
 pub fn written(journal: &Journal) -> Vec<Written> {
     let mut all: Vec<Written> = Vec::new();
     let mut at: HashMap<(&Place, bool), usize> = HashMap::new();
@@ -89,7 +89,7 @@ pub fn written(journal: &Journal) -> Vec<Written> {
 }
 
 impl Journal {
-    /// Whether the kernel refused what was to be written here.
+    /// Whether the kernel refused the write to this place.
     pub fn refused(&self, place: &Place) -> bool {
         self.records
             .iter()

@@ -1,8 +1,8 @@
-//! The way back, from the journal alone: a value is restored only if it is still the one that was written.
+//! Rollback from the journal alone: a value is restored only if it still is the one that was written.
 //!
-//! Everything in reverse, but for two things. The CPUs of threads come last: kernels before 6.2 give a thread all CPUs
-//! of its cgroup when that widens. And of interrupts that are numbered anew when the number of queues is set back, those
-//! that are still the same get their CPUs after it.
+//! Everything happens in reverse, with two exceptions. The affinity of threads comes last: kernels before 6.2
+//! give a thread all CPUs of its cgroup when that widens. And interrupts renumbered by restoring the number of
+//! queues get their CPUs back afterwards, if they are still the same ones.
 
 mod entries;
 mod planned;
@@ -19,45 +19,45 @@ use spangap_undo::Damage;
 use std::collections::HashSet;
 use std::io;
 
-/// How a value that was written stands.
+/// State of a value that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum State {
     /// As it was written.
     Ours,
-    /// As it was before: never written, or set back.
+    /// As it was before: never written, or restored.
     Before,
-    /// Somebody else has changed it.
+    /// Changed by somebody else.
     Changed {
-        /// To this.
+        /// Value found.
         found: String,
     },
-    /// There is no such place any more: the cgroup, interface or thread is gone.
+    /// The place no longer exists: the cgroup, interface or thread is gone.
     Gone,
-    /// It cannot be read.
+    /// Unreadable.
     Unknown {
-        /// Why.
+        /// Reason.
         why: String,
     },
 }
 
-/// A value that was written, and how it stands.
+/// A value that was written, and its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Standing {
-    /// What was there before at this place, and what was written last.
+    /// Original value, and last value written.
     pub entry: Entry,
-    /// How it stands.
+    /// Current state.
     pub state: State,
 }
 
-/// How everything that was written stands, each place once, in the order of the journal. What the kernel refused is left
-/// out, and what was only recorded so that no other change loses it.
+/// State of everything written, each place once, in journal order. Excludes what the kernel refused, and what
+/// was recorded only to survive other changes.
 pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
     let irqs = Irqs::now(kernel, journal);
     let written = planned::written(kernel, journal);
     let looked = written.iter().filter(|written| !written.held).map(|written| {
         let state = irqs.state(kernel, written, &written.look(kernel));
-        // A partition that is invalid holds nothing, although it can still be undone.
+        // An invalid partition has no effect, but can still be undone.
         let state = match kernel.get(&written.entry.place) {
             Ok(Some(found)) if state == State::Ours && found.contains(" invalid") => State::Changed { found },
             _ => state,
@@ -69,43 +69,43 @@ pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
         .collect()
 }
 
-/// What was undone.
+/// Result of a rollback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RolledBack {
-    /// The machine was started anew since: nothing is as it was written, and nothing was touched.
+    /// Whether the machine was rebooted since: no value is as it was written, and nothing was touched.
     pub other_boot: bool,
-    /// Values restored: the places that `apply` counted as changed, when nobody else has changed any. Files of a cgroup
-    /// that was made are among them, and go with it.
+    /// Restored values: the same places that `apply` counted as changed, unless somebody else changed one.
+    /// Includes files of a created cgroup, which vanish with it.
     pub restored: Vec<Place>,
-    /// Values that `apply` had left as they were, and that another change would have lost: CPUs that a thread is pinned
-    /// to, what a driver gives anew.
+    /// Values that `apply` had not changed, but that another change would have lost: thread affinities, and
+    /// settings that a driver resets.
     pub held_again: Vec<Place>,
-    /// Values that were as before already.
+    /// Number of values that already were as before.
     pub before_already: u64,
-    /// Places that are gone.
+    /// Places that no longer exist.
     pub gone: Vec<Place>,
-    /// Values left, since somebody else had changed them.
+    /// Values left alone because somebody else had changed them.
     pub left: Vec<Standing>,
-    /// Values that could not be restored, with what the kernel said.
+    /// Values that could not be restored, with the kernel's error.
     pub failed: Vec<(Place, String)>,
-    /// Cgroups made meanwhile that had inherited a narrowed set, and were given what their parent got back.
+    /// Newly created cgroups that had inherited a narrowed set, and got what their parent got back.
     pub widened: Vec<String>,
-    /// Interfaces whose number of queues was set back: their drivers have spread the interrupts anew. Those that are
-    /// still the same, by number and name, were given the CPUs that they had before.
+    /// Interfaces whose number of queues was restored: their drivers redistributed the interrupts. Those that
+    /// are still the same, by number and name, got their old CPUs back.
     pub spread_by_driver: Vec<String>,
-    /// Of the journal, what cannot be read: values that it told of are as they were left.
+    /// Unreadable parts of the journal: values described there were left alone.
     pub unreadable: Vec<Damage>,
 }
 
 impl RolledBack {
-    /// Whether everything is as it was, or gone, as far as the journal can be read, and all of it can.
+    /// Whether the whole journal was readable, and everything in it is as before or gone.
     pub fn is_complete(&self) -> bool {
         self.left.is_empty() && self.failed.is_empty() && !self.unreadable.iter().any(|damage| damage.lost)
     }
 }
 
-/// Undoes, in reverse. `force` restores also what somebody else has changed. Doing it twice is doing it once; so is doing
-/// it again after it was killed.
+/// Undoes the plan, in reverse. `force` also restores values that somebody else has changed. Idempotent, even
+/// after being killed.
 pub fn rollback(
     kernel: &dyn Kernel,
     journal: &Journal,
@@ -132,7 +132,7 @@ pub fn rollback(
     back.done
 }
 
-/// Which interrupt each number stands for, at the moment before anything is undone.
+/// Identities of the interrupts before anything is undone.
 struct Irqs(Option<Topology>);
 
 impl Irqs {
@@ -141,7 +141,7 @@ impl Irqs {
         Irqs(any.then(|| kernel.topology()))
     }
 
-    /// Whether the number still stands for the interrupt that it did.
+    /// Whether the number still belongs to the same interrupt.
     fn same(&self, entry: &Entry) -> bool {
         let (Some(recorded), Some(number), Some(topology)) = (&entry.irq, entry.place.irq(), &self.0) else {
             return true;
@@ -149,7 +149,8 @@ impl Irqs {
         topology.irqs.iter().any(|irq| irq.number == number && irq.name == recorded.name)
     }
 
-    /// How a place stands, where an interrupt of another number of queues is another interrupt.
+    /// State of a place, taking into account that an interrupt of another number of queues is another
+    /// interrupt.
     fn state(&self, kernel: &dyn Kernel, written: &Written, state: &State) -> State {
         let of = written.interface();
         let renumbered = written.queues.iter().any(|queues| match &queues.entry.place {
@@ -165,17 +166,17 @@ struct Back<'a> {
     force: bool,
     tell: &'a mut dyn FnMut(&Place),
     irqs: Irqs,
-    /// Places that were as they were written before anything was undone: one of them that is as before when its turn
-    /// comes was brought along by another.
+    /// Places that had the written value before the rollback: if one has its old value by the time its turn
+    /// comes, another restoration did that as a side effect.
     ours: HashSet<Place>,
-    /// Files of groups that were made.
+    /// Files of groups that were created.
     with_group: Vec<Place>,
     done: RolledBack,
 }
 
 impl Back<'_> {
-    /// In this order as far as the kernel lets us: a group that came meanwhile is in the journal after the group above it,
-    /// and after ours beside it that has CPUs to itself, and gets its own back only after these have.
+    /// In this order as far as the kernel allows: a newly created group comes after its parent in the journal,
+    /// and after our exclusive sibling group, and can be restored only after these.
     fn undo_all(&mut self, mut waiting: Vec<&Written>) {
         while !waiting.is_empty() {
             let failed = self.done.failed.len();
@@ -200,7 +201,7 @@ impl Back<'_> {
     fn undo(&mut self, written: &Written) {
         let place = &written.entry.place;
         if written.entry.old.is_none() && place.in_group().is_some() {
-            // It was not there because its group was not, and goes with it.
+            // It did not exist because its group did not, and vanishes with it.
             if written.look(self.kernel) == State::Ours && !self.with_group.contains(place) {
                 self.with_group.push(place.clone());
             }
@@ -225,7 +226,7 @@ impl Back<'_> {
             (Place::Tasks { .. }, _) => return self.move_back(place),
             (Place::Group { .. }, None) => "gone",
             (_, Some(old)) => old,
-            // There is nothing that it could be set back to.
+            // There is no value to restore.
             (_, None) => return,
         };
         let old = old.to_owned();
@@ -240,7 +241,7 @@ impl Back<'_> {
                     self.done.spread_by_driver.push(interface.clone());
                 }
             }
-            // It may have gone just now.
+            // It may have vanished a moment ago.
             Err(_) if place.comes_and_goes() && matches!(self.kernel.get(place), Ok(None)) => {
                 self.done.gone.push(place.clone());
             }
@@ -248,12 +249,12 @@ impl Back<'_> {
         }
     }
 
-    /// Writes and reads back.
+    /// Writes a value and reads it back.
     fn put(&self, place: &Place, text: &str) -> Result<(), String> {
         const TIMES: u32 = 10;
         for _ in 1..TIMES {
             match self.kernel.set(place, text) {
-                // Tasks were born in a group while it was emptied.
+                // Tasks forked in a group while it was emptied.
                 Err(error) if matches!(place, Place::Group { .. }) && busy(&error) => {}
                 Err(error) => return Err(error.to_string()),
                 Ok(_) => break,
@@ -268,7 +269,7 @@ impl Back<'_> {
         }
     }
 
-    /// Until none is left: children of tasks that were not moved yet come after.
+    /// Repeats until none is left: unmoved tasks may fork in the meantime.
     fn move_back(&mut self, place: &Place) {
         let mut any = false;
         for _ in 0..crate::apply::ROUNDS {
@@ -289,12 +290,12 @@ impl Back<'_> {
         }
     }
 
-    /// What interrupts and queues had before the number of queues was changed; drivers give it anew when it is.
+    /// Settings of interrupts and queues before their number changed; drivers reset them with each change.
     fn queues_as_before(&mut self, journal: &Journal, written: &[Written]) {
         let mut spread: Vec<&str> = Vec::new();
         for queues in written {
             let Place::Queues { interface } = &queues.entry.place else { continue };
-            // Where undoing was cut short after the number was set back, this may be what is missing.
+            // If a previous rollback was killed after restoring the number, this may be all that is missing.
             let cut_short = journal.undoing() && queues.look(self.kernel) == State::Before;
             if cut_short || self.done.spread_by_driver.contains(interface) {
                 spread.push(interface);
@@ -314,8 +315,8 @@ impl Back<'_> {
         }
     }
 
-    /// Last of all. A thread that may run wherever its group may has lost what it was pinned to; one that is pinned to
-    /// anything else was pinned by somebody else.
+    /// Last of all. A thread that may run wherever its group may has lost its affinity to our changes; any
+    /// other affinity was set by somebody else.
     fn threads<'w>(&mut self, written: impl Iterator<Item = &'w Written>) {
         let mut free = None;
         for written in written {

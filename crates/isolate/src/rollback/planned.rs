@@ -1,5 +1,5 @@
-//! Of a journal that is damaged or ends early, what its plan says: values that read as the plan has them, and that no
-//! record tells of.
+//! For a damaged or truncated journal: planned values that are in effect although no readable record mentions
+//! them.
 
 use super::State;
 use super::entries::{self, Written};
@@ -9,8 +9,8 @@ use crate::place::Place;
 use crate::plan::Change;
 use std::collections::HashMap;
 
-/// Everything that was written, each place once, in order. A record that is lost is made up for by the plan: the value
-/// before is there as well.
+/// Everything written, each place once, in order. The plan substitutes for lost records: it contains the old
+/// values as well.
 pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
     let mut written = entries::written(journal);
     if journal.is_whole() && journal.applied().is_some() {
@@ -18,7 +18,7 @@ pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
     }
     let changes = &journal.head.plan.changes;
     let renumbered = changes.iter().any(|change| matches!(change.place, Place::Queues { .. }));
-    // Where the last one of the plan that is known stands.
+    // Position of the last known change of the plan.
     let mut after = 0;
     let mut known: HashMap<Place, usize> =
         written.iter().enumerate().map(|(at, one)| (one.entry.place.clone(), at)).collect();
@@ -30,14 +30,14 @@ pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
             }
             continue;
         }
-        // Tasks go back when their group goes. Numbers of interrupts and queues mean something else by then.
+        // Tasks move back with their group. Numbers of interrupts and queues have changed their meaning.
         let of_queues = change.place.irq().is_some() || change.place.interface().is_some();
         if matches!(change.place, Place::Tasks { .. }) || (renumbered && of_queues) {
             continue;
         }
         let (place, old, new) = (change.place.clone(), change.from.clone(), change.to.clone());
         let made_up = Written::new(&Entry { place, old, new, irq: None }, &[]);
-        // Only what reads as planned can have been written.
+        // Only a value that reads as planned can have been written.
         if made_up.held || made_up.look(kernel) != State::Ours {
             continue;
         }
@@ -48,7 +48,7 @@ pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
     written
 }
 
-/// Of two records of one place the first may be lost: then the second says that before was what we had written.
+/// Of two records for one place the first may be lost: the second then shows a value of ours as the old one.
 fn first_before(entry: &mut Entry, change: &Change) {
     let ours = |old: &String| change.place.same(old, &change.to);
     if let (Some(from), true) = (&change.from, entry.old.as_ref().is_some_and(ours)) {

@@ -1,4 +1,5 @@
-//! Version 1: a group that is made below a narrowed one gets its set, and keeps it when that is widened again.
+//! Version 1: a group created below a narrowed one inherits its set, and keeps it when the parent is widened
+//! again.
 
 use super::Back;
 use super::entries::Written;
@@ -9,7 +10,7 @@ use spangap_model::Cpus;
 use std::collections::{HashMap, HashSet};
 
 impl Back<'_> {
-    /// Gives the groups that were made meanwhile what the groups above them got back.
+    /// Gives newly created groups what their parents got back.
     pub(super) fn widen(&mut self, journal: &Journal, written: &[Written]) {
         let narrowed: HashMap<&str, &Written> = written
             .iter()
@@ -31,7 +32,7 @@ impl Back<'_> {
             .collect();
         let files = self.kernel.files();
         for (folder, above) in &narrowed {
-            // Version 2 has no such file: there a group without a set of its own has that of the group above anyway.
+            // Version 2 has no such file: there a group without a set of its own follows its parent anyway.
             if files.read(&format!("{folder}/cpuset.cpu_exclusive")).is_err() {
                 continue;
             }
@@ -51,7 +52,7 @@ impl Back<'_> {
                     let place = Place::file(format!("{group}/cpuset.cpus"));
                     let now = self.kernel.get(&place).ok().flatten();
                     if now.as_deref().and_then(Cpus::parse_list) == Some(new.clone()) && !journal.is_whole() {
-                        // Some are to stay so, and the record of that may be what is lost.
+                        // Some of them must stay unchanged, and the record that says so may be lost.
                         let why = format!(
                             "it reads \"{new}\", as the group above it did, and no readable line says whether it \
                              did so before; that group has \"{old}\" again"
@@ -71,7 +72,7 @@ impl Back<'_> {
     }
 }
 
-/// The groups just below a group.
+/// Direct children of a group.
 fn groups(files: &Host, folder: &str) -> Vec<String> {
     let names = files.list(folder).unwrap_or_default();
     let names = names.iter().filter(|name| !name.starts_with("cpuset.") && !name.starts_with("cgroup."));

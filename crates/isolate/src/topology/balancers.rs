@@ -1,4 +1,4 @@
-//! Who else moves interrupts and tasks: irqbalance and tuned.
+//! Services that move interrupts and tasks: irqbalance and tuned.
 
 use super::owner::unit;
 use super::reading::Reading;
@@ -28,14 +28,14 @@ fn process(tasks: &Tasks, name: &str) -> Option<u32> {
     tasks.processes.iter().find(|(_, comm)| comm == name).map(|(pid, _)| *pid)
 }
 
-/// The service that a process is in: of version 2, or of systemd's own hierarchy of version 1.
+/// The service that a process belongs to: in version 2, or in systemd's own hierarchy of version 1.
 fn unit_of(all: &[Membership]) -> Option<String> {
     let its = all.iter().filter(|one| one.is_v2() || one.has("name=systemd"));
     its.filter_map(|one| unit(&one.path)).find(|unit| unit.ends_with(".service"))
 }
 
-/// Reads what irqbalance answers to `setup`: `SLEEP 10 IRQ 41 LOAD 0 DIFF 0 CLASS 5 BANNED 00000000`, the interrupts that
-/// it leaves alone.
+/// Parses irqbalance's response to `setup`: `SLEEP 10 IRQ 41 LOAD 0 DIFF 0 CLASS 5 BANNED 00000000`, the
+/// interrupts that it leaves alone.
 fn banned(path: &str, text: &str) -> Known<Vec<u32>> {
     let bad = || FactError::malformed(path, 0, text, "SLEEP, interrupts and BANNED, as irqbalance answers");
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! What was decided at boot: isolated CPUs, and those without ticks or callbacks.
+//! Boot settings: isolated CPUs, and those without ticks or callbacks.
 
 use super::Boot;
 use super::reading::Reading;
@@ -8,7 +8,7 @@ use spangap_model::Cpus;
 
 const CMDLINE: &str = "/proc/cmdline";
 
-/// Reads it.
+/// Reads the settings.
 pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
     let line = |reading: &mut Reading, path: &str| {
         reading.needed(path, |_, text| Ok(text.trim().to_owned())).unwrap_or_default()
@@ -18,7 +18,7 @@ pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
         let value = value_of(&cmdline, name)?;
         reading.keep(cpus_of(name, value, online))
     };
-    // The kernel's own reading of the options comes first.
+    // The kernel's own interpretation of the options takes precedence.
     let isolated = reading.list("/sys/devices/system/cpu/isolated");
     let nohz_full = reading.list("/sys/devices/system/cpu/nohz_full");
     Boot {
@@ -31,9 +31,9 @@ pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
     }
 }
 
-/// The value of the last such option; the kernel takes `-` for `_`.
+/// Value of the last such option; the kernel treats `-` as `_`.
 fn value_of<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
-    // Behind `--` come the options of the first process.
+    // Options after `--` are for the init process.
     let ours = cmdline.split_whitespace().take_while(|word| *word != "--");
     ours.filter_map(|word| word.split_once('='))
         .filter(|(key, _)| *key == name)
@@ -41,8 +41,8 @@ fn value_of<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-/// CPUs of an option: a list in which `all` is every CPU and `N` the last one. `isolcpus` begins with flags, and isolates
-/// from the scheduler if `domain` is among them, or if there are none.
+/// CPUs of an option: a list in which `all` is every CPU and `N` the last one. `isolcpus` may begin with flags,
+/// and isolates from the scheduler if `domain` is one of them, or if there are none.
 fn cpus_of(name: &str, value: &str, online: &Cpus) -> Known<Cpus> {
     let bad = || {
         let found = format!("{name}={value}");

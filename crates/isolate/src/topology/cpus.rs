@@ -27,7 +27,7 @@ fn nodes(reading: &mut Reading) -> Vec<(u32, Cpus)> {
 
 fn one(reading: &mut Reading, number: u32, node: Option<u32>) -> Cpu {
     let at = format!("{CPUS}/cpu{number}");
-    // The first is the older name of the second, and both are there.
+    // The first is the older name of the second, and both exist.
     let siblings = reading
         .list(&format!("{at}/topology/thread_siblings_list"))
         .or_else(|| reading.list(&format!("{at}/topology/core_cpus_list")));
@@ -36,14 +36,14 @@ fn one(reading: &mut Reading, number: u32, node: Option<u32>) -> Cpu {
     Cpu {
         number,
         siblings: siblings.unwrap_or_default().either(&itself),
-        // -1 where the firmware does not say.
+        // -1 if the firmware does not say.
         package: package.and_then(|package| u32::try_from(package).ok()),
         node,
         cache: last_cache(reading, &at).map(|cache| cache.either(&itself)),
     }
 }
 
-/// CPUs that share the cache of the highest level.
+/// CPUs that share the highest-level cache.
 fn last_cache(reading: &mut Reading, cpu: &str) -> Option<Cpus> {
     let indices = reading.names(&format!("{cpu}/cache"));
     let indices = indices.iter().filter(|name| name.starts_with("index"));

@@ -1,4 +1,4 @@
-//! The cgroups that say who may run on which CPU: where they are mounted, all of them, and whose each is.
+//! The cgroups that restrict CPUs: their mount, the whole tree, and the owner of each.
 
 use super::owner::owner;
 use super::reading::Reading;
@@ -8,14 +8,14 @@ use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
 use spangap_machine::facts::process_cgroup::Membership;
 use std::collections::BTreeSet;
 
-/// Deeper than any tree of groups; a copy may have links in it that lead around in circles.
+/// Deeper than any real tree; links in a copy may form cycles.
 const MAX_DEPTH: usize = 40;
-/// More groups than a machine can work with.
+/// More groups than any real machine has.
 const MAX_GROUPS: usize = 200_000;
 
 /// Reads the hierarchy that has the cpuset controller.
 ///
-/// `kernel` are the threads of the kernel.
+/// `kernel` holds the kernel threads.
 pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpusets, CgroupMount)> {
     let mounts = reading.needed(mountinfo::PATH, mountinfo::cgroups).unwrap_or_default();
     let has_cpuset = |reading: &mut Reading, mount: &CgroupMount| match mount.version {
@@ -27,7 +27,7 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpu
     };
     let mut candidates: Vec<&CgroupMount> =
         mounts.iter().filter(|mount| has_cpuset(reading, mount)).collect();
-    // A container manager may have mounted the same hierarchy once more, elsewhere.
+    // A container manager may have mounted the same hierarchy a second time.
     candidates.sort_by_key(|mount| !mount.point.starts_with("/sys/fs/cgroup"));
     let Some(mount) = candidates.first() else {
         hidden(reading, &mounts);
@@ -51,7 +51,7 @@ pub(super) fn read(reading: &mut Reading, kernel: &BTreeSet<u32>) -> Option<(Cpu
     Some((cpusets, (*mount).clone()))
 }
 
-/// Says so when the kernel has cpusets and this mount namespace does not show them.
+/// Reports cpusets that the kernel has but this mount namespace does not show.
 fn hidden(reading: &mut Reading, mounts: &[CgroupMount]) {
     let listed = reading.text("/proc/cgroups").unwrap_or_default();
     let enabled = |line: &str| {
@@ -74,7 +74,7 @@ fn hidden(reading: &mut Reading, mounts: &[CgroupMount]) {
     }
 }
 
-/// Prefixes of the kernel's own files in the folder of a group.
+/// Prefixes of the kernel's own files in a group's folder.
 const FILES: [&str; 21] = [
     "cgroup.",
     "cpu.",
@@ -103,14 +103,14 @@ fn is_file(name: &str) -> bool {
     FILES.iter().any(|file| if file.ends_with('.') { name.starts_with(file) } else { name == *file })
 }
 
-/// Reads a group and all below it, parents first.
+/// Reads a group and all its descendants, parents first.
 fn walk(reading: &mut Reading, mount: &CgroupMount, kernel: &BTreeSet<u32>, groups: &mut Vec<Group>) {
     let mut waiting = vec![("/".to_owned(), None, 0)];
     while let Some((path, parent, depth)) = waiting.pop() {
         let folder = format!("{}{}", mount.point, path.trim_end_matches('/'));
         let Some(mut group) = one(reading, mount.version, kernel, &path, &folder) else { continue };
         if group.effective.is_none() {
-            // Without the controller its tasks are where its parent's are.
+            // Without the controller, its tasks use its parent's CPUs.
             group.effective = parent.and_then(|parent: usize| groups[parent].effective.clone());
         }
         groups.push(group);
@@ -126,7 +126,7 @@ fn walk(reading: &mut Reading, mount: &CgroupMount, kernel: &BTreeSet<u32>, grou
     }
 }
 
-/// Reads a group; `None` for what is no group.
+/// Reads a group; `None` if it is not one.
 fn one(
     reading: &mut Reading,
     version: Version,
@@ -138,7 +138,7 @@ fn one(
     let v1 = version == Version::V1;
     let cpus = reading.list(&file("cpuset.cpus"));
     let (effective, listings) = match v1 {
-        // Before Linux 3.17 there is no such file, and what is written is what they get.
+        // Before Linux 3.17 this file does not exist, and the configured set is the effective one.
         true => {
             (reading.list(&file("cpuset.effective_cpus")).or_else(|| cpus.clone()), ["tasks", "cgroup.procs"])
         }
@@ -167,8 +167,8 @@ fn one(
     })
 }
 
-/// How many tasks a listing has, and how many of them are the kernel's. A listing of threads cannot be read in a group
-/// whose children are threaded.
+/// Number of tasks in a listing, and how many of them are kernel threads. The listing of threads is unreadable
+/// in a group with threaded children.
 fn members(reading: &Reading, kernel: &BTreeSet<u32>, path: &str) -> Option<(u32, u32)> {
     let text = reading.files.read(path).ok()?;
     let ours = |word: &&str| word.parse().is_ok_and(|task| kernel.contains(&task));
@@ -177,7 +177,7 @@ fn members(reading: &Reading, kernel: &BTreeSet<u32>, path: &str) -> Option<(u32
     Some((u32::try_from(all).ok()?, u32::try_from(of_kernel).ok()?))
 }
 
-/// Reads `/proc/PID/cgroup`: the group of a task in the hierarchy with the cpuset controller.
+/// From `/proc/PID/cgroup`: the task's group in the hierarchy with the cpuset controller.
 pub(super) fn group_of(all: &[Membership], mount: &CgroupMount) -> Option<String> {
     let its = all.iter().find(|one| match mount.version {
         Version::V1 => one.has("cpuset"),
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(group(text, Version::V1, "/docker/x").as_deref(), Some("/"));
         assert_eq!(group(text, Version::V1, "/docker").as_deref(), Some("/x"));
         assert_eq!(group(text, Version::V2, "/").as_deref(), Some("/system.slice"));
-        // Its name begins like that of the part that is seen, and it is beside it.
+        // Its name starts like that of the visible part, but it is a sibling.
         assert_eq!(group("3:cpuset:/docker/xy\n", Version::V1, "/docker/x"), None);
         assert_eq!(group("0::/../x\n", Version::V2, "/"), None);
         assert_eq!(group("1:cpu:/\n", Version::V2, "/"), None);

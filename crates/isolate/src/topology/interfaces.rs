@@ -1,7 +1,7 @@
-//! Network interfaces: their place in the machine, their queues, and which interrupts are theirs.
+//! Network interfaces: their location, their queues, and their interrupts.
 //!
-//! `/sys/class/net/IF` is a link to the interface's folder below its device, so that the path it names holds the PCI
-//! function, also of an interface whose device is a child of one (virtio).
+//! `/sys/class/net/IF` is a link to the interface's folder below its device, so its target contains the PCI
+//! function, even for an interface whose device is a child of one (virtio).
 
 use super::reading::Reading;
 use super::{Interface, InterfaceIrq, Irq, Queues, RxQueue, TxQueue};
@@ -9,7 +9,7 @@ use spangap_machine::{FactError, Known};
 
 const NET: &str = "/sys/class/net";
 
-/// Reads all interfaces but `lo`.
+/// Reads all interfaces except `lo`.
 pub(super) fn read(reading: &mut Reading, irqs: &[Irq]) -> Vec<Interface> {
     let mut names = reading.keep(reading.files.list(NET)).unwrap_or_default();
     names.retain(|name| name != "lo" && name != "bonding_masters");
@@ -51,12 +51,12 @@ fn one(reading: &mut Reading, irqs: &[Irq], name: &str, all: &[String]) -> Inter
     }
 }
 
-/// What an interface is a face of.
+/// The device behind an interface.
 #[derive(Default)]
 struct Device {
-    /// The interface's own folder, where its link leads.
+    /// Target of the interface's link.
     face: Option<String>,
-    /// `virtio2`, `0000:3b:00.0`; none for veth and its like.
+    /// `virtio2`, `0000:3b:00.0`; none for virtual interfaces such as veth.
     name: Option<String>,
     driver: Option<String>,
     pci: Option<String>,
@@ -76,7 +76,7 @@ impl Device {
                 let driver = reading.link_name(&format!("{folder}/driver"));
                 (folder.rsplit('/').next().map(str::to_owned), driver, pci_function(folder))
             }
-            // A copy that has no such link may have these.
+            // A copy without such a link may have these.
             None => {
                 let name = reading.link_name(&format!("{at}/device"));
                 let driver = reading.link_name(&format!("{at}/device/driver"));
@@ -96,18 +96,18 @@ impl Device {
             name,
             driver,
             pci,
-            // -1 where the firmware does not say.
+            // -1 if the firmware does not say.
             node: node.and_then(|node| u32::try_from(node).ok()),
             irqs: irqs.iter().filter_map(|irq| irq.parse().ok()).collect(),
         }
     }
 }
 
-/// The folder of the PCI function that a device is, or is a child of.
+/// Folder of the PCI function that a device is, or is a child of.
 fn pci_function(device: &str) -> Option<String> {
     let (at, _) = device.match_indices('/').rfind(|(at, _)| is_pci_address(next_part(device, *at)))?;
     let end = at + 1 + next_part(device, at).len();
-    // Interrupts of a USB controller are not the interface's.
+    // Interrupts of a USB controller do not belong to the interface.
     let child = &device[end..];
     (!child.contains("/usb")).then(|| device[..end].to_owned())
 }
@@ -123,7 +123,7 @@ fn is_pci_address(part: &str) -> bool {
     fields.len() == 4 && part.matches(':').count() == 2 && fields.iter().all(hex)
 }
 
-/// Where a link leads that is at `path`.
+/// Resolves the target of the link at `path`.
 fn beside(path: &str, to: &str) -> String {
     let mut parts: Vec<&str> = match to.starts_with('/') {
         true => Vec::new(),
@@ -140,7 +140,7 @@ fn beside(path: &str, to: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// Up as configured, and not known to be without a link: veth and tun say `unknown`.
+/// Whether it is up and not known to lack a link: veth and tun report `unknown`.
 fn is_up(reading: &mut Reading, at: &str) -> bool {
     let flags = reading.parsed(&format!("{at}/flags"), |path, text| {
         let hex = text.trim().strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
@@ -155,7 +155,7 @@ fn is_up(reading: &mut Reading, at: &str) -> bool {
     }
 }
 
-/// Reads what `ethtool -l` prints; `None` for an interface without combined queues.
+/// Parses the output of `ethtool -l`; `None` for an interface without combined queues.
 fn channels(path: &str, text: &str) -> Known<Option<Queues>> {
     let mut found = [None, None];
     let mut section = None;
@@ -182,8 +182,8 @@ fn channels(path: &str, text: &str) -> Known<Option<Queues>> {
     }
 }
 
-/// The interrupts of an interface: those of its PCI function, and where that lists none, those that carry its name or
-/// its device's.
+/// Interrupts of an interface: those of its PCI function or, if that lists none, those labelled with its own or
+/// its device's name.
 fn of_interface(
     irqs: &[Irq],
     name: &str,
@@ -193,7 +193,7 @@ fn of_interface(
 ) -> Vec<InterfaceIrq> {
     let words = |irq: &Irq| -> Vec<String> { irq.name.split([' ', ',']).map(str::to_owned).collect() };
     let ours = |word: &str| belongs(word, name) || device.is_some_and(|device| belongs(word, device));
-    // One function may have several interfaces, each with interrupts of its name.
+    // One function may have several interfaces, each with interrupts labelled with its name.
     let of_another =
         |word: &str| all.iter().any(|other| other != name && belongs(word, other)) && !belongs(word, name);
     let is_its = |irq: &&Irq| match listed.is_empty() {
@@ -203,7 +203,7 @@ fn of_interface(
     let queue = |irq: &Irq| words(irq).iter().find_map(|word| queue_of(word, name));
     let mut found: Vec<InterfaceIrq> =
         irqs.iter().filter(is_its).map(|irq| InterfaceIrq { irq: irq.number, queue: queue(irq) }).collect();
-    // A device with a single interrupt has no need to say which queue it is of.
+    // A device with a single interrupt does not name the queue.
     if let [only] = found.as_mut_slice() {
         only.queue = only.queue.or(Some(0));
     }
@@ -220,20 +220,20 @@ fn belongs(word: &str, name: &str) -> bool {
     })
 }
 
-/// Words before the number of a queue, as drivers name their interrupts.
+/// Words that drivers put before the queue number in interrupt names.
 const QUEUE_WORDS: [&str; 12] =
     ["rx", "tx", "txrx", "rxtx", "input", "output", "comp", "fp", "q", "queue", "blk", "block"];
 
-/// The queue that an interrupt is of, out of its name: `eth0-TxRx-3`, `virtio2-input.3`, `mlx5_comp3@pci:...`,
+/// The queue of an interrupt, from its name: `eth0-TxRx-3`, `virtio2-input.3`, `mlx5_comp3@pci:...`,
 /// `eth0-q3-rx`, `eth0-3`.
 fn queue_of(name: &str, interface: &str) -> Option<u32> {
     let name = name.split('@').next().unwrap_or(name);
-    // A filter of flows has vectors of its own, and they are no queues.
+    // Vectors of flow filters are not queues.
     if name == interface || name.contains("fdir") {
         return None;
     }
     let lower = name.to_ascii_lowercase();
-    // Xen names the direction last.
+    // Xen puts the direction last.
     let head = lower.strip_suffix("-tx").or_else(|| lower.strip_suffix("-rx")).unwrap_or(&lower);
     let stem = head.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = head[stem.len()..].parse().ok()?;
@@ -289,7 +289,7 @@ mod tests {
         assert!(!belongs("eth01-TxRx-1", "eth0") && !belongs("xeth0-1", "eth0") && !belongs("eth0", "eth"));
     }
 
-    /// A machine with these interrupts, a line each, and these files.
+    /// A machine with these interrupts, one per line, and these files.
     fn machine(irqs: &[(u32, &str)], files: &str) -> super::super::Topology {
         let lines: String =
             irqs.iter().map(|(irq, name)| format!("{irq}: 1 PCI-MSI 1-edge      {name}\n")).collect();

@@ -1,10 +1,10 @@
-//! Interrupts: how many came where, and where they may go.
+//! Interrupts: counts per CPU, and affinities.
 
 use super::reading::Reading;
 use super::{Cpu, Irq};
 use spangap_machine::facts::cpu_table::{self, Row};
 
-/// Reads all interrupts that have a number.
+/// Reads all numbered interrupts.
 pub(super) fn read(reading: &mut Reading, cpus: &[Cpu]) -> Vec<Irq> {
     let Some(mut table) = reading.needed(cpu_table::INTERRUPTS, cpu_table::parse) else { return Vec::new() };
     reading.unknown.append(&mut table.bad);

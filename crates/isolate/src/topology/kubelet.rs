@@ -1,4 +1,4 @@
-//! The kubelet's CPU manager: which CPUs it has given to containers alone.
+//! The kubelet's CPU manager: which CPUs it has assigned to containers exclusively.
 
 use super::reading::Reading;
 use super::{ExclusiveCpus, Kubelet};
@@ -6,7 +6,7 @@ use spangap_machine::facts::cpu_manager_state;
 use spangap_machine::{FactError, Known};
 use spangap_model::Cpus;
 
-/// Where distributions of Kubernetes have its configuration.
+/// Where Kubernetes distributions keep its configuration.
 const CONFIGURATIONS: [&str; 4] = [
     "/var/lib/kubelet/config.yaml",
     "/etc/kubernetes/kubelet/kubelet-config.json",
@@ -14,7 +14,7 @@ const CONFIGURATIONS: [&str; 4] = [
     "/etc/kubernetes/kubelet.conf",
 ];
 
-/// Reads its state. A state that is not understood is told, and then nothing is known of what it has given away.
+/// Reads its state. A state of unknown format is reported, and its assignments are then unknown.
 pub(super) fn read(reading: &mut Reading) -> Option<Kubelet> {
     let state = reading.parsed(cpu_manager_state::PATH, cpu_manager_state::parse)?;
     let reserved = CONFIGURATIONS.iter().find_map(|path| reading.parsed(path, reserved).flatten());
@@ -25,12 +25,12 @@ pub(super) fn read(reading: &mut Reading) -> Option<Kubelet> {
     Some(Kubelet { policy: state.policy, shared: state.shared, exclusive, reserved })
 }
 
-/// `reservedSystemCPUs` of a configuration in YAML or JSON, where it has that.
+/// `reservedSystemCPUs` of a configuration in YAML or JSON, if set.
 fn reserved(path: &str, text: &str) -> Known<Option<Cpus>> {
     const KEY: &str = "reservedSystemCPUs";
     let is_space = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | '{' | '}');
     for (at, line) in text.lines().enumerate() {
-        // In JSON all may be in one line.
+        // JSON may be on a single line.
         let Some((head, rest)) = line.split_once(KEY) else { continue };
         let head = head.trim_end_matches(['"', '\'']).trim_end();
         if !(head.is_empty() || head.ends_with(['{', ','])) {

@@ -1,4 +1,4 @@
-//! What each CPU did since boot, and which of them the scheduler balances between.
+//! Load of each CPU since boot, and which CPUs the scheduler balances.
 
 use super::reading::Reading;
 use super::{Cpu, CpuLoad};
@@ -6,7 +6,7 @@ use spangap_machine::FactError;
 use spangap_machine::facts::{cpu_table, softnet_stat, stat};
 use spangap_model::Cpus;
 
-/// Reads what each online CPU did.
+/// Reads the load of each online CPU.
 pub(super) fn read(reading: &mut Reading, cpus: &[Cpu]) -> Vec<CpuLoad> {
     let online: Cpus = cpus.iter().map(|cpu| cpu.number).collect();
     let mut stat = reading.needed(stat::PATH, stat::parse).unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn read(reading: &mut Reading, cpus: &[Cpu]) -> Vec<CpuLoad> {
     load
 }
 
-/// Reads `/proc/schedstat`: a CPU that has lines `domain` is balanced with others.
+/// From `/proc/schedstat`: a CPU that has `domain` lines is balanced with others.
 pub(super) fn balanced(reading: &mut Reading) -> Option<Cpus> {
     reading.parsed("/proc/schedstat", |path, text| {
         let mut cpu = None;

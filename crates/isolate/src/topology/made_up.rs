@@ -1,4 +1,4 @@
-//! Machines of any shape, and very large ones, as files.
+//! Generated machines of any shape, and very large ones, as files.
 
 use proptest::prelude::*;
 use spangap_machine::Kept;
@@ -14,39 +14,39 @@ pub(crate) enum Mounted {
     Nothing,
 }
 
-/// An interface.
+/// A generated interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
     pub queues: u32,
     pub most: u32,
     pub node: Option<u32>,
-    /// A child of its PCI function, with a vector for each direction.
+    /// A child of its PCI function, with a vector per direction.
     pub virtio: bool,
 }
 
-/// What a machine is to be. Sets of CPUs are drawn by a number: its bits, over and over.
+/// Shape of a machine. Sets of CPUs are encoded in the bits of a number, repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub packages: u32,
     pub cores: u32,
     pub threads: u32,
-    /// Second threads are numbered behind all first ones.
+    /// Whether second threads are numbered after all first ones.
     pub far: bool,
     pub nodes_of_package: u32,
-    /// Which CPUs but 0 are offline, where their bit and three more are set.
+    /// Offline CPUs other than 0: those where their bit and the next three are set.
     pub offline: u64,
     pub nics: Vec<Nic>,
     pub mounted: Mounted,
-    /// Groups: which earlier one is the parent, and the CPUs, 0 for those of the parent.
+    /// Groups: index of the parent, and CPUs (0 for those of the parent).
     pub groups: Vec<(usize, u64)>,
-    /// The CPU manager: which CPUs a container has alone, 0 for policy `none`.
+    /// CPU manager: the CPUs that a container owns exclusively, 0 for policy `none`.
     pub kubelet: Option<u64>,
     /// Pinned threads: the group, and the CPUs.
     pub pinned: Vec<(usize, u64)>,
     pub irqbalance: bool,
 }
 
-/// A made-up machine of any shape; [`Shape::kept`] has its files.
+/// A machine of any shape; [`Shape::kept`] renders its files.
 pub(crate) fn shape() -> impl Strategy<Value = Shape> {
     let nic = (1..17_u32, 0..48_u32, prop::option::of(0..8_u32), any::<bool>());
     let nic = nic.prop_map(|(queues, more, node, virtio)| Nic { queues, most: queues + more, node, virtio });
@@ -64,7 +64,7 @@ pub(crate) fn shape() -> impl Strategy<Value = Shape> {
     (cpus, some, prop::collection::vec(nic, 0..4), mounted, groups, others).prop_map(
         |((packages, cores, threads, far, nodes_of_package), offline, nics, mounted, groups, others)| {
             let (kubelet, pinned, irqbalance) = others;
-            // Without groups their threads would be nowhere.
+            // Without groups their threads would belong nowhere.
             let pinned = if mounted == Mounted::Nothing { Vec::new() } else { pinned };
             Shape {
                 packages,
@@ -84,11 +84,11 @@ pub(crate) fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// A machine with 256 CPUs and one group for each of so many containers, five of them in a pod.
+/// A machine with 256 CPUs and one group per container, five containers per pod.
 pub(crate) fn large(containers: usize, mounted: Mounted) -> Kept {
     let nic = Nic { queues: 32, most: 63, node: Some(1), virtio: false };
     let pods = containers.div_ceil(5);
-    // `kubepods`, pods in it, containers in these.
+    // `kubepods`, pods below it, containers below these.
     let parents = std::iter::repeat_n(1, pods).chain((0..containers).map(|at| 2 + at / 5));
     let groups = std::iter::once((0, 0)).chain(parents.map(|parent| (parent, u64::MAX))).collect();
     let shape = Shape {
@@ -108,7 +108,7 @@ pub(crate) fn large(containers: usize, mounted: Mounted) -> Kept {
     shape.kept()
 }
 
-/// The CPUs whose turn it is in the bits of a number, at least one.
+/// CPUs selected by the bits of a number, at least one.
 fn drawn(from: &Cpus, bits: u64) -> Cpus {
     let some: Cpus = from.iter().filter(|cpu| bits.rotate_right(*cpu % 64) & 1 == 1).collect();
     if some.is_empty() { from.iter().take(1).collect() } else { some }
@@ -173,7 +173,7 @@ impl Shape {
     fn cpus(&self, text: &mut String) {
         let online = self.online();
         let mut put = |path: String, content: String| {
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "=== {path}\n{content}");
         };
         put("/sys/devices/system/cpu/online".into(), online.to_string());

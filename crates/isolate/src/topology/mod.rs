@@ -1,8 +1,8 @@
-//! What a machine is: CPUs, interfaces and their interrupts, cgroups, and who else moves things.
+//! The machine: CPUs, interfaces with their interrupts, cgroups, and services that move tasks and interrupts.
 //!
-//! Read from files below any root, so that a copy of another machine serves as well. Two things are no files on a
-//! machine and are in a copy: `/ethtool/IF` is what `ethtool -l IF` prints, `/irqbalance/setup` what irqbalance answers
-//! to `setup` on its socket.
+//! Read from files below any root, so a copy of another machine works as well. Two files exist only in copies:
+//! `/ethtool/IF` holds the output of `ethtool -l IF`, and `/irqbalance/setup` the response of irqbalance to
+//! `setup` on its socket.
 
 mod balancers;
 mod boot;
@@ -26,34 +26,34 @@ pub use spangap_machine::facts::mountinfo::Version;
 use spangap_machine::{FactError, Host};
 use spangap_model::Cpus;
 
-/// What a machine is.
+/// A machine.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Topology {
     /// Online CPUs, by number.
     pub cpus: Vec<Cpu>,
-    /// Network interfaces of the namespace that was looked at, by name.
+    /// Network interfaces of this namespace, by name.
     pub interfaces: Vec<Interface>,
     /// Interrupts, by number.
     pub irqs: Vec<Irq>,
-    /// What each online CPU did since boot.
+    /// Load of each online CPU since boot.
     pub load: Vec<CpuLoad>,
-    /// CPUs that the scheduler balances between; `None`: not told (`/proc/schedstat`).
+    /// CPUs that the scheduler balances; `None` if unknown (`/proc/schedstat`).
     pub balanced: Option<Cpus>,
-    /// The cgroups that say who may run on which CPU; `None` where no cpuset controller is mounted.
+    /// The cgroups that restrict CPUs; `None` if no cpuset controller is mounted.
     pub cpusets: Option<Cpusets>,
-    /// The kubelet's CPU manager, if there is one.
+    /// The kubelet's CPU manager, if any.
     pub kubelet: Option<Kubelet>,
     /// A running irqbalance.
     pub irqbalance: Option<Irqbalance>,
     /// A running tuned.
     pub tuned: Option<Tuned>,
-    /// What was decided at boot.
+    /// Boot settings.
     pub boot: Boot,
-    /// Threads that may not run on every CPU that their cgroup has, and all threads `napi/IF-N`.
+    /// Threads that may not use all CPUs of their cgroup, and all threads `napi/IF-N`.
     pub pinned: Vec<PinnedTask>,
-    /// `net.core.rps_sock_flow_entries`: above 0 packets can follow applications to their CPUs.
+    /// `net.core.rps_sock_flow_entries`: above 0, packets can follow applications to their CPUs.
     pub rps_sock_flow_entries: Option<u64>,
-    /// What could not be read, and why.
+    /// Files that could not be read, and why.
     #[serde(serialize_with = "in_words")]
     pub unknown: Vec<FactError>,
 }
@@ -65,7 +65,7 @@ fn in_words<S: serde::Serializer>(errors: &[FactError], to: S) -> Result<S::Ok, 
 /// A CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpu {
-    /// Its number.
+    /// CPU number.
     pub number: u32,
     /// All threads of its core, itself included.
     pub siblings: Cpus,
@@ -80,58 +80,58 @@ pub struct Cpu {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Driver, of a device.
+    /// Driver, for a device.
     pub driver: Option<String>,
     /// PCI address, `0000:3b:00.0`.
     pub pci: Option<String>,
-    /// NUMA node of the device; `None`: no device, or the firmware does not say (-1).
+    /// NUMA node of the device; `None` without a device, or if the firmware does not say (-1).
     pub node: Option<u32>,
     /// Whether it is up.
     pub up: bool,
-    /// Combined queues now, and at most; `None`: not told, or none.
+    /// Current and maximum number of combined queues; `None` if unknown or none.
     pub queues: Option<Queues>,
-    /// Its interrupts, queues in order first.
+    /// Interrupts; those of queues first, in queue order.
     pub irqs: Vec<InterfaceIrq>,
     /// Receive queues.
     pub rx: Vec<RxQueue>,
     /// Transmit queues.
     pub tx: Vec<TxQueue>,
-    /// Packets received since it was made.
+    /// Packets received since it was created.
     pub rx_packets: Option<u64>,
-    /// Whether packets are handled by kernel threads `napi/IF-N` instead of softirqs.
+    /// Whether kernel threads `napi/IF-N` process packets instead of softirqs.
     pub threaded: bool,
-    /// Interfaces below it, of a bond, bridge or VLAN.
+    /// Lower interfaces of a bond, bridge or VLAN.
     pub lower: Vec<String>,
 }
 
 /// Combined queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Queues {
-    /// Now.
+    /// Current number.
     pub now: u32,
-    /// At most.
+    /// Maximum.
     pub most: u32,
 }
 
 /// An interrupt of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfaceIrq {
-    /// Its number.
+    /// IRQ number.
     pub irq: u32,
-    /// The queue it is of; `None`: of none (configuration, events).
+    /// Queue; `None` for an interrupt without one (configuration, events).
     pub queue: Option<u32>,
 }
 
 /// A receive queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RxQueue {
-    /// Its number.
+    /// Queue number.
     pub queue: u32,
-    /// CPUs that its packets are handed to in software; empty: those of its interrupt.
+    /// CPUs that its packets are steered to by software; empty: those of its interrupt.
     pub rps_cpus: Option<Cpus>,
-    /// Entries of its flow table; above 0, and with `net.core.rps_sock_flow_entries` above 0, packets follow the
+    /// Size of its flow table; above 0, and with `net.core.rps_sock_flow_entries` above 0, packets follow the
     /// application to its CPU.
     pub rps_flow_cnt: Option<u64>,
 }
@@ -139,62 +139,62 @@ pub struct RxQueue {
 /// A transmit queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TxQueue {
-    /// Its number.
+    /// Queue number.
     pub queue: u32,
-    /// CPUs that use it; empty: any; `None`: cannot be set.
+    /// CPUs that transmit through it; empty: any; `None`: not configurable.
     pub xps_cpus: Option<Cpus>,
 }
 
 /// An interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irq {
-    /// Its number.
+    /// IRQ number.
     pub number: u32,
-    /// Who asked for it, as in `/proc/interrupts`.
+    /// Label in `/proc/interrupts`.
     pub name: String,
-    /// CPUs it may go to.
+    /// Configured affinity.
     pub affinity: Option<Cpus>,
-    /// CPUs it goes to; stale until the next one comes.
+    /// Effective affinity; stale until the next interrupt.
     pub effective: Option<Cpus>,
-    /// How many came since boot, on each online CPU in the order of [`Topology::cpus`].
+    /// Count since boot on each online CPU, in the order of [`Topology::cpus`].
     pub counts: Vec<u64>,
 }
 
-/// What one CPU did since boot. Times are ticks of 1/100 s (`USER_HZ`), from `/proc/stat`.
+/// Load of one CPU since boot. Times are ticks of 1/100 s (`USER_HZ`), from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuLoad {
-    /// CPU.
+    /// CPU number.
     pub cpu: u32,
-    /// Time of tasks: user, nice and system.
+    /// Time running tasks: user, nice and system.
     pub tasks_ticks: u64,
-    /// Time of softirqs.
+    /// Time in softirqs.
     pub softirq_ticks: u64,
-    /// Time of interrupts.
+    /// Time in interrupts.
     pub irq_ticks: u64,
-    /// Time of the hypervisor.
+    /// Time taken by the hypervisor.
     pub steal_ticks: u64,
-    /// Time without work, idle and iowait.
+    /// Idle time, including iowait.
     pub idle_ticks: u64,
-    /// Softirqs NET_RX, from `/proc/softirqs`.
+    /// NET_RX softirqs, from `/proc/softirqs`.
     pub net_rx: u64,
-    /// Softirqs NET_TX.
+    /// NET_TX softirqs.
     pub net_tx: u64,
-    /// Packets dropped since the backlog was full, from `/proc/net/softnet_stat`.
+    /// Packets dropped because the backlog was full, from `/proc/net/softnet_stat`.
     pub backlog_dropped: u64,
-    /// Times that NET_RX had to stop with packets left.
+    /// Times that NET_RX stopped with packets left.
     pub time_squeeze: u64,
 }
 
 /// The hierarchy with the cpuset controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpusets {
-    /// Its interface.
+    /// Cgroup version.
     pub version: Version,
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: String,
     /// Whether the other version is mounted, too (hybrid).
     pub hybrid: bool,
-    /// Version 2: whether the children of the root have the controller.
+    /// Version 2: whether the root's children have the controller.
     pub enabled: bool,
     /// All groups, parents before children, the root first.
     pub groups: Vec<Group>,
@@ -203,11 +203,11 @@ pub struct Cpusets {
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// Below the mount: `/` is the root.
+    /// Path below the mount: `/` is the root.
     pub path: String,
-    /// What is written in `cpuset.cpus`. Version 2: empty means those of the parent; `None` where it has no such file.
+    /// Content of `cpuset.cpus`. Version 2: empty means the parent's; `None` if the file does not exist.
     pub cpus: Option<Cpus>,
-    /// CPUs that its tasks get; those of its parent where it does not have the controller.
+    /// Effective CPUs; those of its parent if it lacks the controller.
     pub effective: Option<Cpus>,
     /// Version 1: `cpuset.mems`, which a group needs before it can have tasks.
     pub mems: Option<String>,
@@ -217,86 +217,86 @@ pub struct Group {
     pub balanced: bool,
     /// Version 2: `cpuset.cpus.partition`.
     pub partition: Option<String>,
-    /// Tasks in it, kernel threads included.
+    /// Number of tasks, kernel threads included.
     pub tasks: u32,
-    /// How many of these are threads of the kernel.
+    /// Number of kernel threads.
     pub kernel_tasks: u32,
-    /// Whose it is.
+    /// Owner.
     pub owner: Owner,
 }
 
-/// Whose a cgroup is.
+/// Owner of a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Owner {
-    /// The root.
+    /// The root group.
     Root,
     /// Made by `isolate`.
     Ours,
-    /// The kubelet's: all pods, a class of them, a pod, or a container in it.
+    /// The kubelet: the group of all pods, a QoS class, a pod, or a container.
     Kubelet {
-        /// Uid of the pod.
+        /// Pod uid.
         pod: Option<String>,
-        /// Id of the container.
+        /// Container id.
         container: Option<String>,
     },
-    /// A unit of systemd: slice, service or scope.
+    /// A systemd unit: slice, service or scope.
     Systemd {
-        /// Its name.
+        /// Name of the unit.
         unit: String,
     },
-    /// Somebody else's.
+    /// Anybody else.
     Other,
 }
 
 /// The kubelet's CPU manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kubelet {
-    /// Its policy, `none` or `static`.
+    /// Policy, `none` or `static`.
     pub policy: String,
     /// CPUs that containers share; empty under `none`.
     pub shared: Cpus,
-    /// CPUs that containers have to themselves.
+    /// CPUs that containers own exclusively.
     pub exclusive: Vec<ExclusiveCpus>,
-    /// `reservedSystemCPUs` of its configuration, where that can be read.
+    /// `reservedSystemCPUs` of its configuration, if readable.
     pub reserved: Option<Cpus>,
 }
 
-/// CPUs that one container has to itself.
+/// CPUs that one container owns exclusively.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExclusiveCpus {
-    /// Uid of the pod.
+    /// Pod uid.
     pub pod: String,
-    /// Name of the container.
+    /// Container name.
     pub container: String,
-    /// Its CPUs.
+    /// CPUs.
     pub cpus: Cpus,
 }
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irqbalance {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Interrupts that it leaves alone; `None`: it cannot be asked (no socket).
+    /// Interrupts that it leaves alone; `None` if it cannot be asked (no socket).
     pub banned: Option<Vec<u32>>,
-    /// Its systemd unit.
+    /// Systemd unit.
     pub unit: Option<String>,
 }
 
 /// A running tuned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tuned {
-    /// Process.
+    /// Process id.
     pub pid: u32,
     /// Active profile.
     pub profile: Option<String>,
 }
 
-/// What was decided at boot, and cannot be changed without another.
+/// Boot settings, which only a reboot changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Boot {
-    /// Identity of this run of the machine.
+    /// Boot id.
     pub id: String,
     /// `uname -r`.
     pub kernel: String,
@@ -310,29 +310,29 @@ pub struct Boot {
     pub irqaffinity: Option<Cpus>,
 }
 
-/// A thread that may not run on every CPU that its cgroup has.
+/// A thread that may not use all CPUs of its cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PinnedTask {
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// When it was started, ticks since boot.
+    /// Start time, in ticks since boot.
     pub start_ticks: u64,
-    /// Its name.
+    /// Name.
     pub comm: String,
     /// CPUs it may run on.
     pub allowed: Cpus,
-    /// A thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// Nobody may change its CPUs (`PF_NO_SETAFFINITY`).
+    /// Whether its affinity is immutable (`PF_NO_SETAFFINITY`).
     pub bound: bool,
-    /// Its cgroup, below the mount.
+    /// Cgroup, below the mount.
     pub group: String,
 }
 
 impl Topology {
-    /// Reads all of it. What cannot be read is left out, and is in [`Topology::unknown`].
+    /// Reads the machine. Unreadable files are left out, and listed in [`Topology::unknown`].
     pub fn read(files: &Host) -> Topology {
         let reading = &mut Reading::new(files);
         let cpus = cpus::read(reading);
@@ -363,7 +363,7 @@ impl Topology {
         self.cpus.iter().map(|cpu| cpu.number).collect()
     }
 
-    /// An interface by its name.
+    /// An interface by name.
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
     }

@@ -1,11 +1,11 @@
-//! Whose a cgroup is, by its path.
+//! Owner of a cgroup, derived from its path.
 
 use super::Owner;
 
-/// Suffixes of systemd's units that have cgroups.
+/// Suffixes of systemd units that have cgroups.
 const UNITS: [&str; 6] = [".slice", ".service", ".scope", ".socket", ".mount", ".swap"];
 
-/// Whose a group is: that of the innermost part of its path which says so.
+/// Owner of a group: that of the innermost path component that reveals one.
 pub(super) fn owner(path: &str) -> Owner {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     match parts.as_slice() {
@@ -15,9 +15,9 @@ pub(super) fn owner(path: &str) -> Owner {
     }
 }
 
-/// Both drivers: `/kubepods/burstable/podUID/ID`, and
-/// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope`.
-/// Either may be below another group, and the slice's name then begins with that one's.
+/// Both cgroup drivers: `/kubepods/burstable/podUID/ID`, and
+/// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope`. Either
+/// may be nested in another group, whose name then prefixes the slice's.
 fn kubelet(parts: &[&str]) -> Option<Owner> {
     let is_top =
         |part: &&str| *part == "kubepods" || *part == "kubepods.slice" || part.ends_with("-kubepods.slice");
@@ -46,7 +46,7 @@ fn systemd(parts: &[&str]) -> Option<Owner> {
     Some(Owner::Systemd { unit: (*unit).to_owned() })
 }
 
-/// The unit that a task is in.
+/// The unit that a task belongs to.
 pub(super) fn unit(path: &str) -> Option<String> {
     match systemd(&path.split('/').collect::<Vec<_>>()) {
         Some(Owner::Systemd { unit }) => Some(unit),

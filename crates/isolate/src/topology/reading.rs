@@ -1,4 +1,4 @@
-//! Files read one after the other; what is of another form, or closed to us, is remembered and left out.
+//! Sequential reading of files that records malformed and unreadable ones, and continues without them.
 
 use spangap_machine::facts::{cpu_list, figures};
 use spangap_machine::{FactError, Host, Known};
@@ -6,9 +6,9 @@ use spangap_model::Cpus;
 
 /// A machine being read.
 pub(super) struct Reading<'a> {
-    /// Its files.
+    /// Files of the machine.
     pub files: &'a Host,
-    /// What could not be read until now.
+    /// Errors so far.
     pub unknown: Vec<FactError>,
 }
 
@@ -17,12 +17,12 @@ impl<'a> Reading<'a> {
         Reading { files, unknown: Vec::new() }
     }
 
-    /// The fact, or nothing and a note of why.
+    /// The fact, or `None` and a recorded error.
     pub fn keep<T>(&mut self, fact: Known<T>) -> Option<T> {
         fact.map_err(|error| self.unknown.push(error)).ok()
     }
 
-    /// The same for what a machine need not have.
+    /// The same for facts that a machine need not have.
     pub fn optional<T>(&mut self, fact: Known<T>) -> Option<T> {
         match fact {
             Err(error) if error.is_absent() => None,
@@ -30,22 +30,22 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A file that need not be there.
+    /// An optional file.
     pub fn text(&mut self, path: &str) -> Option<String> {
         self.optional(self.files.read(path))
     }
 
-    /// The names in a folder that need not be there.
+    /// Names in an optional folder.
     pub fn names(&mut self, path: &str) -> Vec<String> {
         self.optional(self.files.list(path)).unwrap_or_default()
     }
 
-    /// A file that need not be there, parsed.
+    /// An optional file, parsed.
     pub fn parsed<T>(&mut self, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Option<T> {
         self.optional(self.files.parsed(path, parse))
     }
 
-    /// A file that every machine has, parsed.
+    /// A required file, parsed.
     pub fn needed<T>(&mut self, path: &str, parse: impl Fn(&str, &str) -> Known<T>) -> Option<T> {
         self.keep(self.files.parsed(path, parse))
     }
@@ -65,7 +65,7 @@ impl<'a> Reading<'a> {
         self.parsed(path, figures::number)
     }
 
-    /// The last part of where a link points.
+    /// Last component of a link's target.
     pub fn link_name(&mut self, path: &str) -> Option<String> {
         let to = self.optional(self.files.link(path))?;
         to.rsplit('/').next().map(str::to_owned)

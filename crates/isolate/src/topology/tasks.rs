@@ -1,4 +1,4 @@
-//! Threads: which are the kernel's, and which may not run on every CPU that their cgroup has.
+//! Threads: kernel threads, and those that may not use all CPUs of their cgroup.
 
 use super::cpusets::group_of;
 use super::reading::Reading;
@@ -10,30 +10,30 @@ use spangap_machine::facts::{process_cgroup, process_stat};
 use spangap_model::Cpus;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All threads, as far as they matter here.
+/// All threads, as far as relevant here.
 #[derive(Default)]
 pub(super) struct Tasks {
     /// Processes with their names.
     pub processes: Vec<(u32, String)>,
-    /// Threads of the kernel.
+    /// Kernel threads.
     pub kernel: BTreeSet<u32>,
-    /// Threads that may not run on every online CPU, or are of NAPI.
+    /// Threads that may not use all online CPUs, and NAPI threads.
     some_cpus: Vec<Task>,
 }
 
 struct Task {
     pid: u32,
     tid: u32,
-    /// Its folder.
+    /// Folder.
     at: String,
     allowed: Cpus,
 }
 
-/// Looks at every thread of the machine. One that ends meanwhile is left out.
+/// Examines every thread of the machine. One that ends in the meantime is left out.
 pub(super) fn scan(reading: &mut Reading, online: &Cpus) -> Tasks {
     let mut tasks = Tasks::default();
     let names = reading.keep(reading.files.list("/proc")).unwrap_or_default();
-    // Most threads have one of few lists.
+    // Most threads have one of few distinct lists.
     let mut lists: BTreeMap<String, (Cpus, bool)> = BTreeMap::new();
     for pid in names.iter().filter_map(|name| name.parse::<u32>().ok()) {
         let at = format!("/proc/{pid}");
@@ -70,7 +70,7 @@ pub(super) fn scan(reading: &mut Reading, online: &Cpus) -> Tasks {
     tasks
 }
 
-/// Those of them that may not run on every CPU of their cgroup, and threads of NAPI.
+/// Those that may not use all CPUs of their cgroup, and NAPI threads.
 pub(super) fn pinned(
     reading: &mut Reading,
     tasks: &Tasks,
@@ -114,7 +114,7 @@ pub(super) fn pinned(
     pinned
 }
 
-/// A file of a thread, which may end at any time; only what is of another form is told.
+/// A file of a thread, which may end at any time; only malformed content is reported.
 fn passing<T>(reading: &mut Reading, path: &str, parse: impl FnOnce(&str, &str) -> Known<T>) -> Option<T> {
     let text = reading.files.read(path).ok()?;
     reading.keep(parse(path, &text))

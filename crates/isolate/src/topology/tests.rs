@@ -1,4 +1,4 @@
-//! Machines of any shape are read as they were made; any text at any path is read without a panic.
+//! Machines of any shape are read back as generated; any text at any path is read without a panic.
 
 use super::made_up::{Mounted, Shape, large, shape};
 use super::*;
@@ -6,17 +6,17 @@ use proptest::prelude::*;
 use spangap_machine::Kept;
 use std::time::Instant;
 
-/// A machine out of its files.
+/// Reads a machine from its files.
 pub(super) fn read(files: &str) -> Topology {
     Topology::read(&Host::kept(Kept::parse(files).unwrap()))
 }
 
-/// What is not known of the files whose path has this in it.
+/// Errors recorded for files whose path contains this text.
 pub(super) fn told(machine: &Topology, path: &str) -> Vec<String> {
     machine.unknown.iter().map(ToString::to_string).filter(|told| told.contains(path)).collect()
 }
 
-/// A folder in memory where there is one: thousands of files on a busy disk take their time.
+/// A folder in memory if possible: thousands of files on a busy disk take long.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -62,7 +62,7 @@ fn is_as_made(shape: &Shape, machine: &Topology) -> Result<(), TestCaseError> {
         prop_assert_eq!(tasks as usize, shape.pinned.len());
         effective = found;
     }
-    // Whoever has all CPUs of its group is not pinned.
+    // A thread that has all CPUs of its group is not pinned.
     for task in &machine.pinned {
         let (_, has) = effective.iter().find(|(path, _)| *path == task.group).unwrap();
         prop_assert!(!has.without(&task.allowed).is_empty() && task.allowed.without(has).is_empty());
@@ -73,7 +73,7 @@ fn is_as_made(shape: &Shape, machine: &Topology) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every path that is read of a machine with all there is.
+/// Every path that is read of a machine that has everything.
 fn paths() -> Vec<String> {
     let rich = Shape {
         packages: 2,
@@ -108,7 +108,7 @@ fn paths() -> Vec<String> {
     paths
 }
 
-/// Texts as files have them, cut off, or of another kind.
+/// Content as files have it, truncated, or of another kind.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         "\\PC{0,40}",
@@ -140,7 +140,7 @@ proptest! {
     ) {
         let mut text = shape.kept().text();
         for (path, content, kind) in changed {
-            // A line that begins like an entry would be one.
+            // A line that starts like an entry is an entry.
             let content = content.replace("=== ", "");
             let one_line = content.replace('\n', " ");
             text += &match kind {
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// Prints how long it takes: `cargo test --release -p spangap-isolate --lib 2_000 -- --nocapture`.
+/// Prints the time it takes: `cargo test --release -p spangap-isolate --lib 2_000 -- --nocapture`.
 #[test]
 fn containers_by_the_2_000_on_256_cpus() {
     for mounted in [Mounted::V1, Mounted::V2] {

@@ -1,5 +1,5 @@
-//! What the plan costs: CPUs taken from applications, how busy those of the network are, and whether there are too few or
-//! too many of them.
+//! Cost of a plan: CPUs taken from applications, the load of the network's CPUs, and whether there are too few
+//! or too many of them.
 
 use super::effect::keeps_applications_off;
 use super::since::{Since, total_ticks};
@@ -10,86 +10,87 @@ use spangap_model::Cpus;
 use spangap_model::count::grouped;
 use spangap_report::figures::{counted, small_percent};
 
-/// From this share of its time in interrupts and softirqs on, a CPU has too little left: queues before a server that is
-/// busy this much are some five times as long as its own work (`1 / (1 - busy)`), and bursts have no room.
+/// From this share of time in interrupts and softirqs on, a CPU has too little headroom: at this load, queueing
+/// makes a job take about five times its service time (`1 / (1 - busy)`), and there is no room for bursts.
 pub const FULL: f64 = 0.8;
-/// NET_RX that had to stop with packets left, as a share of its runs: now and then is no harm, one in a hundred is a
-/// burst that comes again and again.
+/// Share of NET_RX runs that stopped with packets left: an occasional one is harmless, one in a hundred is a
+/// recurring burst.
 pub const SQUEEZED: f64 = 0.01;
-/// Below this share on every CPU of the network half of them would do, with room for bursts of ten times the load.
+/// If every CPU of the network is below this, half of them would suffice, even for bursts of ten times the
+/// load.
 pub const IDLE: f64 = 0.05;
-/// One CPU from here on, beside another below [`UNUSED`]: packets are not spread.
+/// One CPU above this next to another below [`UNUSED`] means that packets are not spread.
 pub const LOADED: f64 = 0.5;
-/// See [`LOADED`]; also what idle means where applications lack CPUs.
+/// See [`LOADED`]; also the bound for idle CPUs while applications lack CPUs.
 pub const UNUSED: f64 = 0.1;
-/// Applications from this share of their CPUs' time on wait for CPUs.
+/// From this share of their CPUs' time on, applications wait for CPUs.
 pub const SQUEEZED_APPS: f64 = 0.9;
 /// The normal deviate that leaves 2.5 % on each side.
 const DEVIATE: f64 = 1.96;
 
-/// What it costs.
+/// Cost of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// CPUs of the network.
     pub net_cpus: Cpus,
-    /// Whether they are taken from applications; without cpusets these may still run there.
+    /// Whether they are taken from applications; without cpusets, applications may still run there.
     pub taken: bool,
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     pub cpus: usize,
-    /// CPUs taken from applications as a share of all.
+    /// Share of all CPUs taken from applications.
     pub taken_ratio: f64,
-    /// Each of them.
+    /// Load of each of them.
     pub load: Vec<CpuBusy>,
-    /// The one that interrupts and softirqs keep busiest; `None`: not known.
+    /// The CPU busiest with interrupts and softirqs; `None` if unknown.
     pub busiest: Option<CpuBusy>,
-    /// What it has left; `None`: not known.
+    /// Its headroom; `None` if unknown.
     pub headroom_ratio: Option<f64>,
-    /// How busy the CPUs of applications are on average.
+    /// Average load of the applications' CPUs.
     pub apps_busy_ratio: Option<f64>,
-    /// How long was looked.
+    /// Length of the observation.
     pub seconds: Option<f64>,
-    /// What should be changed.
+    /// Suggested changes.
     pub findings: Vec<Finding>,
-    /// CPUs of which it is not known, and why.
+    /// CPUs without figures, and why.
     pub unknown: Vec<String>,
 }
 
-/// How busy a CPU of the network is.
+/// Load of a CPU of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuBusy {
-    /// Which.
+    /// CPU number.
     pub cpu: u32,
     /// Share of its time in interrupts and softirqs.
     pub busy_ratio: f64,
-    /// By how much that may be off: the kernel counts in ticks, and where it samples at ticks a short look is a small
-    /// sample.
+    /// Error of that share: the kernel counts in ticks, and where it samples at ticks, a short observation is a
+    /// small sample.
     pub busy_plus_minus: f64,
-    /// Share of its time in tasks, `ksoftirqd` among them.
+    /// Share of its time running tasks, including `ksoftirqd`.
     pub tasks_ratio: f64,
-    /// Share of its time that the hypervisor gave to others.
+    /// Share of its time taken by the hypervisor.
     pub steal_ratio: f64,
-    /// Packets dropped since the backlog was full.
+    /// Packets dropped because the backlog was full.
     pub backlog_dropped: u64,
-    /// Times that NET_RX had to stop with packets left.
+    /// Times that NET_RX stopped with packets left.
     pub time_squeeze: u64,
-    /// Times that NET_RX ran.
+    /// Runs of NET_RX.
     pub net_rx: u64,
 }
 
-/// Something that should be changed.
+/// A suggested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Stable name, `too-few-net-cpus`.
     pub finding: &'static str,
-    /// Whether it costs calls time; else it is a remark.
+    /// Whether it costs calls time; otherwise it is a remark.
     pub matters: bool,
-    /// In a sentence, with the figures.
+    /// A sentence with the figures.
     pub summary: String,
-    /// What could be done.
+    /// Possible remedy.
     pub help: String,
 }
 
-/// Adds it up.
+/// Computes the cost.
 pub fn cost(plan: &Plan, since: &Since) -> Cost {
     let mut unknown = Vec::new();
     let mut known = |cpu: u32| match since.cpu(cpu).map(|load| CpuBusy::new(&load)) {
@@ -137,7 +138,7 @@ pub fn cost(plan: &Plan, since: &Since) -> Cost {
 }
 
 impl CpuBusy {
-    /// `None`: no time passed.
+    /// `None` if no time passed.
     fn new(load: &CpuLoad) -> Option<CpuBusy> {
         let all = total_ticks(load);
         if all == 0 {
@@ -145,7 +146,7 @@ impl CpuBusy {
         }
         let share = |ticks: u64| ticks as f64 / all as f64;
         let busy_ratio = share(load.irq_ticks.saturating_add(load.softirq_ticks));
-        // Each of the two counters is cut to whole ticks; and a tick that finds a softirq counts as one whole.
+        // Both counters are truncated to whole ticks, and a tick that hits a softirq counts in full.
         let sampled = DEVIATE * (busy_ratio * (1.0 - busy_ratio) / all as f64).sqrt();
         Some(CpuBusy {
             cpu: load.cpu,
@@ -215,7 +216,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
     if !all_known {
         return findings;
     }
-    // One core is the least there can be.
+    // One core is the minimum.
     if cost.load.len() > 2 && busiest.busy_ratio < IDLE && why.is_empty() {
         findings.push(Finding {
             finding: "too-many-net-cpus",
@@ -254,7 +255,7 @@ mod tests {
     use crate::verify::effect::tests::{made_plan, made_topology};
     use proptest::prelude::*;
 
-    /// What each of the CPUs did in a second: irq and softirq ticks, tasks ticks.
+    /// One second of each CPU: irq and softirq ticks, task ticks.
     fn looked(loads: &[(u32, u64, u64)]) -> Since {
         let before = made_topology(4);
         let mut after = before.clone();
@@ -323,7 +324,7 @@ mod tests {
         assert!((busiest.busy_plus_minus - 0.098).abs() < 1e-3, "of a hundred ticks: {busiest:?}");
         assert_eq!(busy.load[0].busy_plus_minus, 0.02, "two counters, cut to ticks");
         assert_eq!((busy.cpus, busy.taken_ratio, busy.seconds), (4, 0.5, Some(1.0)));
-        // One of them came meanwhile.
+        // One of them came online in between.
         let mut before = made_topology(4);
         let after = before.clone();
         before.load.retain(|load| load.cpu != 3);

@@ -1,4 +1,5 @@
-//! Who undid what: rules from evidence. A value does not tell who wrote it, so that most answers are probable only.
+//! Who undid a change, inferred by rules. A value does not show who wrote it, so most answers are only
+//! probable.
 
 use crate::place::Place;
 use crate::rollback::{Standing, State};
@@ -10,23 +11,23 @@ use serde::Serialize;
 pub struct Drift {
     /// Where.
     pub place: Place,
-    /// What was written.
+    /// Value written.
     pub wanted: String,
-    /// What is there; `None`: the place is gone.
+    /// Value found; `None` if the place is gone.
     pub found: Option<String>,
-    /// Who, by the evidence.
+    /// Probable originator.
     pub who: Who,
-    /// Whether the kernel itself says so; else it is inferred.
+    /// Whether the kernel itself confirms it; otherwise it is inferred.
     pub certain: bool,
-    /// Why this one, and what helps.
+    /// Reasoning and remedy.
     pub why: String,
 }
 
-/// Who may change these values.
+/// Possible originators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
-    /// It spreads interrupts anew every few seconds.
+    /// It redistributes interrupts every few seconds.
     Irqbalance,
     /// It writes the sets of containers.
     Kubelet,
@@ -34,16 +35,16 @@ pub enum Who {
     Systemd,
     /// It applies a profile.
     Tuned,
-    /// The driver of the interface.
+    /// The interface's driver.
     Driver,
-    /// The kernel: a partition that is no longer valid.
+    /// The kernel: a partition that became invalid.
     Kernel,
-    /// Nothing points to anybody.
+    /// No evidence points to anybody.
     Somebody,
 }
 
 impl Who {
-    /// As people read it.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             Who::Irqbalance => "irqbalance",
@@ -76,8 +77,8 @@ impl Drift {
     }
 }
 
-/// What is no longer as it was written, and who did that. What ended by itself, a thread or a container with its cgroup,
-/// is not among it.
+/// Values that are no longer as they were written, with the originator. Excludes normal ends: of a thread, or
+/// of a container with its cgroup.
 pub fn drift(standings: &[Standing], now: &Topology) -> Vec<Drift> {
     standings.iter().filter_map(|standing| one(standing, standings, now)).collect()
 }
@@ -98,11 +99,11 @@ fn one(standing: &Standing, all: &[Standing], now: &Topology) -> Option<Drift> {
     Some(Drift { place: place.clone(), wanted: standing.entry.new.clone(), found, who, certain, why })
 }
 
-/// What a place is, as far as it tells who may change it.
+/// Kind of a place, as far as it hints at the originator.
 enum Kind<'a> {
     /// Affinity of an interrupt.
     Irq(u32),
-    /// A file of an interface's queue, or their number.
+    /// A file of an interface's queue, or the number of its queues.
     Queue(&'a str),
     /// A cgroup, or a file in it.
     Group {
@@ -147,7 +148,7 @@ impl Kind<'_> {
     }
 }
 
-/// A cgroup by its folder. One that is gone is not in the topology: its path says whose it was.
+/// A cgroup by its folder. A vanished one is not in the topology, but its path reveals the owner.
 fn group<'a>(folder: &'a str, now: &Topology) -> Kind<'a> {
     let Some(cpusets) = &now.cpusets else { return Kind::Other };
     let Some(below) = folder.strip_prefix(cpusets.mount.as_str()) else { return Kind::Other };
@@ -291,8 +292,8 @@ fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (W
     or_tuned(now, "nothing running here is known to change it".into())
 }
 
-/// Whether all that was written for an interface's interrupts, two at least, has changed: a driver that sets them again
-/// does not leave single ones out.
+/// Whether all values written for an interface's interrupts, at least two, have changed: a driver that resets
+/// them does not skip single ones.
 fn interface_was_reset(interface: &str, all: &[Standing]) -> bool {
     let mut of_it = all
         .iter()

@@ -1,37 +1,37 @@
-//! What was won: measurements from before beside those from after, and what may be said of the difference.
+//! Gain of a plan: measurements before and after, and what their difference proves.
 
 use super::proof::{Figure, Measured, Proof, Source};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
 
-/// Two proofs compared.
+/// Comparison of two proofs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What both have.
+    /// Subjects that both contain.
     pub gains: Vec<Gain>,
-    /// What only the earlier one has.
+    /// Subjects that only the earlier one contains.
     pub only_before: Vec<String>,
-    /// What only the later one has.
+    /// Subjects that only the later one contains.
     pub only_after: Vec<String>,
-    /// What makes this less than it seems.
+    /// Caveats.
     pub caveats: Vec<String>,
 }
 
-/// One pair of services, or one setting of runs.
+/// One pair of services, or one configuration of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
-    /// What was measured.
+    /// Subject of the measurement.
     pub of: String,
-    /// Calls before, of all runs.
+    /// Calls before, in all runs.
     pub calls_before: u64,
-    /// Calls after.
+    /// Calls after, in all runs.
     pub calls_after: u64,
-    /// Runs before and after; 1 of a gap table.
+    /// Runs before; 1 for a gap table.
     pub runs_before: usize,
     /// Runs after.
     pub runs_after: usize,
-    /// The quantiles that both have: p99 first, since it is what this is about.
+    /// The quantiles that both contain: p99 first, because it is what isolation targets.
     pub figures: Vec<Difference>,
 }
 
@@ -40,21 +40,21 @@ pub struct Gain {
 pub struct Difference {
     /// `p99`, `p50`, `p99.9`.
     pub figure: &'static str,
-    /// Before; of several runs the middle one.
+    /// Value before; the median of several runs.
     pub before_ns: u64,
-    /// After.
+    /// Value after; the median of several runs.
     pub after_ns: u64,
-    /// How many times shorter it is after (below 1: longer); `None`: nothing is left to divide by.
+    /// Ratio of before to after (below 1: it got longer); `None` if after is 0.
     pub times_shorter: Option<f64>,
-    /// The same from the ends of both intervals; `None`: one of them is not known.
+    /// The same ratio from the ends of both intervals; `None` if one of them is unknown.
     pub times_shorter_between: Option<[f64; 2]>,
-    /// What may be said.
+    /// Verdict.
     pub verdict: Verdict,
-    /// The same in words.
+    /// The verdict in words.
     pub words: String,
 }
 
-/// What may be said of a difference.
+/// What a difference proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -64,14 +64,14 @@ pub enum Verdict {
     Longer,
     /// The intervals overlap.
     NoDifferenceClaimed,
-    /// An interval is not known.
+    /// An interval is unknown.
     CannotTell,
 }
 
-/// What a row of measurements is of, and its runs.
+/// Subject of a row of measurements, and its runs.
 type Rows<'a> = BTreeMap<&'a BTreeMap<String, String>, Vec<&'a Measured>>;
 
-/// Compares what was measured of the same pairs of services, or in runs of the same settings.
+/// Compares measurements of the same pairs of services, or of runs with the same settings.
 pub fn compare(before: &Proof, after: &Proof) -> Comparison {
     let (earlier, later) = (by_subject(before), by_subject(after));
     let same_kind = before.proof == after.proof;
@@ -128,7 +128,7 @@ fn by_subject(proof: &Proof) -> Rows<'_> {
     rows
 }
 
-/// What was measured, in words.
+/// Subject of a measurement, in words.
 pub fn subject(source: Source, of: &BTreeMap<String, String>) -> String {
     let get = |key: &str| of.get(key).map_or("?", String::as_str);
     match source {
@@ -179,8 +179,8 @@ impl Gain {
     }
 }
 
-/// Of several runs the middle one, in an interval that holds those of all of them: runs differ from each other by more
-/// than their calls tell.
+/// The median of several runs, with an interval that contains the intervals of all of them: runs differ from
+/// each other by more than their calls suggest.
 fn middle(runs: &[&Measured], of: fn(&Measured) -> Option<Figure>) -> Option<Figure> {
     let figures: Vec<Figure> = runs.iter().map(|run| of(run)).collect::<Option<_>>()?;
     let mut values: Vec<u64> = figures.iter().map(|figure| figure.ns).collect();

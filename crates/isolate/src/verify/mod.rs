@@ -1,4 +1,4 @@
-//! Whether what was applied holds: by reading it back, and by what it does; what it won, and what it costs.
+//! Whether an applied plan holds: by reading it back, and by its effects; its gain, and its cost.
 
 pub mod cost;
 pub mod drift;

@@ -1,34 +1,36 @@
-//! How sure a quantile is, from order statistics: no assumption about the distribution, only that the draws are
-//! independent of each other.
+//! Confidence intervals of quantiles from order statistics: no assumption about the distribution, only that the
+//! draws are independent of each other.
 //!
-//! Of `n` draws, the number `B` that are at most the true quantile `q` is binomial with `n` and `q`. The draw of rank
-//! `low` is at most the quantile if `B >= low`, and that of rank `high` is at least the quantile if `B < high`, whatever
-//! the distribution is. So the two enclose it with the probability of `low <= B < high`, which is held to at least
-//! 95 % by leaving at most 2.5 % on each side (W. J. Conover, Practical Nonparametric Statistics, 3rd edition,
-//! section 3.2; H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section 7.1).
+//! Of `n` draws, the number `B` that are at most the true quantile `q` is binomial with `n` and `q`. The draw
+//! of rank `low` is at most the quantile if `B >= low`, and that of rank `high` is at least the quantile if `B
+//! < high`, whatever the distribution is. So the two enclose it with the probability of `low <= B < high`,
+//! which is held to at least 95 % by leaving at most 2.5 % on each side (W. J. Conover, Practical Nonparametric
+//! Statistics, 3rd edition, section 3.2; H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition, section
+//! 7.1).
 
-/// What may be left on each side.
+/// Maximum probability left on each side.
 const TAIL: f64 = 0.025;
-/// The normal deviate that leaves this.
+/// The normal deviate that corresponds to it.
 const DEVIATE: f64 = 1.96;
-/// Up to this many expected draws beyond the quantile the binomial distribution is added up term by term. Above, it is
-/// taken for normal, one rank further out: what its skewness moves the bounds by is `(DEVIATE^2 - 1) / 6`, half a rank.
+/// Up to this many expected draws beyond the quantile, the binomial distribution is summed term by term. Above,
+/// the normal approximation is used, one rank further out: its skewness shifts the bounds by `(DEVIATE^2 - 1) /
+/// 6`, half a rank.
 const EXACT_UP_TO: f64 = 300.0;
 
-/// Ranks, from 1, of the draws that enclose the quantile `q` with at least 95 %; `None` when so few draws do not: of
-/// fewer than 368 the largest one may well be below the true 99th percentile.
+/// Ranks, from 1, of the draws that enclose the quantile `q` with at least 95 %; `None` if there are too few
+/// draws: with fewer than 368, the largest may well be below the true 99th percentile.
 pub fn ranks(n: u64, q: f64) -> Option<(u64, u64)> {
     if n == 0 || !(0.5..1.0).contains(&q) {
         return None;
     }
-    // Counted from the top: how many draws are above the quantile.
+    // Counted from the top: the number of draws above the quantile.
     let (few, many) = above(n, 1.0 - q)?;
     let (low, high) = ((n + 1).checked_sub(many)?, n - few);
     (low >= 1).then_some((low, high))
 }
 
-/// The largest number that so many or fewer draws are above with at most [`TAIL`], and the smallest that so many or
-/// more are. `None` when even none at all is more likely than that.
+/// The largest number of draws above the quantile whose lower tail is at most [`TAIL`], and the smallest whose
+/// upper tail is. `None` if even zero draws above are more likely than that.
 fn above(n: u64, p: f64) -> Option<(u64, u64)> {
     let expected = n as f64 * p;
     if expected > EXACT_UP_TO {
@@ -37,7 +39,7 @@ fn above(n: u64, p: f64) -> Option<(u64, u64)> {
     }
     let (mut term, mut at, mut sum) = ((n as f64 * (-p).ln_1p()).exp(), 0_u64, 0.0);
     let mut few = None;
-    // Until what is left above is no more than the tail.
+    // Until the remaining upper tail is at most the limit.
     while sum < 1.0 - TAIL && at <= n {
         sum += term;
         if sum <= TAIL {
@@ -52,12 +54,13 @@ fn above(n: u64, p: f64) -> Option<(u64, u64)> {
 /// A known quantile of `n` draws: which, and its value.
 pub type Known = (f64, u64);
 
-/// Encloses the quantile `q` of what `n` draws were taken from with at least 95 %, when of the draws themselves only some
-/// quantiles are known: by the nearest known ones outside of [`ranks`]. `grain` is how far off a known value may be
-/// from the draw of its rank, as a share of it. `None` when there are too few draws, or no known quantile outside.
+/// Encloses the quantile `q` of the distribution behind `n` draws with at least 95 %, when only some quantiles
+/// of the draws are known: by the nearest known ones outside [`ranks`]. `grain` is the maximum relative
+/// deviation of a known value from the draw of its rank. `None` if there are too few draws, or no known
+/// quantile outside.
 pub fn enclose(known: &[Known], n: u64, q: f64, grain: f64) -> Option<[u64; 2]> {
     let (low, high) = ranks(n, q)?;
-    // Rounded to what a quantile of so few can be, so that 0.9 x 10 is 9 and not 9.000000000000002.
+    // Rounded to a quantile that so few draws can have, so that 0.9 x 10 is 9 and not 9.000000000000002.
     let rank = |quantile: f64| ((quantile * n as f64 - 1e-6).ceil().max(1.0) as u64).min(n);
     let below = known.iter().filter(|(quantile, _)| rank(*quantile) <= low).map(|(_, ns)| *ns).max()?;
     let above = known.iter().filter(|(quantile, _)| rank(*quantile) >= high).map(|(_, ns)| *ns).min()?;
@@ -96,11 +99,11 @@ mod tests {
         assert_eq!(enclose(&known, 1_000, 0.99, 0.01), Some([940, 1_009]));
     }
 
-    /// Trials of each simulation.
+    /// Number of trials per simulation.
     const TRIALS: usize = 2_000;
 
-    /// How many of the trials enclose the true p99 of an exponential distribution (times 1 ms), of `n` draws of which
-    /// the quantiles in `quantiles` are known.
+    /// Number of trials that enclose the true p99 of an exponential distribution (times 1 ms), from `n` draws
+    /// of which the quantiles in `quantiles` are known.
     fn covered(n: usize, quantiles: &[f64], seed: u64) -> usize {
         let mut random = fastrand::Rng::with_seed(seed);
         let truth = -(0.01_f64.ln()) * 1e6;

@@ -1,4 +1,4 @@
-//! What calls took, as somebody measured it: a gap table (`spangap gaps --json`, the meter's API) or a tank's report.
+//! Measured call durations: a gap table (`spangap gaps --json`, the meter's API) or a report of tank.
 
 use super::order::{Known, enclose};
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
-    /// What they came from.
+    /// Source of the measurements.
     pub proof: Source,
-    /// One of each pair of services, or of each run.
+    /// One per pair of services, or per run.
     pub measured: Vec<Measured>,
 }
 
-/// What a proof came from.
+/// Source of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// A gap table: the client's duration minus the server's.
     GapTable,
-    /// A tank's report: from when a call was due to its response.
+    /// A report of tank: from the time a call was due to its response.
     Tank,
 }
 
@@ -29,11 +29,12 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// What was measured: `client`, `server` and `method`, or the settings of the run. Equal ones can be compared.
+    /// Subject: `client`, `server` and `method`, or the settings of the run. Measurements of equal subjects can
+    /// be compared.
     pub of: BTreeMap<String, String>,
     /// Calls in the distribution.
     pub calls: u64,
-    /// Calls that failed or were not made at all, and are not in it; `None`: not told.
+    /// Calls that failed or were never made, which the distribution excludes; `None` if unknown.
     pub failed: Option<u64>,
     /// Median.
     pub p50: Option<Figure>,
@@ -45,53 +46,53 @@ pub struct Measured {
     pub max_ns: Option<u64>,
 }
 
-/// A quantile, and how sure it is.
+/// A quantile with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Its value.
+    /// Value.
     pub ns: u64,
-    /// Encloses the true one with at least 95 %, if calls are independent of each other; `None`: not known, of too few
-    /// calls.
+    /// Encloses the true quantile with at least 95 %, if calls are independent of each other; `None` if
+    /// unknown, or with too few calls.
     pub ci95_ns: Option<[u64; 2]>,
 }
 
-/// Why a document is no proof.
+/// Reason for a document not to be a proof.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// Something else.
+    /// A document of another kind.
     #[error(
         "found {found}, expected a gap table (`spangap gaps --json`) or a tank's report (`spangap tank --json`)"
     )]
     Unknown {
-        /// What is there.
+        /// What it contains.
         found: String,
     },
-    /// One of these, with something missing or of another form.
+    /// A document of a known kind in an unknown form.
     #[error("{what} of an unknown form")]
     Form {
-        /// What it seems to be.
+        /// Apparent kind.
         what: &'static str,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// A text that is no JSON.
+    /// A text that is not JSON.
     #[error("document {number} is not JSON")]
     Text {
-        /// Which one of the text, from 1.
+        /// Number of the document in the text, from 1.
         number: usize,
-        /// What is wrong.
+        /// Error of the parser.
         source: serde_json::Error,
     },
-    /// Documents that cannot be put together.
+    /// Documents that cannot be combined.
     #[error("a gap table and a tank's report in one")]
     Mixed,
 }
 
-/// Reads a text of one JSON document, or of several reports of the same kind one after the other.
+/// Parses a text with one JSON document, or several reports of the same kind in a row.
 ///
 /// # Errors
-/// When it is no JSON, or none of these.
+/// It is not JSON, or of another kind.
 pub fn parse(text: &str) -> Result<Proof, ProofError> {
     let mut all: Option<Proof> = None;
     for (at, document) in serde_json::Deserializer::from_str(text).into_iter::<Value>().enumerate() {
@@ -105,10 +106,10 @@ pub fn parse(text: &str) -> Result<Proof, ProofError> {
     all.ok_or_else(|| ProofError::Unknown { found: "nothing".into() })
 }
 
-/// Reads one JSON document: a gap table, a tank's report, or a [`Proof`] that was written before.
+/// Parses one JSON document: a gap table, a report of tank, or a saved [`Proof`].
 ///
 /// # Errors
-/// When it is none of these.
+/// It is none of these.
 pub fn read(document: &Value) -> Result<Proof, ProofError> {
     let form = |what| move |source| ProofError::Form { what, source };
     if document.get("measured").is_some() {
@@ -136,7 +137,7 @@ pub fn read(document: &Value) -> Result<Proof, ProofError> {
     Err(ProofError::Unknown { found })
 }
 
-/// What is needed of `spangap gaps --json`.
+/// The relevant part of `spangap gaps --json`.
 #[derive(Deserialize)]
 struct GapTable {
     pairs: Vec<PairRow>,
@@ -163,9 +164,9 @@ struct Gap {
     p99_ci95_ns: Option<[u64; 2]>,
 }
 
-/// How far a quantile of a gap table may be from the call of its rank, at most: the width of a bucket.
+/// Maximum relative deviation of a gap table's quantile from the call of its rank: the width of a bucket.
 const GAP_GRAIN: f64 = 0.045;
-/// The same of a tank's report, whose distributions have three digits.
+/// The same for a report of tank, whose distributions have three digits.
 const TANK_GRAIN: f64 = 0.001;
 
 impl From<PairRow> for Measured {
@@ -179,8 +180,8 @@ impl From<PairRow> for Measured {
             (0.999, gap.p999_ns),
             (1.0, gap.max_ns),
         ];
-        // The table's own interval comes from all of its buckets, and is the narrower one; but it ends at the largest
-        // call even where there are too few for an upper bound.
+        // The table's own interval is computed from all its buckets, and is narrower; but it ends at the
+        // largest call even where there are too few calls for an upper bound.
         let figure = |q: f64, ns: u64, own: Option<[u64; 2]>| {
             let bracket = enclose(&known, calls, q, GAP_GRAIN);
             (calls > 0).then_some(Figure { ns, ci95_ns: bracket.and(own).or(bracket) })
@@ -198,7 +199,7 @@ impl From<PairRow> for Measured {
     }
 }
 
-/// What is needed of `spangap tank --json`.
+/// The relevant part of `spangap tank --json`.
 #[derive(Deserialize)]
 struct TankReport {
     runs: Vec<Run>,

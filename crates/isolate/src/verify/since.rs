@@ -1,30 +1,30 @@
-//! What happened on each CPU between two readings of a machine. No clock is needed: the ticks of a CPU tell how long it
-//! was.
+//! What happened on each CPU between two readings of a machine. No clock is needed: a CPU's ticks measure the
+//! time.
 
 use crate::topology::{CpuLoad, Topology};
 use std::collections::BTreeMap;
 
-/// The time of iowait may fall, as the kernel's own documentation says; by this many ticks it is not a sign of damage.
+/// The time of iowait may decrease, as the kernel's documentation says; up to this many ticks that is normal.
 const IDLE_SLACK_TICKS: u64 = 10;
-/// Ticks in a second (`USER_HZ`).
+/// Ticks per second (`USER_HZ`).
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// Why a difference is not known.
+/// Reason for a missing difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// There is one reading only.
+    /// There is only one reading.
     #[error("a copy stands still")]
     StandsStill,
-    /// The CPU is not in both readings.
+    /// The CPU is missing from a reading.
     #[error("it was switched on or off in between")]
     CpuCameOrWent,
-    /// The set of CPUs is another.
+    /// The set of CPUs has changed.
     #[error("CPUs were switched on or off in between")]
     CpusCameOrWent,
-    /// A counter is lower than it was.
+    /// A counter has decreased.
     #[error("a counter went backwards")]
     Backwards,
-    /// An interrupt is not in both readings, or its number stands for another one now.
+    /// The interrupt is missing from a reading, or its number now belongs to another one.
     #[error("it did not exist before")]
     New,
 }
@@ -32,18 +32,18 @@ pub enum Unknown {
 /// What happened between two readings.
 #[derive(Clone, Debug)]
 pub struct Since {
-    /// There is one reading only, of a copy: nothing runs there, and no kernel makes anything of its values.
+    /// Whether there is only one reading, of a copy: nothing runs there, and no kernel interprets its values.
     pub stands_still: bool,
-    /// What each CPU did that is in either; as differences.
+    /// Differences for each CPU in either reading.
     pub cpus: BTreeMap<u32, Result<CpuLoad, Unknown>>,
-    /// How often each interrupt came, by CPU; those of the later reading.
+    /// Arrivals of each interrupt of the later reading, by CPU.
     pub irqs: BTreeMap<u32, Result<BTreeMap<u32, u64>, Unknown>>,
-    /// Packets that each interface received, where both readings tell.
+    /// Packets that each interface received, if both readings report it.
     pub packets: BTreeMap<String, u64>,
 }
 
 impl Since {
-    /// Takes the differences; without an earlier reading nothing is known.
+    /// Computes the differences; without an earlier reading nothing is known.
     pub fn new(before: Option<&Topology>, after: &Topology) -> Since {
         let Some(before) = before else {
             return Since {
@@ -70,12 +70,12 @@ impl Since {
         Since { stands_still: false, cpus: cpus.collect(), irqs: irqs.collect(), packets: packets.collect() }
     }
 
-    /// What a CPU did; one that was never seen came or went.
+    /// Load of a CPU; one that occurs in neither reading went on or offline.
     pub fn cpu(&self, cpu: u32) -> Result<CpuLoad, Unknown> {
         self.cpus.get(&cpu).copied().unwrap_or(Err(Unknown::CpuCameOrWent))
     }
 
-    /// Seconds between the readings: of the CPU that counted most.
+    /// Seconds between the readings, from the CPU with the most ticks.
     pub fn seconds(&self) -> Option<f64> {
         let most = self.cpus.values().filter_map(|load| load.as_ref().ok()).map(total_ticks).max()?;
         (most > 0).then_some(most as f64 / TICKS_PER_S)

@@ -1,4 +1,4 @@
-//! What is applied, how it stands, and what has changed since one looked last.
+//! The applied plan, its current state, and what has changed since the last check.
 
 use super::drift::{Drift, drift};
 use crate::journal::{Journal, Record};
@@ -11,139 +11,140 @@ use spangap_model::Cpus;
 use spangap_undo::Damage;
 use std::path::PathBuf;
 
-/// What is applied.
+/// Status of the applied plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// In a word.
+    /// Overall state.
     pub state: Applied,
-    /// Where that is written; `None`: nothing is applied.
+    /// Its journal; `None` if nothing is applied.
     pub journal: Option<PathBuf>,
-    /// The plan that is applied.
+    /// The applied plan.
     pub plan: Option<Summary>,
-    /// When it was begun.
+    /// Start of the execution.
     pub begun_unix_ns: Option<u64>,
-    /// When all of it was done.
+    /// End of the execution.
     pub applied_unix_ns: Option<u64>,
-    /// When it was told to stay.
+    /// Time of the confirmation.
     pub confirmed_unix_ns: Option<u64>,
-    /// When it is undone unless told to stay, to within the moments that it took to begin; only while it is not.
+    /// Deadline of the automatic rollback, to within the moments that starting it took; only until the
+    /// confirmation.
     pub until_unix_ns: Option<u64>,
-    /// The process that undoes it then.
+    /// The guard.
     pub guard: Option<Guard>,
-    /// Values of each part.
+    /// State of the values, by part.
     pub parts: Vec<PartStanding>,
-    /// What the kernel refused and was not needed.
+    /// Optional changes that the kernel refused.
     pub refused: Vec<Refused>,
-    /// What cannot be read, and why.
+    /// Unreadable values, and why.
     pub unreadable: Vec<Refused>,
-    /// What is no longer as it was written, and who did that.
+    /// Values that are no longer as they were written, and the originators.
     pub drift: Vec<Drift>,
-    /// Cgroups that came since with CPUs of the network.
+    /// Cgroups created since with CPUs of the network.
     pub came: Vec<String>,
-    /// When it was undone, as far as that was possible, or the plan before.
+    /// The rollback of this plan, as far as possible, or of the previous one.
     pub rolled_back: Option<RolledBack>,
-    /// What of the journal cannot be read.
+    /// Unreadable parts of the journal.
     pub damage: Vec<Damage>,
 }
 
-/// In which state a plan is.
+/// Overall state of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Applied {
-    /// There is none.
+    /// No plan.
     Nothing,
-    /// Begun and not done to the end.
+    /// The execution started but did not finish.
     Unfinished,
-    /// Done, and undone soon unless confirmed.
+    /// Applied, to be rolled back soon unless confirmed.
     Waiting,
-    /// Done, with nobody to undo it.
+    /// Applied, without an automatic rollback.
     Applied,
-    /// Done and confirmed.
+    /// Applied and confirmed.
     Confirmed,
-    /// Undone, but for what others had changed.
+    /// Rolled back, except for values that others had changed.
     RolledBack,
-    /// Applied in another run of the machine: nothing of it is left.
+    /// Applied in an earlier boot: nothing of it is left.
     AnotherBoot,
 }
 
-/// A plan in short.
+/// Summary of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Interfaces.
     pub interfaces: Vec<String>,
     /// CPUs of the network.
     pub net_cpus: Cpus,
-    /// CPUs of everything else.
+    /// All other CPUs.
     pub app_cpus: Cpus,
 }
 
-/// The process that undoes a plan that nobody confirms.
+/// The guard, which rolls back an unconfirmed plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Guard {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
     /// Whether it still runs.
     pub alive: bool,
 }
 
-/// How the values of one part stand.
+/// State of the values of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PartStanding {
-    /// Which part.
+    /// The part.
     pub part: Part,
     /// As they were written.
     pub held: usize,
-    /// As they were before: never written, or set back.
+    /// As they were before: never written, or restored.
     pub before: usize,
-    /// Changed by somebody.
+    /// Changed by somebody else.
     pub changed: usize,
-    /// Whose place is gone.
+    /// The place no longer exists.
     pub gone: usize,
-    /// That cannot be read.
+    /// Unreadable.
     pub unknown: usize,
-    /// That the kernel refused.
+    /// Refused by the kernel.
     pub refused: usize,
 }
 
-/// What the kernel refused to write, or to tell.
+/// A place that the kernel refused to write, or to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// Where.
     pub place: Place,
-    /// What it said.
+    /// The kernel's error.
     pub why: String,
 }
 
-/// When, and by whom, a plan was undone.
+/// A rollback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RolledBack {
-    /// When, nanoseconds since 1970.
+    /// Time, in nanoseconds since 1970.
     pub time_unix_ns: u64,
-    /// By whom.
+    /// Originator.
     pub by: String,
-    /// What was left.
+    /// Places left alone.
     pub left: Vec<Place>,
 }
 
-/// What is there to be told of an open journal.
+/// Everything known about an open journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Open<'a> {
-    /// Its path.
+    /// Path.
     pub path: &'a std::path::Path,
-    /// What is in it.
+    /// Content.
     pub journal: &'a Journal,
-    /// How its values stand.
+    /// Current state of its values.
     pub standings: &'a [Standing],
     /// The machine.
     pub now: &'a Topology,
     /// Whether its guard runs.
     pub guard_alive: bool,
-    /// Whether it is of another run of the machine.
+    /// Whether it stems from another boot.
     pub another_boot: bool,
 }
 
 impl Status {
-    /// When nothing is applied; `last` is the journal of the plan before.
+    /// Nothing is applied; `last` is the journal of the previous plan.
     pub fn nothing(last: Option<&Journal>) -> Status {
         Status {
             state: Applied::Nothing,
@@ -164,7 +165,7 @@ impl Status {
         }
     }
 
-    /// When there is an open journal.
+    /// A journal is open.
     pub fn new(open: &Open<'_>) -> Status {
         let journal = open.journal;
         let plan = &journal.head.plan;
@@ -174,7 +175,7 @@ impl Status {
             && journal.is_whole()
             && rolled_back.as_ref().is_some_and(|undone| undone.left.is_empty())
         {
-            // All of it is undone; the journal is put away the next moment.
+            // Everything is undone; the journal is about to be put aside.
             return Status::nothing(Some(journal));
         }
         let state = match (open.another_boot, &rolled_back, applied, confirmed) {
@@ -188,7 +189,7 @@ impl Status {
         let stands = !matches!(state, Applied::AnotherBoot);
         let standings = if stands { open.standings } else { &[] };
         let waits = matches!(state, Applied::Waiting | Applied::Unfinished);
-        // What was never written, or was undone on purpose, has no culprit.
+        // A value that was never written, or was undone on purpose, has no originator.
         let judged = matches!(state, Applied::Waiting | Applied::Applied | Applied::Confirmed);
         Status {
             state,
@@ -220,12 +221,12 @@ impl Status {
         }
     }
 
-    /// Whether anything is no longer as it was written, or came since.
+    /// Whether any value is no longer as it was written, or a cgroup was created since.
     pub fn drifted(&self) -> bool {
         !self.drift.is_empty() || !self.came.is_empty()
     }
 
-    /// Values that stand as they were written, and all that are known of.
+    /// Number of values as they were written, and of all known values.
     pub fn held(&self) -> (usize, usize) {
         let held = self.parts.iter().map(|part| part.held).sum();
         let rest: usize =
@@ -257,7 +258,7 @@ fn unreadable(standings: &[Standing]) -> Vec<Refused> {
     unreadable.collect()
 }
 
-/// Cgroups that the plan would have to narrow, and does not know.
+/// Cgroups that the plan would have to narrow, but does not contain.
 fn came(plan: &Plan, now: &Topology) -> Vec<String> {
     let mut groups: Vec<String> = changes_for_new_groups(plan, now)
         .iter()
@@ -272,7 +273,7 @@ fn came(plan: &Plan, now: &Topology) -> Vec<String> {
     groups
 }
 
-/// The part that a place belongs to: as the plan has it, and else by what it is.
+/// The part that a place belongs to: from the plan or, failing that, from its kind.
 pub fn part_of(plan: &Plan, place: &Place) -> Part {
     let planned = plan.changes.iter().find(|change| change.place == *place).map(|change| change.part);
     planned.unwrap_or(match place {
@@ -315,21 +316,21 @@ fn parts(plan: &Plan, journal: &Journal, standings: &[Standing]) -> Vec<PartStan
     parts
 }
 
-/// Something that changed between two looks.
+/// A change between two checks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// When it was seen, nanoseconds since 1970.
+    /// Time of the check, in nanoseconds since 1970.
     pub time_unix_ns: u64,
     /// Stable name.
     pub event: &'static str,
-    /// In a sentence.
+    /// Description in a sentence.
     pub words: String,
     /// The value that is no longer as it was written, or is so again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
 }
 
-/// What changed from one look to the next.
+/// Changes from one check to the next.
 pub fn events(before: &Status, after: &Status, time_unix_ns: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let mut tell = |event, words: String, drift: Option<&Drift>| {

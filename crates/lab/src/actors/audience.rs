@@ -1,5 +1,5 @@
-//! `audience`: so many UDP sockets of one port, which nobody reads. The kernel hands each broadcast packet to all of them, in
-//! the softirq that it arrives in.
+//! `audience`: a number of UDP sockets on one port, which nobody reads. The kernel delivers each broadcast
+//! packet to all of them, in the softirq of its arrival.
 
 use super::life_line;
 use crate::LabError;
@@ -8,7 +8,7 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What it is told.
+/// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience {
     /// The port.
@@ -25,7 +25,7 @@ pub(super) fn act(Audience { port, sockets: number }: Audience) -> Result<(), La
     for _ in 0..number {
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(failed)?;
         set_socket_reuseaddr(&socket, true).map_err(failed)?;
-        // The least there is: what is not read is not to be kept, either.
+        // The minimum: unread packets should not be kept, either.
         set_socket_recv_buffer_size(&socket, 1).map_err(failed)?;
         bind(&socket, &address).map_err(failed)?;
         sockets.push(socket);

@@ -32,12 +32,12 @@ impl TraceService for Received {
     }
 }
 
-/// What it is told.
+/// Arguments of the actor.
 #[derive(Clone, Debug)]
 pub struct Collect {
-    /// Where it listens.
+    /// Listening address.
     pub listen: SocketAddr,
-    /// The document.
+    /// Output file.
     pub write: PathBuf,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn act(Collect { listen, write: file }: &Collect) -> Result<(), LabEr
         println!("ready");
         let (over, end) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // Nothing is ever written; what counts is the end.
+            // Nothing is ever written; only the end counts.
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             let _ = over.send(());
         });

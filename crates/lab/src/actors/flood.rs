@@ -1,5 +1,5 @@
-//! `flood`: broadcasts small packets, many at once, in stretches. Each stretch is printed as a line of JSON when it is over.
-//! The first begins after a pause.
+//! `flood`: broadcasts bursts of small packets during recurring intervals. Each interval is printed as a line
+//! of JSON when it ends. The first begins after a pause.
 
 use super::{life_line, over_within, say};
 use crate::LabError;
@@ -8,18 +8,18 @@ use crate::truth::Active;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// What it is told.
+/// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
-    /// Where the packets go.
+    /// Destination.
     pub to: SocketAddr,
-    /// How many go at once,
+    /// Packets per burst.
     pub packets: u32,
-    /// each time this has passed,
+    /// Time between two bursts.
     pub apart: Duration,
-    /// for so long,
+    /// Length of an interval.
     pub on: Duration,
-    /// in each stretch of this length.
+    /// Time between the starts of two intervals.
     pub every: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn act(Flood { to, packets, apart, on, every }: Flood) -> Result<(), 
         let mut over = false;
         for burst in 1_u32.. {
             for _ in 0..packets {
-                // What finds no room on the way is lost, as in any flood.
+                // Packets that find no room are lost, as in any flood.
                 let _ = socket.send_to(&[0; 64], to);
             }
             over = over_within(&life, (started + apart * burst).saturating_duration_since(Instant::now()));

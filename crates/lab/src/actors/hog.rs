@@ -1,4 +1,5 @@
-//! `hog`: uses a CPU in bursts, and prints each burst's beginning and end as a line of JSON. A burst is over when its time is, however much of it the CPU was somebody else's.
+//! `hog`: uses a CPU in bursts, and prints the start and end of each as a line of JSON. A burst ends when its
+//! time is over, no matter how much CPU time it got.
 
 use super::{life_line, over_within, say};
 use crate::LabError;
@@ -6,15 +7,15 @@ use crate::stage::now_unix_ns;
 use crate::truth::Active;
 use std::time::{Duration, Instant};
 
-/// Share of a CPU that bursts may take. The kernel stops real-time tasks that take 95 %.
+/// Maximum share of a CPU. The kernel throttles real-time tasks at 95 %.
 const MOST: f64 = 0.9;
 
-/// What it is told.
+/// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Hog {
-    /// How long a burst is.
+    /// Length of a burst.
     pub on: Duration,
-    /// One begins each time this has passed.
+    /// Time between the starts of two bursts.
     pub every: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! Small programs that a run starts: `spangap lab actor NAME ARGUMENTS...`, one file each. Each prints `ready` when it
-//! does what it is for, and ends when its standard input does.
+//! Small programs that a run starts: `spangap lab actor NAME ARGUMENTS...`, one file each. Each prints `ready`
+//! once it is active, and ends when its standard input does.
 
 pub mod audience;
 pub mod collect;
@@ -14,7 +14,7 @@ use std::io::Read;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// An actor, with all it is told.
+/// An actor with its arguments.
 #[derive(Clone, Debug)]
 pub enum Actor {
     /// Sockets that nobody reads.
@@ -32,10 +32,10 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Becomes it.
+    /// Runs the actor.
     ///
     /// # Errors
-    /// When it fails, or what it is told makes no sense.
+    /// It fails, or its arguments are invalid.
     pub fn act(&self) -> Result<(), LabError> {
         match self {
             Actor::Audience(told) => audience::act(*told),
@@ -48,26 +48,26 @@ impl Actor {
     }
 }
 
-/// The stretches of time that an actor printed, one a line.
+/// The intervals that an actor printed, one per line.
 pub fn stretches(printed: &str) -> Vec<Active> {
     printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Hears of the end of standard input. The process goes by a name from here on that does not tell whoever looks at the
-/// machine what the matter is.
+/// Watches for the end of standard input. From here on, the process has a name that does not reveal the fault
+/// to an observer of the machine.
 fn life_line() -> Receiver<()> {
-    // Without it, it is called as all programs of the lab are.
+    // Without it, the process keeps the name of all lab programs.
     let _ = rustix::thread::set_name(c"worker");
     let (life, over) = channel();
     std::thread::spawn(move || {
-        // Nothing is ever written; what counts is the end.
+        // Nothing is ever written; only the end counts.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         drop(life);
     });
     over
 }
 
-/// Waits for so long; whether standard input has ended meanwhile.
+/// Waits; returns whether standard input ended meanwhile.
 fn over_within(life: &Receiver<()>, time: Duration) -> bool {
     life.recv_timeout(time) == Err(RecvTimeoutError::Disconnected)
 }

@@ -1,4 +1,5 @@
-//! `pause`: stops a process by SIGSTOP time and again, and has it go on by SIGCONT. Prints each stop as a line of JSON: from when the kernel shows the process stopped until SIGCONT.
+//! `pause`: repeatedly stops a process by SIGSTOP and continues it by SIGCONT. Prints each stop as a line of
+//! JSON: from when the kernel shows the process stopped until SIGCONT.
 
 use super::{life_line, over_within, say};
 use crate::LabError;
@@ -10,22 +11,22 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spangap_machine::facts::process_stat;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to stop.
+/// Time limit for a process to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-/// What it is told.
+/// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     /// The process.
     pub pid: Pid,
-    /// How long it is stopped,
+    /// Length of a stop.
     pub on: Duration,
-    /// each time this has passed.
+    /// Time between two stops.
     pub every: Duration,
 }
 
-/// Runs until standard input or the process ends. The process goes on then.
+/// Runs until standard input or the process ends, and then continues the process.
 pub(super) fn act(Pause { pid, on, every }: Pause) -> Result<(), LabError> {
     let failed =
         |error: Errno| LabError::program("pause", format!("process {}: {error}", pid.as_raw_nonzero()));
@@ -56,7 +57,7 @@ pub(super) fn act(Pause { pid, on, every }: Pause) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A process that is not left stopped, whatever happens here.
+/// A process that is never left stopped, whatever happens here.
 struct Stopped(OwnedFd);
 
 impl Stopped {
@@ -72,7 +73,7 @@ impl Drop for Stopped {
     }
 }
 
-/// When the process was seen stopped; `None` when it has ended, or does not stop.
+/// When the process was observed stopped; `None` if it has ended, or does not stop.
 fn stopped(pid: Pid) -> Option<u64> {
     let id = pid.as_raw_nonzero().get().unsigned_abs();
     let begun = Instant::now();

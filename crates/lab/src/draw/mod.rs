@@ -1,4 +1,4 @@
-//! Runs drawn from the declared [`distribution`]: what each is made of is decided by its seed alone.
+//! Runs drawn from the declared [`distribution`]: the seed alone decides what each consists of.
 
 pub mod distribution;
 
@@ -15,31 +15,31 @@ use serde::{Deserialize, Serialize};
 use spangap_model::Side;
 use std::time::Duration;
 
-/// One run as it was drawn.
+/// A drawn run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drawn {
     /// Seed of the draw.
     pub seed: u64,
-    /// Number of the run in it, from 1.
+    /// Number of the run within the draw, from 1.
     pub number: u64,
-    /// From 1; more where what was drawn before did not act.
+    /// From 1; higher if earlier attempts did not act.
     pub attempt: u64,
     /// Name of the scenario.
     pub scenario: String,
-    /// Whether its near miss.
+    /// Whether it is the near miss.
     pub near_miss: bool,
     /// `NAME=VALUE` for its parameters.
     pub settings: Vec<String>,
-    /// Stacks of target and client, where they are not the scenario's own.
+    /// Stacks of target and client, if not the scenario's own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stacks: Option<Stacks>,
-    /// Payloads, where they are not the scenario's own.
+    /// Payloads, if not the scenario's own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sizes: Option<Sizes>,
     /// Clocks of hosts that differ from this machine's.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clocks: Vec<HostClock>,
-    /// What else goes on.
+    /// Background noise.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub noise: Option<Noise>,
     /// A second fault: stops of a process.
@@ -65,15 +65,15 @@ pub struct Sizes {
     pub response_bytes: u64,
 }
 
-/// What else goes on in a run.
+/// Background noise of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Noise {
-    /// A loop on the host of one end, which yields to nobody.
+    /// A loop on the host of one side, which never yields.
     BusyLoop {
         /// Whose host.
         side: Side,
-        /// How long it runs in each 100 ms, nanoseconds.
+        /// Busy time per 100 ms, in nanoseconds.
         on_ns: u64,
     },
     /// Another target, and another tank that calls it.
@@ -83,22 +83,23 @@ pub enum Noise {
     },
 }
 
-/// Stops of a process beside the fault of the scenario.
+/// Stops of a process in addition to the scenario's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stops {
     /// Whose.
     pub side: Side,
-    /// How long each is, nanoseconds.
+    /// Length of each stop, in nanoseconds.
     pub stop_ns: u64,
 }
 
-/// Time between the beginnings of two [`Stops`].
+/// Time between the starts of two [`Stops`].
 pub const STOP_EVERY: Duration = Duration::from_millis(430);
-/// Time between the beginnings of two rounds of a [`Noise::BusyLoop`].
+/// Period of a [`Noise::BusyLoop`].
 pub const BUSY_EVERY: Duration = Duration::from_millis(100);
 
 impl Drawn {
-    /// Run `number` of the draw of `seed`. A further attempt is of the same fault, with everything else drawn anew.
+    /// Run `number` of the draw of `seed`. A further attempt has the same fault, with everything else drawn
+    /// anew.
     pub fn draw(seed: u64, number: u64, attempt: u64) -> Drawn {
         let mut random = Rng::with_seed(mixed(&[seed, number]));
         let part = *weighted(&mut random, &PARTS.map(|(part, percent)| (part, percent)));
@@ -113,7 +114,7 @@ impl Drawn {
         let near_miss = part == Part::NearMiss;
         let mut random = Rng::with_seed(mixed(&[seed, number, attempt]));
         let settings = settings(&mut random, row);
-        // Everything is drawn, wanted or not: so that a row that changes leaves the other runs of a seed as they are.
+        // Everything is drawn, needed or not, so that a changed row does not affect the other runs of a seed.
         let (target, client) =
             *weighted(&mut random, &STACKS.iter().map(|(a, b, n)| ((*a, *b), *n)).collect::<Vec<_>>());
         let stacks = Stacks { target: target.to_owned(), client: client.to_owned() };
@@ -142,10 +143,10 @@ impl Drawn {
         }
     }
 
-    /// What is made.
+    /// The case to make.
     ///
     /// # Errors
-    /// When there is no such scenario, or it does not take the settings: it was drawn by another version.
+    /// The scenario does not exist, or rejects the settings: another version drew it.
     pub fn case(&self) -> Result<Case<'static>, LabError> {
         let scenario = self.scenario()?;
         Case::new(scenario, self.near_miss, &self.settings)
@@ -157,20 +158,20 @@ impl Drawn {
         found.map(|(scenario, _)| scenario).ok_or_else(why)
     }
 
-    /// Seed of what is left to chance while the run is made.
+    /// Seed of the random choices during the run.
     pub fn run_seed(&self) -> u64 {
-        // As many digits as every tool takes.
+        // As many digits as every tool accepts.
         mixed(&[self.seed, self.number, self.attempt, 1]) >> 33
     }
 
-    /// The command that makes it again.
+    /// The command that repeats it.
     pub fn command(&self) -> String {
         let Drawn { seed, number, attempt, .. } = self;
         format!("spangap lab grade --draw {number} --seed {seed} --only {number}.{attempt} --out DIR")
     }
 }
 
-/// One number of several, each of which matters.
+/// Combines several numbers into one that depends on each.
 fn mixed(numbers: &[u64]) -> u64 {
     // The finalizer of SplitMix64.
     numbers.iter().fold(0x9e37_79b9_7f4a_7c15, |sum: u64, number| {
@@ -199,7 +200,7 @@ fn log_uniform(random: &mut Rng, low: u64, high: u64) -> u64 {
     drawn.clamp(low, high)
 }
 
-/// A duration with three digits at most, and whole microseconds: people read it.
+/// A duration with at most three digits, and whole microseconds, for readability.
 fn in_words(ns: u64) -> u64 {
     let digits = ns.max(1).ilog10().saturating_sub(2).max(3);
     let unit = 10_u64.pow(digits);

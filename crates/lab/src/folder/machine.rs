@@ -1,4 +1,4 @@
-//! `machine.json`: what the machine was and how much else went on there. It tells nothing of what was made.
+//! `machine.json`: the machine and its other load during a run. It does not reveal the fault.
 
 use super::RECORDED;
 use crate::hosts::netem;
@@ -21,7 +21,7 @@ pub struct Machine {
     pub cpu_model: Option<String>,
     /// All memory.
     pub memory_bytes: Option<u64>,
-    /// Whose virtual machine it is; `None` where it looks like none.
+    /// Hypervisor; `None` if the machine does not look virtual.
     pub virtualization: Option<String>,
     /// 1 or 2; `None` without control groups.
     pub cgroup_version: Option<u32>,
@@ -31,28 +31,28 @@ pub struct Machine {
     pub load_before: Vec<f64>,
     /// ... and after it.
     pub load_after: Vec<f64>,
-    /// What else there was while it was made.
+    /// Other load during the run.
     pub noise: Noise,
-    /// What it was made with.
+    /// Versions of the programs.
     pub versions: Versions,
-    /// What was recorded, and when.
+    /// Recordings, with their times.
     pub recorded: Vec<Recorded>,
-    /// What was not, and why.
+    /// Missing recordings, with reasons.
     pub not_recorded: Vec<NotRecorded>,
 }
 
-/// What went on beside the run, from its begin to its end.
+/// Other load during the run, from start to end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// How long the run took.
     pub wall_ns: u64,
-    /// CPU time of all that is not the run, kernel threads and interrupts included, those that work for the run, too. To the
-    /// tick of the kernel, as all here; `None` where `/proc/stat` cannot be read.
+    /// CPU time outside of the run, including kernel threads and interrupts, even those that work for the run.
+    /// In kernel ticks, like all times here; `None` if `/proc/stat` cannot be read.
     pub others_cpu_ns: Option<u64>,
     /// CPU time that the hypervisor took.
     pub steal_ns: Option<u64>,
-    /// Stretches longer than 3 ms in which a CPU ran not even the most urgent thread of the run, while calls were made:
-    /// all together,
+    /// Intervals longer than 3 ms during the calls in which a CPU did not run even the most urgent thread of
+    /// the run: their total,
     #[serde(default)]
     pub paused_ns: u64,
     /// and the longest of them.
@@ -60,14 +60,14 @@ pub struct Noise {
     pub longest_pause_ns: u64,
 }
 
-/// Versions of what calls and serves.
+/// Versions of client and target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Versions {
-    /// Of this program.
+    /// This program.
     pub spangap: String,
-    /// Stack of the client, and the library it is made with.
+    /// Stack of the client, and its library.
     pub client: Option<String>,
-    /// The same of the target.
+    /// The same for the target.
     pub server: Option<String>,
 }
 
@@ -76,22 +76,22 @@ pub struct Versions {
 pub struct Recorded {
     /// Name of the file.
     pub file: String,
-    /// What happened before is not in it.
+    /// Events before this are missing.
     pub from_unix_ns: u64,
-    /// What happened after is not in it.
+    /// Events after this are missing.
     pub to_unix_ns: u64,
 }
 
-/// A recording that there is not.
+/// A missing recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotRecorded {
     /// Name of the file.
     pub file: String,
-    /// What was in its way.
+    /// Reason.
     pub why: String,
 }
 
-/// The machine before a run.
+/// State of the machine before a run.
 #[derive(Debug)]
 pub(crate) struct Before {
     at_unix_ns: u64,
@@ -102,20 +102,20 @@ pub(crate) struct Before {
 /// CPU time, ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cpu {
-    /// Of all CPUs, without idle time, steal and what is counted twice.
+    /// All CPUs, without idle time, steal, and time that is counted twice.
     busy: u64,
     steal: u64,
-    /// Of this process and all children that it has waited for, and theirs.
+    /// This process and all children that it has waited for, recursively.
     own: u64,
 }
 
 impl Before {
-    /// Looks at the machine.
+    /// Reads the machine's state.
     pub fn look(host: &Host) -> Before {
         Before { at_unix_ns: now_unix_ns(), load: load(host), cpu: cpu(host) }
     }
 
-    /// Looks again, when every process of the run has ended.
+    /// Reads it again, once every process of the run has ended.
     pub fn until_now(
         self,
         host: &Host,
@@ -176,7 +176,7 @@ impl Before {
 }
 
 impl NotRecorded {
-    /// Those of the run's recordings that have no file, with the reasons that are known: `FILE: WHY`.
+    /// Recordings without a file, with the known reasons: `FILE: WHY`.
     pub(crate) fn of(is_there: impl Fn(&str) -> bool, reasons: &[String]) -> Vec<NotRecorded> {
         let missing = RECORDED.iter().filter(|file| !is_there(file));
         missing
@@ -198,7 +198,7 @@ fn cpu(host: &Host) -> Option<Cpu> {
     Some(Cpu { busy: all.busy + all.irq + all.softirq, steal: all.steal, own: own.cpu_ticks })
 }
 
-/// What stands behind a name and a colon.
+/// Value behind a name and a colon.
 fn field(host: &Host, path: &str, name: &str) -> Option<String> {
     let text = host.read(path).ok()?;
     let value = text.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! The folder of a run: what is in it, by name.
+//! The folder of a run: its files by name.
 
 pub mod machine;
 mod readme;
@@ -14,20 +14,20 @@ use spangap_model::Side;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What was the matter.
+/// The truth.
 pub const TRUTH: &str = "truth.json";
 /// Spans of the client, OTLP JSON.
 pub const CLIENT_SPANS: &str = "client.spans.json";
 /// Spans of the server, OTLP JSON.
 pub const SERVER_SPANS: &str = "server.spans.json";
-/// What the tank reported.
+/// The tank's report.
 pub const TANK: &str = "tank.json";
-/// What the machine was, and what could not be recorded.
+/// The machine, and the missing recordings.
 pub const MACHINE: &str = "machine.json";
-/// For people: what this is, and the command that makes it again.
+/// For people: a description, and the command that repeats the run.
 pub const README: &str = "README";
 
-/// What may be missing, where a kernel does not let itself be recorded.
+/// Files that may be missing, if the kernel does not permit the recording.
 pub const RECORDED: [&str; 6] =
     [CLIENT_SPANS, SERVER_SPANS, "client.pcapng", "server.pcapng", "client.host", "server.host"];
 
@@ -58,26 +58,27 @@ pub fn recording(side: Side) -> &'static str {
     ["client.host", "server.host"][side.index()]
 }
 
-/// Reads a file of JSON.
+/// Reads a JSON file.
 ///
 /// # Errors
-/// When it is not there, or is something else.
+/// It does not exist, or has another form.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     let text = fs::read(path).map_err(LabError::file("read", path))?;
     serde_json::from_slice(&text)
         .map_err(|error| LabError::file("understand", path)(std::io::Error::other(error)))
 }
 
-/// Writes a file of JSON.
+/// Writes a JSON file.
 ///
 /// # Errors
-/// When it cannot be written.
+/// It cannot be written.
 pub fn write_json(path: &Path, document: &impl Serialize) -> Result<(), LabError> {
     let text = serde_json::to_vec(document).expect("it is plain data");
     fs::write(path, text).map_err(LabError::file("write", path))
 }
 
-/// Writes what tells of the run, and removes what is no part of a run's folder: what programs said, logs of actors.
+/// Writes the describing files, and removes what does not belong in a run's folder: output of programs, logs of
+/// actors.
 pub(crate) fn finish(work: &Path, truth: &Truth, title: &str, machine: &Machine) -> Result<(), LabError> {
     let pretty = |document: serde_json::Result<String>| document.expect("it is plain data") + "\n";
     for (name, text) in [
@@ -98,7 +99,7 @@ pub(crate) fn finish(work: &Path, truth: &Truth, title: &str, machine: &Machine)
     Ok(())
 }
 
-/// Takes everything of a run that failed to a place of its own, for whoever wants to know why. `None` when nothing was said.
+/// Moves the output of a failed run to a separate folder, for diagnosis. `None` if there was none.
 pub(crate) fn keep_logs(work: &Path, id: &str) -> Result<Option<PathBuf>, LabError> {
     let said = entries(work)?.into_iter().filter(|path| {
         let log =

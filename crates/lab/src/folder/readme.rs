@@ -1,5 +1,5 @@
-//! `README`: what a run's folder is, for somebody who finds it. It has the command, and with it the truth; a judge who must
-//! not know does not get it.
+//! `README`: describes a run's folder. It contains the command, and with it the truth; a blind judge does not
+//! get it.
 
 use super::machine::Machine;
 use super::{CLIENT_SPANS, SERVER_SPANS, capture, recording};
@@ -8,7 +8,7 @@ use crate::truth::Truth;
 use spangap_model::Side;
 use std::fmt::Write;
 
-/// Its text. `title` is what the scenario (or its near miss) says of itself in a line.
+/// The text. `title` is the one-line description of the scenario or its near miss.
 pub(crate) fn text(truth: &Truth, title: &str, machine: &Machine) -> String {
     let mut text = format!("A run of the lab of spangap {}, made by\n\n", machine.versions.spangap);
     let mut line = |words: &str| {
@@ -69,13 +69,13 @@ Files:
     text
 }
 
-/// What a near miss looks like and is not, in a sentence.
+/// What a near miss resembles, in a sentence.
 pub fn looks(like: &str) -> String {
     let like = if like == "none" { "a run with nothing wrong" } else { like };
     format!("It looks like {like}, and is not.")
 }
 
-/// Commands that look at a folder; `before` is put before each name of a file: nothing, or the folder with a slash.
+/// Commands that examine a folder; `before` is prepended to each file name: empty, or the folder with a slash.
 pub fn look_at(before: &str, machine: &Machine) -> Vec<String> {
     let has = |file: &&&str| !machine.not_recorded.iter().any(|missing| missing.file == **file);
     let named = |flag: &str, files: [&str; 2]| -> String {

@@ -1,4 +1,5 @@
-//! The judge: one of this project's own, asked in this process, or a command that gets a folder and prints a verdict.
+//! The judge: one of this project, called in this process, or a command that gets a folder and prints a
+//! verdict.
 
 use super::conclusion::Conclusion;
 use super::verdict::{self, VerdictError};
@@ -15,37 +16,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long a judge may take, unless told otherwise.
+/// Default time limit of a judge.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// What is read of a judge's output; a verdict is far shorter.
+/// Maximum output read from a judge; a verdict is far shorter.
 const MOST_BYTES: u64 = 1 << 20;
-/// Of what a judge complains, so much of the end is shown, bytes.
+/// Bytes quoted from the end of a judge's standard error.
 const COMPLAINT_BYTES: usize = 400;
-/// How often a judge is looked after.
+/// Polling interval for a judge's end.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long the output of a judge that has ended may take to end.
+/// Time limit for the output of an exited judge to end.
 const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who is asked.
+/// A judge with its time limit.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// Who.
+    /// The judge.
     pub who: Who,
-    /// How long it may take.
+    /// Time limit.
     pub limit: Duration,
 }
 
-/// One that can be asked.
+/// A judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// What `spangap hunt` says.
+    /// The verdict of `spangap hunt`.
     Hunt,
-    /// A command, by the rules of the shell; the folder is its last word.
+    /// A shell command that gets the folder as its last word.
     Command(String),
 }
 
 impl Who {
-    /// `hunt`, or anything else: a command.
+    /// `hunt`, or else a command.
     pub fn of(text: &str) -> Who {
         match text {
             "hunt" => Who::Hunt,
@@ -54,33 +55,33 @@ impl Who {
     }
 }
 
-/// Why there is no verdict.
+/// Reason for a missing verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum JudgeError {
     /// It could not be started or waited for.
     #[error("cannot run the judge: {0}")]
     Start(io::Error),
-    /// It did not end well.
+    /// It failed.
     #[error("the judge ended with {status}; expected 0 and a verdict on standard output{said}")]
     Failed {
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
-        /// The end of its standard error, or nothing.
+        /// The end of its standard error, if any.
         said: String,
     },
-    /// It did not end.
+    /// It did not end in time.
     #[error("the judge was still running after {0:?} and was killed")]
     TimedOut(Duration),
-    /// It ended, and something that it has started holds its output.
+    /// It ended, but something that it started keeps its output open.
     #[error("the judge has exited, but something it started still holds its standard output")]
     HeldOpen,
-    /// What it printed is no verdict.
+    /// Its output is not a verdict.
     #[error("the judge's verdict: {0}")]
     NoVerdict(#[from] VerdictError),
     /// The evidence cannot be read.
     #[error(transparent)]
     Evidence(#[from] GatherError),
-    /// The evidence could not be read, as was told when it was gathered.
+    /// The evidence could not be read when it was gathered.
     #[error("{0}")]
     NotGathered(String),
     /// Ctrl-C.
@@ -89,7 +90,7 @@ pub enum JudgeError {
 }
 
 impl Judge {
-    /// What to call it in a report.
+    /// Name in reports.
     pub fn name(&self) -> String {
         match &self.who {
             Who::Hunt => "spangap hunt".to_owned(),
@@ -97,10 +98,10 @@ impl Judge {
         }
     }
 
-    /// Asks about a folder.
+    /// Asks for a verdict on a folder.
     ///
     /// # Errors
-    /// When it gives no verdict in time.
+    /// It gives none in time.
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
         match &self.who {
             Who::Hunt => own(folder, self.limit, interrupted),
@@ -108,18 +109,18 @@ impl Judge {
         }
     }
 
-    /// Gathers what is judged.
+    /// Gathers the evidence for a judge.
     ///
     /// # Errors
-    /// When it cannot be read, or not in time.
+    /// It cannot be read, or not in time.
     pub fn evidence(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
         gathered(folder, self.limit, interrupted)
     }
 
-    /// What it concludes of a folder, in full. `evidence` is what was gathered of it, which a command does for itself.
+    /// The full conclusion about a folder. `evidence` was gathered from it; a command gathers its own.
     ///
     /// # Errors
-    /// When it gives no conclusion in time, or the evidence could not be gathered.
+    /// There is no conclusion in time, or the evidence could not be gathered.
     pub fn conclude(
         &self,
         folder: &Path,
@@ -166,10 +167,10 @@ impl Judge {
     }
 }
 
-/// What `spangap hunt` says of a folder, in short.
+/// The verdict of `spangap hunt` on a folder, in short form.
 ///
 /// # Errors
-/// When the evidence cannot be read, or not in time.
+/// The evidence cannot be read, or not in time.
 pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
     Ok(hunt(&gathered(folder, limit, interrupted)?, &Question::default()).verdict())
 }
@@ -194,7 +195,8 @@ fn gathered(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<
 fn command(words: &str, folder: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{words} \"$1\""), "judge"]).arg(folder);
-    // A group of its own: what it starts is killed with it, and a Ctrl-C at the terminal is for the one that asks.
+    // A process group of its own: everything it starts is killed with it, and a Ctrl-C at the terminal does not
+    // reach it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command
 }
@@ -204,22 +206,22 @@ fn output(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is all there is.
+        // After an error, the bytes read so far are all there is.
         let _ = pipe.take(MOST_BYTES).read_to_end(&mut bytes);
-        // Nobody listens after the limit.
+        // The receiver is gone after the time limit.
         let _ = send.send(bytes);
     });
     receive
 }
 
 fn complaint(said: &[u8]) -> String {
-    // A letter that is cut becomes a replacement character.
+    // A truncated letter becomes a replacement character.
     let end = String::from_utf8_lossy(&said[said.len().saturating_sub(COMPLAINT_BYTES)..]);
     let end = end.trim();
     if end.is_empty() { String::new() } else { format!("; it said: {end}") }
 }
 
-/// A judge at work; killed with all that it has started when dropped.
+/// A running judge; dropping it kills it with all that it started.
 struct Running(Child);
 
 impl Drop for Running {
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn one_that_hangs_is_killed_with_all_that_it_started() {
-        // The pipe ends when nobody holds it: neither the shell nor what it started.
+        // The pipe ends once neither the shell nor anything it started holds it.
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & sleep 1000"]).stdout(writer).process_group(0);

@@ -1,14 +1,14 @@
-//! Two dumb judges, to see what a judge is worth beside them. Both look at the slowest tenth of the calls, at nothing else.
+//! Two naive judges as a baseline. Both consider only the slowest tenth of the calls.
 
 use super::conclusion::{Conclusion, Kind};
 use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
-/// What they are called.
+/// Names.
 pub const NAMES: [&str; 2] = ["longest leg", "first finding"];
 
-/// What both conclude, in the order of [`NAMES`].
+/// Conclusions of both, in the order of [`NAMES`].
 pub fn conclude(evidence: &Evidence) -> [Conclusion; 2] {
     let mut calls: Vec<&CallRecord> = evidence.measured().collect();
     calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
@@ -16,7 +16,7 @@ pub fn conclude(evidence: &Evidence) -> [Conclusion; 2] {
     [longest_leg(&calls), first_finding(&calls)]
 }
 
-/// Blames whoever is usually at home in the leg that takes the most time.
+/// Blames the usual cause of the leg that takes the most time.
 fn longest_leg(slow: &[&CallRecord]) -> Conclusion {
     let mut sums: BTreeMap<Legs, i64> = BTreeMap::new();
     for leg in slow.iter().flat_map(|call| &call.legs) {
@@ -36,7 +36,7 @@ fn longest_leg(slow: &[&CallRecord]) -> Conclusion {
     Conclusion::named(culprit)
 }
 
-/// Blames what is found first most often.
+/// Blames the most frequent first finding.
 fn first_finding(slow: &[&CallRecord]) -> Conclusion {
     let mut counts: BTreeMap<Culprit, usize> = BTreeMap::new();
     for finding in slow.iter().filter_map(|call| call.findings.first()) {

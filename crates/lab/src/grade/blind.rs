@@ -1,19 +1,19 @@
-//! What a judge sees of a run that must not know what was made: the evidence alone, under a name that says nothing.
+//! What a blind judge sees of a run: only the evidence, under an opaque name.
 
 use crate::LabError;
 use crate::folder;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Name of the folder that is shown in the `number`th place.
+/// Name of the `number`th folder shown.
 pub fn name(number: usize) -> String {
     format!("run-{number:04}")
 }
 
-/// Copies the evidence of a run into a new folder below `scratch`; what was not recorded is not there either.
+/// Copies the evidence of a run into a new folder below `scratch`, as far as it was recorded.
 ///
 /// # Errors
-/// When something cannot be read or written.
+/// Reading or writing fails.
 pub fn copy(run: &Path, scratch: &Path, number: usize) -> Result<PathBuf, LabError> {
     let shown = scratch.join(name(number));
     fs::create_dir_all(&shown).map_err(LabError::file("make", &shown))?;

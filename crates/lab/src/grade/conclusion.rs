@@ -1,30 +1,31 @@
-//! What a judge concludes, in full: not just a name, but how sure, where, and which calls it rests on.
+//! A judge's full conclusion: not only a name, but also its certainty, the place, and the calls that support
+//! it.
 //!
-//! Read from either form that a judge may print: the document of `spangap hunt --json`, or the short verdict of
-//! [`verdict`](super::verdict).
+//! Parsed from either form that a judge may print: the document of `spangap hunt --json`, or the short verdict
+//! of [`verdict`](super::verdict).
 
 use super::verdict::{self, VerdictError};
 use serde::{Deserialize, Serialize};
 use spangap_diagnose::{Answer, Verdict};
 use spangap_model::{Cause, Culprit, Legs, Side};
 
-/// What it comes to.
+/// Kind of a conclusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One culprit.
     One,
-    /// Several, each of which has a part in it.
+    /// Several culprits, each with a share.
     Several,
-    /// Where the time passed, not why.
+    /// The place of the time, but not the cause.
     Place,
     /// Nothing is wrong.
     Nothing,
-    /// It cannot tell.
+    /// Undecided.
     Unknown,
 }
 
-/// Which question the shares answer.
+/// The question that the shares answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
@@ -43,34 +44,34 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Somebody who is blamed.
+/// A blamed culprit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Named {
     /// Who.
     pub culprit: Culprit,
-    /// For how much of the excess, where the judge says so.
+    /// Share of the excess, if the judge gives one.
     pub share: Option<Interval>,
 }
 
-/// What a judge concludes of a run.
+/// A judge's conclusion about a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conclusion {
-    /// What it comes to.
+    /// Kind.
     pub kind: Kind,
-    /// Who is to blame, the most first; empty unless `one` or `several`.
+    /// Culprits, the largest share first; empty unless `one` or `several`.
     pub culprits: Vec<Named>,
-    /// Where the time passed, of a `place`.
+    /// The place, for `place`.
     pub place: Option<Legs>,
-    /// What the shares are of.
+    /// Question that the shares answer.
     pub question: Option<Question>,
-    /// Calls that it rests on.
+    /// Calls that support it.
     pub trace_ids: Vec<String>,
     /// Its reasons.
     pub why: Option<String>,
 }
 
 impl Conclusion {
-    /// One that names nobody.
+    /// A conclusion without a culprit.
     pub fn of(kind: Kind) -> Conclusion {
         Conclusion {
             kind,
@@ -82,20 +83,20 @@ impl Conclusion {
         }
     }
 
-    /// One that names somebody.
+    /// A conclusion with one culprit.
     pub fn named(culprit: Culprit) -> Conclusion {
         Conclusion { culprits: vec![Named { culprit, share: None }], ..Conclusion::of(Kind::One) }
     }
 
-    /// One that names a place.
+    /// A conclusion with a place.
     pub fn place(legs: Legs) -> Conclusion {
         Conclusion { place: Some(legs), ..Conclusion::of(Kind::Place) }
     }
 
-    /// What a judge printed, in either form.
+    /// Parses a judge's output, in either form.
     ///
     /// # Errors
-    /// When it is neither.
+    /// It has neither form.
     pub fn parse(printed: &[u8]) -> Result<Conclusion, VerdictError> {
         let document: serde_json::Value =
             serde_json::from_slice(printed).map_err(|error| VerdictError::NoVerdict(error.to_string()))?;
@@ -105,10 +106,10 @@ impl Conclusion {
         Conclusion::of_document(document)
     }
 
-    /// The document of `spangap hunt --json`.
+    /// Parses the document of `spangap hunt --json`.
     ///
     /// # Errors
-    /// When it is another one.
+    /// It has another form.
     pub fn of_document(document: serde_json::Value) -> Result<Conclusion, VerdictError> {
         let document: Document = serde_json::from_value(document)
             .map_err(|error| VerdictError::NoVerdict(format!("as of `spangap hunt --json`: {error}")))?;
@@ -118,13 +119,13 @@ impl Conclusion {
                 Some(side) => Some(Side::of_name(&side).ok_or(VerdictError::NoSide(side))?),
                 None => None,
             };
-            // A share without a width says nothing of how sure it is.
+            // A share without a width does not express its uncertainty.
             let share = one.share.filter(|share| share.high > share.low);
             Ok(Named { culprit: Culprit { cause, side }, share })
         });
         let culprits = culprits.collect::<Result<Vec<_>, VerdictError>>()?;
         let kind = match document.verdict {
-            // Named or not is what counts.
+            // The names decide, not the kind.
             Kind::One | Kind::Several if culprits.is_empty() => Kind::Unknown,
             kind => kind,
         };
@@ -139,7 +140,7 @@ impl Conclusion {
         })
     }
 
-    /// In a few words: `rto, run-queue (server)`, `at server_app`, `unknown`.
+    /// Short form: `rto, run-queue (server)`, `at server_app`, `unknown`.
     pub fn words(&self) -> String {
         match self.kind {
             Kind::One | Kind::Several => {
@@ -164,7 +165,7 @@ impl From<Verdict> for Conclusion {
     }
 }
 
-/// What is read of the document; it has more.
+/// The relevant part of the document.
 #[derive(Deserialize)]
 struct Document {
     verdict: Kind,
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(said(json!({ "culprit": "none" })).kind, Kind::Nothing);
         assert_eq!(said(json!({ "culprit": "unknown" })).kind, Kind::Unknown);
         assert_eq!(said(json!({ "culprit": "unknown", "leg": "client_send" })).words(), "at client_send");
-        // The leg of a named culprit is no place that stands for it.
+        // The leg of a named culprit does not count as a place.
         let rto = said(json!({ "culprit": "rto", "leg": "response_wire" }));
         assert_eq!((rto.words(), rto.place), ("rto".to_owned(), None));
     }

@@ -1,4 +1,4 @@
-//! One run after the other: made (or there already), shown to the judge, its verdict noted.
+//! Grades one run after the other: makes it (or takes an existing one), asks the judge, records the verdict.
 
 use super::ask::{Judge, JudgeError};
 use super::blind;
@@ -17,17 +17,17 @@ use std::time::Instant;
 
 /// One run to be graded.
 pub enum Task {
-    /// Still to be made.
+    /// A run still to be made.
     Make(Planned),
-    /// There already.
+    /// An existing run.
     There(Box<Kept>),
 }
 
 impl Task {
-    /// What it is, as `spangap lab run` takes it.
+    /// Its name, as `spangap lab run` accepts it.
     ///
     /// # Errors
-    /// When its scenario does not take its settings.
+    /// The scenario rejects its settings.
     pub fn name(&self) -> Result<String, LabError> {
         match self {
             Task::Make(planned) => planned.case().map(|case| case.name()),
@@ -36,38 +36,38 @@ impl Task {
     }
 }
 
-/// How runs are graded.
+/// Settings of a grading.
 pub struct Settings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
-    /// Where journals are.
+    /// Folder of the journals.
     pub state: PathBuf,
-    /// Who is asked.
+    /// The judge.
     pub judge: Judge,
-    /// Whether the judge sees the evidence alone, under names that say nothing.
+    /// Whether the judge sees only the evidence, under opaque names.
     pub blind: bool,
-    /// How what was recorded gets the clock of its host.
+    /// Shifts recordings to the clock of their host.
     pub retime: &'a Retime<'a>,
-    /// Where the folders of runs stay; without it, none stays.
+    /// Where the folders of runs are kept; without it, none is kept.
     pub keep: Option<PathBuf>,
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
-    /// Told what happens.
+    /// Receives progress.
     pub tell: &'a dyn Fn(Told<'_>),
 }
 
-/// What happens.
+/// Progress of a grading.
 pub enum Told<'a> {
-    /// The run of this name begins.
+    /// The run with this name starts.
     Begins(&'a str),
-    /// It is over.
+    /// It has ended.
     Over(&'a Row),
 }
 
-/// Grades all of them in this order. Ends early when interrupted: what was graded until then is the result.
+/// Grades all tasks in order. Ends early if interrupted, with the results so far.
 ///
 /// # Errors
-/// When the grading itself cannot go on. Runs that cannot be made, and judges that fail, are rows.
+/// The grading itself cannot continue. Runs that cannot be made, and failing judges, become rows.
 pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<Vec<Row>, LabError> {
     let scratch = Scratch::make(tasks, settings)?;
     let mut rows = Vec::new();
@@ -124,7 +124,7 @@ fn one(task: &Task, number: usize, scratch: &Path, settings: &Settings<'_>) -> R
     judge(&kept, number, scratch, settings)
 }
 
-/// Where a run's folder is to be. Without a place to stay it has a name that says nothing.
+/// Folder of a run. Runs that are not kept get an opaque name.
 fn place_for(planned: &Planned, scratch: &Path, settings: &Settings<'_>) -> Result<PathBuf, LabError> {
     let Some(keep) = &settings.keep else { return Ok(scratch.join("made")) };
     fs::create_dir_all(keep).map_err(LabError::file("make", keep))?;
@@ -180,15 +180,15 @@ fn judge(kept: &Kept, number: usize, scratch: &Path, settings: &Settings<'_>) ->
                 JudgeError::TimedOut(_) => Outcome::JudgeTimedOut,
                 _ => Outcome::JudgeFailed,
             };
-            // Who reads of it looks for the folder that the judge saw.
+            // The reader of the error looks for the folder that the judge saw.
             row.error = Some(format!("{}: {error}", shown.display()));
         }
     }
     Ok(row)
 }
 
-/// Where runs are while they are needed. In a journal like a run itself, so that `spangap lab clean` finds what a kill
-/// leaves; folders that are there can also be graded by somebody who may not write one.
+/// Temporary place of runs. Recorded in a journal like a run itself, so that `spangap lab clean` finds the
+/// remains of a killed grading; existing folders can also be graded by a user who may not write a journal.
 pub(super) struct Scratch {
     path: PathBuf,
     undo: Option<Undo>,
@@ -200,7 +200,7 @@ impl Scratch {
         Scratch::of(makes, &settings.state, &settings.spangap)
     }
 
-    /// One for runs that are made, or that are there.
+    /// A place for runs that are made, or that exist.
     pub(super) fn of(makes: bool, state: &Path, spangap: &Path) -> Result<Scratch, LabError> {
         let mut undo = match Undo::kept(state, spangap) {
             Ok(undo) => Some(undo),
@@ -231,7 +231,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is undone from a journal, or was removed, is not there any more.
+        // What a journal undoes, or was removed, no longer exists.
         if self.undo.is_none() {
             let _ = fs::remove_dir_all(&self.path);
         }

@@ -1,4 +1,4 @@
-//! Folders of runs that are there, with their truth.
+//! Existing folders of runs, with their truth.
 
 use super::score::Judged;
 use crate::LabError;
@@ -11,12 +11,12 @@ use std::fs;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// A run that was made.
+/// An existing run.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Where it is.
+    /// Folder.
     pub folder: PathBuf,
-    /// What was the matter.
+    /// Truth.
     pub truth: Truth,
 }
 
@@ -24,28 +24,28 @@ impl Kept {
     /// Reads a folder with a truth.
     ///
     /// # Errors
-    /// When it has none, or it names what nobody knows.
+    /// It has none, or one with unknown names.
     pub fn read(folder: &Path) -> Result<Kept, LabError> {
         let path = folder.join(folder::TRUTH);
         let text = fs::read(&path).map_err(LabError::file("read", &path))?;
         let truth: Truth = serde_json::from_slice(&text)
             .map_err(|error| LabError::file("understand", &path)(error.into()))?;
         let kept = Kept { folder: folder.to_owned(), truth };
-        // So that it is told now, and not when the judge has been asked.
+        // Checked here, so that the error comes before the judge is asked.
         kept.judged(None)?;
         Ok(kept)
     }
 
-    /// What was made, as `spangap lab run` takes it.
+    /// Name of the run, as `spangap lab run` accepts it.
     pub fn name(&self) -> String {
         let ending = if self.truth.near_miss { NEAR_MISS } else { "" };
         format!("{}{ending}", self.truth.scenario)
     }
 
-    /// The truth beside a verdict; without one, beside `unknown`.
+    /// The truth paired with a verdict, or with `unknown` if there is none.
     ///
     /// # Errors
-    /// When the truth names what nobody knows.
+    /// The truth contains unknown names.
     pub fn judged(&self, verdict: Option<&Verdict>) -> Result<Judged, LabError> {
         let truth = &self.truth;
         let strange = |what: &str, found: &str, expected: &str| {
@@ -85,10 +85,10 @@ impl Kept {
     }
 }
 
-/// All runs in a folder: itself when it is one, else every folder in it that has a truth, by name.
+/// All runs in a folder: the folder itself if it is one, else every subfolder with a truth, by name.
 ///
 /// # Errors
-/// When there is none, or one cannot be read.
+/// There is none, or one cannot be read.
 pub fn find(dir: &Path) -> Result<Vec<Kept>, LabError> {
     if dir.join(folder::TRUTH).is_file() {
         return Ok(vec![Kept::read(dir)?]);

@@ -1,8 +1,8 @@
-//! Grading: what somebody says of runs, against what was the matter.
+//! Grading: verdicts on runs against their truth.
 //!
-//! [`plan`] says which runs and in which order, [`conduct()`] makes each (or takes folders that are there), asks the
-//! [`ask::Judge`] about its folder, and [`score`] adds up. The judge is the one in `spangap_diagnose`, given the
-//! same evidence as everywhere, unless another command is named.
+//! [`plan`] orders the runs, [`conduct()`] makes each (or takes an existing one) and asks the [`ask::Judge`]
+//! about its folder, and [`score`] sums up. Unless another command is given, the judge is the one in
+//! `spangap_diagnose`, with the same evidence as everywhere.
 
 pub mod ask;
 pub mod baselines;

@@ -1,4 +1,4 @@
-//! Which runs are made, and in which order.
+//! The runs to make, and their order.
 
 use crate::LabError;
 use crate::scenario::{Case, Scenario};
@@ -6,32 +6,32 @@ use crate::scenario::{Case, Scenario};
 /// A run to be made.
 #[derive(Clone)]
 pub struct Planned {
-    /// Of which scenario.
+    /// Scenario.
     pub scenario: &'static Scenario,
-    /// Whether its near miss.
+    /// Whether it is the near miss.
     pub near_miss: bool,
-    /// Which repeat, from 1.
+    /// Number of the repetition, from 1.
     pub repeat: u64,
-    /// Seed of what is left to chance in it.
+    /// Seed of its random choices.
     pub seed: u64,
     /// `NAME=VALUE` for its parameters.
     pub settings: Vec<String>,
 }
 
 impl Planned {
-    /// What is made.
+    /// The case to make.
     ///
     /// # Errors
-    /// When the scenario does not take the settings.
+    /// The scenario rejects the settings.
     pub fn case(&self) -> Result<Case<'static>, LabError> {
         Case::new(self.scenario, self.near_miss, &self.settings)
     }
 }
 
-/// `repeats` runs of each, in an order that the seed decides. Repeat n has the seed `seed + n - 1`.
+/// `repeats` runs of each, in an order that depends on the seed. Repetition n has the seed `seed + n - 1`.
 ///
 /// # Errors
-/// When one of them does not take the settings.
+/// A scenario rejects the settings.
 pub fn plan(
     chosen: &[(&'static Scenario, bool)],
     repeats: u64,
@@ -52,7 +52,7 @@ pub fn plan(
     Ok(all)
 }
 
-/// Into an order that the seed decides.
+/// Shuffles, depending on the seed.
 pub fn shuffle<T>(all: &mut [T], seed: u64) {
     fastrand::Rng::with_seed(seed).shuffle(all);
 }

@@ -1,37 +1,37 @@
-//! Verdicts against truths, added up: who was named for what, and how far that can be trusted.
+//! Scores of verdicts against truths: correctness per culprit, with confidence intervals.
 
 use serde::Serialize;
 use spangap_diagnose::Answer;
 use spangap_model::{Cause, Culprit, Legs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was the matter in a run, and what the judge said of it.
+/// Truth and verdict of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// What was to blame.
+    /// The true culprit.
     pub truth: Culprit,
-    /// What else is right.
+    /// Other correct answers.
     pub also_right: Vec<Culprit>,
-    /// Of a near miss: what it looks like and is not.
+    /// For a near miss: the culprit that it resembles.
     pub looks_like: Option<Culprit>,
     /// The leg that was longer.
     pub leg: Option<Legs>,
-    /// What the judge blames.
+    /// The judge's answer.
     pub answer: Answer,
-    /// The leg that it names.
+    /// The judge's leg.
     pub answer_leg: Option<Legs>,
 }
 
 impl Judged {
-    /// Whether the verdict names what was to blame, or another name for it. The side has to be named where the truth has
-    /// one, and does not count where it has none.
+    /// Whether the verdict names the true culprit, or another correct answer. The side must match if the truth
+    /// has one, and is ignored otherwise.
     pub fn is_right(&self) -> bool {
         let Answer::Culprit(named) = self.answer else { return false };
         meant(named, self.truth) || self.also_right.iter().any(|right| meant(named, *right))
     }
 
-    /// Whether somebody was blamed who is not to blame: anybody where nothing is wrong, and in a near miss the one that it
-    /// looks like.
+    /// Whether an innocent culprit was blamed: any where nothing is wrong, and in a near miss the one that it
+    /// resembles.
     pub fn is_false_alarm(&self) -> bool {
         let Answer::Culprit(named) = self.answer else { return false };
         if self.is_right() || named.cause == Cause::None {
@@ -40,35 +40,35 @@ impl Judged {
         self.truth.cause == Cause::None || self.looks_like.is_some_and(|like| meant(named, like))
     }
 
-    /// Whether the run is one in which a false alarm is possible.
+    /// Whether a false alarm is possible in this run.
     pub fn could_alarm(&self) -> bool {
         self.truth.cause == Cause::None || self.looks_like.is_some()
     }
 
-    /// Whether the leg is right, where both name one: each leg that the verdict names is one of those that were longer.
+    /// Whether the leg is right, if both name one: each leg of the verdict is one of those that were longer.
     pub fn leg_is_right(&self) -> Option<bool> {
         let (truth, named) = (self.leg?, self.answer_leg?);
         Some(truth.contains(named.first) && truth.contains(named.last))
     }
 }
 
-/// Whether a verdict means this truth: its side has to be named where the truth has one, and does not count where it has none.
+/// Whether a verdict matches this truth: the side must match if the truth has one, and is ignored otherwise.
 pub(super) fn meant(named: Culprit, truth: Culprit) -> bool {
     named.cause == truth.cause && (truth.side.is_none() || named.side == truth.side)
 }
 
-/// So many of so many, and where the true share lies with 95 % probability (Wilson's interval).
+/// A proportion, with its 95 % confidence interval (Wilson's).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share {
     /// How many.
     pub count: u64,
     /// Of how many.
     pub of: u64,
-    /// `count / of`; absent when `of` is 0.
+    /// `count / of`; absent if `of` is 0.
     pub share: Option<f64>,
-    /// The lower end of the interval; 0 when nothing is known.
+    /// Lower end of the interval; 0 if nothing is known.
     pub low: f64,
-    /// The upper end; 1 when nothing is known.
+    /// Upper end; 1 if nothing is known.
     pub high: f64,
 }
 
@@ -92,16 +92,16 @@ impl Share {
     }
 }
 
-/// One cell of the matrix.
+/// A cell of the confusion matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Cell {
     /// Runs with this truth and this verdict.
     pub runs: u64,
-    /// Those of which the verdict is right, also by another name.
+    /// Of these, runs whose verdict is right, including by another name.
     pub right: u64,
 }
 
-/// What was the matter (rows) against what was said (columns); only those that occur.
+/// Confusion matrix of truths (rows) and verdicts (columns); only those that occur.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Matrix {
     /// Truths.
@@ -112,31 +112,31 @@ pub struct Matrix {
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// How well one culprit is told.
+/// Scores of one culprit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CulpritScore {
     /// Which.
     pub culprit: String,
-    /// Of the runs where it was to blame, those of which the verdict is right.
+    /// Right verdicts among the runs where it was the culprit.
     pub recall: Share,
-    /// Of the runs where it was named, those where that is right.
+    /// Right verdicts among the runs where it was named.
     pub precision: Share,
-    /// Runs where it was to blame and the judge could not tell.
+    /// Runs where it was the culprit and the judge was undecided.
     pub unknown: u64,
 }
 
-/// All of it.
+/// All scores.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// Right verdicts, of all.
+    /// Share of right verdicts.
     pub right: Share,
-    /// Verdicts `unknown`, of all.
+    /// Share of `unknown` verdicts.
     pub unknown: Share,
-    /// Verdicts with the right leg, of those that name one where the truth has one.
+    /// Share of right legs, among verdicts that name one where the truth has one.
     pub legs: Share,
-    /// False alarms, of the healthy and near-miss runs.
+    /// Share of false alarms, among healthy and near-miss runs.
     pub false_alarms: Share,
-    /// Each culprit that was to blame or was named.
+    /// Each culprit that was true or named.
     pub culprits: Vec<CulpritScore>,
     /// The confusion matrix.
     pub matrix: Matrix,
@@ -165,8 +165,8 @@ pub fn score(runs: &[Judged]) -> Score {
     }
 }
 
-/// Of which causes the side is known to matter. A verdict's side is left away where no truth asks for it, so that the same
-/// verdict is one column.
+/// Causes whose side matters. A verdict's side is dropped where no truth requires it, so that equal verdicts
+/// share a column.
 struct Sides {
     asked: BTreeSet<Cause>,
     not_asked: BTreeSet<Cause>,

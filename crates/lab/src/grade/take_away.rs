@@ -1,4 +1,4 @@
-//! Evidence taken away: the same run as somebody would have it who recorded less.
+//! Removal of evidence: the same run as recorded by somebody with fewer instruments.
 
 use super::blind;
 use crate::{LabError, folder};
@@ -9,24 +9,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What is taken away.
+/// Evidence to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TakeAway {
     /// Recordings of both hosts.
     Hosts,
     /// Spans of both ends.
     Spans,
-    /// What was recorded on a host: its packets and what its threads did. Its spans stay.
+    /// Recordings of one host: its packets and threads. Its spans stay.
     End(Side),
-    /// Of each packet all beyond [`SNAP`].
+    /// Bytes of each packet beyond [`SNAP`].
     Snap,
-    /// Nine of ten traces, the same ones at both ends, as a sampler at the head does.
+    /// Nine of ten traces, the same ones on both sides, like a head-based sampler.
     NineOfTen,
 }
 
-/// Bytes of a packet that a short snap keeps: what agents keep unless told otherwise.
+/// Bytes per packet with a short snap length: the default of agents.
 pub const SNAP: usize = 512;
-/// One trace in so many is kept.
+/// One in this many traces is kept.
 const KEPT_ONE_IN: u64 = 10;
 
 impl TakeAway {
@@ -40,7 +40,7 @@ impl TakeAway {
         TakeAway::NineOfTen,
     ];
 
-    /// What it is called.
+    /// Name.
     pub fn name(self) -> &'static str {
         match self {
             TakeAway::Hosts => "hosts",
@@ -52,10 +52,10 @@ impl TakeAway {
         }
     }
 
-    /// Copies the evidence of a run into a new folder below `scratch`, without what is taken away.
+    /// Copies the evidence of a run into a new folder below `scratch`, without what is removed.
     ///
     /// # Errors
-    /// When something cannot be read or written.
+    /// Reading or writing fails.
     pub fn copy(self, run: &Path, scratch: &Path, number: usize) -> Result<PathBuf, LabError> {
         let shown = blind::copy(run, scratch, number)?;
         let remove = |names: &[&str]| -> Result<(), LabError> {
@@ -110,10 +110,10 @@ impl FromStr for TakeAway {
     }
 }
 
-/// Of a sampler's ten traces one, by its id alone, so that both ends keep the same ones.
+/// Keeps one in ten traces by id alone, so that both sides keep the same ones.
 fn keep_some(document: &mut ExportTraceServiceRequest) {
     let kept = |id: &[u8]| {
-        // FNV-1a: ids that count up are spread as well as those drawn by chance.
+        // FNV-1a: spreads sequential ids as well as random ones.
         let hash = id.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -126,11 +126,11 @@ fn keep_some(document: &mut ExportTraceServiceRequest) {
 
 /// Enhanced packet blocks of pcapng.
 const PACKET: u32 = 6;
-/// Bytes of such a block before its packet, and of the length behind it.
+/// Bytes of such a block before its packet, including the length field at its end.
 const BEFORE: usize = 28;
 
-/// A capture whose packets have at most so many bytes, as if it had been recorded so. Written by `spangap capture` on this
-/// machine: pcapng, least byte first.
+/// A capture with packets truncated to this many bytes, as if recorded so. The input was written by `spangap
+/// capture` on this machine: pcapng, little-endian.
 fn snapped(whole: &[u8], snap: usize) -> Result<Vec<u8>, String> {
     let mut short = Vec::with_capacity(whole.len());
     let mut at = 0;
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(snapped(&whole, 6), Ok(expected));
         assert_eq!(snapped(&whole, 64), Ok(whole.clone()));
         for end in 1..whole.len() {
-            // A capture that ends early is told, or ends between two blocks.
+            // A truncated capture is reported, or ends between two blocks.
             let _ = snapped(&whole[..end], 6);
         }
         assert!(snapped(&whole[..whole.len() - 2], 6).is_err());

@@ -1,10 +1,10 @@
-//! What a judge of somebody else's printed: one JSON object, whose names are checked.
+//! A third-party judge's output: one JSON object, whose names are checked.
 
 use serde::Deserialize;
 use spangap_diagnose::{Answer, Verdict};
 use spangap_model::{Cause, Culprit, Side};
 
-/// A verdict as it is written.
+/// A verdict as written.
 #[derive(Debug, Deserialize)]
 struct Written {
     culprit: String,
@@ -16,21 +16,21 @@ struct Written {
     why: Option<String>,
 }
 
-/// Why something is no verdict.
+/// Reason for an invalid verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerdictError {
-    /// Not the JSON of one.
+    /// Not the JSON of a verdict.
     #[error(
         "{0}; expected one JSON object {{\"culprit\": CAUSE, \"none\" or \"unknown\", \"side\"?: \"client\" or \"server\", \"leg\"?: LEG, \"why\"?: TEXT}}"
     )]
     NoVerdict(String),
-    /// A name that stands for no cause.
+    /// An unknown cause.
     #[error("\"culprit\" is {0:?}; expected \"unknown\" or one of: {names}", names = names())]
     NoCause(String),
-    /// Neither end.
+    /// Not a side.
     #[error("\"side\" is {0:?}; expected \"client\" or \"server\"")]
     NoSide(String),
-    /// No leg of a call.
+    /// Not a leg.
     #[error("\"leg\" is {0:?}; expected a leg such as \"server_app\", or neighbours joined by `+`")]
     NoLeg(String),
 }
@@ -39,10 +39,10 @@ fn names() -> String {
     Cause::ALL.iter().map(|cause| cause.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads what a judge printed.
+/// Parses a judge's output.
 ///
 /// # Errors
-/// When it is no verdict; one with a name that nobody knows is none.
+/// It is not a verdict, or contains an unknown name.
 pub fn parse(printed: &[u8]) -> Result<Verdict, VerdictError> {
     let written: Written =
         serde_json::from_slice(printed).map_err(|error| VerdictError::NoVerdict(error.to_string()))?;
@@ -54,7 +54,7 @@ pub fn parse(printed: &[u8]) -> Result<Verdict, VerdictError> {
         Answer::UNKNOWN => Answer::Unknown,
         name => {
             let cause = Cause::of_name(name).ok_or_else(|| VerdictError::NoCause(name.to_owned()))?;
-            // Nothing is on no side.
+            // `none` has no side.
             let side = side.filter(|_| cause != Cause::None);
             Answer::Culprit(Culprit { cause, side })
         }

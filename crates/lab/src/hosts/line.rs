@@ -1,8 +1,8 @@
-//! A line between the two hosts that delays, drops and reorders as it is told.
+//! A line between the two hosts with configurable delay, loss and reordering.
 //!
-//! One that only takes its time is made of netem where the kernel has it. Everything else is made of TUN devices and the
-//! actor `line`: its log says what became of each packet, from which the truth has what each call waited. Netem tells no more
-//! than counts.
+//! A pure delay uses netem if the kernel has it. Everything else uses TUN devices and the actor `line`, whose
+//! log records the fate of each packet, from which the truth derives the delay of each call. Netem reports only
+//! counts.
 
 pub use super::passed::{Held, Passed};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use spangap_model::Side;
 use std::path::Path;
 
-/// Packets that a device keeps until the line has read them.
+/// Queue length of a device, in packets.
 const DEVICE_QUEUE: &str = "10000";
-/// Niceness of the line: a network that waits for a CPU is slower than it was asked to be.
+/// Niceness of the line: if it waits for a CPU, the network is slower than requested.
 const NICE: i32 = -20;
-/// What the line writes, beside the files of the run.
+/// File that the line writes, next to the files of the run.
 const LOG: &str = "line.jsonl";
 
 /// Both directions.
@@ -33,30 +33,30 @@ pub struct Line {
     pub to_server: Way,
     /// And back.
     pub to_client: Way,
-    /// Of what is left to chance.
+    /// Seed of its random choices.
     pub seed: u64,
 }
 
-/// What a line is made of.
+/// Implementation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Made {
     /// The kernel's netem, between the two hosts.
     Netem,
-    /// TUN devices, and a program that takes from one and gives to the other.
+    /// TUN devices, and a program that forwards between them.
     Tun,
 }
 
-/// How a line is to be made.
+/// Chosen implementation of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plan {
-    /// With these words of netem, by the number of the side that packets go to.
+    /// Arguments of netem, by the index of the side that packets go to.
     Netem([Vec<String>; 2]),
     Tun,
 }
 
 impl Plan {
-    /// `logged`: it will be asked what became of single packets. `netem`: whether there is any.
+    /// `logged`: whether the fate of single packets will be needed. `netem`: whether it is available.
     fn of(line: &Line, logged: bool, netem: impl FnOnce() -> bool) -> Plan {
         let words = line.netem().filter(|_| !logged && netem());
         words.map_or(Plan::Tun, Plan::Netem)
@@ -64,10 +64,10 @@ impl Plan {
 }
 
 impl Hosts {
-    /// Makes a device on either host, with the addresses that a cable would have.
+    /// Creates a device on each host, with the addresses that a cable would have.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn tun(&self) -> Result<(), LabError> {
         for (name, address) in self.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "tuntap", "add", "dev", DEVICE, "mode", "tun"])?;
@@ -82,16 +82,16 @@ impl Stage<'_> {
     /// Two hosts with a line between them.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// They cannot be created.
     pub fn line(&mut self, line: &Line) -> Result<(), LabError> {
         self.lay(line, false)
     }
 
-    /// The same, of a line that will be asked what became of single packets ([`Stage::end_logged_line`]). A scenario makes such a
-    /// one for its near miss, too: the two are to differ in nothing but the fault.
+    /// The same with a log of single packets ([`Stage::end_logged_line`]). A scenario uses one for its near
+    /// miss, too: both runs must differ only in the fault.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// They cannot be created.
     pub fn logged_line(&mut self, line: &Line) -> Result<(), LabError> {
         self.lay(line, true)
     }
@@ -130,11 +130,10 @@ impl Stage<'_> {
         self.actor(Side::Client, &around, "line", &arguments).map(drop)
     }
 
-    /// Sets a value below `/proc/sys` on a host, of those that each host has its own of: `net/ipv4/tcp_early_retrans`. It goes
-    /// with the host.
+    /// Sets a per-host value below `/proc/sys`: `net/ipv4/tcp_early_retrans`. It vanishes with the host.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn setting(&self, side: Side, path: &str, value: &str) -> Result<(), LabError> {
         let mut shell = self.on(side, &Around::default(), Path::new("sh"));
         let output = shell.args(["-c", "echo \"$1\" >\"/proc/sys/$0\"", path, value]).output();
@@ -146,10 +145,10 @@ impl Stage<'_> {
         Err(LabError::program(format!("{path} on the {}'s host", side.name()), why))
     }
 
-    /// Ends the line. To be called after [`Stage::end`].
+    /// Ends the line. Call after [`Stage::end`].
     ///
     /// # Errors
-    /// When it has failed: one of netem also when it has lost packets, or nothing came through it.
+    /// It failed; with netem also if it lost packets, or passed none.
     pub fn end_line(&mut self) -> Result<(), LabError> {
         if self.line != Some(Made::Netem) {
             return self.end_logged_line().map(drop);
@@ -161,10 +160,10 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Ends a logged line, and reads what it did. To be called after [`Stage::end`].
+    /// Ends a logged line, and reads its log. Call after [`Stage::end`].
     ///
     /// # Errors
-    /// When it has failed, or is one of netem, which has no log: a mistake of the scenario.
+    /// It failed, or uses netem, which has no log: a bug of the scenario.
     pub fn end_logged_line(&mut self) -> Result<Passed, LabError> {
         if self.line == Some(Made::Netem) {
             let why = "netem does not tell what became of single packets; it takes a logged line";
@@ -178,7 +177,7 @@ impl Stage<'_> {
     }
 }
 
-/// A line that has lost packets for lack of room has done more than take its time; one that nothing came through was no line.
+/// A line that lost packets for lack of room did more than delay them; one that passed nothing was not in use.
 fn passed_all(queue: Queue) -> Result<(), String> {
     match queue {
         Queue { packets: 0, .. } => Err("no packet came through it".into()),

@@ -18,20 +18,20 @@ pub const SERVER: &str = "10.88.0.2";
 /// The network device on each of the two.
 pub const DEVICE: &str = "eth0";
 
-/// The device on either end of a second cable.
+/// The device at each end of a second cable.
 pub const SECOND_DEVICE: &str = "eth1";
 const SECOND_SUBNET: &str = "10.89.0";
-/// Where packets go over it that are for all.
+/// Broadcast address of the second cable.
 pub const SECOND_BROADCAST: &str = "10.89.0.255";
 
-/// Addresses of both, by their side's number.
+/// Addresses of both, by the index of their side.
 const ADDRESSES: [&str; 2] = [CLIENT, SERVER];
-/// Their Ethernet addresses, where they are not left to the kernel.
+/// Fixed Ethernet addresses.
 const MAC: [&str; 2] = ["02:00:0a:58:00:01", "02:00:0a:58:00:02"];
-/// What the hosts call each other, by their side's number.
+/// Host names, by the index of their side.
 const NAMES: [(&str, &str); 2] = [("client", CLIENT), ("server", SERVER)];
 
-/// Both of them, and what is between them. Removed through the journal.
+/// Both hosts and the link between them. Removed through the journal.
 #[derive(Debug)]
 pub struct Hosts {
     names: [String; 2],
@@ -39,21 +39,23 @@ pub struct Hosts {
     path: Option<String>,
 }
 
-/// Makes a network namespace of a run, and writes it down before.
+/// Journals and creates a network namespace of a run.
 fn space(undo: &mut Undo, ending: &str) -> Result<String, LabError> {
     let name = format!("lab-{}-{ending}", undo.id());
     undo.about_to_make(Made::Namespace { name: name.clone() })?;
-    // With the run's mark: one that goes on when the run is killed is ended before its namespace is looked for.
+    // Marked with the run's id: if the run is killed, a remaining process is killed before its namespace is
+    // removed.
     run(Command::new("ip").args(["netns", "add", &name]).env(MARK, undo.id()))?;
     ip(&["-n", &name, "link", "set", "lo", "up"])?;
     Ok(name)
 }
 
 impl Hosts {
-    /// Two hosts with nothing between them. On each, `client` and `server` are the addresses that the two have, or will have.
+    /// Two hosts without a link. On each, `client` and `server` resolve to the addresses that the two have, or
+    /// will have.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// They cannot be created.
     pub fn make(undo: &mut Undo) -> Result<Hosts, LabError> {
         let names = NAMES.map(|(side, _)| format!("lab-{}-{side}", undo.id()));
         for (name, (side, _)) in names.iter().zip(NAMES) {
@@ -64,10 +66,10 @@ impl Hosts {
         Ok(Hosts { names, path: None })
     }
 
-    /// Connects them by a virtual Ethernet cable.
+    /// Connects them by a pair of virtual Ethernet devices.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn cable(&self) -> Result<(), LabError> {
         let [client, server] = &self.names;
         ip(&[
@@ -76,11 +78,11 @@ impl Hosts {
         self.addresses()
     }
 
-    /// Another cable, whose packets are handled on `cpu` where they arrive at `side`. It is in the hosts' namespaces, steering
-    /// included, and goes with them.
+    /// Adds a second cable, whose packets are processed on `cpu` when they arrive at `side`. It vanishes with
+    /// the hosts' namespaces, including the steering.
     ///
     /// # Errors
-    /// When the kernel refuses, or has no steering.
+    /// The kernel refuses, or has no steering.
     pub fn second_cable(&self, side: Side, cpu: usize) -> Result<(), LabError> {
         let [near, far] = [side, side.other()].map(|side| self.name(side));
         let device = SECOND_DEVICE;
@@ -97,7 +99,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Gives the device of either host its address.
+    /// Assigns each host's address to its device.
     fn addresses(&self) -> Result<(), LabError> {
         for (name, address) in self.names.iter().zip(ADDRESSES) {
             ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", DEVICE])?;
@@ -106,11 +108,11 @@ impl Hosts {
         Ok(())
     }
 
-    /// Has the programs of a host look up names with a name server that is not there, and then, after a second, in
-    /// `/etc/hosts`; or there at once. For programs that are started from here on.
+    /// Makes the programs of a host look up names at a dead name server first and, after a second, in
+    /// `/etc/hosts`; or there at once. Applies to programs started from here on.
     ///
     /// # Errors
-    /// When its files cannot be written.
+    /// The files cannot be written.
     pub fn look_up(&self, side: Side, dead_server_first: bool) -> Result<(), LabError> {
         names::look_up(self.name(side), dead_server_first)
     }
@@ -121,15 +123,15 @@ impl Hosts {
     }
 }
 
-/// One CPU as the kernel reads sets of them: 32 in each word, the highest first.
+/// One CPU in the kernel's mask format: 32-bit words, the highest first.
 fn mask(cpu: usize) -> String {
     format!("{:x}{}", 1_u32 << (cpu % 32), ",00000000".repeat(cpu / 32))
 }
 
-/// Whether hosts can be made here: asked before anything is.
+/// Checks that hosts can be created here.
 ///
 /// # Errors
-/// What is missing, and what brings it.
+/// What is missing, and how to get it.
 pub fn needs() -> Result<(), LabError> {
     let lacks = |why: &str| LabError::Unavailable { what: "`spangap lab run`".into(), why: why.to_owned() };
     if !rustix::process::geteuid().is_root() {
@@ -142,22 +144,22 @@ pub fn needs() -> Result<(), LabError> {
             lacks(&format!("it needs the program {program}, which the package {package} has ({error})"))
         })?;
     }
-    // Root, but of a container that may not.
+    // Root of a container without the right.
     run(Command::new("unshare").args(["--net", "true"])).map_err(|error| {
         lacks(&format!("it needs to make network namespaces, which the kernel refuses ({error}); CAP_SYS_ADMIN is the right to"))
     })?;
     Ok(())
 }
 
-/// Runs `ip`. Not for what outlives a namespace.
+/// Runs `ip`. Not for objects that outlive a namespace.
 ///
 /// # Errors
-/// What it says when it fails.
+/// Its message if it fails.
 pub fn ip(arguments: &[&str]) -> Result<Output, LabError> {
     run(Command::new("ip").args(arguments))
 }
 
-/// Runs a program of the system to its end.
+/// Runs a system program to its end.
 fn run(command: &mut Command) -> Result<Output, LabError> {
     let output = command.stdin(Stdio::null()).output();
     let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -181,7 +183,8 @@ mod tests {
         assert_eq!((mask(0), mask(1), mask(37)), ("1".into(), "2".into(), "20,00000000".into()));
     }
 
-    /// Two hosts with nothing between them, and the journal that removes them; `None`, and said, without root.
+    /// Two hosts without a link, and the journal that removes them; without root it prints so and returns
+    /// `None`.
     pub(super) fn hosts() -> Option<(tempfile::TempDir, Undo, Hosts)> {
         if let Err(error) = needs() {
             println!("not run: {error}");
@@ -200,8 +203,8 @@ mod tests {
         Some(made)
     }
 
-    /// What five attempts to connect from the client's host came to, and how long each took, milliseconds. Nobody listens: a
-    /// packet there and one back.
+    /// Results of five attempts to connect from the client's host, with durations in milliseconds. Nobody
+    /// listens: one packet each way.
     pub(super) fn attempts(hosts: &Hosts, to: &str) -> Option<Vec<(i32, f64)>> {
         const SCRIPT: &str = "import socket, sys, time
 for _ in range(5):
@@ -228,7 +231,7 @@ for _ in range(5):
         attempts.iter().map(|(_, ms)| *ms).fold(f64::INFINITY, f64::min)
     }
 
-    /// What a Python program on a host prints at last; `meanwhile` when it has said that it is ready.
+    /// Final output of a Python program on a host; `meanwhile` runs once the program is ready.
     pub(super) fn output_on(hosts: &Hosts, side: Side, program: &str, meanwhile: impl FnOnce()) -> String {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", hosts.name(side), "python3", "-c", program]);

@@ -1,8 +1,9 @@
-//! A line that only takes its time, made by the kernel: netem, in a network namespace between the two hosts.
+//! A delaying line made by the kernel: netem, in a network namespace between the two hosts.
 //!
-//! On a host's own device netem would keep what is sent before the sender's tap, so that the wait would not be on the wire.
-//! Here each host has a cable to a bridge, and netem is on the bridge's end of either cable: a packet is seen by its sender
-//! when it leaves, kept, and seen by its receiver when it arrives. A bridge leaves packets as they are.
+//! On a host's own device, netem would hold packets before the sender's tap, so that the delay would not be on
+//! the wire. Here each host has a cable to a bridge, with netem on the bridge's end of each cable: a packet is
+//! captured by its sender when it leaves, delayed, and captured by its receiver when it arrives. A bridge does
+//! not modify packets.
 
 use super::line::{Line, Way};
 use super::{ADDRESSES, DEVICE, Hosts, MAC, ip, run, space};
@@ -14,26 +15,26 @@ use spangap_model::Side;
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The bridge, and the ending of its namespace's name.
+/// The bridge, and the suffix of its namespace's name.
 const PATH: &str = "path";
-/// How it is made: it forwards at once, and not only when it has listened for a while.
+/// How to create it: it forwards at once, without a listening phase.
 const BRIDGE: &str = "link add name path type bridge forward_delay 0";
 
-/// What netem says of one direction.
+/// Statistics of netem for one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Queue {
-    /// Packets that came out.
+    /// Packets passed.
     pub packets: u64,
-    /// Packets that were lost because there was no room for them.
+    /// Packets lost for lack of room.
     pub drops: u64,
-    /// How often there was more than the queue takes.
+    /// How often the queue was exceeded.
     pub overlimits: u64,
 }
 
 impl Line {
-    /// What `tc` is told behind the word `netem`, for what goes to the client and what goes to the server; `None` when netem
-    /// does not do exactly what both ways say. A rate is not the same: netem's counts Ethernet headers, and its queue has room
-    /// for a number of packets, not of bytes.
+    /// Arguments of `tc ... netem` for traffic to the client and to the server; `None` if netem does not do
+    /// exactly what both directions require. Rates are not equivalent: netem's include Ethernet headers, and
+    /// its queue is limited in packets instead of bytes.
     pub fn netem(&self) -> Option<[Vec<String>; 2]> {
         Some([words(&self.to_client)?, words(&self.to_server)?])
     }
@@ -51,10 +52,11 @@ fn words(way: &Way) -> Option<Vec<String>> {
 }
 
 impl Hosts {
-    /// Connects them by a bridge in a network namespace of its own, with a device towards either host, called like its side.
+    /// Connects the hosts by a bridge in a network namespace of its own, with a device towards each host, named
+    /// after its side.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn path(&mut self, undo: &mut Undo) -> Result<(), LabError> {
         let path = space(undo, PATH)?;
         let bridge: Vec<&str> = ["-n", &path].into_iter().chain(BRIDGE.split(' ')).collect();
@@ -67,7 +69,7 @@ impl Hosts {
             ip(&["-n", &path, "link", "set", side.name(), "master", PATH, "up"])?;
         }
         self.addresses()?;
-        // Asked for over the line, an Ethernet address would take a round trip more.
+        // Resolving an Ethernet address over the line would cost another round trip.
         for side in [Side::Client, Side::Server] {
             let other = 1 - side.index();
             let words = ["neigh", "replace", ADDRESSES[other], "lladdr", MAC[other]];
@@ -77,27 +79,26 @@ impl Hosts {
         Ok(())
     }
 
-    /// Puts netem on the path, for what goes to a side: `["delay", "5ms"]`, as `tc qdisc replace ... netem` takes it. Once more
-    /// replaces what was there. It goes with the namespace.
+    /// Adds netem for traffic to a side: `["delay", "5ms"]`, as in `tc qdisc replace ... netem`. A second call
+    /// replaces the first. It vanishes with the namespace.
     ///
     /// # Errors
-    /// When the kernel has no netem ([`available`]), or `tc` does not understand the words.
+    /// The kernel has no netem ([`available`]), or `tc` rejects the arguments.
     pub fn netem(&self, to: Side, words: &[String]) -> Result<(), LabError> {
         let mut command = self.tc(&["qdisc", "replace", "dev", to.name(), "root", "netem"]);
         run(command.args(words)).map(drop)
     }
 
-    /// What netem has done so far with what goes to a side.
+    /// Statistics of netem for traffic to a side.
     ///
     /// # Errors
-    /// When there is none.
+    /// There is none.
     pub fn queue(&self, to: Side) -> Result<Queue, LabError> {
         let output = run(&mut self.tc(&["-s", "-j", "qdisc", "show", "dev", to.name(), "root"]))?;
         queue(&output.stdout).map_err(|why| LabError::program(format!("netem to the {}", to.name()), why))
     }
 
-    /// # Panics
-    /// When there is no path: a mistake of the caller.
+    /// # Panics There is no path: a bug of the caller.
     fn tc(&self, words: &[&str]) -> Command {
         let mut command = Command::new("tc");
         command.args(["-n", self.path.as_ref().expect("there is a path")]).args(words);
@@ -105,7 +106,7 @@ impl Hosts {
     }
 }
 
-/// From what `tc -s -j qdisc show` says of a device.
+/// Parses `tc -s -j qdisc show` for a device.
 fn queue(said: &[u8]) -> Result<Queue, String> {
     #[derive(Deserialize)]
     struct Discipline {
@@ -121,14 +122,14 @@ fn queue(said: &[u8]) -> Result<Queue, String> {
     netem.queue.ok_or_else(|| wrong("it says no counts".into()))
 }
 
-/// Whether `tc` and the kernel have netem: tried in a network namespace without a name, which ends with the trial. The
-/// kernel may load a module for it.
+/// Whether `tc` and the kernel support netem: tested in an unnamed network namespace, which vanishes with the
+/// test. The kernel may load a module for it.
 pub fn available() -> bool {
     static TRIED: OnceLock<bool> = OnceLock::new();
     *TRIED.get_or_init(|| tried("tc qdisc add dev lo root netem delay 1ms && tc -s -j qdisc show dev lo"))
 }
 
-/// Whether there can be a path with netem on it.
+/// Whether a path with netem is possible.
 pub fn path_available() -> bool {
     static TRIED: OnceLock<bool> = OnceLock::new();
     available() && *TRIED.get_or_init(|| tried(&format!("ip {BRIDGE}")))
@@ -227,14 +228,14 @@ print(sender[0], int.from_bytes(told[0][2], sys.byteorder))";
             let Some(attempts) = attempts(&hosts, to) else { return };
             assert!(attempts.iter().all(|(code, _)| *code == REFUSED), "{to}: {attempts:?}");
         }
-        // Nothing on the way counts down what a router counts down.
+        // Nothing on the path decrements the TTL like a router.
         let send =
             "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('10.88.0.2', 9))";
         let said = output_on(&hosts, Side::Server, TTL, || {
             ip(&["netns", "exec", hosts.name(Side::Client), "python3", "-c", send]).expect("it is sent");
         });
         assert_eq!(said, "10.88.0.1 64");
-        // It did go through there.
+        // The traffic did pass there.
         for side in [Side::Client, Side::Server] {
             let told =
                 ip(&["-n", &path, "-s", "-j", "link", "show", "dev", side.name()]).expect("it is there");

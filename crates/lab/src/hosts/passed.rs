@@ -1,43 +1,42 @@
-//! Which calls a line has made longer: what it did to their packets, laid beside their spans. Both are in this machine's
-//! clock.
+//! Calls that a line made longer: packet fates from its log, matched with spans. Both use this machine's clock.
 
 use super::line::{Direct, Entry, Fate, Summary};
 use crate::calls::{Call, Calls};
 use crate::truth::{Active, Affected};
 
-/// What a line did.
+/// Results of a line.
 #[derive(Clone, Debug, Default)]
 pub struct Passed {
-    /// How many packets had which fate; `a` is to the server.
+    /// Number of packets by fate; `a` is to the server.
     pub summary: Summary,
-    /// Each packet that did not just take the constant delay, in the order of their coming.
+    /// Packets with a fate other than the constant delay, by arrival.
     pub entries: Vec<Entry>,
 }
 
-/// Something that the line did to a packet of a call.
+/// A packet of a call that the line delayed or lost.
 #[derive(Clone, Copy, Debug)]
 pub struct Held<'a> {
-    /// The call.
+    /// Call.
     pub call: &'a Call,
-    /// From the coming of the packet to when it (or what was sent again for it) was free to go.
+    /// From the arrival of the packet to its (or its retransmission's) release.
     pub active: Active,
 }
 
 impl Held<'_> {
-    /// How long it was kept.
+    /// Length of the delay.
     pub fn ns(&self) -> u64 {
         self.active.to_unix_ns - self.active.from_unix_ns
     }
 
-    /// The call, as the truth has it.
+    /// The call as an entry of the truth.
     pub fn affected(&self, cost_ns: Option<u64>) -> Affected {
         Affected { trace_id: self.call.trace_id.clone(), cost_ns }
     }
 }
 
 impl Passed {
-    /// Calls whose packets were lost in a direction, until the same bytes came again. Of calls under way together it is the
-    /// one that began last.
+    /// Calls with packets lost in a direction, until the same bytes were retransmitted. Among concurrent calls,
+    /// the one that began last.
     pub fn lost<'a>(&self, way: Direct, calls: &'a Calls) -> Vec<Held<'a>> {
         let stretches = self.of(way).filter_map(|entry| match entry.fate {
             Fate::Again { after_ns } => Some(Active {
@@ -49,7 +48,7 @@ impl Passed {
         held(stretches, calls)
     }
 
-    /// Calls of which a counted packet came late in a direction, by `least_ns` or more.
+    /// Calls with a counted packet delayed in a direction by at least `least_ns`.
     pub fn late<'a>(&self, way: Direct, least_ns: u64, calls: &'a Calls) -> Vec<Held<'a>> {
         let stretches = self.of(way).filter_map(|entry| match entry.fate {
             Fate::Delayed { number, by_ns } if number > 0 && by_ns >= least_ns => {
@@ -60,16 +59,16 @@ impl Passed {
         held(stretches, calls)
     }
 
-    /// How many packets of a direction had such a fate while calls were measured.
+    /// Number of packets of a direction with such a fate in the measured phase.
     pub fn count(&self, way: Direct, calls: &Calls, which: impl Fn(&Fate) -> bool) -> usize {
         let whole = calls.whole();
         let measured = |unix_ns| whole.iter().any(|one| one.overlap_ns(unix_ns, unix_ns + 1) > 0);
         self.of(way).filter(|entry| which(&entry.fate) && measured(entry.unix_ns)).count()
     }
 
-    /// How much longer than the constant delay the request and the response of a call took, where both are known: the last
-    /// packet with payload that went to the server before its span ended, and the last that came back after that. Right for
-    /// calls that have the line to themselves.
+    /// Additional delay of a call's request and response, if both are known: from the last packet with payload
+    /// to the server before its span ended, and the last one back after that. Correct for calls that have the
+    /// line to themselves.
     pub fn delays_of(&self, call: &Call) -> Option<u64> {
         let [(_, served_ns)] = call.server[..] else { return None };
         let last = |way: Direct, from_ns: u64, to_ns: u64| {

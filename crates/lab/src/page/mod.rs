@@ -1,5 +1,5 @@
-//! The page of a scenario: its words, a picture of a real run beside one of its near miss, and what each instrument
-//! shows of it. Pure: who makes the runs and asks the instruments is elsewhere.
+//! The page of a scenario: its text, a picture of a real run and one of its near miss, and the output of each
+//! instrument. Pure: the runs and the output are made elsewhere.
 
 mod picture;
 
@@ -11,48 +11,49 @@ use crate::truth::Truth;
 use spangap_model::duration::format_ns;
 use std::fmt::Write;
 
-/// What of a run is drawn.
+/// The drawn part of a run.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// What it is called in the picture.
+    /// Name in the picture.
     pub name: String,
-    /// What was the matter.
+    /// Truth.
     pub truth: &'a Truth,
-    /// Its calls.
+    /// Calls.
     pub calls: &'a [Call],
-    /// Where their time went, all calls together.
+    /// Total time per leg over all calls.
     pub legs: Vec<LegTotal>,
-    /// Calls that these sums are of.
+    /// Number of calls in these sums.
     pub dissected_calls: u64,
 }
 
-/// Time of all calls on one leg.
+/// Total time of all calls in one leg.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegTotal {
-    /// Its name, or names joined by `+`.
+    /// Name, or names joined by `+`.
     pub leg: String,
-    /// Nanoseconds; a sum can be below 0 where the clocks are not known well.
+    /// Nanoseconds; may be negative if the clocks are not known well.
     pub total_ns: i64,
 }
 
-/// What an instrument showed.
+/// Output of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The command, as one would type it in the run's folder.
+    /// The command, as typed in the run's folder.
     pub command: String,
-    /// What it printed, of the run with the fault.
+    /// Output for the run with the fault.
     pub fault: String,
-    /// And of the near miss.
+    /// Output for the near miss.
     pub near_miss: String,
-    /// What it drew of the run with the fault: a file, relative to the page.
+    /// Picture of the run with the fault: a file, relative to the page.
     pub picture: Option<String>,
 }
 
-/// Without it, the figures of a near miss are a riddle.
+/// Without this remark, the figures of a near miss would be confusing.
 const HOST: &str = "A recording begins before the calls do: what the programs of the run take from each other while they start \
 is in it.";
 
-/// The page, in Markdown. `picture` is the picture's file, relative to the page; `host` is what the host that is to blame saw.
+/// The page, in Markdown. `picture` is the path of the picture, relative to the page; `host` is the recording
+/// of the host to blame.
 pub fn markdown(
     scenario: &Scenario,
     picture: &str,
@@ -146,7 +147,7 @@ fn code(command: &str) -> String {
     format!("`{command}`")
 }
 
-/// Three digits are enough to read.
+/// Three digits suffice for reading.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 && value.abs() < 1e15 { format!("{value:.0}") } else { format!("{value:.3}") }
 }

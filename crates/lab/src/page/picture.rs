@@ -1,4 +1,5 @@
-//! The picture of a scenario: every call of the fault's run and of its near miss over time, and where their time went.
+//! The picture of a scenario: all calls of the fault's run and of its near miss over time, and a breakdown of
+//! their duration.
 
 use super::Seen;
 use spangap_model::Leg;
@@ -9,20 +10,20 @@ use std::collections::HashSet;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 430.0;
-/// A panel: its size, and where the two begin.
+/// Size of a panel, and the positions of both.
 const PANEL: (f64, f64) = (400.0, 230.0);
 const LEFTS: [f64; 2] = [64.0, 536.0];
 const TOP: f64 = 58.0;
-/// The bars below them.
+/// Position of the bars below them.
 const BARS_TOP: f64 = 352.0;
 const BAR_HEIGHT: f64 = 22.0;
 const BARS_WIDTH: f64 = 740.0;
 const BARS_LEFT: f64 = 150.0;
-/// Stretches longer than this share of the run are all of it: shading them says nothing.
+/// Intervals longer than this share of the run count as all of it: shading them says nothing.
 const ALL_OF_IT: f64 = 0.9;
-/// A part of a bar that has room for its name.
+/// Minimum width of a bar segment with a label.
 const NAMED_WIDTH: f64 = 92.0;
-/// A letter of such a name, with some room around it.
+/// Width of a letter in such a label, with padding.
 const LETTER_WIDTH: f64 = 6.4;
 
 const STYLE: &str = "\
@@ -31,7 +32,7 @@ text{font:12px system-ui,sans-serif;fill:var(--text)}.small{font-size:11px;fill:
 .on{fill:var(--bad);fill-opacity:.12}.client{fill:var(--client)}.wire{fill:var(--network)}.server{fill:var(--server)}\
 .mixed{fill:var(--mixed)}.part{fill-opacity:.45}.edge{stroke:var(--ground)}.in{font-size:11px}";
 
-/// SVG that needs nothing else, for light and dark pages.
+/// Self-contained SVG, for light and dark pages.
 pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
     let both = [fault, near_miss];
     let scale = Scale::of(&both);
@@ -44,7 +45,7 @@ pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
     Picture { class: "", width: WIDTH, height: HEIGHT, label: &label }.file(STYLE, &svg)
 }
 
-/// Logarithmic, the same for both panels.
+/// Logarithmic scale, the same for both panels.
 struct Scale {
     lowest: f64,
     decades: f64,
@@ -61,7 +62,7 @@ impl Scale {
         Scale { lowest, decades: (highest - lowest).max(1.0) }
     }
 
-    /// Where a duration is, from the top of the panel.
+    /// Position of a duration, from the top of the panel.
     fn y(&self, ns: u64) -> f64 {
         let share = ((ns.max(1) as f64).log10() - self.lowest) / self.decades;
         PANEL.1 * (1.0 - share.clamp(0.0, 1.0))
@@ -83,7 +84,7 @@ fn panel(seen: &Seen<'_>, left: f64, scale: &Scale) -> String {
     for active in &seen.truth.active {
         let (begin, end) = (x(active.from_unix_ns), x(active.to_unix_ns));
         if end > begin && end - begin < width * ALL_OF_IT {
-            // What is shorter than a pixel is seen all the same.
+            // At least a pixel wide, so that it is visible.
             let stretch = Rect { x: begin, y: 0.0, width: (end - begin).max(1.0), height };
             svg += &stretch.drawn("on", 0.0);
         }
@@ -106,7 +107,7 @@ fn panel(seen: &Seen<'_>, left: f64, scale: &Scale) -> String {
     svg + "</g>\n"
 }
 
-/// Where the time of a call went on the average, both on one scale.
+/// Breakdown of the mean call, both on one scale.
 fn bars(both: &[&Seen<'_>]) -> String {
     let means: Vec<Vec<(String, f64)>> = both.iter().map(|seen| mean_legs(seen)).collect();
     let longest = means.iter().map(|legs| legs.iter().map(|leg| leg.1).sum::<f64>()).fold(1.0, f64::max);
@@ -139,8 +140,8 @@ fn bars(both: &[&Seen<'_>]) -> String {
     svg
 }
 
-/// A SERVER span may begin before the request is complete: the leg between is then negative, and what the two sides do at
-/// the same time is drawn once, so that the parts still add up to the call.
+/// A SERVER span may start before the request is complete: the leg in between is then negative, and the overlap
+/// of both sides is drawn once, so that the segments still sum to the call.
 fn mean_legs(seen: &Seen<'_>) -> Vec<(String, f64)> {
     let calls = seen.dissected_calls.max(1) as f64;
     let (mut legs, mut overlap_ns) = (Vec::new(), 0);

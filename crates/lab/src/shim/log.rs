@@ -1,26 +1,26 @@
-//! What `shim.c` writes down.
+//! Parser for the log of `shim.c`.
 
 use crate::truth::Active;
 
-/// A log, understood.
+/// A parsed log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
-    /// Programs that it was in and that had to do with the port.
+    /// Number of programs that loaded it and used the port.
     pub(super) loaded: u64,
-    /// When it paused them.
+    /// Pauses that it made.
     pub(super) pauses: Vec<Active>,
-    /// Sizes of receive buffers, as the kernel took them.
+    /// Sizes of receive buffers, as accepted by the kernel.
     pub(super) buffers: Vec<u64>,
     /// Backlogs that it set.
     pub(super) backlogs: Vec<u64>,
-    /// There was no room for more.
+    /// Whether the log was full.
     pub(super) full: bool,
 }
 
-/// Reads it. A last line that is not whole yet is left out.
+/// Parses it, ignoring an incomplete last line.
 ///
 /// # Errors
-/// A line that is none of the shim's, with its number.
+/// A malformed line, with its number.
 pub(super) fn parse(text: &str) -> Result<Log, String> {
     let mut log = Log::default();
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));

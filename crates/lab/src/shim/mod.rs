@@ -1,5 +1,5 @@
-//! What applications do wrong, done to a program that does not know: a library that is preloaded into it (`shim.c`)
-//! takes time over what was read, reads late, keeps little room for what comes, or accepts late. No byte is changed.
+//! Application faults injected into an unmodified program: a preloaded library (`shim.c`) that spends time on
+//! received data, reads late, limits receive buffers, or accepts late. It changes no bytes.
 
 mod log;
 
@@ -15,81 +15,82 @@ use std::time::Duration;
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
 const SOURCE: &str = include_str!("shim.c");
 
-/// The variables of the environment that the library heeds, a line each, as its source explains them.
+/// Environment variables of the library, one per line, as documented in its source.
 pub fn settings_in_words() -> String {
     let settings = SOURCE.lines().filter_map(|line| line.strip_prefix("// "));
     let settings: Vec<&str> = settings.filter(|line| line.starts_with("  SPANGAP_SHIM_")).collect();
     settings.join("\n")
 }
 
-/// What one program of a run does to its connections on the port of the target. Spans go elsewhere and are left alone,
-/// and so is `tank`, which only starts the program that calls.
+/// Effects on one program's connections at the target's port. Connections for spans are left alone, and so is
+/// `tank`, which only starts the calling program.
 #[derive(Clone, Debug)]
 pub struct Shim {
-    /// The program that calls, or the one that serves.
+    /// The calling program, or the serving one.
     pub side: Side,
-    /// After each read: time for what was read, spent asleep.
+    /// Cost of each read, spent asleep.
     pub cost: Option<Cost>,
-    /// Reads that come late: data waits in the kernel meanwhile.
+    /// Late reads: data waits in the kernel meanwhile.
     pub late: Option<Late>,
-    /// SO_RCVBUF of its connections, bytes; the kernel doubles it, for its own overhead.
+    /// SO_RCVBUF of its connections, in bytes; the kernel doubles it for its overhead.
     pub receive_buffer: Option<u32>,
-    /// Most connections that wait to be accepted, one less than the kernel lets in.
+    /// Backlog of connections waiting to be accepted; the kernel admits one more.
     pub backlog: Option<u32>,
-    /// Before each connection that waits is accepted: so long asleep.
+    /// Sleep before each accept of a waiting connection.
     pub accept_pause: Option<Duration>,
 }
 
-/// A serial cost of a connection: whatever else is read on it waits. Burns no CPU.
+/// A serial cost of a connection: further reads on it wait. Burns no CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// So long
+    /// Time
     pub time: Duration,
-    /// for so many bytes, in proportion.
+    /// per this many bytes, in proportion.
     pub bytes: u64,
 }
 
-/// When a read for which data is there comes late, and by how much.
+/// Which reads with available data are late, and by how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Late {
-    /// By so much.
+    /// Delay.
     pub pause: Duration,
     /// Which reads.
     pub every: Every,
 }
 
-/// Which reads come late.
+/// Which reads are late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// Those with this number and its multiples.
+    /// Reads with this number and its multiples.
     Reads(u64),
-    /// The first of each such stretch of time.
+    /// The first read in each period of this length.
     Period(Duration),
 }
 
 impl Shim {
-    /// Nothing yet, in the program of one side.
+    /// No effect yet, in the program of one side.
     pub fn at(side: Side) -> Shim {
         Shim { side, cost: None, late: None, receive_buffer: None, backlog: None, accept_pause: None }
     }
 
-    /// Surrounds the program with it: for [`crate::stage::Tank::around`] at the client, for
+    /// Preloads it into the program: use the result with [`crate::stage::Tank::around`] at the client, or with
     /// [`crate::stage::Serve::around`] at the server.
     ///
     /// # Errors
-    /// When the library cannot be written, or not be preloaded from where it is.
+    /// The library cannot be written, or cannot be preloaded from its path.
     pub fn apply(&self, stage: &Stage<'_>, mut around: Around) -> Result<Around, LabError> {
         around.environment.extend(self.environment(&stage.file(""), &self.log_file(stage))?);
         Ok(around)
     }
 
-    /// The variables that put it into a program: the library is written into this folder, and what it does into this log.
+    /// Environment variables that preload it: the library is written into this folder, and it logs to this
+    /// file.
     ///
     /// # Errors
-    /// When the library cannot be written, or not be preloaded from where it is.
+    /// The library cannot be written, or cannot be preloaded from its path.
     pub fn environment(&self, folder: &Path, log: &Path) -> Result<Vec<(String, String)>, LabError> {
         let library = folder.join(format!("shim-{}.so", self.side.name()));
-        // The dynamic linker takes a list, and knows no quotes.
+        // The dynamic linker takes a list, without quoting.
         let name = library.to_str().filter(|name| !name.contains([' ', ':', '\t']));
         let name = name.ok_or_else(|| LabError::Unavailable {
             what: "a program with a preloaded library".into(),
@@ -103,11 +104,11 @@ impl Shim {
         Ok(own.into_iter().chain(settings).collect())
     }
 
-    /// When it paused the program, in the order in which the pauses ended. For when the program has ended, or at least
-    /// done what it is asked about.
+    /// Pauses of the program, by their ends. Call when the program has ended, or has at least done what is
+    /// being checked.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] when it was not in the program at all.
+    /// [`LabError::Unavailable`] if the library was not loaded at all.
     pub fn log(&self, stage: &Stage<'_>) -> Result<Vec<Active>, LabError> {
         self.read(&self.log_file(stage))
     }
@@ -149,7 +150,7 @@ impl Shim {
         stage.file(&format!("shim-{}.log", self.side.name()))
     }
 
-    /// As `shim.c` takes them.
+    /// In the syntax of `shim.c`.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let ns = |time: Duration| time.as_nanos().to_string();
         let program = match self.side {

@@ -1,5 +1,5 @@
-//! What belongs to a run and is not what it measures steps behind what is: programs of equal real-time priority on one CPU
-//! take no turns, so that a tank adding up its records would hold up the client it conducts.
+//! Lowers the priority of the run's programs that are not measured: real-time programs of equal priority on one
+//! CPU do not take turns, so a tank that aggregates its records would block the client that it conducts.
 
 use super::Around;
 use super::cpus::BEHIND;
@@ -10,20 +10,20 @@ use std::process::Command;
 /// Threads of a target that send its spans.
 const SHIPPING: &str = "otlp";
 
-/// The tank itself, whose client runs under the same conditions: every thread goes behind the client, and out of its
-/// control group, whose quota is the client's.
+/// The tank itself, whose client runs under the same conditions: every thread gets a priority below the client,
+/// and leaves its control group, whose quota is the client's.
 pub(super) fn conductor(pid: u32, around: &Around) -> Result<(), LabError> {
     if around.fifo.is_some() {
         chrt(&["-a", "-f", "-p", &BEHIND.to_string(), &pid.to_string()])?;
     }
     if let Some(outside) = around.cgroup.as_deref().and_then(|group| group.parent()) {
-        // Where the group outside takes no processes the tank stays, and its own work counts into the quota.
+        // If the outer group accepts no processes, the tank stays, and its own work counts towards the quota.
         let _ = fs::write(outside.join("cgroup.procs"), pid.to_string());
     }
     Ok(())
 }
 
-/// Threads of a target that only send what it has measured.
+/// Threads of a target that only export measurements.
 pub(super) fn shipping(pid: u32, around: &Around) -> Result<(), LabError> {
     if around.fifo.is_none() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! What stands between the client and the program that serves, on the server's host: a proxy, a packet filter. Programs of
-//! others, as people run them.
+//! Third-party programs between the client and the serving program, on the server's host: a proxy, a packet
+//! filter.
 
 use super::python::Wait;
 use super::{Around, PATIENCE, PORT, Program, Stage, program};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the program behind the proxy listens.
+/// Port of the program behind the proxy.
 pub const BEHIND_PORT: u16 = 50053;
 /// Of the run's folder.
 const PROXY_LOG: &str = "proxy.waits";
@@ -18,10 +18,11 @@ const PROXY_PID: &str = "proxy.pid";
 const TABLE: &str = "lab";
 
 impl Stage<'_> {
-    /// Puts nginx in front of the server; with `passes`, it passes so many requests a second on, and lets others wait.
+    /// Puts nginx in front of the server; with `passes`, it forwards this many requests per second and queues
+    /// the rest.
     ///
     /// # Errors
-    /// When it is not installed, or does not listen.
+    /// It is not installed, or does not listen.
     pub fn proxy(&mut self, passes: Option<u64>) -> Result<(), LabError> {
         available("nginx", &["-v"], "a proxy")?;
         let folder = self.file("").display().to_string();
@@ -48,28 +49,28 @@ impl Stage<'_> {
         let mut command = self.on(Side::Server, &Around::default(), Path::new("nginx"));
         command.args(["-p", &folder, "-c"]).arg(&path);
         let proxy = Program::start("proxy", command, &self.folder)?;
-        // It writes its process down when it listens.
+        // It writes its pid file once it listens.
         let listening = self.file(PROXY_PID);
         program::until("nginx", PATIENCE, &self.settings.interrupted, || listening.exists().then_some(()))?;
         self.ambient.push(proxy);
         Ok(())
     }
 
-    /// How much longer than the server the proxy had each request: what waited there, as it logged it.
+    /// Time that each request spent in the proxy rather than the server, as logged.
     ///
     /// # Errors
-    /// When it has logged nothing, or something else.
+    /// The log is empty or malformed.
     pub fn proxy_waits(&self) -> Result<Vec<Wait>, LabError> {
         let path = self.file(PROXY_LOG);
         let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
         Ok(text.lines().filter_map(waited).collect())
     }
 
-    /// A rule of the packet filter of a host: of segments to the target that `matches`, as nftables writes it, it counts
-    /// each, and does with it what `verdict` says. Captures see packets before it.
+    /// Adds a packet filter rule on a host: for segments to the target that match `matches` (in nftables
+    /// syntax), it counts each and applies `verdict`. Captures see packets before it.
     ///
     /// # Errors
-    /// When nftables cannot.
+    /// nftables fails.
     pub fn filter(&mut self, side: Side, matches: &str, verdict: &str) -> Result<(), LabError> {
         available("nft", &["-v"], "a packet filter")?;
         let rules = format!(
@@ -79,10 +80,10 @@ impl Stage<'_> {
         self.nft(side, &[&rules]).map(drop)
     }
 
-    /// How many segments the rule has met.
+    /// Number of segments that matched the rule.
     ///
     /// # Errors
-    /// When nftables cannot tell.
+    /// nftables fails.
     pub fn filtered(&self, side: Side) -> Result<f64, LabError> {
         let told = self.nft(side, &["list", "counter", "inet", TABLE, "met"])?;
         let mut words = told.split_whitespace().skip_while(|word| *word != "packets").skip(1);

@@ -1,4 +1,4 @@
-//! Control groups with a limit on CPU time or on memory, of version 1 or 2, whichever this machine has.
+//! Control groups with a limit on CPU time or memory, of version 1 or 2, whichever this machine has.
 
 use super::{Around, Stage};
 use crate::LabError;
@@ -10,16 +10,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much CPU time a group has in each period.
+/// CPU time of a group per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// CPU time, of all CPUs together.
+    /// CPU time, over all CPUs.
     pub time: Duration,
-    /// The period. The kernel takes 1 ms to 1 s.
+    /// Period. The kernel accepts 1 ms to 1 s.
     pub period: Duration,
 }
 
-/// A control group with a [`Quota`]. Removed through the journal, its processes before it.
+/// A control group with a [`Quota`]. Removed through the journal, after its processes.
 #[derive(Clone, Debug)]
 pub struct Group {
     path: PathBuf,
@@ -31,48 +31,48 @@ impl Group {
         &self.path
     }
 
-    /// The same surroundings, inside the group.
+    /// Adds the group to a program's surroundings.
     pub fn around(&self, around: Around) -> Around {
         Around { cgroup: Some(self.path.clone()), ..around }
     }
 
-    /// Periods in which it has used up its quota, so far.
+    /// Number of periods in which it has used up its quota.
     ///
     /// # Errors
-    /// When it is gone.
+    /// The group is gone.
     pub fn throttled(&self) -> Result<u64, LabError> {
         Ok(self.stat()?.throttled)
     }
 
-    /// How long its run queues were kept from running so far, nanoseconds, of all CPUs together.
+    /// Total throttled time of its run queues, in nanoseconds, over all CPUs.
     ///
     /// # Errors
-    /// When it is gone.
+    /// The group is gone.
     pub fn throttled_ns(&self) -> Result<u64, LabError> {
         Ok(self.stat()?.ns)
     }
 
     fn stat(&self) -> Result<Throttled, LabError> {
         let path = self.path.join(cpu_stat::NAME);
-        // A group with a quota has such lines.
+        // Groups with a quota have such lines.
         Ok(read_here(&path.to_string_lossy(), cpu_stat::throttled)?.unwrap_or_default())
     }
 }
 
 impl Stage<'_> {
-    /// Makes a control group with a quota. Programs enter it by [`Around::cgroup`]: they are born inside.
+    /// Creates a control group with a quota. Programs enter it by [`Around::cgroup`]: they start inside.
     ///
     /// # Errors
-    /// As of [`Group::make`].
+    /// As for [`Group::make`].
     pub fn cgroup(&mut self, name: &str, quota: Quota) -> Result<Group, LabError> {
         Group::make(self.undo, name, quota)
     }
 
-    /// Makes a control group with so much memory, pages of files included, and gives the surroundings of a program that is born
-    /// inside.
+    /// Creates a control group with a memory limit, page cache included, and returns the surroundings of a
+    /// program that starts inside.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] when this machine limits nobody's memory, or not ours.
+    /// [`LabError::Unavailable`] if memory cannot be limited here, or not by this user.
     pub fn memory_limit(&mut self, name: &str, bytes: u64) -> Result<Around, LabError> {
         let limit = |version| match version {
             Version::V1 => vec![("memory.limit_in_bytes", bytes.to_string())],
@@ -84,16 +84,16 @@ impl Stage<'_> {
 }
 
 impl Group {
-    /// Makes one, and writes it down before.
+    /// Journals and creates a group.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] when this machine gives nobody a quota, or not us.
+    /// [`LabError::Unavailable`] if quotas are not available here, or not to this user.
     pub fn make(undo: &mut Undo, name: &str, quota: Quota) -> Result<Group, LabError> {
         let path = Group::folder(undo, name, "cpu", "a CPU quota", |version| settings(version, quota))?;
         Ok(Group { path })
     }
 
-    /// A group below the one that has the controller, with these files written in this order.
+    /// A group below the one with the controller; writes these files in this order.
     fn folder(
         undo: &mut Undo,
         name: &str,
@@ -109,7 +109,7 @@ impl Group {
             ))
         })?;
         if version == Version::V2 {
-            // Not ours to enable: it would narrow what others below the root may do, and stay.
+            // Not ours to enable: it would restrict other groups below the root, and stay.
             let path = root.join("cgroup.subtree_control");
             let enabled = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
             if !enabled.split_whitespace().any(|enabled| enabled == controller) {
@@ -131,8 +131,8 @@ impl Group {
     }
 }
 
-/// What is written into which file, in this order. Within its quota a group goes before others: what holds it up is the
-/// quota, and not what else this machine does.
+/// Files and values, in this order. Within its quota, a group takes precedence over others: only the quota
+/// should hold it up, not the machine's other load.
 fn settings(version: Version, quota: Quota) -> Vec<(&'static str, String)> {
     let (time, period) = (quota.time.as_micros(), quota.period.as_micros());
     match version {
@@ -144,8 +144,8 @@ fn settings(version: Version, quota: Quota) -> Vec<(&'static str, String)> {
     }
 }
 
-/// Where groups of a controller are. Where both versions are mounted, version 1 has the controller if it is mounted
-/// there at all.
+/// Location of a controller's groups. If both versions are mounted, version 1 has the controller if it is
+/// mounted there at all.
 fn place(mounts: Vec<CgroupMount>, controller: &str) -> Option<(Version, PathBuf)> {
     let mounts = mounts.into_iter().filter(|mount| mount.version == Version::V2 || mount.has(controller));
     let found = mounts.min_by_key(|mount| mount.version);

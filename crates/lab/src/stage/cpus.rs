@@ -1,4 +1,4 @@
-//! A CPU for each end, for faults that act on one of them.
+//! One CPU per side, for faults that act on one of them.
 
 use super::Around;
 use crate::LabError;
@@ -6,26 +6,26 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use spangap_model::Side;
 use std::process::Command;
 
-/// Priority of what looks whether the machine runs anything at all: before everything of a run.
+/// Priority of the witness, which checks whether the machine runs anything at all: above everything of a run.
 pub(crate) const WITNESS: u32 = 20;
-/// Niceness of the programs of a run that has to tell its own fault from what else this machine does.
+/// Niceness of the programs of a run that must distinguish its fault from the machine's other load.
 const NICE: i32 = -20;
-/// Real-time priority of such programs where niceness does not do.
+/// Real-time priority of such programs where niceness does not suffice.
 const CALM: u32 = 5;
-/// Priority of what comes before them.
+/// Priority of programs that precede these.
 const FIRST: u32 = 10;
-/// Priority of what comes behind them, but still at its time.
+/// Priority of programs that come after these, but still on time.
 pub(super) const BEHIND: u32 = 2;
 
-/// One CPU for each end.
+/// One CPU per side.
 #[derive(Clone, Copy, Debug)]
 pub struct Apart([usize; 2]);
 
 impl Apart {
-    /// The first two that this process may use.
+    /// The first two usable CPUs.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] when there are not two.
+    /// [`LabError::Unavailable`] if there are fewer.
     pub fn find() -> Result<Apart, LabError> {
         let allowed = sched_getaffinity(None)
             .map_err(|error| LabError::program("sched_getaffinity", error.to_string()))?;
@@ -39,10 +39,10 @@ impl Apart {
         }
     }
 
-    /// The same, for a scenario that gives programs real-time priorities ([`Apart::calm`] and its like).
+    /// The same for a scenario with real-time priorities ([`Apart::calm`] and others).
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] also when these are not to be had.
+    /// [`LabError::Unavailable`] also if real-time priorities are not permitted.
     pub fn find_in_real_time() -> Result<Apart, LabError> {
         let unavailable =
             |why: String| LabError::Unavailable { what: "the scheduling class SCHED_FIFO".into(), why };
@@ -55,32 +55,33 @@ impl Apart {
         Apart::find()
     }
 
-    /// Number of a side's CPU.
+    /// CPU number of a side.
     pub fn of(&self, side: Side) -> usize {
         self.0[side.index()]
     }
 
-    /// Runs on a side's CPU, before what else this machine has to do there.
+    /// On a side's CPU, with precedence over the machine's other load.
     pub fn around(&self, side: Side) -> Around {
         Around { nice: Some(NICE), ..self.on(side) }
     }
 
-    /// Runs on a side's CPU as if nothing else ran on this machine: in the class SCHED_FIFO, but behind [`Apart::first`].
+    /// On a side's CPU as if nothing else ran on this machine: in the class SCHED_FIFO, but below
+    /// [`Apart::first`].
     pub fn calm(&self, side: Side) -> Around {
         Around { fifo: Some(CALM), ..self.on(side) }
     }
 
-    /// Runs on a side's CPU when nobody else wants to.
+    /// On a side's CPU, with the lowest priority.
     pub fn nicest(&self, side: Side) -> Around {
         Around { nice: Some(19), ..self.on(side) }
     }
 
-    /// Runs on a side's CPU before anybody else, in the class SCHED_FIFO.
+    /// On a side's CPU above everything else, in the class SCHED_FIFO.
     pub fn first(&self, side: Side) -> Around {
         Around { fifo: Some(FIRST), ..self.on(side) }
     }
 
-    /// Runs on a side's CPU behind [`Apart::calm`], but before the rest of this machine.
+    /// On a side's CPU below [`Apart::calm`], but above the rest of this machine.
     pub fn behind(&self, side: Side) -> Around {
         Around { fifo: Some(BEHIND), ..self.on(side) }
     }

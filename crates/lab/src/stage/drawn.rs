@@ -1,4 +1,5 @@
-//! What was drawn for a run beside its scenario: other stacks, payloads, what else goes on, a second fault.
+//! What was drawn for a run in addition to its scenario: other stacks, payloads, background noise, a second
+//! fault.
 
 use super::{Around, PATIENCE, Program, Serve, Stage, Tank};
 use crate::actors::stretches;
@@ -8,7 +9,7 @@ use crate::truth::{Acted, Active, Beside, Second};
 use crate::{LabError, hosts, waits};
 use spangap_model::{Cause, Leg, Legs, Side};
 
-/// Where the other pair of programs meets.
+/// Port of the other pair of programs.
 const OTHER_PORT: u16 = 50052;
 /// Longer than any run takes.
 const FOR_GOOD: &str = "10m";
@@ -18,7 +19,7 @@ impl Stage<'_> {
         self.settings.drawn.as_ref()
     }
 
-    /// What serves, with the stack that was drawn.
+    /// The server, with the drawn stack.
     pub(super) fn serve_as_drawn(&self, serve: &Serve) -> Serve {
         let mut serve = serve.clone();
         if let Some(stacks) = self.drawn().and_then(|drawn| drawn.stacks.as_ref()) {
@@ -27,7 +28,7 @@ impl Stage<'_> {
         serve
     }
 
-    /// What calls, with the stack and the payloads that were drawn.
+    /// The client, with the drawn stack and payloads.
     pub(super) fn tank_as_drawn(&self, tank: &Tank) -> Tank {
         let mut tank = tank.clone();
         let Some(drawn) = self.drawn() else { return tank };
@@ -46,7 +47,7 @@ impl Stage<'_> {
         tank
     }
 
-    /// Starts what else goes on. It ends with what records.
+    /// Starts the background noise, which ends with the recordings.
     pub(super) fn make_noise(&mut self) -> Result<(), LabError> {
         let (noise, second) = match self.drawn() {
             Some(drawn) => (drawn.noise, drawn.second),
@@ -72,7 +73,7 @@ impl Stage<'_> {
             let whom = if side == Side::Client { self.client_pid() } else { self.server_pid() }.to_string();
             let [on, every] = [stop_ns, STOP_EVERY.as_nanos() as u64].map(|ns| format!("{ns}ns"));
             let words = ["lab", "actor", "pause", "--pid", &whom, "--on", &on, "--every", &every];
-            // Before the rest of this machine, or a stop would last until it has its turn.
+            // Above the rest of this machine; otherwise a stop would last until its next turn.
             let around = Around { nice: Some(-20), ..Around::default() };
             let command = self.spangap_on(side.other(), &around, &words);
             let mut program = Program::start("second", command, &self.folder)?;
@@ -90,7 +91,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Ends what else went on, and keeps what the second fault did to these calls.
+    /// Ends the background noise, and keeps the effects of the second fault on these calls.
     pub(super) fn end_noise(&mut self) -> Result<(), LabError> {
         self.ambient.clear();
         if let Some(mut program) = self.stops.take() {
@@ -100,7 +101,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// What is said of the second fault, once [`Stage::end`] has read the calls.
+    /// Stores the facts about the second fault, once [`Stage::end`] has read the calls.
     pub(super) fn remember_second(&mut self, calls: &Calls) {
         let Some(Stops { side, stop_ns }) = self.drawn().and_then(|drawn| drawn.second) else { return };
         let active = waits::within(calls, self.stopped.take().unwrap_or_default());
@@ -114,7 +115,7 @@ impl Stage<'_> {
         self.second = Some((second, stop_ns));
     }
 
-    /// How long the threads of the run waited for a CPU in the measured time.
+    /// Run-queue waits of the run's threads in the measured phase.
     pub(super) fn remember_waits(&mut self, calls: &Calls) {
         let Some(waits) = self.waits.take() else { return };
         let measured = calls.whole();
@@ -130,12 +131,12 @@ impl Stage<'_> {
             Some(Beside { measured_ns, client_waited_ns, server_waited_ns, line_waited_ns, paused_ns });
     }
 
-    /// What the machine itself did to the run.
+    /// The machine's own effects on the run.
     pub(crate) fn beside(&self) -> Option<Beside> {
         self.beside
     }
 
-    /// The second fault, whose proof joins that of the scenario.
+    /// The second fault, whose proof is added to the scenario's.
     pub(crate) fn second(&mut self, acted: &mut Acted) -> Option<Second> {
         let (second, stop_ns) = self.second.take()?;
         let shortest = second.active.iter().map(|one| one.length_ns()).min().unwrap_or(0);
@@ -150,7 +151,7 @@ impl Stage<'_> {
     }
 }
 
-/// Gives a flag another value.
+/// Replaces the value of a flag.
 fn set(arguments: &mut [String], flag: &str, value: &str) {
     let at = arguments.iter().position(|word| word == flag);
     if let Some(word) = at.and_then(|at| arguments.get_mut(at + 1)) {

@@ -1,7 +1,7 @@
-//! Where a scenario happens: two hosts, a target, a tank, and everything that is recorded of them.
+//! The stage of a scenario: two hosts, a target, a tank, and all recordings.
 //!
-//! A scenario goes through it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
-//! own harm, [`Stage::end`].
+//! A scenario uses it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
+//! own fault, [`Stage::end`].
 
 mod aside;
 mod between;
@@ -37,25 +37,25 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
-/// Where the target listens, on the server's host.
+/// Port of the target, on the server's host.
 pub const PORT: u16 = 50051;
-/// How long a program may take to do what it does at once on a machine that is not overloaded.
+/// Time limit for actions that are immediate on a machine that is not overloaded.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Where spans are sent to, on either host.
+/// Destination of spans, on either host.
 const COLLECTOR: &str = "127.0.0.1:4317";
 
-/// A program of each side that records, and since when it does.
+/// A recording program per side, and the start of its recording.
 type BothSides = [Option<(Program, u64)>; 2];
 
-/// One run. What is not ended by [`Stage::end`] is killed when this is dropped.
+/// One run. Programs not ended by [`Stage::end`] are killed on drop.
 pub struct Stage<'a> {
     settings: &'a Settings<'a>,
-    /// What is made of the machine. The run's, which undoes it after the programs of this stage have ended.
+    /// Changes to the machine. Owned by the run, which undoes them after the programs of this stage have ended.
     pub undo: &'a mut Undo,
-    /// Files of this run, as they come.
+    /// Files of this run.
     folder: PathBuf,
     pub(crate) hosts: Option<Hosts>,
-    /// What the line between them is made of, if there is one.
+    /// Implementation of the line between the hosts, if there is one.
     pub(crate) line: Option<line::Made>,
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
@@ -64,13 +64,13 @@ pub struct Stage<'a> {
     captures: BothSides,
     recordings: BothSides,
     actors: Vec<(String, Program)>,
-    /// What else goes on.
+    /// Background noise.
     ambient: Vec<Program>,
-    /// What makes the second fault, then what it did: when, and to which calls.
+    /// The program of the second fault, and later its effects: when, and on which calls.
     stops: Option<Program>,
     stopped: Option<Vec<Active>>,
     second: Option<(Second, u64)>,
-    /// How long threads have waited for a CPU: of the client, of the server, of the line.
+    /// Run-queue waits of the client, of the server, and of the line.
     waits: Option<[Option<Watch>; 3]>,
     beside: Option<Beside>,
     not_recorded: Vec<String>,
@@ -82,7 +82,7 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// An empty one, over a folder that is there.
+    /// An empty stage over an existing folder.
     pub(crate) fn new(settings: &'a Settings<'a>, undo: &'a mut Undo, folder: PathBuf) -> Stage<'a> {
         Stage {
             settings,
@@ -115,7 +115,7 @@ impl<'a> Stage<'a> {
     /// Two hosts with a cable between them.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// They cannot be created.
     pub fn cable(&mut self) -> Result<(), LabError> {
         let hosts = Hosts::make(self.undo)?;
         hosts.cable()?;
@@ -126,7 +126,7 @@ impl<'a> Stage<'a> {
     /// The hosts.
     ///
     /// # Panics
-    /// When the scenario has made none: a mistake in its own file.
+    /// The scenario has created none: a bug in its own file.
     pub fn hosts(&self) -> &Hosts {
         self.hosts.as_ref().expect("a scenario makes its hosts first")
     }
@@ -136,21 +136,22 @@ impl<'a> Stage<'a> {
         self.folder.join(name)
     }
 
-    /// Seed of whatever is left to chance.
+    /// Seed of random choices.
     pub fn seed(&self) -> u64 {
         self.settings.seed
     }
 
-    /// Sets the clock of a host: `offset_ns` ahead of this machine's when the run begins, gaining `skew_ppm` millionths from
-    /// then on. What is recorded there is rewritten so at the end; the scenario itself, the calls that [`Stage::end`]
-    /// returns and the truth stay in this machine's clock. What a user has set goes first.
+    /// Sets the clock of a host: `offset_ns` ahead of this machine's at the start of the run, with a drift of
+    /// `skew_ppm` from then on. Recordings of the host are rewritten at the end; the scenario itself, the calls
+    /// that [`Stage::end`] returns and the truth stay in this machine's clock. The user's setting takes
+    /// precedence.
     pub fn clock(&mut self, side: Side, offset_ns: i64, skew_ppm: f64) {
         if !self.clocks.iter().any(|one| one.side == side) {
             self.clocks.push(HostClock { side, offset_ns, skew_ppm });
         }
     }
 
-    /// Clocks that are set.
+    /// Clocks that differ.
     pub fn clocks(&self) -> &[HostClock] {
         &self.clocks
     }
@@ -174,10 +175,10 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// Serves on the server's host: spans, packets and the host are recorded from here on.
+    /// Starts the target on the server's host; from here on, spans, packets and the host are recorded.
     ///
     /// # Errors
-    /// When the target does not listen.
+    /// The target does not listen.
     pub fn serve(&mut self, serve: &Serve) -> Result<(), LabError> {
         (self.settings.say)("starting what serves and what records");
         let serve = &self.serve_as_drawn(serve);
@@ -191,7 +192,7 @@ impl<'a> Stage<'a> {
                 Program::start("target", command, &self.folder)?
             }
         };
-        // All at once: each takes a while to begin, and none needs another one yet.
+        // All at once: each takes a while to start, and none depends on another.
         let mut started = Vec::new();
         for side in [Side::Server, Side::Client] {
             // A program that writes its spans itself sends none.
@@ -213,10 +214,11 @@ impl<'a> Stage<'a> {
         self.record(Side::Server, pid)
     }
 
-    /// Calls from the client's host. Returns when the client runs and is recorded; it still warms up then.
+    /// Starts the calls from the client's host. Returns once the client runs and is recorded, still in its
+    /// warm-up.
     ///
     /// # Errors
-    /// When the tank does not get as far.
+    /// The tank does not get that far.
     pub fn call(&mut self, tank: &Tank) -> Result<(), LabError> {
         self.witness = Some(Witness::start());
         let tank = &self.tank_as_drawn(tank);
@@ -242,7 +244,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Starts the tank, and waits for the program that it calls with; `None` when it has ended before.
+    /// Starts the tank, and waits for its client program; `None` if it has ended before.
     fn start_tank(&mut self, tank: &Tank) -> Result<Option<u32>, LabError> {
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
@@ -255,7 +257,7 @@ impl<'a> Stage<'a> {
         self.tank = Some((program, tank.warmup + tank.duration));
         let told = format!("--target={address}");
         let client = program::until("the client of the tank", PATIENCE, &self.settings.interrupted, || {
-            // It has ended before it called, which its end will explain.
+            // It ended before it called; the wait for its end reports why.
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 return Some(None);
             }
@@ -267,36 +269,36 @@ impl<'a> Stage<'a> {
         Ok(client)
     }
 
-    /// Process of the program that serves.
+    /// Process id of the serving program.
     ///
     /// # Panics
-    /// When nothing serves yet: a mistake of the scenario.
+    /// Nothing serves yet: a bug of the scenario.
     pub fn server_pid(&self) -> u32 {
         let target = self.target.as_ref().expect("a scenario serves first");
         children(target.pid()).into_iter().next().unwrap_or(target.pid())
     }
 
-    /// Process of the program that calls.
+    /// Process id of the calling program.
     ///
     /// # Panics
-    /// When nothing calls yet: a mistake of the scenario.
+    /// Nothing calls yet: a bug of the scenario.
     pub fn client_pid(&self) -> u32 {
         self.client.expect("a scenario calls first")
     }
 
-    /// TCP's counters on a host, also when nothing runs there any more.
+    /// TCP counters of a host, even if nothing runs there any more.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// They cannot be read.
     pub fn tcp(&self, side: Side) -> Result<Tcp, LabError> {
         Tcp::of_host(self.hosts().name(side))
     }
 
-    /// Starts one of the lab's own small programs (`actors/`) on a host, and waits until it says `ready`. It runs until
+    /// Starts an actor (`actors/`) on a host, and waits until it prints `ready`. It runs until
     /// [`Stage::end_actor`], or the end.
     ///
     /// # Errors
-    /// When it does not become ready, or the calls are over by then.
+    /// It does not become ready, or the calls have ended by then.
     pub fn actor(
         &mut self,
         side: Side,
@@ -317,10 +319,10 @@ impl<'a> Stage<'a> {
         Ok(pid)
     }
 
-    /// Ends an actor, and returns what it printed.
+    /// Ends an actor, and returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// It fails.
     pub fn end_actor(&mut self, name: &str) -> Result<String, LabError> {
         let at = self.actors.iter().position(|(other, _)| other == name);
         let (_, mut program) = self.actors.remove(at.expect("a scenario ends what it has started"));
@@ -328,10 +330,10 @@ impl<'a> Stage<'a> {
         Ok(program.out())
     }
 
-    /// Waits until the tank is done, ends everything in order, and reads the spans. Actors go on.
+    /// Waits for the tank, ends everything in order, and reads the spans. Actors keep running.
     ///
     /// # Errors
-    /// When a program fails.
+    /// A program fails.
     pub fn end(&mut self) -> Result<Calls, LabError> {
         self.wait_for_tank()?;
         self.pauses = self.witness.take().map(Witness::end).unwrap_or_default();
@@ -346,7 +348,7 @@ impl<'a> Stage<'a> {
         Ok(calls)
     }
 
-    /// What records packets and hosts, then the target, whose last spans are still to be collected.
+    /// Ends the recordings of packets and hosts, then the target, whose last spans are still to be collected.
     fn end_recordings(&mut self) -> Result<(), LabError> {
         let ends = now_unix_ns();
         for (program, _) in self.recordings.iter_mut().chain(&mut self.captures).flatten() {
@@ -383,10 +385,10 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// What the tank reported.
+    /// The tank's report.
     ///
     /// # Errors
-    /// When that is no JSON.
+    /// It is not JSON.
     pub fn tank_report(&self) -> Result<serde_json::Value, LabError> {
         let path = self.file(folder::TANK);
         let text = fs::read(&path).map_err(LabError::file("read", &path))?;
@@ -394,10 +396,10 @@ impl<'a> Stage<'a> {
             .map_err(|error| LabError::program("tank", format!("no report: {error}")))
     }
 
-    /// Waits until the tank is done. Everything else goes on, so that counters can still be read.
+    /// Waits for the tank. Everything else keeps running, so that counters can still be read.
     ///
     /// # Errors
-    /// When it fails.
+    /// It fails.
     pub fn wait_for_tank(&mut self) -> Result<(), LabError> {
         let (tank, duration) = self.tank.as_mut().expect("a scenario calls before it ends");
         tank.wait(*duration + PATIENCE, &self.settings.interrupted)?;
@@ -413,7 +415,7 @@ impl<'a> Stage<'a> {
     }
 
     fn capture(&self, side: Side) -> Result<Program, LabError> {
-        // Look-ups of names, too, as somebody would who does not know what is the matter.
+        // Includes DNS lookups, like an observer who does not know the fault.
         let filter = format!("tcp port {PORT} or udp port 53");
         let (interface, file) = (hosts::DEVICE, folder::capture(side));
         let mut arguments = vec!["capture", "--interface", interface, "--filter", &filter];
@@ -423,14 +425,14 @@ impl<'a> Stage<'a> {
         Program::start(&format!("capture-{}", side.name()), command, &self.folder)
     }
 
-    /// A kernel that does not let itself be recorded is no reason to fail: it is written down.
+    /// A kernel that does not permit the recording is not an error: it is noted.
     fn record(&mut self, side: Side, pid: u32) -> Result<(), LabError> {
         let file = folder::recording(side);
-        // Into the network namespace alone: `ip netns exec` would hide the names of control groups.
+        // Enters only the network namespace: `ip netns exec` would hide the names of control groups.
         let space = format!("--net=/run/netns/{}", self.hosts().name(side));
         let mut command = Command::new("nsenter");
         command.arg(space).arg(&self.settings.spangap).env(MARK, self.undo.id());
-        // The command line is kept in the recording: it says nothing of where the run is, and of what it is.
+        // The recording contains the command line, which must not reveal the run's folder and scenario.
         command.current_dir(&self.folder);
         command.args(["host", "record", "--pid", &pid.to_string(), "--write", file]);
         let mut program = Program::start(&format!("record-{}", side.name()), command, &self.folder)?;
@@ -442,17 +444,17 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// When this machine itself stood still while calls were made; once [`Stage::end`] has ended them.
+    /// Pauses of this machine during the calls; available once [`Stage::end`] has ended them.
     pub fn pauses(&self) -> &[Active] {
         &self.pauses
     }
 
-    /// What was recorded, and when, by this machine's clock; once [`Stage::end`] has ended it.
+    /// Recordings with their times by this machine's clock; available once [`Stage::end`] has ended them.
     pub fn recorded(&self) -> &[Recorded] {
         &self.recorded
     }
 
-    /// What could not be recorded, and why.
+    /// Missing recordings, and why.
     pub fn not_recorded(&self) -> &[String] {
         &self.not_recorded
     }
@@ -463,7 +465,7 @@ pub fn now_unix_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
-/// `spangap target` itself, or the program that it has started for the other stacks.
+/// `spangap target` itself, or the program that it has started for other stacks.
 fn served_by(target: &Program, arguments: &[String]) -> Result<u32, LabError> {
     let own = ["rust", "raw"].iter().any(|stack| arguments.iter().any(|word| word == stack));
     if own {

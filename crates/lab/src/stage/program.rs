@@ -1,4 +1,4 @@
-//! Programs of a run: started with the run's mark, listened to, ended.
+//! Programs of a run: started with the run's marker, listened to, ended.
 
 use crate::LabError;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -9,12 +9,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at.
+/// Polling interval of conditions.
 const LOOK_EVERY: Duration = Duration::from_millis(3);
-/// How long one that was killed is waited for.
+/// Time limit for a killed program to end.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A program that runs. Its standard input is a pipe that ends with this value; it is killed then.
+/// A running program. Its standard input is a pipe that closes on drop, when it is also killed.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -24,10 +24,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it; what it prints goes into files in `folder`.
+    /// Starts a program with its output going to files in `folder`.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// It cannot be started.
     pub fn start(name: &str, mut command: Command, folder: &std::path::Path) -> Result<Program, LabError> {
         let [out, err] = ["out", "err"].map(|ending| folder.join(format!("{name}.{ending}")));
         let create = |path: &PathBuf| File::create(path).map_err(LabError::file("make", path));
@@ -43,25 +43,25 @@ impl Program {
         Ok(Program { name: name.to_owned(), child, out, err })
     }
 
-    /// Its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed to standard output so far.
+    /// Standard output so far.
     pub fn out(&self) -> String {
         fs::read_to_string(&self.out).unwrap_or_default()
     }
 
-    /// What it has printed to standard error so far.
+    /// Standard error so far.
     pub fn err(&self) -> String {
         fs::read_to_string(&self.err).unwrap_or_default()
     }
 
-    /// Waits for a line that begins so, on either; what follows.
+    /// Waits for a line with this prefix on either output, and returns the rest of it.
     ///
     /// # Errors
-    /// When it ends before, or says nothing in time.
+    /// The program ends before, or prints none in time.
     pub fn says(
         &mut self,
         beginning: &str,
@@ -72,7 +72,7 @@ impl Program {
         loop {
             let ended = self.child.try_wait().ok().flatten();
             let (out, err) = (self.out(), self.err());
-            // Only whole lines.
+            // Only complete lines.
             let lines = out.split_inclusive('\n').chain(err.split_inclusive('\n'));
             let mut found = lines.filter_map(|line| line.strip_prefix(beginning)?.strip_suffix('\n'));
             if let Some(rest) = found.next() {
@@ -91,7 +91,7 @@ impl Program {
     /// Waits for its end.
     ///
     /// # Errors
-    /// When it does not end in time, or ends otherwise than with 0.
+    /// It does not end in time, or its exit code is not 0.
     pub fn wait(&mut self, patience: Duration, interrupted: &AtomicBool) -> Result<(), LabError> {
         let begun = Instant::now();
         loop {
@@ -106,10 +106,10 @@ impl Program {
         }
     }
 
-    /// How it ended, if it has.
+    /// Exit status, if it has ended.
     ///
     /// # Errors
-    /// When that cannot be known.
+    /// The status is unavailable.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, LabError> {
         self.child.try_wait().map_err(|error| LabError::program(&self.name, error.to_string()))
     }
@@ -117,7 +117,7 @@ impl Program {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
-            // One that has ended needs none.
+            // An ended program needs no signal.
             let _ = kill_process(pid, signal);
         }
     }
@@ -131,7 +131,7 @@ impl Program {
         self.wait(patience, &AtomicBool::new(false))
     }
 
-    /// Ends it by the end of its standard input, and waits.
+    /// Ends it by closing its standard input, and waits.
     ///
     /// # Errors
     /// As [`Program::wait`].
@@ -158,7 +158,7 @@ impl Drop for Program {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
         }
-        // It leads a process group: what it has started ends, too.
+        // It leads a process group: everything it has started ends, too.
         if let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -170,10 +170,10 @@ impl Drop for Program {
     }
 }
 
-/// Waits until there is an answer.
+/// Waits until there is a value.
 ///
 /// # Errors
-/// When there is none in time, or it is interrupted.
+/// There is none in time, or the wait is interrupted.
 pub fn until<T>(
     what: &str,
     patience: Duration,

@@ -1,5 +1,6 @@
-//! A server and a client as people write them in Python, and a server in Node, for faults that programs of our own do not
-//! have: `programs/`. They speak HTTP/1.1, leave spans of their own, and tell which calls they kept waiting.
+//! A server and a client in Python and a server in Node, as commonly written, for faults that our own programs
+//! do not have: `programs/`. They speak HTTP/1.1, write their own spans, and report the calls that they
+//! delayed.
 
 use super::traffic::Script;
 use super::{PORT, Program, Serve, Stage, Tank};
@@ -26,7 +27,7 @@ const NODE_SERVER: Source = Source {
     name: "server.js",
     text: include_str!("../programs/server.js"),
 };
-/// What the programs write of their waits, in the run's folder.
+/// Files in the run's folder where the programs report waits.
 const LOGS: [&str; 2] = ["client.waits", "server.waits"];
 const PYTHON: &str = "python3";
 
@@ -38,15 +39,15 @@ struct Source {
     text: &'static str,
 }
 
-/// A wait that a program timed around itself.
+/// A wait timed by the program itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Wait {
-    /// What for, as the client names it; the server has one kind.
+    /// Purpose, as named by the client; the server has one kind.
     #[serde(default)]
     pub what: String,
-    /// The call that waited.
+    /// The waiting call.
     pub trace_id: String,
-    /// Begin.
+    /// Start.
     pub from_unix_ns: u64,
     /// End.
     pub to_unix_ns: u64,
@@ -88,10 +89,10 @@ impl Stage<'_> {
         Program::start("tank", command, &self.folder)
     }
 
-    /// Makes a certificate for this run, `certificate.pem` and `key.pem`.
+    /// Creates a certificate for this run, `certificate.pem` and `key.pem`.
     ///
     /// # Errors
-    /// [`LabError::Unavailable`] where there is nothing that makes one.
+    /// [`LabError::Unavailable`] if there is no tool for it.
     pub fn certificate(&self) -> Result<(), LabError> {
         let words =
             "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=server -keyout key.pem -out certificate.pem";
@@ -107,10 +108,10 @@ impl Stage<'_> {
         }
     }
 
-    /// What a side's program says that its calls waited for, of those of `what`. To be called after [`Stage::end`].
+    /// Waits of purpose `what` reported by a side's program. Call after [`Stage::end`].
     ///
     /// # Errors
-    /// When it has written nothing, or something else.
+    /// The report is missing or malformed.
     pub fn waits(&self, side: Side, what: &str) -> Result<Vec<Wait>, LabError> {
         let path = self.file(LOGS[side.index()]);
         let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
@@ -123,7 +124,7 @@ impl Stage<'_> {
     }
 }
 
-/// What waits cost the measured calls: when, and each call with the sum of its own.
+/// Cost of the waits to the measured calls: the intervals, and each call with the sum of its waits.
 pub fn cost(waits: &[Wait], calls: &Calls, least_ns: u64) -> (Vec<Active>, Vec<Affected>) {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for wait in waits {

@@ -1,4 +1,4 @@
-//! What serves and what calls, as a scenario asks for it.
+//! Server and client of a scenario.
 
 use super::PORT;
 use super::between::BEHIND_PORT;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What surrounds a program: where it may run, and under which conditions.
+/// Surroundings of a program: its CPUs, priority, control group and environment.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
-    /// CPUs, as `taskset -c` takes them.
+    /// CPUs, in the syntax of `taskset -c`.
     pub cpus: Option<String>,
     /// Niceness.
     pub nice: Option<i32>,
@@ -27,12 +27,12 @@ impl Around {
         Around { cpus: Some(cpus.to_owned()), ..Around::default() }
     }
 
-    /// The words in front of a program: each is a program that becomes the next one. `namespace` is the host.
+    /// Command prefix of a program: each word is a program that executes the next. `namespace` is the host.
     pub(super) fn command(&self, namespace: &str, program: &Path) -> Command {
         let mut words: Vec<String> = Vec::new();
         let mut push = |more: &[&str]| words.extend(more.iter().map(|word| (*word).to_owned()));
         if let Some(group) = &self.cgroup {
-            // Before `ip`, which puts another /sys over the one with control groups.
+            // Before `ip`, which mounts another /sys over the one with control groups.
             let group = group.join("cgroup.procs");
             push(&["sh", "-c", "echo $$ >\"$0\" && exec \"$@\"", &group.display().to_string()]);
         }
@@ -58,13 +58,13 @@ impl Around {
 pub struct Serve {
     pub(super) arguments: Vec<String>,
     pub(super) around: Around,
-    /// The program, where it is none of `spangap target`.
+    /// The program, if it is not `spangap target`.
     pub(super) script: Option<Script>,
-    /// Where it listens.
+    /// Listening port.
     pub(super) port: u16,
 }
 
-/// A server as people write them.
+/// A script as the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Script {
     Python,
@@ -72,40 +72,40 @@ pub(super) enum Script {
 }
 
 impl Serve {
-    /// Of a stack of `spangap target`.
+    /// A stack of `spangap target`.
     pub fn stack(stack: &str) -> Serve {
         let arguments = vec!["--stack".into(), stack.into()];
         Serve { arguments, around: Around::default(), script: None, port: PORT }
     }
 
-    /// The server in Python, with these arguments of its own.
+    /// The server in Python, with its arguments.
     pub fn python(arguments: &[&str]) -> Serve {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
         Serve { arguments, around: Around::default(), script: Some(Script::Python), port: PORT }
     }
 
-    /// The server in Node, with these arguments of its own.
+    /// The server in Node, with its arguments.
     pub fn node(arguments: &[&str]) -> Serve {
         Serve { script: Some(Script::Node), ..Serve::python(arguments) }
     }
 
-    /// Behind the proxy of [`super::Stage::proxy`]. Only of a script.
+    /// Behind the proxy of [`super::Stage::proxy`]. Only for a script.
     pub fn behind_proxy(self) -> Serve {
         Serve { port: BEHIND_PORT, ..self }
     }
 
-    /// With more arguments of `spangap target`.
+    /// Adds arguments of `spangap target`.
     pub fn with(mut self, arguments: &[&str]) -> Serve {
         self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
         self
     }
 
-    /// That takes so long for each call.
+    /// Sets the time that each call takes.
     pub fn think(self, time: Duration) -> Serve {
         self.with(&["--think", &text(time)])
     }
 
-    /// Under these conditions.
+    /// Sets the surroundings.
     pub fn around(mut self, around: Around) -> Serve {
         self.around = around;
         self
@@ -125,47 +125,47 @@ pub struct Tank {
 }
 
 impl Tank {
-    /// Of a stack of `spangap tank`, for so long after a second of warming up.
+    /// A stack of `spangap tank`, for this duration after a warm-up of one second.
     pub fn stack(stack: &str, duration: Duration) -> Tank {
         let (warmup, around) = (Duration::from_secs(1), Around::default());
         Tank { stack: stack.into(), arguments: Vec::new(), warmup, duration, around, python: false }
     }
 
-    /// The client in Python, with arguments of its own.
+    /// The client in Python, with its arguments.
     pub fn python(duration: Duration) -> Tank {
         Tank { python: true, ..Tank::stack("python", duration) }
     }
 
-    /// With more arguments of `spangap tank`.
+    /// Adds arguments of `spangap tank`.
     pub fn with(mut self, arguments: &[&str]) -> Tank {
         self.arguments.extend(arguments.iter().map(|word| (*word).to_owned()));
         self
     }
 
-    /// So many calls a second, whatever becomes of those before.
+    /// Open loop: this many calls per second.
     pub fn rate(self, per_s: u64) -> Tank {
         self.with(&["--rate", &per_s.to_string()])
     }
 
-    /// So many calls under way at any time.
+    /// Closed loop: this many calls in flight.
     pub fn in_flight(self, calls: u64) -> Tank {
         self.with(&["--inflight", &calls.to_string()])
     }
 
-    /// With another time to warm up. Recordings of the client begin within it.
+    /// Sets the warm-up. Recordings of the client begin within it.
     pub fn warmup(mut self, warmup: Duration) -> Tank {
         self.warmup = warmup;
         self
     }
 
-    /// Under these conditions.
+    /// Sets the surroundings.
     pub fn around(mut self, around: Around) -> Tank {
         self.around = around;
         self
     }
 }
 
-/// As `spangap` takes durations.
+/// In the syntax of `spangap`.
 pub fn text(duration: Duration) -> String {
     format!("{}us", duration.as_micros())
 }

@@ -1,4 +1,4 @@
-//! All journals of a folder: what was killed is undone, what goes on is left alone.
+//! All journals of a folder: undoes killed runs, and leaves active ones alone.
 
 use super::journal::ENDING;
 use super::removal::{Left, PATIENCE, Undone, undo};
@@ -9,33 +9,33 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What was found and removed.
+/// Result of a clean-up.
 #[derive(Debug, Default, Serialize)]
 pub struct Cleaned {
-    /// Runs that were killed, each with what was removed and what is left.
+    /// Killed runs, each with what was removed and what is left.
     pub runs: Vec<Undone>,
-    /// Journals of runs that go on, or that somebody else is just undoing. They are left alone.
+    /// Journals of active runs, or of runs that another process is undoing. Left alone.
     pub going_on: Vec<PathBuf>,
 }
 
 impl Cleaned {
-    /// Journals that are damaged, and still there.
+    /// Damaged journals that still exist.
     pub fn damaged(&self) -> impl Iterator<Item = &Path> {
         let runs = self.runs.iter().filter(|run| !run.unreadable.is_empty() && run.set_aside.is_none());
         runs.map(|run| &*run.journal)
     }
 
-    /// All that could not be removed.
+    /// Everything that could not be removed.
     pub fn left(&self) -> impl Iterator<Item = &Left> {
         self.runs.iter().flat_map(|run| &run.left)
     }
 }
 
-/// Undoes every run whose journal is in `state` and that does not go on. With `forget`, journals that are damaged are set
-/// aside when everything is undone that can be read of them.
+/// Undoes every inactive run with a journal in `state`. With `forget`, damaged journals are set aside once
+/// their readable part is undone.
 ///
 /// # Errors
-/// When the folder cannot be read. What of a run cannot be removed is in the result.
+/// The folder cannot be read. Parts of a run that cannot be removed are in the result.
 pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
     let mut cleaned = Cleaned::default();
     let entries = match fs::read_dir(state) {

@@ -1,7 +1,8 @@
-//! The journal of one run. Whoever runs it holds a lock on it; one without a lock belongs to a run that was killed.
+//! The journal of one run. The running process holds a lock on it; a journal without a lock belongs to a killed
+//! run.
 //!
-//! The lock is one of the open file, which a child has too from its birth until it has become another program. So by the
-//! time somebody else gets it, every program of a killed run has the run's mark in its environment and can be found.
+//! The lock belongs to the open file, which a child inherits until its exec. So once another process gets the
+//! lock, every program of a killed run carries the run's marker in its environment and can be found.
 
 use super::keeper::Keeper;
 use super::removal::{PATIENCE, undo};
@@ -16,18 +17,20 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Variable in the environment of every program that a run starts: the run's id. By it they are found again.
+/// Environment variable with the run's id, set for every program that a run starts, by which they are found.
 pub const MARK: &str = "SPANGAP_LAB";
-/// Ending of a journal's name; the rest is the run's id.
+/// Extension of a journal; the rest of its name is the run's id.
 pub const ENDING: &str = "journal";
-/// Where `ip netns exec` looks for the files of a host.
+/// Folder where `ip netns exec` looks for the files of a host.
 pub const NAMES: &str = "/etc/netns";
 
-/// Something that would stay when the run is killed. Its name has the run's id in it, so that nothing else is ever taken for it.
+/// An object that would survive a killed run. Its name contains the run's id, so that nothing else is ever
+/// mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "made", deny_unknown_fields)]
 pub enum Made {
-    /// A network namespace of `ip netns`, with all that is inside: devices, routes, queueing disciplines, settings.
+    /// A network namespace of `ip netns`, with everything inside: devices, routes, queueing disciplines,
+    /// settings.
     Namespace {
         /// Its name.
         name: String,
@@ -37,12 +40,12 @@ pub enum Made {
         /// Name of the namespace.
         namespace: String,
     },
-    /// A control group; its processes are ours.
+    /// A control group with its processes.
     Cgroup {
         /// Its folder.
         path: PathBuf,
     },
-    /// A folder of ours with all that is inside.
+    /// A folder with its content.
     Folder {
         /// Which.
         path: PathBuf,
@@ -50,12 +53,12 @@ pub enum Made {
 }
 
 impl Made {
-    /// Whether it is also there after another boot.
+    /// Whether it survives a reboot.
     pub fn outlives_a_boot(&self) -> bool {
         matches!(self, Made::Names { .. } | Made::Folder { .. })
     }
 
-    /// Why this cannot be a thing of the run with this id.
+    /// Why it cannot belong to the run with this id.
     fn foreign(&self, id: &str) -> Option<String> {
         let name = match self {
             Made::Namespace { name } | Made::Names { namespace: name } => {
@@ -92,27 +95,28 @@ impl fmt::Display for Made {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// The kernel's name for the time since it was started.
+    /// Boot id.
     pub boot_id: String,
 }
 
-/// A journal that was read: lines with a checksum each, the head twice. Those of the version before have none.
+/// A parsed journal: lines with a checksum each, the head twice. Those of the previous version have no
+/// checksums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// `None` of a run that was killed before it made anything.
+    /// `None` for a run that was killed before it created anything.
     pub head: Option<Head>,
-    /// In the order in which it was made; as far as it can be read.
+    /// Objects in the order of creation, as far as readable.
     pub made: Vec<Made>,
-    /// What cannot be read.
+    /// Unreadable parts.
     pub damage: Vec<Damage>,
 }
 
 impl Journal {
-    /// What a journal says. A line that was cut short is something that was not made. One that is damaged, or that names
-    /// a thing that cannot be the run's, is among the damage.
+    /// Parses a journal. A truncated last line describes something that was not created. A damaged line, or one
+    /// that names a foreign object, counts as damage.
     ///
     /// # Errors
-    /// When the file is not called like the journal of a run.
+    /// The file name is not that of a run's journal.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, LabError> {
         let id = id_of(path).ok_or_else(|| LabError::File {
             what: "understand",
@@ -139,12 +143,12 @@ impl Journal {
         Ok(Journal { head, made: own, damage })
     }
 
-    /// What cannot be read and is not there a second time.
+    /// Unreadable parts that have no second copy.
     pub fn lost(&self) -> impl Iterator<Item = &Damage> {
         self.damage.iter().filter(|damage| damage.lost)
     }
 
-    /// The same as text.
+    /// The journal as text.
     pub fn text(&self) -> String {
         self.head.iter().map(head_line).chain(self.made.iter().map(line)).collect()
     }
@@ -154,52 +158,52 @@ impl Journal {
     }
 }
 
-/// The run that a journal is of, if it is called like one.
+/// Id of the run, if the file name is that of a journal.
 pub(super) fn id_of(path: &Path) -> Option<&str> {
     let id = path.file_stem()?.to_str()?;
     (id.len() == 10 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))).then_some(id)
 }
 
-/// Undoes what a run made, when it is dropped at the latest.
+/// Undoes what a run created, on drop at the latest.
 pub struct Undo {
     id: String,
     path: PathBuf,
-    /// Open, and locked. `None` once it is undone.
+    /// Open and locked. `None` once it is undone.
     journal: Option<Appender>,
     keeper: Option<Keeper>,
 }
 
 impl Undo {
-    /// A new journal in the folder `state`, which is undone by this process alone.
+    /// A new journal in the folder `state`, undone only by this process.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// It cannot be written.
     pub fn begin(state: &Path) -> Result<Undo, LabError> {
         let (id, path) = place(state)?;
         Ok(Undo { journal: Some(new(&path)?), id, path, keeper: None })
     }
 
-    /// A new journal in the folder `state`, with a keeper: it is undone even if this process is killed. `spangap` is the
-    /// program whose `lab keeper` that is.
+    /// A new journal in the folder `state` with a keeper, so that it is undone even if this process is killed.
+    /// `spangap` is the program whose `lab keeper` is started.
     ///
     /// # Errors
-    /// When it cannot be written, or the keeper does not start.
+    /// It cannot be written, or the keeper does not start.
     pub fn kept(state: &Path, spangap: &Path) -> Result<Undo, LabError> {
         let (id, path) = place(state)?;
-        // Before the journal: one whose run is killed now has nobody else.
+        // Before the journal: nothing else would undo a run killed in between.
         let keeper = Keeper::start(spangap, &path)?;
         Ok(Undo { journal: Some(new(&path)?), id, path, keeper: Some(keeper) })
     }
 
-    /// What the run is called on this machine.
+    /// Id of the run on this machine.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// To be called before something is made.
+    /// Call before something is created.
     ///
     /// # Errors
-    /// When it cannot be written down: then it must not be made. Also when its name has not the run's id in it.
+    /// It cannot be recorded, or its name does not contain the run's id: then it must not be created.
     pub fn about_to_make(&mut self, made: Made) -> Result<(), LabError> {
         if let Some(why) = made.foreign(&self.id) {
             return Err(LabError::program("the journal of the run", why));
@@ -211,12 +215,12 @@ impl Undo {
     /// Undoes everything, and removes the journal.
     ///
     /// # Errors
-    /// When something stays; then the journal does, too, and the keeper goes on trying for a while.
+    /// Something is left; then the journal stays, too, and the keeper keeps trying for a while.
     pub fn everything(mut self) -> Result<(), LabError> {
         self.end()
     }
 
-    /// What a kill leaves: the journal, without its lock.
+    /// The remains of a killed run: the journal, without its lock.
     #[cfg(test)]
     pub(super) fn abandon(mut self) {
         self.journal = None;
@@ -244,22 +248,22 @@ impl Undo {
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        // Another try is `spangap lab clean`; the journal is still there.
+        // `spangap lab clean` can try again: the journal still exists.
         let _ = self.end();
     }
 }
 
 fn place(state: &Path) -> Result<(String, PathBuf), LabError> {
     fs::create_dir_all(state).map_err(LabError::file("make", state))?;
-    // Who undoes it may be elsewhere.
+    // The process that undoes it may be in another folder.
     let state = fs::canonicalize(state).map_err(LabError::file("find", state))?;
-    // Short: names of namespaces are made of it.
+    // Short, because names of namespaces are made of it.
     let id = format!("{:06x}{:04x}", std::process::id() & 0xff_ffff, fastrand::u16(..));
     let path = state.join(&id).with_extension(ENDING);
     Ok((id, path))
 }
 
-/// A journal with nothing in it, on disk and locked.
+/// An empty journal, on disk and locked.
 fn new(path: &Path) -> Result<Appender, LabError> {
     let text = head_line(&Head { boot_id: boot_id::here()? });
     let file = make(path, &text)?;

@@ -1,8 +1,8 @@
-//! The keeper of a run: a process of its own that undoes the run when that is killed.
+//! The keeper of a run: a separate process that undoes the run if it is killed.
 //!
-//! It is started before the journal is there, and its standard input is a pipe that the run holds. When that ends, the
-//! run has ended, however it did; what the run has not undone is still in the journal. It has not the run's mark, so
-//! that it is not among what it ends.
+//! It is started before the journal exists, and its standard input is a pipe that the run holds. When that
+//! closes, the run has ended, however it did; everything that the run has not undone is still in the journal.
+//! It does not carry the run's marker, so it is not among the processes that it kills.
 
 use super::journal::MARK;
 use super::removal::{Undone, undo};
@@ -14,20 +14,20 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What it says when it keeps.
+/// Printed when it is ready.
 pub use spangap_undo::guard::READY;
-/// How long it tries: nobody waits for it.
+/// Time limit of its attempts: nobody waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long one may take to see that there is nothing to do.
+/// Time limit to find that there is nothing to do.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// A keeper as its run has it.
+/// A keeper, as owned by its run.
 pub(super) struct Keeper {
     child: Child,
 }
 
 impl Keeper {
-    /// Starts one, and waits until nothing that may happen to the run escapes it.
+    /// Starts a keeper, and waits until it can no longer miss the end of the run.
     pub(super) fn start(spangap: &Path, journal: &Path) -> Result<Keeper, LabError> {
         let mut command = Command::new(spangap);
         command.args(["lab", "keeper", "--journal"]).arg(journal).env_remove(MARK).stdin(Stdio::piped());
@@ -36,24 +36,25 @@ impl Keeper {
         Ok(Keeper { child: guard.into_child() })
     }
 
-    /// Lets go of it, and waits for its end.
+    /// Closes its life line, and waits for its end.
     pub(super) fn end(mut self) {
         drop(self.child.stdin.take());
         let begun = Instant::now();
-        // One that somebody has stopped is not waited for: it has nothing to undo.
+        // A stopped keeper is not waited for: it has nothing to undo.
         while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END_WITHIN {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// The keeper's own part: waits for the end of `life_line`, then undoes what is still to be undone. `None`: nothing was.
+/// The keeper process itself: waits for the end of `life_line`, then undoes what is left. `None` if nothing
+/// was.
 ///
 /// # Errors
-/// When the journal cannot be opened. What cannot be removed is no error: it stays in the journal.
+/// The journal cannot be opened. Objects that cannot be removed are not an error: they stay in the journal.
 pub fn keep(journal: &Path, mut life_line: impl Read) -> Result<Option<Undone>, LabError> {
-    // Nothing is ever written; what counts is the end.
+    // Nothing is ever written; only the end counts.
     let _ = io::copy(&mut life_line, &mut io::sink());
-    // A run that is just ending, or somebody who cleans, has it a little longer.
+    // A run that is just ending, or a clean-up, holds the lock a little longer.
     Ok(wait_for(journal)?.map(|_locked| undo(journal, PATIENCE)))
 }

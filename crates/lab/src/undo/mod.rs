@@ -1,8 +1,9 @@
-//! What a run made of the machine: in a journal before it is made, and undone from the journal alone.
+//! Objects that a run creates on the machine: journaled before they are created, and removed from the journal
+//! alone.
 //!
-//! Three can undo a run: the run itself, its [`keeper`], which outlives it when it is killed, and `spangap lab clean`, for when
-//! both were killed. Whoever does holds the lock of the journal, and whoever has to wait for the lock looks again
-//! afterwards: a journal that is gone has been undone.
+//! Three processes can undo a run: the run itself; its [`keeper`], which outlives it if it is killed; and
+//! `spangap lab clean`, if both were killed. Each must hold the lock of the journal, and check again after
+//! waiting for it: a journal that is gone has been undone.
 
 pub mod clean;
 pub mod journal;

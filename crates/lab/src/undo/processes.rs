@@ -1,4 +1,4 @@
-//! Processes found and ended, whatever state they are in.
+//! Finds and ends processes, whatever state they are in.
 
 use super::journal::MARK;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -11,24 +11,25 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How often, and how soon again, an empty environment is looked at.
+/// Number and interval of checks of an empty environment.
 const LOOKS_AT_EMPTY: u32 = 10;
 const LOOK_AT_EMPTY_EVERY: Duration = Duration::from_micros(300);
 
-/// How that went.
+/// Result of ending processes.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// All that were told to end.
+    /// All processes that were killed.
     pub(super) told: BTreeSet<u32>,
-    /// Those of them that were still there at the end.
+    /// Those that still existed at the end.
     pub(super) left: Vec<u32>,
 }
 
-/// Kills those of `candidates` that are meant, until there are none, or until `deadline`. `is_meant` is asked again once the
-/// process cannot become another.
+/// Kills the matching `candidates` until there are none, or until `deadline`. `is_meant` is asked again once
+/// the process can no longer be confused with another.
 ///
-/// A process whose every generation forks and ends within a millisecond is dead when a look at all processes is over. So the
-/// youngest are looked at first, each is killed as it is found, and whoever got an id since then is looked at next, by its id.
+/// If every generation of a process forks and exits within a millisecond, a scan of all processes finds only
+/// dead ones. So the youngest are examined first, each is killed as it is found, and newer ids are examined
+/// next.
 pub(super) fn end_all(
     deadline: Instant,
     candidates: impl Fn() -> Vec<u32>,
@@ -49,12 +50,12 @@ pub(super) fn end_all(
         let mut pids = candidates();
         pids.sort_unstable();
         for pid in pids.into_iter().rev() {
-            // Ids begin again at the top; the next look at all of them finds what is missed then.
+            // Ids wrap around at the maximum; the next full scan finds what is missed then.
             if end(pid) {
                 looked_to = end_younger(pid.max(looked_to), &mut end, deadline);
             }
         }
-        // Once is not enough: one that is just becoming another program shows nothing of itself.
+        // Once is not enough: during its exec, a process shows an empty environment.
         found_none = if found.is_empty() { found_none + 1 } else { 0 };
         if found_none == 2 {
             return ended;
@@ -68,7 +69,7 @@ pub(super) fn end_all(
     }
 }
 
-/// Ends those whose ids are above `id`, as long as there are more; says which id was the last.
+/// Ends processes with ids above `id`, as long as there are more; returns the last id.
 fn end_younger(mut id: u32, end: &mut impl FnMut(u32) -> bool, deadline: Instant) -> u32 {
     loop {
         let newest = newest_id();
@@ -82,12 +83,12 @@ fn end_younger(mut id: u32, end: &mut impl FnMut(u32) -> bool, deadline: Instant
     }
 }
 
-/// The id that was given to a process or thread last; zero where the machine does not say.
+/// The most recently assigned process or thread id; zero if the machine does not report it.
 fn newest_id() -> u32 {
     read_here(uptime::LOADAVG, uptime::load).ok().and_then(|load| load.newest_id).unwrap_or(0)
 }
 
-/// Whether the process was told to end: one that has ended meanwhile is not, nor are single threads.
+/// Whether the process was killed: false if it has ended in the meantime, and for single threads.
 fn kill(pid: u32, is_meant: impl Fn(u32) -> bool) -> bool {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return false };
@@ -101,7 +102,7 @@ pub(super) fn others() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != own).collect()
 }
 
-/// Whether a process has the run's mark in its environment. One that is dead has none.
+/// Whether a process has the run's marker in its environment. A dead one has none.
 pub(super) fn is_marked(pid: u32, id: &str) -> bool {
     let wanted = format!("{MARK}={id}");
     for _ in 0..LOOKS_AT_EMPTY {
@@ -118,13 +119,13 @@ pub(super) fn is_marked(pid: u32, id: &str) -> bool {
     false
 }
 
-/// Whether a process without an environment may be one that is just becoming another program: it shows none then, for
-/// less than a millisecond. Neither those of the kernel nor the dead are.
+/// Whether a process without an environment may be in the middle of its exec: its environment is empty then,
+/// for less than a millisecond. False for kernel threads and dead processes.
 fn may_be_starting(pid: u32) -> bool {
     matches!(process_stat::of(pid), Ok(Some(stat)) if !stat.is_dead() && !stat.is_kernels())
 }
 
-/// A network namespace, as the kernel knows it.
+/// Identity of a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Space {
     device: u64,
@@ -132,13 +133,13 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The one that a file stands for.
+    /// The namespace that a file refers to.
     pub(super) fn of(path: &Path) -> Option<Space> {
         let found = fs::metadata(path).ok()?;
         Some(Space { device: found.dev(), inode: found.ino() })
     }
 
-    /// The one that a process is in.
+    /// The namespace of a process.
     pub(super) fn around(pid: u32) -> Option<Space> {
         Space::of(Path::new(&format!("/proc/{pid}/ns/net")))
     }

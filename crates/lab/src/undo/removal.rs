@@ -1,5 +1,5 @@
-//! From a journal back to the machine as it was. What is gone already is no error, so that it can be done again; what
-//! cannot be removed does not keep the rest.
+//! Removal of everything in a journal. Objects that no longer exist are not an error, so it can be repeated; an
+//! object that cannot be removed does not prevent the others from being removed.
 
 use super::journal::{Journal, MARK, Made, NAMES, id_of};
 use super::processes::{Ended, Space, end_all, is_marked, members, others};
@@ -15,26 +15,26 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long what was killed may take to end.
+/// Time limit for killed processes to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Where `ip netns` has its namespaces.
 const NAMESPACES: &str = "/run/netns";
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What was done of one run.
+/// Result of undoing one run.
 #[derive(Debug, Serialize)]
 pub struct Undone {
-    /// Its journal. It is gone when nothing is left.
+    /// Its journal, which is gone if nothing is left.
     pub journal: PathBuf,
-    /// Processes that were ended.
+    /// Number of processes ended.
     pub processes: usize,
-    /// What was there and was removed, the last first.
+    /// Removed objects, the last first.
     pub removed: Vec<Made>,
-    /// What could not be removed.
+    /// Objects that could not be removed.
     pub left: Vec<Left>,
-    /// Of the journal, what cannot be read: things that it told of are still there.
+    /// Unreadable parts of the journal: objects described there still exist.
     pub unreadable: Vec<Damage>,
-    /// Where the damaged journal was put.
+    /// New path of the damaged journal.
     pub set_aside: Option<PathBuf>,
 }
 
@@ -44,28 +44,28 @@ impl Undone {
         Undone { journal: journal.to_owned(), processes, removed, left, unreadable, set_aside: None }
     }
 
-    /// Whether nothing of it is left but what its journal does not tell.
+    /// Whether nothing is left except what is unreadable in the journal.
     pub(super) fn but_for_damage(&self) -> bool {
         self.left.is_empty() && !self.unreadable.is_empty()
     }
 }
 
-/// Something that could not be removed.
+/// An object that could not be removed.
 #[derive(Debug, Serialize)]
 pub struct Left {
-    /// What it is.
+    /// Description.
     pub what: String,
-    /// What the kernel said, or what was waited for in vain.
+    /// Error of the kernel, or the event that did not happen in time.
     pub why: String,
 }
 
-/// Undoes the run of a journal whose lock the caller holds, and removes the journal if nothing is left and all of it can
-/// be read.
+/// Undoes the run of a journal whose lock the caller holds, and removes the journal if nothing is left and all
+/// of it is readable.
 pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     let mut undone = Undone::of(path);
     let journal = match (Journal::read(path), boot_id::here().map_err(LabError::from)) {
         (Ok(journal), Ok(boot_id)) => (journal, boot_id),
-        // Nothing of it is touched: what it stands for is not known.
+        // Nothing is touched: the objects are unknown.
         (Err(error), _) | (_, Err(error)) => {
             undone.left.push(Left { what: format!("journal {}", path.display()), why: error.to_string() });
             return undone;
@@ -75,7 +75,7 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     undone.unreadable = journal.lost().cloned().collect();
     let Journal { head, mut made, .. } = journal;
     let id = id_of(path).expect("it was read");
-    // One that does not tell is taken for one of this boot: everything of it bears the run's id.
+    // A journal without a boot id is assumed to be of this boot: every object carries the run's id.
     let same_boot = head.is_none_or(|head| head.boot_id == boot_id);
     if same_boot && !undone.unreadable.is_empty() {
         made.splice(
@@ -85,7 +85,7 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     }
     let mut going = Going { id, deadline: Instant::now() + patience, undone: &mut undone };
     if same_boot {
-        // First: what is frozen cannot end.
+        // First: frozen processes cannot end.
         made.iter().for_each(|made| {
             if let Made::Cgroup { path } = made {
                 thaw(path)
@@ -97,7 +97,7 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
         going.remove(made);
     }
     if same_boot {
-        // Whoever was being started meanwhile.
+        // Processes that were just being started.
         going.end_marked();
     }
     if undone.left.is_empty()
@@ -109,7 +109,7 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
     undone
 }
 
-/// Namespaces of a run, and their folders of names, by the id in their names: where the journal is damaged.
+/// Namespaces of a run and their folders of names, found by the id in their names, for a damaged journal.
 fn namespaces_of(id: &str) -> Vec<Made> {
     let named = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -136,7 +136,7 @@ impl Going<'_> {
 
     fn count(&mut self, ended: &Ended, what: String) {
         self.undone.processes += ended.told.len();
-        // The same may have been looked at before.
+        // The same one may have been examined before.
         self.undone.left.retain(|left| left.what != what);
         if !ended.left.is_empty() {
             let states: Vec<_> = ended.left.iter().map(|pid| format!("{pid} ({})", state(*pid))).collect();
@@ -163,21 +163,21 @@ impl Going<'_> {
         let file = Path::new(NAMESPACES).join(name);
         fs::symlink_metadata(&file)?;
         let space = Space::of(&file);
-        // A file that stands for the machine's own namespace is nobody's to be emptied.
+        // A file that refers to the machine's own namespace must not be emptied.
         let own = [Space::around(std::process::id()), Space::around(1)].contains(&space);
         if !own {
             let meant = |pid: u32| Space::around(pid) == space && space.is_some();
             let ended = end_all(self.deadline, others, meant);
             self.count(&ended, format!("processes in namespace {name}"));
         }
-        // One that was being made has nothing mounted yet.
+        // One that was being created has nothing mounted yet.
         let _ = unmount(&file, UnmountFlags::DETACH);
         fs::remove_file(&file)
     }
 
     fn names(&self, namespace: &str) -> io::Result<()> {
         let removed = self.folder(&Path::new(NAMES).join(namespace));
-        // It is there for the folders inside; another run may still have some.
+        // It exists for the folders inside; another run may still have some.
         let _ = fs::remove_dir(NAMES);
         removed
     }
@@ -192,7 +192,7 @@ impl Going<'_> {
         }
         let ended = end_all(self.deadline, || members(path), |pid| members(path).contains(&pid));
         self.count(&ended, format!("processes in control group {}", path.display()));
-        // The last process has ended, and is a member for a moment longer.
+        // The last process has ended, but remains a member for a moment.
         self.again_while(ErrorKind::ResourceBusy, || fs::remove_dir(path))
     }
 
@@ -212,13 +212,13 @@ impl Going<'_> {
     }
 }
 
-/// Of a group, before those inside of it. Each version of control groups has its own way; one without a freezer has none.
+/// Thaws a group, before its children. Each version has its own interface; a group without a freezer has none.
 fn thaw(group: &Path) {
     let _ = write_into(&group.join("freezer.state"), "THAWED");
     let _ = write_into(&group.join("cgroup.freeze"), "0");
 }
 
-/// Into a file that is there.
+/// Writes to an existing file.
 fn write_into(path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write;
     fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())

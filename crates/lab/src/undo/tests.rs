@@ -1,4 +1,5 @@
-//! Journals, whole and cut; and things of this machine made, and undone from their journal. What takes root is not run without.
+//! Journals, complete and truncated; and real objects created and removed through their journal. What needs
+//! root is skipped without it.
 
 use super::journal::{Head, Journal, MARK, Made, Undo};
 use super::{Undone, clean, keeper};
@@ -31,7 +32,7 @@ fn root() -> bool {
     root
 }
 
-/// A run that is killed: its lock is gone, its journal is there.
+/// A killed run: its lock is gone, its journal exists.
 fn killed(undo: Undo, state: &Path) {
     let id = undo.id().to_owned();
     let path = state.join(format!("{id}.journal"));
@@ -41,7 +42,7 @@ fn killed(undo: Undo, state: &Path) {
 }
 
 fn only(state: &Path) -> Undone {
-    // A program that another test is just starting has the lock's descriptor until it is that program.
+    // A program that another test is just starting holds the lock's descriptor until its exec.
     let mut cleaned = until("a run that nobody has", || {
         let cleaned = clean(state, false).expect("the folder can be read");
         cleaned.going_on.is_empty().then_some(cleaned)
@@ -56,7 +57,7 @@ fn nothing_left(state: &Path) {
     assert_eq!(fs::read_dir(state).expect("it is a folder").count(), 0);
 }
 
-/// Names with the run's id in them, and anything else that a name may have.
+/// Names with the run's id in them, plus arbitrary characters.
 fn made() -> impl Strategy<Value = Made> {
     let name = "[ -.0-~é\"\\\\]{0,8}".prop_map(|name| format!("{name}{ID}"));
     let path = (name.clone(), "[a-z\"\\\\ é]{1,8}")
@@ -82,7 +83,7 @@ proptest! {
         prop_assert_eq!(&Journal::parse(&path, text.as_bytes()).expect("it was written so"), &whole);
         let cut = at.index(text.len() + 1);
         let read = Journal::parse(&path, &text.as_bytes()[..cut]).expect("it is only shorter");
-        // A line whose end alone is missing is whole by its checksum; of the head there are two copies.
+        // A line that lacks only its newline is complete by its checksum; the head has two copies.
         let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         prop_assert_eq!(read.head.is_some(), cut >= ends[0] / 2);
         let lines = ends[1..].iter().filter(|end| **end <= cut).count();
@@ -185,7 +186,7 @@ fn of_a_damaged_journal_everything_goes_that_can_be_read() {
         fs::write(&journal, &bytes).expect("it is ours");
         let undone = only(state.path());
         let there = paths.iter().filter(|path| path.exists()).count();
-        // The line that the byte is in; of the head and of ends of lines nothing depends on one byte.
+        // The line that contains the byte; a single byte of the head or of a newline does not matter.
         let hit = at > ends[0] && !ends.contains(&at);
         assert_eq!(
             (there, undone.unreadable.len()),
@@ -257,10 +258,10 @@ fn a_keeper_waits_for_the_end_of_its_run_and_then_for_the_lock() {
         std::thread::spawn(move || keeper::keep(&path, &mut life_line))
     };
     drop(held);
-    // It may have to wait for the lock, or not get there before the end: it finds nothing to do either way.
+    // It may wait for the lock, or not get there before the end: it finds nothing to do either way.
     undo.everything().expect("there is nothing");
     assert!(keeping.join().expect("no panic").expect("no error").is_none());
-    // One whose run is killed.
+    // A run that is killed.
     let undo = Undo::begin(state.path()).expect("a journal");
     let path = state.path().join(format!("{}.journal", undo.id()));
     killed(undo, state.path());
@@ -276,7 +277,7 @@ fn a_journal_of_another_boot_is_of_folders_alone() {
     fs::create_dir(&folder).expect("it is ours");
     let mut sleeper = marked(ID, &["sleep", "1000"]);
     let head = Some(Head { boot_id: "another".into() });
-    // A control group there would be an error, if it were looked at.
+    // A control group there would be an error, if it were examined.
     let group = PathBuf::from(format!("/proc/self/status/{ID}"));
     let made = vec![Made::Folder { path: folder.clone() }, Made::Cgroup { path: group }];
     let text = Journal { head, made, ..Journal::default() }.text();
@@ -320,7 +321,7 @@ fn processes_that_are_stopped_or_fork_without_end_are_ended() {
     assert!(!stopped.wait().expect("it has ended").success());
     nothing_left(state.path());
     let mut rest = String::new();
-    // The pipe of all generations ends when the last one has.
+    // The pipe of all generations closes when the last one has ended.
     forking.stdout.take().expect("it is piped").read_to_string(&mut rest).expect("an end");
 }
 
@@ -333,7 +334,7 @@ fn a_namespace_goes_with_the_processes_and_the_names_that_hold_it() {
     let mut undo = Undo::begin(state.path()).expect("a journal");
     let hosts = crate::hosts::Hosts::make(&mut undo).expect("as root");
     let name = hosts.name(spangap_model::Side::Client).to_owned();
-    // Somebody who looks around, without the mark.
+    // An observer, without the marker.
     let mut guest = Command::new("ip").args(["netns", "exec", &name, "sleep", "1000"]).spawn().expect("ip");
     let inside = fs::metadata(format!("/run/netns/{name}")).expect("it is there");
     use std::os::unix::fs::MetadataExt;
@@ -341,7 +342,7 @@ fn a_namespace_goes_with_the_processes_and_the_names_that_hold_it() {
         let around = fs::metadata(format!("/proc/{}/ns/net", guest.id())).ok()?;
         (around.ino() == inside.ino()).then_some(())
     });
-    // One that was being made when the run was killed: a file, and nothing mounted.
+    // One that was being created when the run was killed: a file with nothing mounted.
     let half = format!("lab-{}-half", undo.id());
     undo.about_to_make(Made::Namespace { name: half.clone() }).expect("it is of the run");
     let half = Path::new("/run/netns").join(half);
@@ -369,7 +370,7 @@ fn the_namespace_of_the_machine_itself_is_never_emptied() {
     let mut undo = Undo::begin(state.path()).expect("a journal");
     let name = format!("lab-{}-own", undo.id());
     undo.about_to_make(Made::Namespace { name: name.clone() }).expect("it is of the run");
-    // `ip netns attach` makes a name for the namespace of a process: here that of this one.
+    // `ip netns attach` names the namespace of a process: here that of this one.
     let own = std::process::id().to_string();
     let attached = Command::new("ip").args(["netns", "attach", &name, &own]).status().expect("ip");
     assert!(attached.success());
@@ -380,7 +381,7 @@ fn the_namespace_of_the_machine_itself_is_never_emptied() {
     nothing_left(state.path());
 }
 
-/// Folders below which control groups of either version can be made, one of them with a freezer.
+/// Folders below which control groups of either version can be created, one of them with a freezer.
 fn hierarchies() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mounts = text.lines().filter_map(|line| {
@@ -407,9 +408,9 @@ fn control_groups_go_also_when_they_are_frozen_and_have_others_inside() {
             println!("not run: no control group can be made in {}: {error}", hierarchy.display());
             continue;
         }
-        // Without the mark: the group alone tells.
+        // Without the marker: only the group shows that it belongs to the run.
         let mut sleepers = [&group, &deep].map(|group| {
-            // Whoever waits for the end of the output does not wait for one that was left behind.
+            // A reader of the output does not wait for a process that was left behind.
             let sleeper =
                 Command::new("sleep").arg("1000").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
             let sleeper = sleeper.expect("it starts");

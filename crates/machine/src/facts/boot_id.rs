@@ -1,11 +1,11 @@
-//! `boot_id`: which run of the machine this is. What was noted in another one says nothing of the values of now.
+//! `boot_id`: identifies this boot. Notes made in another boot say nothing about current values.
 
 use crate::{FactError, Known};
 
-/// Where it is.
+/// Path.
 pub const PATH: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Reads it.
+/// Parses it.
 ///
 /// # Errors
 /// Anything but one word.
@@ -17,10 +17,10 @@ pub fn parse(path: &str, text: &str) -> Known<String> {
     }
 }
 
-/// That of this machine.
+/// Boot id of this machine.
 ///
 /// # Errors
-/// When it does not tell.
+/// The machine does not tell.
 pub fn here() -> Known<String> {
     crate::read_here(PATH, parse)
 }

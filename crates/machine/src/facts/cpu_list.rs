@@ -3,23 +3,23 @@
 use crate::{FactError, Known};
 use spangap_model::Cpus;
 
-/// CPUs that are switched on.
+/// Online CPUs.
 pub const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Reads a list such as `0,3-48`. The kernel writes `(null)` for an option that was never given (`nohz_full`).
+/// Parses a list such as `0,3-48`. The kernel writes `(null)` for an option that was never given (`nohz_full`).
 ///
 /// # Errors
-/// Another text.
+/// Any other text.
 pub fn list(path: &str, text: &str) -> Known<Cpus> {
     let none = text.trim() == "(null)";
     let cpus = if none { Some(Cpus::default()) } else { Cpus::parse_list(text) };
     cpus.ok_or_else(|| FactError::malformed(path, 0, text, "a list of CPUs, such as 0,3-48"))
 }
 
-/// Reads a mask such as `ff,00000003`.
+/// Parses a mask such as `ff,00000003`.
 ///
 /// # Errors
-/// Another text.
+/// Any other text.
 pub fn mask(path: &str, text: &str) -> Known<Cpus> {
     Cpus::parse_mask(text)
         .ok_or_else(|| FactError::malformed(path, 0, text, "a mask of CPUs, such as ff,00000003"))

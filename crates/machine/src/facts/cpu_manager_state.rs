@@ -1,37 +1,37 @@
-//! The kubelet's `cpu_manager_state`: which CPUs it gave to containers alone, and which all others share.
+//! The kubelet's `cpu_manager_state`: CPUs assigned to containers exclusively, and the shared rest.
 
 use crate::{FactError, Known};
 use serde_json::Value;
 use spangap_model::Cpus;
 
-/// Where the kubelet keeps it.
+/// Path.
 pub const PATH: &str = "/var/lib/kubelet/cpu_manager_state";
 
-/// The decisions of the kubelet's CPU manager.
+/// Decisions of the kubelet's CPU manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuManagerState {
     /// `none` or `static`.
     pub policy: String,
-    /// CPUs that all containers without CPUs of their own share.
+    /// CPUs shared by all containers without exclusive CPUs.
     pub shared: Cpus,
-    /// CPUs of one container alone.
+    /// Exclusive CPUs by container.
     pub exclusive: Vec<ExclusiveCpus>,
 }
 
-/// A container with CPUs of its own.
+/// A container with exclusive CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExclusiveCpus {
-    /// Uid of its pod; empty in the form of before Kubernetes 1.18, which does not tell.
+    /// Pod uid; empty in the format before Kubernetes 1.18, which lacks it.
     pub pod: String,
-    /// Its name in the pod; in the form of before Kubernetes 1.18 its id.
+    /// Container name; in the format before Kubernetes 1.18 its id.
     pub container: String,
-    /// Its CPUs.
+    /// CPUs.
     pub cpus: Cpus,
 }
 
 impl ExclusiveCpus {
-    /// Whether it belongs to a pod: to this uid or, where the state has only the container's id, to the pod with a
-    /// process in this cgroup. The cgroup of a container ends in its id, whichever runtime made it.
+    /// Whether it belongs to a pod: to this uid or, if the state has only the container's id, to the pod with a
+    /// process in this cgroup. A container's cgroup ends in its id with every runtime.
     pub fn is_of(&self, uid: &str, cgroup: &str) -> bool {
         match self.pod.is_empty() {
             true => !self.container.is_empty() && cgroup.contains(&self.container),
@@ -40,10 +40,10 @@ impl ExclusiveCpus {
     }
 }
 
-/// Reads the state in both of its forms: by pod and container, and, before Kubernetes 1.18, by the container's id.
+/// Parses both formats: by pod and container, and before Kubernetes 1.18 by the container's id.
 ///
 /// # Errors
-/// Another document, or a form that neither version writes.
+/// Another document, or a format that neither version writes.
 pub fn parse(path: &str, text: &str) -> Known<CpuManagerState> {
     let bad = |expected| FactError::malformed(path, 0, text, expected);
     let whole: Value = serde_json::from_str(text).map_err(|_| bad("a state of the CPU manager, as JSON"))?;

@@ -1,26 +1,26 @@
-//! `cpu.stat` of a cgroup, of both versions: what its quota took.
+//! `cpu.stat` of a cgroup, of both versions: throttling by its quota.
 
 use super::figures::keyed;
 use crate::{FactError, Known};
 
-/// Its name in the folder of a cgroup.
+/// File name in a cgroup's folder.
 pub const NAME: &str = "cpu.stat";
 
-/// What was kept from a cgroup by its quota, since it was made.
+/// Throttling of a cgroup since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttled {
     /// Periods in which it ran.
     pub periods: u64,
-    /// Those in which it used up its quota.
+    /// Periods in which it used up its quota.
     pub throttled: u64,
-    /// How long its CPUs waited for the next period, all added up.
+    /// Total time that its CPUs were throttled.
     pub ns: u64,
 }
 
-/// Reads it. `None`: a cgroup without a CPU controller of version 2, which cannot be throttled.
+/// Parses it. `None` for a version 2 cgroup without a CPU controller, which cannot be throttled.
 ///
 /// # Errors
-/// A line that is missing.
+/// A line is missing.
 pub fn throttled(path: &str, text: &str) -> Known<Option<Throttled>> {
     let stat = keyed(text);
     let figure = |name: &str| stat.get(name).copied();

@@ -1,7 +1,7 @@
-//! `/proc/interrupts` and `/proc/softirqs`: a heading of CPUs, then a line for each interrupt or vector.
+//! `/proc/interrupts` and `/proc/softirqs`: a heading of CPUs, then a line per interrupt or vector.
 //!
-//! The columns are the CPUs that the heading names, not those from 0 on: `interrupts` has online CPUs, `softirqs` all that
-//! may ever be there.
+//! The heading names the CPUs of the columns, which need not start at 0 or be contiguous: `interrupts` has
+//! online CPUs, `softirqs` all possible ones.
 
 use super::figures::count;
 use crate::{FactError, Known};
@@ -12,19 +12,20 @@ pub const INTERRUPTS: &str = "/proc/interrupts";
 /// Softirqs.
 pub const SOFTIRQS: &str = "/proc/softirqs";
 
-/// A line.
+/// A line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// `146`, `LOC`, `NET_RX`.
     pub name: String,
-    /// How often, by CPU, since boot. `ERR` and `MIS` have one figure for the whole machine, at the first CPU.
+    /// Counts by CPU since boot. `ERR` and `MIS` have a single figure for the whole machine, stored at the
+    /// first CPU.
     pub counts: BTreeMap<u32, u64>,
-    /// What is written behind the figures: controller, trigger and devices.
+    /// Text after the figures: controller, trigger and devices.
     pub label: String,
 }
 
 impl Row {
-    /// Who asked for the interrupt, such as `eth0-TxRx-1` or `acpi, i8042`; nothing where nobody has.
+    /// Devices of the interrupt, such as `eth0-TxRx-1` or `acpi, i8042`; empty if there are none.
     ///
     /// The kernel writes two blanks before the names, after controller, number and trigger.
     pub fn devices(&self) -> String {
@@ -35,13 +36,13 @@ impl Row {
             Some(words[trigger + 1..].join(" "))
         };
         match behind(tail) {
-            // There is nothing but the trigger in front of it: this is no name.
+            // Only the trigger precedes it, so this is not a device name.
             Some(names) if behind(head).is_none() => names,
             _ => tail.trim().to_owned(),
         }
     }
 
-    /// How often on this CPU; 0 for one that has no column.
+    /// Count on this CPU; 0 for a CPU without a column.
     pub fn on(&self, cpu: u32) -> u64 {
         self.counts.get(&cpu).copied().unwrap_or(0)
     }
@@ -56,31 +57,31 @@ fn is_trigger(word: &str) -> bool {
 /// The whole table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Its lines, but for those of another form.
+    /// Its lines, except for malformed ones.
     pub rows: Vec<Row>,
-    /// Those: what was found in their place.
+    /// Errors of the malformed lines.
     pub bad: Vec<FactError>,
 }
 
 impl Table {
-    /// The lines, for those who need all of them.
+    /// All lines, for callers that need them complete.
     ///
     /// # Errors
-    /// The first line that is of another form.
+    /// The first malformed line.
     pub fn whole(self) -> Known<Vec<Row>> {
         self.bad.into_iter().next().map_or(Ok(self.rows), Err)
     }
 
-    /// The line of this name.
+    /// The line with this name.
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
     }
 }
 
-/// Reads a table.
+/// Parses a table.
 ///
 /// # Errors
-/// A heading that names no CPUs.
+/// The heading names no CPUs.
 pub fn parse(path: &str, text: &str) -> Known<Table> {
     let heading = text.lines().next().unwrap_or_default();
     let number =
@@ -113,7 +114,7 @@ fn row(line: &str, cpus: &[u32]) -> Option<Row> {
         counts.insert(*cpu, number);
         rest = &rest[word.len()..];
     }
-    // `ERR:` and `MIS:` have one figure for all; an interrupt has one for each CPU.
+    // `ERR:` and `MIS:` have a single figure; an interrupt has one per CPU.
     let whole = counts.len() == cpus.len() || (count(name).is_none() && !counts.is_empty());
     whole.then(|| Row { name: name.to_owned(), counts, label: rest.trim().to_owned() })
 }
@@ -178,10 +179,10 @@ mod tests {
             ("IO-APIC   9-fasteoi   acpi, eth 1", "acpi, eth 1"),
             // Linux 2.6
             ("PCI-MSI-edge      eth0", "eth0"),
-            // Xen, and ARM, which have no number before the trigger, or one apart from it.
+            // Xen, and ARM, which have no number before the trigger, or one separated from it.
             ("xen-dyn   -event     eth0-q0-tx", "eth0-q0-tx"),
             ("GICv3  27 Level     arch_timer", "arch_timer"),
-            // Nobody has asked for these.
+            // These have no devices.
             ("IO-APIC   2-edge", ""),
             ("GICv3  27 Level", ""),
             ("PCI-MSI 1-edge eth0 1", "eth0 1"),

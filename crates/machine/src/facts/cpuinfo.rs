@@ -1,20 +1,20 @@
-//! `/proc/cpuinfo`: blocks of `name : value`, one for each CPU that is online. Architectures name few things alike.
+//! `/proc/cpuinfo`: blocks of `name : value`, one per online CPU. Architectures agree on few names.
 
-/// Where it is.
+/// Path.
 pub const PATH: &str = "/proc/cpuinfo";
 
-/// What is said of the CPUs; nothing is an error, as every architecture says something else.
+/// Facts about the CPUs. Nothing here is an error, because every architecture has other fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuInfo {
-    /// How many are online.
+    /// Number of online CPUs.
     pub count: usize,
-    /// What the first is called; `None` where it does not say (ARM).
+    /// Model of the first CPU; `None` if missing (ARM).
     pub model: Option<String>,
     /// Whether this is a virtual machine, by the flag that hypervisors set for their guests on x86.
     pub is_virtual: bool,
 }
 
-/// Reads it.
+/// Parses it.
 pub fn parse(text: &str) -> CpuInfo {
     let lines = || {
         text.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))

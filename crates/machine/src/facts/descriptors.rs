@@ -1,9 +1,9 @@
-//! `/proc/PID/fd`: what the descriptors of a process stand for.
+//! `/proc/PID/fd`: targets of a process's descriptors.
 
-/// Its name in the folder of a process.
+/// Folder name in a process's folder.
 pub const FOLDER: &str = "fd";
 
-/// The inode of a socket, from where the link of its descriptor points: `socket:[4711]`. `None`: it is no socket.
+/// Inode of a socket, from the target of its descriptor's link: `socket:[4711]`. `None` if it is not a socket.
 pub fn socket_inode(link: &str) -> Option<u64> {
     let inode = link.strip_prefix("socket:[")?.strip_suffix(']')?;
     super::figures::count(inode)

@@ -1,16 +1,16 @@
-//! Numbers as the kernel writes them, and the small files that hold little else: one number, or lines of a name and a
+//! Numbers in the kernel's format, and small files that hold little else: one number, or lines of a name and a
 //! number (`cpu.stat`, `memory.events`).
 
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Counts from here on are taken for mistakes: as ticks or microseconds that is centuries. Sums and products of smaller
-/// ones fit into 64 bits. A counter of the kernel that fell below zero shows as such a number.
+/// Larger counts are treated as errors: in ticks or microseconds they are centuries. Sums and products of
+/// smaller ones fit into 64 bits. A kernel counter that dropped below zero appears as such a number.
 const TOO_MUCH: u64 = 1 << 53;
 /// The same for nanoseconds: nine years on one CPU.
 const TOO_MUCH_NS: u64 = 1 << 58;
 
-/// A count of occurrences, ticks or microseconds: nothing but digits.
+/// A count of occurrences, ticks or microseconds: only digits.
 pub fn count(word: &str) -> Option<u64> {
     digits(word).filter(|count| *count < TOO_MUCH)
 }
@@ -21,19 +21,19 @@ pub fn nanoseconds(word: &str) -> Option<u64> {
 }
 
 fn digits(word: &str) -> Option<u64> {
-    // `parse` takes a sign, too.
+    // `parse` would also accept a sign.
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// Reads a file of one number.
+/// Parses a file with a single number.
 ///
 /// # Errors
-/// Another text, or a number that does not fit.
+/// Any other text, or a number out of range.
 pub fn number<T: std::str::FromStr>(path: &str, text: &str) -> Known<T> {
     text.trim().parse().map_err(|_| FactError::malformed(path, 0, text, "a number"))
 }
 
-/// Reads lines of a name and a number. Lines of another form are of no interest.
+/// Parses lines of a name and a number. Ignores lines of another form.
 pub fn keyed(text: &str) -> BTreeMap<&str, u64> {
     let pair = |line| {
         let (name, value): (&str, &str) = str::split_once(line, char::is_whitespace)?;
@@ -55,7 +55,7 @@ mod tests {
             assert!(number::<i64>("/p", bad).is_err(), "{bad}");
         }
         assert_eq!((count("7"), count("+7"), count("-7"), count("")), (Some(7), None, None, None));
-        // Steal time below zero, as some hypervisors have made it.
+        // Negative steal time, as produced by some hypervisors.
         assert_eq!((count("18446744073709551615"), nanoseconds("18446744073709551615")), (None, None));
     }
 }

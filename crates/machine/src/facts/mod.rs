@@ -1,8 +1,9 @@
-//! What files of a machine say, as values: one reader for each file that several parts of this program need, so that
-//! they cannot disagree. Readers are pure; what cannot be read says where and why.
+//! Contents of a machine's files as values: one reader for each file that several parts of this program need,
+//! so that they cannot disagree. Readers are pure; an error says where and why.
 //!
-//! A reader takes the path for its errors and the text, so that it serves a [`Host`](crate::Host), a file that is kept
-//! open, and what another namespace was asked for. `tools/house` lists these files: nobody else names them to read them.
+//! A reader takes the text, and the path for its errors, so that it works for a [`Host`](crate::Host), for a
+//! file kept open, and for a response from another namespace. `tools/house` lists these files: no other code
+//! may name them to read them.
 
 pub mod boot_id;
 pub mod cpu_list;

@@ -1,31 +1,32 @@
-//! `/proc/self/mountinfo`: where cgroups are mounted, with which controllers, and which part of the hierarchy is seen there.
+//! `/proc/self/mountinfo`: mounts of cgroup hierarchies, their controllers, and the part of the hierarchy that
+//! is visible there.
 
 use crate::{FactError, Known};
 use serde::Serialize;
 
-/// Where it is.
+/// Path.
 pub const PATH: &str = "/proc/self/mountinfo";
 
-/// Which version of the cgroup interface.
+/// Cgroup version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Version {
-    /// A hierarchy for each controller, or for several; also of a hybrid set-up.
+    /// A hierarchy per controller or set of controllers; also in a hybrid set-up.
     V1,
-    /// One for all.
+    /// The unified hierarchy.
     V2,
 }
 
-/// A mounted hierarchy of cgroups.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Its version.
+    /// Version.
     pub version: Version,
-    /// Where.
+    /// Mount point.
     pub point: String,
-    /// The group that is seen there as the root, named as in `/proc/PID/cgroup`.
+    /// The group visible as the root, named as in `/proc/PID/cgroup`.
     pub root: String,
-    /// Its controllers, of version 1; which ones version 2 has is in its `cgroup.controllers`.
+    /// Controllers, for version 1; those of version 2 are in its `cgroup.controllers`.
     pub controllers: Vec<String>,
 }
 
@@ -35,19 +36,19 @@ impl CgroupMount {
         self.controllers.iter().any(|name| name == controller)
     }
 
-    /// Where below the mount point a group of this hierarchy is: empty for the root, else with a `/` before it. `None`: it
-    /// is not seen here.
+    /// Path of a group of this hierarchy relative to the mount point: empty for the root, else with a leading
+    /// `/`. `None` if it is not visible here.
     pub fn below<'a>(&self, group: &'a str) -> Option<&'a str> {
         let below = group.strip_prefix(self.root.trim_end_matches('/'))?;
         let below = below.trim_end_matches('/');
-        // `/..` is a group outside of what this namespace shows; `/ab` is not below `/a`.
+        // `/..` is a group outside of this namespace; `/ab` is not below `/a`.
         let inside =
             (below.is_empty() || below.starts_with('/')) && !below.split('/').any(|part| part == "..");
         inside.then_some(below)
     }
 }
 
-/// What stands among the options of a hierarchy and is no controller. Those with a value (`name=systemd`) are none either.
+/// Mount options of a hierarchy that are not controllers, besides those with a value (`name=systemd`).
 const FLAGS: &[&str] = &[
     "rw",
     "ro",
@@ -64,10 +65,10 @@ const FLAGS: &[&str] = &[
     "favordynmods",
 ];
 
-/// Reads the hierarchies of cgroups among the mounts, in their order.
+/// Parses the mounted cgroup hierarchies, in their order.
 ///
 /// # Errors
-/// A line that is of another form.
+/// A malformed line.
 pub fn cgroups(path: &str, text: &str) -> Known<Vec<CgroupMount>> {
     let mut mounts = Vec::new();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -122,7 +123,7 @@ mod tests {
                 (Version::V1, String::new()),
                 (Version::V1, "cpu,cpuacct".into()),
                 (Version::V1, "blkio".into()),
-                // SELinux puts an option of its own in front of the controllers.
+                // SELinux inserts an option before the controllers.
                 (Version::V1, "memory".into()),
             ]
         );

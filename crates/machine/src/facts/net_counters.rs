@@ -1,19 +1,19 @@
-//! `/proc/net/netstat` and `/proc/net/snmp`: counters of TCP and IP in a network namespace, as pairs of lines: names, then
-//! figures.
+//! `/proc/net/netstat` and `/proc/net/snmp`: TCP and IP counters of a network namespace, as pairs of lines:
+//! names, then figures.
 
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Those that Linux has beside the standard ones (`TcpExt`, `IpExt`); in the folder of a process as well.
+/// Linux's own counters (`TcpExt`, `IpExt`); also in a process's folder.
 pub const NETSTAT: &str = "netstat";
-/// Those of the standard (`Ip`, `Tcp`, `Udp`).
+/// Standard counters (`Ip`, `Tcp`, `Udp`).
 pub const SNMP: &str = "snmp";
 
-/// Reads a file, or both after each other: names such as `TcpExt.ListenDrops`. Counters wrap like the kernel's. A figure
-/// below zero is no count (`MaxConn`, of which -1 means that there is no limit), and is left out.
+/// Parses one of the files, or both concatenated: names such as `TcpExt.ListenDrops`. Counters wrap like the
+/// kernel's. A negative figure is not a count (`MaxConn` is -1 for no limit), and is left out.
 ///
 /// # Errors
-/// A pair of lines that do not belong together.
+/// A pair of lines does not belong together.
 pub fn parse(path: &str, text: &str) -> Known<BTreeMap<String, u64>> {
     let lines: Vec<&str> = text.lines().collect();
     let mut all = BTreeMap::new();

@@ -1,22 +1,22 @@
-//! `/proc/net/dev`: what each interface of a network namespace has received and sent.
+//! `/proc/net/dev`: traffic counters of each interface in a network namespace.
 
 use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Its name in `/proc/net` and in that of a process.
+/// File name in `/proc/net` and in a process's `net` folder.
 pub const NAME: &str = "dev";
 
-/// Packets that each interface has received, by name.
+/// Packets received by each interface, by name.
 ///
 /// # Errors
-/// A line of an interface that is of another form.
+/// A malformed line.
 pub fn rx_packets(path: &str, text: &str) -> Known<BTreeMap<String, u64>> {
     const HEADING: usize = 2;
     let line = |(at, line): (usize, &str)| {
         let bad = || FactError::malformed(path, at, line, "an interface, a colon, and 16 figures");
         let (name, figures) = line.split_once(':').ok_or_else(bad)?;
-        // Between the colon and the first figure older kernels have no blank.
+        // Older kernels write no blank between the colon and the first figure.
         let figures: Vec<u64> =
             figures.split_whitespace().map(count).collect::<Option<_>>().ok_or_else(bad)?;
         let &[_bytes, packets, ..] = figures.as_slice() else { return Err(bad()) };

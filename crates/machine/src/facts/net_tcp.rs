@@ -1,10 +1,10 @@
-//! `/proc/PID/net/tcp` and `tcp6`: the TCP sockets of a network namespace. Anyone may read them.
+//! `/proc/PID/net/tcp` and `tcp6`: the TCP sockets of a network namespace, readable by any user.
 
 use crate::{FactError, Known};
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// State of a TCP socket, as the kernel has them.
+/// State of a TCP socket, as the kernel defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the protocol's own names")]
@@ -20,12 +20,12 @@ pub enum State {
     LastAck,
     Listen,
     Closing,
-    /// One that this program does not know.
+    /// Unknown to this program.
     Other,
 }
 
 impl State {
-    /// By the kernel's number.
+    /// From the kernel's number.
     pub fn of(number: u8) -> State {
         match number {
             1 => State::Established,
@@ -44,7 +44,7 @@ impl State {
         }
     }
 
-    /// As `ss` writes it.
+    /// Name in `ss` output.
     pub fn name(self) -> &'static str {
         match self {
             State::Established => "ESTAB",
@@ -63,7 +63,7 @@ impl State {
     }
 }
 
-/// Addresses of a socket.
+/// Kind of a socket's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
@@ -75,61 +75,61 @@ pub enum Family {
     Ipv4Mapped,
 }
 
-/// What the kernel waits for on a socket.
+/// Pending kernel timer of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timer {
-    /// An ACK, before it sends again.
+    /// Retransmission.
     Retransmit,
-    /// The next keep-alive.
+    /// Keep-alive.
     KeepAlive,
-    /// The end of TIME-WAIT.
+    /// End of TIME-WAIT.
     TimeWait,
-    /// The next probe of a closed window.
+    /// Zero-window probe.
     WindowProbe,
 }
 
-/// The tables, in `/proc/net` and in that of a process. A kernel without IPv6 has not the second.
+/// File names in `/proc/net` and in a process's `net` folder. A kernel without IPv6 lacks the second.
 pub const NAMES: [&str; 2] = ["tcp", "tcp6"];
 
-/// One line.
+/// One line of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Kind of its addresses.
     pub family: Family,
-    /// Its own end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Peer address.
     pub peer: SocketAddr,
-    /// Its state.
+    /// State.
     pub state: State,
-    /// Written and not acknowledged.
+    /// Bytes written and not acknowledged.
     pub send_queue_bytes: u64,
-    /// Received and not read; of a listening socket, connections to be accepted.
+    /// Bytes received and not read; for a listening socket, length of the accept queue.
     pub receive_queue: u64,
-    /// What fires next, and in how many nanoseconds.
+    /// Pending timer, and nanoseconds until it fires.
     pub timer: Option<(Timer, u64)>,
-    /// User id of its owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Zero when no process has it.
+    /// Inode; zero if no process owns the socket.
     pub inode: u64,
-    /// `None`: it is no full socket.
+    /// `None` if it is not a full socket.
     pub acks: Option<Acks>,
 }
 
-/// How a connection acknowledges.
+/// ACK behaviour of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
-    /// ACKs that will be sent without delay.
+    /// Number of ACKs that will be sent without delay.
     pub quick_left: u64,
-    /// Taken for interactive: ACKs are delayed to ride on data.
+    /// Considered interactive: ACKs are delayed to ride on data.
     pub pingpong: bool,
 }
 
-/// Reads a table, its heading included.
+/// Parses a table with its heading.
 ///
 /// # Errors
-/// A line that is not what the kernel is known to write.
+/// A line in a form that the kernel is not known to write.
 pub fn parse(path: &str, text: &str) -> Known<Vec<Row>> {
     let lines = text.lines().enumerate().skip(1);
     let read = |(at, line)| {
@@ -138,7 +138,7 @@ pub fn parse(path: &str, text: &str) -> Known<Vec<Row>> {
     lines.map(read).collect()
 }
 
-/// Nanoseconds of a tick: the kernel tells times to user space in hundredths of a second.
+/// Nanoseconds per tick: the kernel reports times to user space in hundredths of a second.
 const TICK_NS: u64 = 10_000_000;
 
 fn row(line: &str) -> Option<Row> {
@@ -159,7 +159,7 @@ fn row(line: &str) -> Option<Row> {
     let timer_ns = hex(ticks)?.saturating_mul(TICK_NS);
     let uid = fields.nth(1)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    // Count of users, address, retransmission timeout, delay of ACKs; only full sockets have them.
+    // Reference count, address, retransmission timeout, delayed ACK; only full sockets have them.
     let acks: Option<u64> = fields.nth(4).and_then(|field| field.parse().ok());
     Some(Row {
         family,
@@ -175,7 +175,7 @@ fn row(line: &str) -> Option<Row> {
     })
 }
 
-/// `HEX:PORT`, the address as words of 32 bits in the machine's own order. IPv4 in IPv6 becomes IPv4.
+/// `HEX:PORT`, the address as 32-bit words in the machine's byte order. IPv4-mapped addresses become IPv4.
 fn address(text: &str) -> Option<(SocketAddr, Family)> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| Some(u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok()?.to_ne_bytes());
@@ -252,7 +252,7 @@ mod tests {
     fn ipv4_in_ipv6_is_ipv4() {
         let mapped = "0000000000000000FFFF00000100007F:1F90";
         let expected: SocketAddr = "127.0.0.1:8080".parse().unwrap();
-        // As a little-endian machine writes it.
+        // In the format of a little-endian machine.
         if cfg!(target_endian = "little") {
             assert_eq!(address(mapped), Some((expected, Family::Ipv4Mapped)));
             assert_eq!(address("0100007F:1F90"), Some((expected, Family::Ipv4)));

@@ -1,17 +1,17 @@
-//! `/proc/PID/cgroup`: in which group of each hierarchy a process or a thread is.
+//! `/proc/PID/cgroup`: the group of a process or thread in each hierarchy.
 
 use crate::{FactError, Known};
 
-/// Its name in the folder of a process or a thread.
+/// File name in a process's or thread's folder.
 pub const NAME: &str = "cgroup";
 
 /// The group in one hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// Controllers of the hierarchy, or its name (`name=systemd`); none: that of version 2.
+    /// Controllers of the hierarchy, or its name (`name=systemd`); empty for version 2.
     pub controllers: Vec<String>,
-    /// The group, from the root of the namespace that is seen here: `/..` is outside of it. One that was removed while it
-    /// had processes is named `/GROUP (deleted)`, so that it is not taken for a new one of its name.
+    /// The group's path from the root of this cgroup namespace: `/..` is outside of it. A group removed while
+    /// it had processes reads `/GROUP (deleted)`, which distinguishes it from a new one with its name.
     pub path: String,
 }
 
@@ -21,16 +21,16 @@ impl Membership {
         self.controllers.is_empty()
     }
 
-    /// Whether it is in a hierarchy of version 1 with this controller, or of this name.
+    /// Whether it is in a version 1 hierarchy with this controller, or with this name.
     pub fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
 }
 
-/// Reads all of them.
+/// Parses all groups.
 ///
 /// # Errors
-/// A line that is of another form.
+/// A malformed line.
 pub fn parse(path: &str, text: &str) -> Known<Vec<Membership>> {
     let line = |(at, line): (usize, &str)| {
         let mut parts = line.splitn(3, ':').skip(1);

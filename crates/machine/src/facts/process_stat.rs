@@ -1,72 +1,73 @@
-//! `/proc/PID/stat`, of a process or a thread: its name in brackets, which may hold brackets and blanks, then numbers.
+//! `/proc/PID/stat`, of a process or thread: its name in parentheses, which may contain parentheses and blanks,
+//! then numbers.
 
 use crate::{FactError, Known, read_here};
 
-/// Its name in the folder of a process or a thread.
+/// File name in a process's or thread's folder.
 pub const NAME: &str = "stat";
 
-/// A thread of the kernel: flags of `include/linux/sched.h`.
+/// A kernel thread: flags from `include/linux/sched.h`.
 const PF_KTHREAD: u32 = 0x0020_0000;
-/// Nobody may change its CPUs.
+/// Its affinity is immutable.
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
-/// The kernel is closing what it had open.
+/// The kernel is closing its descriptors.
 const PF_EXITING: u32 = 0x0000_0004;
 
-/// What is said of a process or thread.
+/// Facts about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// Its name.
+    /// Name.
     pub comm: String,
     /// `R`, `S`, `D`, `T`, `Z`, ...
     pub state: char,
     flags: u32,
-    /// CPU time of its own, in ticks of `USER_HZ`.
+    /// Its own CPU time, in ticks of `USER_HZ`.
     pub own_ticks: u64,
-    /// CPU time of its own, and of the children that it has waited for, in ticks of `USER_HZ`.
+    /// Its own CPU time and that of the children it has waited for, in ticks of `USER_HZ`.
     pub cpu_ticks: u64,
-    /// When it was started, in ticks since boot: with its id, this names it for good.
+    /// Start time, in ticks since boot: together with the id, it identifies the process forever.
     pub start_ticks: u64,
 }
 
 impl ProcessStat {
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub fn is_kernels(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
 
-    /// Whether nobody may change its CPUs.
+    /// Whether its affinity is immutable.
     pub fn is_bound(&self) -> bool {
         self.flags & PF_NO_SETAFFINITY != 0
     }
 
-    /// Whether the kernel is closing what it had open; it says so before it begins to.
+    /// Whether the kernel is closing its descriptors; the flag is set before it begins to.
     pub fn is_ending(&self) -> bool {
         self.flags & PF_EXITING != 0
     }
 
-    /// Whether it has ended, and only its parent has not looked yet.
+    /// Whether it is a zombie.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether a stop signal or a debugger holds it.
+    /// Whether it is stopped by a signal or traced.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
     }
 }
 
-/// Reads it.
+/// Parses it.
 ///
 /// # Errors
-/// Another form.
+/// Malformed.
 pub fn parse(path: &str, text: &str) -> Known<ProcessStat> {
     let bad = || FactError::malformed(path, 0, text, "an id, a name in brackets, and 20 more fields");
     let (head, rest) = text.rsplit_once(')').ok_or_else(bad)?;
     let (_, comm) = head.split_once('(').ok_or_else(bad)?;
-    // As its manual counts them; the first behind the name is the third.
+    // Numbered as in its manual page: the first field after the name is the third.
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).copied().ok_or_else(bad);
-    // The kernel writes the children's as signed numbers.
+    // The kernel writes the children's times as signed numbers.
     let ticks = |number| Ok(field(number)?.parse::<i64>().map_err(|_| bad())?.max(0) as u64);
     let own_ticks: u64 = ticks(14)?.saturating_add(ticks(15)?);
     let mut letters = field(3)?.chars();
@@ -81,10 +82,10 @@ pub fn parse(path: &str, text: &str) -> Known<ProcessStat> {
     })
 }
 
-/// That of a process or thread of this machine; `None`: there is none.
+/// A process or thread of this machine; `None` if it does not exist.
 ///
 /// # Errors
-/// When it cannot be read, or has another form.
+/// Unreadable or malformed.
 pub fn of(pid: u32) -> Known<Option<ProcessStat>> {
     match read_here(&format!("/proc/{pid}/{NAME}"), parse) {
         Err(error) if error.is_absent() => Ok(None),

@@ -1,12 +1,12 @@
-//! `/proc/PID/status`, of a process or a thread: lines of a name, a colon and a value.
+//! `/proc/PID/status`, of a process or thread: lines of a name, a colon and a value.
 
 use crate::{FactError, Known};
 use spangap_model::Cpus;
 
-/// Its name in the folder of a process or a thread.
+/// File name in a process's or thread's folder.
 pub const NAME: &str = "status";
 
-/// The text; what is asked for is read when it is asked for, as there are 60 lines for each of many thousand threads.
+/// The text; fields are parsed on demand, because there are 60 lines for each of many thousand threads.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessStatus<'a> {
     path: &'a str,
@@ -14,17 +14,17 @@ pub struct ProcessStatus<'a> {
 }
 
 impl<'a> ProcessStatus<'a> {
-    /// Of this text.
+    /// Wraps the text of a file.
     pub fn new(path: &'a str, text: &'a str) -> ProcessStatus<'a> {
         ProcessStatus { path, text }
     }
 
-    /// The value of a line that a kernel need not have.
+    /// Value of an optional line.
     pub fn field(&self, name: &str) -> Option<&'a str> {
         self.line(name).map(|(_, value)| value)
     }
 
-    /// Number of the line, from 0, and the value in it.
+    /// Number of the line, from 0, and its value.
     fn line(&self, name: &str) -> Option<(usize, &'a str)> {
         let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':');
         self.text.lines().enumerate().find_map(|(at, line)| Some((at, value(line)?.trim())))
@@ -42,15 +42,15 @@ impl<'a> ProcessStatus<'a> {
         parse(value).ok_or_else(|| FactError::malformed(self.path, at, value, expected))
     }
 
-    /// Its name. The kernel writes a line end in it as `\n`.
+    /// Name. The kernel escapes a newline in it as `\n`.
     ///
     /// # Errors
-    /// There is no such line; the same below.
+    /// The line is missing; the same below.
     pub fn name(&self) -> Known<&'a str> {
         self.needed("Name", "a line Name", "a name", Some)
     }
 
-    /// The process that it belongs to.
+    /// Id of its process.
     ///
     /// # Errors
     /// As above.
@@ -58,7 +58,7 @@ impl<'a> ProcessStatus<'a> {
         self.needed("Tgid", "a line Tgid", "the number of a process", |value| value.parse().ok())
     }
 
-    /// Its debugger; 0: none.
+    /// Process id of its tracer; 0 if none.
     ///
     /// # Errors
     /// As above.
@@ -66,7 +66,7 @@ impl<'a> ProcessStatus<'a> {
         self.needed("TracerPid", "a line TracerPid", "the number of a process", |value| value.parse().ok())
     }
 
-    /// Its effective capabilities.
+    /// Effective capabilities.
     ///
     /// # Errors
     /// As above.
@@ -75,7 +75,7 @@ impl<'a> ProcessStatus<'a> {
         self.needed("CapEff", "a line CapEff", "a mask of capabilities", mask)
     }
 
-    /// Where it may run, as it is written: most threads of a machine have one of few such lists.
+    /// Allowed CPUs as text: most threads of a machine share one of few such lists.
     ///
     /// # Errors
     /// As above.
@@ -83,7 +83,7 @@ impl<'a> ProcessStatus<'a> {
         self.needed("Cpus_allowed_list", "a line Cpus_allowed_list", "a list", Some)
     }
 
-    /// Where it may run.
+    /// Allowed CPUs.
     ///
     /// # Errors
     /// As above.
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!((status.name(), status.process(), status.tracer()), (Ok("kworker/0:1"), Ok(12), Ok(99)));
         assert_eq!((status.capabilities(), status.allowed_list()), (Ok((1 << 41) - 1), Ok("0-3")));
         assert_eq!(status.allowed().unwrap().to_string(), "0-3");
-        // A name is whole: `Pid` is not `PPid`, and `Cpus_allowed` not the list.
+        // A name must match in full: `Pid` is not `PPid`, and `Cpus_allowed` not the list.
         assert_eq!((status.field("Pid"), status.field("Cpus_allowed")), (Some("13"), Some("f")));
         assert_eq!(status.field("Speculation_Store_Bypass"), None);
     }

@@ -1,24 +1,24 @@
-//! `/proc/PID/task/TID/schedstat`: how long a thread ran, and how long it wanted to and did not.
+//! `/proc/PID/task/TID/schedstat`: run time and run-queue wait of a thread.
 
 use super::figures::nanoseconds;
 use crate::{FactError, Known};
 
-/// Its name in the folder of a process (that of its first thread) or a thread.
+/// File name in the folder of a process (for its first thread) or thread.
 pub const NAME: &str = "schedstat";
 
-/// What the scheduler counted of a thread since it began, in nanoseconds.
+/// Scheduler statistics of a thread since it started, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sched {
-    /// On a CPU.
+    /// Time on a CPU.
     pub run_ns: u64,
-    /// On a run queue, waiting.
+    /// Time waiting on a run queue.
     pub wait_ns: u64,
 }
 
-/// Reads it.
+/// Parses it.
 ///
 /// # Errors
-/// Another form. A kernel without `CONFIG_SCHED_INFO` has no such file, or one of zeros.
+/// Malformed. A kernel without `CONFIG_SCHED_INFO` lacks the file, or fills it with zeros.
 pub fn parse(path: &str, text: &str) -> Known<Sched> {
     let figures: Option<Vec<u64>> = text.split_whitespace().map(nanoseconds).collect();
     match figures.as_deref() {

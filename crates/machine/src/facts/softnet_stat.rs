@@ -1,34 +1,34 @@
-//! `/proc/net/softnet_stat`: the queue of received packets of each CPU, in hexadecimal.
+//! `/proc/net/softnet_stat`: the receive backlog of each CPU, in hexadecimal.
 //!
-//! Every kernel writes 9 columns at least. Linux 2.6.35 added packets handed over by RPS, 3.11 the flow limit, 5.10 the
-//! length of the backlog and the CPU's number, later ones more. Counters wrap at 32 bits.
+//! Every kernel writes at least 9 columns. Linux 2.6.35 added packets steered by RPS, 3.11 the flow limit, 5.10
+//! the backlog length and the CPU's number, later versions more. Counters wrap at 32 bits.
 
 use crate::{FactError, Known};
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
-/// Where it is.
+/// Path.
 pub const PATH: &str = "/proc/net/softnet_stat";
 
-/// What a CPU's queue of received packets has seen.
+/// Receive backlog counters of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Softnet {
-    /// Packets.
+    /// Packets processed.
     pub processed: u64,
-    /// Packets dropped because its backlog was full.
+    /// Packets dropped because the backlog was full.
     pub dropped: u64,
-    /// Times NET_RX stopped with work left.
+    /// Times that NET_RX stopped with work left.
     pub time_squeeze: u64,
-    /// Packets that other CPUs handed over (RPS); `None` before Linux 2.6.35.
+    /// Times that other CPUs steered packets here (RPS); `None` before Linux 2.6.35.
     pub received_rps: Option<u64>,
     /// Packets dropped by the flow limit; `None` before Linux 3.11.
     pub flow_limit: Option<u64>,
 }
 
-/// Reads it. Lines without a CPU's number (before Linux 5.10) are those of `online`, in order.
+/// Parses it. Lines without a CPU number (before Linux 5.10) belong to the `online` CPUs, in order.
 ///
 /// # Errors
-/// The line that is of another form, or that is of no CPU: of more than are online, or nobody knows which are.
+/// A malformed line, or one whose CPU is unknown: more lines than online CPUs, or no known online CPUs.
 pub fn parse(path: &str, text: &str, online: &Cpus) -> Known<BTreeMap<u32, Softnet>> {
     const LEAST: usize = 9;
     const CPU: usize = 12;
@@ -93,7 +93,7 @@ mod tests {
             let error = dropped(bad);
             assert!(matches!(&error, Err(FactError::Malformed { .. })), "{bad}: {error:?}");
         }
-        // With numbers nobody needs to know who is online.
+        // With CPU numbers, the online CPUs are not needed.
         let six = "024023e1 00000000 00000006 00000000 00000000 00000000 00000000 00000000 00000000 000bd987 00000000 \
                    00000000 00000001 00000000 00000000\n";
         assert_eq!(parse(PATH, six, &Cpus::default()).unwrap()[&1].time_squeeze, 6);

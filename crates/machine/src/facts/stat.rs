@@ -1,34 +1,34 @@
-//! `/proc/stat`: what each CPU did since boot, in ticks of `USER_HZ` (1/100 s on all that this program runs on).
+//! `/proc/stat`: CPU times since boot, in ticks of `USER_HZ` (1/100 s on all supported architectures).
 
 use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Where it is.
+/// Path.
 pub const PATH: &str = "/proc/stat";
 
-/// What a CPU did, in ticks. The time of guests is in that of programs; nothing is counted twice.
+/// Times of a CPU, in ticks. Guest time is part of user time; nothing is counted twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    /// In programs, and in the kernel on their behalf: user, nice and system.
+    /// Running tasks: user, nice and system.
     pub busy: u64,
-    /// Idle, also while something waits for a disk. The kernel may take iowait back: this can fall.
+    /// Idle, including iowait. The kernel may decrease iowait: this can fall.
     pub idle: u64,
     /// In interrupt handlers.
     pub irq: u64,
-    /// In softirqs, `ksoftirqd` included.
+    /// In softirqs, including `ksoftirqd`.
     pub softirq: u64,
-    /// Kept away by the hypervisor.
+    /// Withheld by the hypervisor.
     pub steal: u64,
 }
 
 impl Times {
-    /// All of it.
+    /// Sum of all.
     pub fn total(&self) -> u64 {
         self.busy + self.idle + self.irq + self.softirq + self.steal
     }
 
-    /// What came since.
+    /// Difference to an earlier reading.
     pub fn since(&self, before: &Times) -> Times {
         Times {
             busy: self.busy.saturating_sub(before.busy),
@@ -39,7 +39,7 @@ impl Times {
         }
     }
 
-    /// Together.
+    /// Sum of both.
     pub fn plus(&self, other: &Times) -> Times {
         Times {
             busy: self.busy + other.busy,
@@ -51,31 +51,31 @@ impl Times {
     }
 }
 
-/// The lines of CPUs.
+/// The CPU lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Of the whole machine, CPUs that are offline now included; `None` where that line is missing.
+    /// Whole machine, including CPUs that are now offline; `None` if that line is missing.
     pub all: Option<Times>,
-    /// By CPU, those that are online, but for lines of another form.
+    /// By online CPU, except for malformed lines.
     pub cpus: BTreeMap<u32, Times>,
-    /// Those: what was found in their place.
+    /// Errors of the malformed lines.
     pub bad: Vec<FactError>,
 }
 
 impl Stat {
-    /// What each CPU did, for those who need all of them.
+    /// Times of each CPU, for callers that need them complete.
     ///
     /// # Errors
-    /// The first line that is of another form.
+    /// The first malformed line.
     pub fn whole(self) -> Known<BTreeMap<u32, Times>> {
         self.bad.into_iter().next().map_or(Ok(self.cpus), Err)
     }
 }
 
-/// Reads it.
+/// Parses it.
 ///
 /// # Errors
-/// There is no line of a CPU.
+/// There is no CPU line.
 pub fn parse(path: &str, text: &str) -> Known<Stat> {
     let mut stat = Stat::default();
     for (at, line) in text.lines().enumerate() {
@@ -96,7 +96,7 @@ pub fn parse(path: &str, text: &str) -> Known<Stat> {
     Ok(stat)
 }
 
-/// Context switches of all CPUs since the machine was booted.
+/// Context switches on all CPUs since boot.
 ///
 /// # Errors
 /// There is no line `ctxt` with a figure.
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_forms_of_several_kernels_and_others() {
-        // Linux 2.6.11 to .23 has no time of guests, and 2.6.24 to .32 has one figure of it.
+        // Linux 2.6.11 to .23 has no guest time, and 2.6.24 to .32 has a single figure.
         for text in ["cpu0 1 2 3 4 5 6 7 8\n", "cpu0 1 2 3 4 5 6 7 8 0\n", "cpu0 1 2 3 4 5 6 7 8 0 0 1 2\n"] {
             assert_eq!(parse(PATH, text).unwrap().cpus[&0].steal, 8, "{text}");
         }
@@ -138,7 +138,7 @@ mod tests {
         {
             assert!(parse(PATH, bad).and_then(Stat::whole).is_err(), "{bad}");
         }
-        // Steal time below zero: a counter that means nothing is not added to any, and hides no other CPU.
+        // Negative steal time: a meaningless counter is not added to any, and does not affect other CPUs.
         let stat = parse(
             PATH,
             "cpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 2 3 4 5 6 7 18446744073709551615 0 0\ncpu2 1 2 3 4 5 6 7 8\n",

@@ -1,4 +1,4 @@
-//! Whatever bytes a file has, every reader says what is in it or what is wrong with it.
+//! For any bytes of a file, every reader returns its content or an error.
 
 use super::*;
 use crate::Known;
@@ -11,7 +11,7 @@ fn done<T>(read: Known<T>) -> Known<()> {
     read.map(drop)
 }
 
-/// Each with a text as the kernel writes it; pieces of the text are what arbitrary bytes would not find.
+/// Each reader with a sample of the kernel's format; pieces of it reach what arbitrary bytes would not.
 const READERS: &[(&str, Reader)] = &[
     ("fd60c9e4-1b83-4a1f\n", |text| done(boot_id::parse("/p", text))),
     ("0,3-48\n", |text| done(cpu_list::list("/p", text))),
@@ -94,7 +94,7 @@ proptest! {
         READERS.iter().for_each(|(_, reader)| drop(reader(&text)));
     }
 
-    /// A file that was cut off, or in which some bytes are others.
+    /// A truncated file, or one with some bytes changed.
     #[test]
     fn no_change_of_a_text_panics(
         which in 0..READERS.len(), cut in any::<prop::sample::Index>(),

@@ -1,16 +1,16 @@
-//! `/proc/uptime`, `/proc/loadavg`: how long the machine has been up, and how busy it was lately.
+//! `/proc/uptime`, `/proc/loadavg`: uptime and load of the machine.
 
 use crate::{FactError, Known};
 
-/// How long it has been up.
+/// Path of the uptime.
 pub const UPTIME: &str = "/proc/uptime";
-/// How many threads wanted a CPU, and how many there are.
+/// Path of the load.
 pub const LOADAVG: &str = "/proc/loadavg";
 
 /// Seconds since boot, in steps of 10 ms.
 ///
 /// # Errors
-/// Another form.
+/// Malformed.
 pub fn uptime_s(path: &str, text: &str) -> Known<f64> {
     let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
     let seconds = seconds.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0);
@@ -22,16 +22,16 @@ pub fn uptime_s(path: &str, text: &str) -> Known<f64> {
 pub struct Load {
     /// Averages of 1, 5 and 15 minutes.
     pub averages: [f64; 3],
-    /// Threads that there are.
+    /// Number of existing threads.
     pub threads: usize,
-    /// The id given to the newest thread or process, in the process namespace of whoever reads it; `None` where the file ends before it.
+    /// Id of the newest thread or process, in the reader's pid namespace; `None` if the file ends before it.
     pub newest_id: Option<u32>,
 }
 
-/// Reads `0.50 1.00 2.00 1/234 5678`.
+/// Parses `0.50 1.00 2.00 1/234 5678`.
 ///
 /// # Errors
-/// Another form.
+/// Malformed.
 pub fn load(path: &str, text: &str) -> Known<Load> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let parsed = || {

@@ -1,4 +1,4 @@
-//! A call as observed: its legs, what its hosts did in them, what held it up.
+//! A call as observed: its legs, the activity of its hosts in them, and its findings.
 
 use super::Finding;
 use crate::{Doing, Legs, Taker, WaitReason};
@@ -7,174 +7,179 @@ use serde::{Deserialize, Serialize};
 /// A call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// 32 hex digits, where a header carries it.
+    /// Trace id, 32 hex digits, if a header carries it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub trace_id: Option<String>,
     /// Id of the CLIENT span, 16 hex digits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub span_id: Option<String>,
-    /// The client's address and port, where its connection is known.
+    /// The client's address and port, if the connection is known.
     #[serde(default)]
     pub client: Option<String>,
-    /// The server's.
+    /// The server's address and port.
     #[serde(default)]
     pub server: Option<String>,
     /// `:path`, or method and target.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
-    /// Captures that have it: number of the client's, then of the server's; `None` for an end without one.
+    /// Captures that contain it: index of the client's, then of the server's; `None` for a missing side.
     pub seen_in: [Option<u8>; 2],
-    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    /// Start, in Unix nanoseconds by the clock of the side where it is known first.
     pub start_unix_ns: i64,
-    /// First event to last, nanoseconds.
+    /// From the first event to the last, in nanoseconds.
     pub duration_ns: u64,
-    /// Bytes of the request's body.
+    /// Size of the request's body.
     pub request_bytes: u64,
-    /// Bytes of the response's body; `None` without one.
+    /// Size of the response's body; `None` without a response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub response_bytes: Option<u64>,
-    /// In order; they sum to `duration_ns` exactly.
+    /// Legs in order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegRecord>,
-    /// What held it up, most costly first.
+    /// Findings, most costly first.
     pub findings: Vec<Finding>,
-    /// Its legs over all hops, for a call through proxies; they sum to `duration_ns` exactly. Empty without proxies.
+    /// Legs over all hops, for a call through proxies; they sum to `duration_ns` exactly. Empty without
+    /// proxies.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub path: Vec<HopLeg>,
-    /// Of a call that was drawn at random, how many it stands for; absent for one that stands for itself.
+    /// For a randomly drawn call, the number of calls that it represents; absent for one that represents
+    /// itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub stands_for: Option<f64>,
 }
 
-/// A leg of a call through proxies, as far as one hop goes.
+/// The part of a leg that lies in one hop of a call through proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopLeg {
-    /// How many proxies are before it; a proxy's own time belongs to the hop that leads to it.
+    /// Number of proxies before it; a proxy's own time belongs to the hop that leads to it.
     pub hop: u8,
-    /// Which of several attempts of a proxy it is of, from 1; zero where there is one.
+    /// Number of the proxy's attempt, from 1; zero if there is only one.
     pub attempt: u8,
-    /// Where.
+    /// Place.
     pub place: HopPlace,
-    /// Nanoseconds; see [`LegTime`].
+    /// Time in nanoseconds; see [`LegTime`].
     pub ns: i64,
-    /// How far off it may be either way.
+    /// Error bound in either direction.
     pub bound_ns: u64,
 }
 
-/// Where a call through proxies is.
+/// A place in a call through proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HopPlace {
     /// A leg of the call to the next host, as of any call.
     Leg(Legs),
-    /// In the proxy: the request before it is passed on, or the response before it is.
+    /// In the proxy: the request before it is forwarded, or the response before it is.
     Proxy,
-    /// In the proxy or on the way to or from it: its own capture of that is missing.
+    /// In the proxy or on the path to or from it, because the capture at the proxy is missing.
     ProxyOrWire,
-    /// From the end of a proxy's attempt to its next one.
+    /// Between the end of a proxy's attempt and its next one.
     BetweenAttempts,
 }
 
 impl CallRecord {
-    /// How many calls it stands for.
+    /// Number of calls that it represents.
     pub fn weight(&self) -> f64 {
         self.stands_for.unwrap_or(1.0)
     }
 
-    /// Time of all legs of these names, nanoseconds.
+    /// Total time of all legs with these names, in nanoseconds.
     pub fn leg_ns(&self, legs: Legs) -> i64 {
         self.legs.iter().filter(|leg| leg.legs == legs).map(|leg| leg.ns).sum()
     }
 }
 
-/// A leg's time. The true one lies in `ns - bound_ns ..= ns + bound_ns`.
+/// Time of a leg. The true value lies in `ns - bound_ns ..= ns + bound_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegTime {
-    /// Which leg, or which neighbouring legs together.
+    /// The leg, or several adjacent ones.
     pub legs: Legs,
-    /// Nanoseconds; below zero where two things go on at once (a span that is over before its request is complete, or goes
-    /// on while its response is sent), and shown so.
+    /// Nanoseconds; negative, and shown so, where activities overlap (a span that ends before its request is
+    /// complete, or continues while its response is sent).
     pub ns: i64,
-    /// How far off it may be either way.
+    /// Error bound in either direction.
     pub bound_ns: u64,
 }
 
-/// A leg's time, and what its host did meanwhile.
+/// Time of a leg, and the activity of its host meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LegRecord {
-    /// Which leg, or which neighbouring legs together.
+    /// The leg, or several adjacent ones.
     #[serde(rename = "leg")]
     pub legs: Legs,
-    /// Nanoseconds; see [`LegTime`].
+    /// Time in nanoseconds; see [`LegTime`].
     pub ns: i64,
-    /// How far off it may be either way.
+    /// Error bound in either direction.
     pub bound_ns: u64,
-    /// What its host did, as recorded; absent without a recording.
+    /// Recorded activity of its host; absent without a recording.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub host: Option<HostTime>,
 }
 
-/// What a host did in a leg.
+/// Activity of a host in a leg.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostTime {
-    /// Threads that had the call in hand, in words: `server (thread 812)`.
+    /// Threads that worked on the call, in words: `server (thread 812)`.
     pub threads: Vec<String>,
-    /// Their ids, in the same order.
+    /// Their thread ids, in the same order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub tids: Vec<u32>,
-    /// Who read the call's last byte there, for a leg that begins when that byte is at the host; absent where nobody saw.
+    /// The thread that read the call's last byte, for a leg that starts when that byte is at the host; absent
+    /// if unobserved.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub read: Option<ReadBy>,
-    /// What they did, the longest first; they sum to the leg exactly.
+    /// Their activities, the longest first; they sum to the leg exactly.
     pub parts: Vec<HostPart>,
 }
 
-/// A thread took a call's last byte from its socket.
+/// A thread's read of a call's last byte from its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBy {
-    /// Its id.
+    /// Thread id.
     pub tid: u32,
-    /// How long the byte had been at the host by then, nanoseconds.
+    /// Time that the byte had been at the host by then, in nanoseconds.
     pub after_ns: u64,
-    /// How long before that it had taken the first byte that the other end sent of the call, nanoseconds; zero where both came
-    /// at one go.
+    /// Time since the thread had read the first byte that the peer sent of the call, in nanoseconds; zero if
+    /// both were read at once.
     pub begun_ns: u64,
-    /// How long it had the call in hand from then on, until it was done or another thread went on with it, nanoseconds.
+    /// Time that it worked on the call from then on, until it was done or another thread continued, in
+    /// nanoseconds.
     pub held_ns: u64,
 }
 
-/// A part of a leg on one host: what the thread that had the call in hand did, and for how long.
+/// One activity in a leg on one host: what the thread working on the call did, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "PartShape", into = "PartShape")]
 pub struct HostPart {
-    /// What.
+    /// Activity.
     pub doing: Doing,
-    /// Who had the CPU meanwhile; `None` where that is nobody else.
+    /// Who had the CPU meanwhile; `None` if nobody else had.
     pub behind: Option<Taker>,
-    /// Of a wait: what for, where that is known.
+    /// For a wait: its reason, if known.
     pub waited_for: Option<WaitReason>,
-    /// Of a wait: who or what ended it, in words.
+    /// For a wait: what ended it, in words.
     pub woken_by: Option<String>,
-    /// Of a wait: who or what ended it, as a value to go by.
+    /// For a wait: what ended it, as a value for programs.
     pub waker: Option<Waker>,
     /// Nanoseconds.
     pub ns: u64,
 }
 
-/// Who or what ended a wait.
+/// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Waker {
-    /// The thread of this id.
+    /// The thread with this id.
     Thread(u32),
-    /// A timer: the time that it had asked for was over, or a limit to its wait.
+    /// A timer: the requested time, or a timeout of the wait.
     Timer,
-    /// Packets that came.
+    /// Arriving packets.
     Packets,
-    /// A device, another CPU, or something that was not told.
+    /// A device, another CPU, or something unrecorded.
     Other,
 }
 
-/// `"behind": "stress (pid 812)", "taker": {"kind": "task", "tid": 812, ...}`: words for people, a value to go by.
+/// `"behind": "stress (pid 812)", "taker": {"kind": "task", "tid": 812, ...}`: words for people, a value for
+/// programs.
 #[derive(Serialize, Deserialize)]
 struct PartShape {
     doing: Doing,

@@ -1,16 +1,16 @@
-//! How sure a finding is, and what would make it surer.
+//! Certainty of a finding, and what would increase it.
 
 use crate::Side;
 use crate::named::named;
 use serde::{Deserialize, Serialize};
 
-/// How sure an instrument is.
+/// Certainty of an instrument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Shape", into = "Shape")]
 pub enum Certainty {
-    /// Its own proofs are there and its look-alikes are excluded.
+    /// Its own proofs exist and its look-alikes are excluded.
     Shown,
-    /// The picture fits; what would tell it from its look-alikes is missing, and this is what.
+    /// The evidence fits, but what would distinguish it from its look-alikes is missing.
     Possible(Missing),
 }
 
@@ -29,7 +29,8 @@ impl Certainty {
     }
 }
 
-/// `{"certainty": "possible", "missing": "the server's span", "lacks": "server-span"}`: words for people, a name to go by.
+/// `{"certainty": "possible", "missing": "the server's span", "lacks": "server-span"}`: words for people, a
+/// name for programs.
 #[derive(Serialize, Deserialize)]
 struct Shape {
     certainty: Word,
@@ -67,7 +68,7 @@ impl From<Shape> for Certainty {
 }
 
 named! {
-    /// What is missing to tell a cause from its look-alikes.
+    /// Missing evidence that would distinguish a cause from its look-alikes.
     pub enum Missing {
         /// When the CLIENT span began.
         ClientSpanStart = "client-span-start",
@@ -77,25 +78,25 @@ named! {
         ResponseReady = "response-ready",
         /// Whether calls waited in the client.
         CallsWaiting = "calls-waiting",
-        /// The server's capture, to tell its end from the path.
+        /// The server's capture, to distinguish its side from the path.
         ServerCapture = "server-capture",
         /// The server's capture, to tell whether a response was sent.
         ResponseSent = "response-sent",
         /// The server's capture, to tell whether the request arrived.
         RequestArrived = "request-arrived",
-        /// A capture at the server, to tell a lost SYN from a full accept queue.
+        /// A capture at the server, to distinguish a lost SYN from a full accept queue.
         SynArrived = "syn-arrived",
-        /// Whether a segment was sent again or overtaken on the way.
+        /// Whether a segment was retransmitted or overtaken on the path.
         SentTwice = "sent-twice",
-        /// What the server's host did.
+        /// Activity of the server's host.
         ServerHost = "server-host",
-        /// What the client's host did.
+        /// Activity of the client's host.
         ClientHost = "client-host",
         /// The counters of the server's accept queues.
         ListenCounters = "listen-counters",
-        /// Whether the receiver had the bytes, which it would have said a little later.
+        /// Whether the receiver had the bytes, which it would have acknowledged a little later.
         EndsEarly = "ends-early",
-        /// Whether the receiver had the bytes, which it cannot say.
+        /// Whether the receiver had the bytes, which it cannot report.
         ReceiverSilent = "receiver-silent",
         /// Whether the sender had more to send, its next bytes having come late.
         SentLate = "sent-late",
@@ -105,42 +106,42 @@ named! {
         BytesReady = "bytes-ready",
         /// The window scale.
         WindowScale = "window-scale",
-        /// How long the path takes.
+        /// Delay of the path.
         RoundTrip = "round-trip",
-        /// Why a segment was sent again.
+        /// Why a segment was retransmitted.
         ResendReason = "resend-reason",
         /// Whether a connection was opened for the call.
         OpenedForCall = "opened-for-call",
         /// Whether a proxy waited for another host.
         ProxyBackend = "proxy-backend",
-        /// Whether the call asked for the socket option, or the library.
+        /// Whether the application set the socket option, or the library.
         SocketOption = "socket-option",
-        /// Whether the trap that is set was met by these calls.
+        /// Whether these calls encountered the trap.
         MetByCalls = "met-by-calls",
-        /// Something that a writer of these shapes did not name.
+        /// Missing evidence that the writer of the document did not name.
         Unnamed = "unnamed",
     }
 }
 
-/// What would supply something that is missing.
+/// Source of missing evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Spans of that end.
+    /// Spans of that side.
     Spans(Side),
-    /// A capture of that end.
+    /// A capture at that side.
     Capture(Side),
-    /// A recording of that end's host.
+    /// A recording of that side's host.
     HostRecording(Side),
-    /// Counters or sockets of that end's host.
+    /// Counters or sockets of that side's host.
     HostCheck(Side),
-    /// The capture from the connection's beginning on, or beyond its end.
+    /// A capture that starts before the connection, or ends after it.
     LongerCapture,
-    /// No instrument shows it.
+    /// No instrument can supply it.
     Nothing,
 }
 
 impl Missing {
-    /// In words that go on after "not known:".
+    /// In words that follow "not known:".
     pub const fn words(self) -> &'static str {
         match self {
             Missing::ClientSpanStart => "client span start",
@@ -209,7 +210,7 @@ impl Missing {
         }
     }
 
-    /// What would supply it.
+    /// Source that would supply it.
     pub const fn need(self) -> Need {
         match self {
             Missing::ClientSpanStart | Missing::CallsWaiting => Need::Spans(Side::Client),

@@ -1,4 +1,4 @@
-//! What an instrument examined, lost, and cannot see.
+//! What an instrument examined, missed, and cannot see.
 
 use super::Interval;
 use crate::Side;
@@ -6,7 +6,7 @@ use crate::named::named;
 use serde::{Deserialize, Serialize};
 
 named! {
-    /// Who saw it.
+    /// An instrument.
     pub enum Instrument {
         /// Packets: `dissect`.
         Packets = "packets",
@@ -14,7 +14,7 @@ named! {
         Spans = "spans",
         /// The scheduler and softirqs, recorded: `host record`.
         HostRecording = "host-recording",
-        /// Who had the CPUs of a process: `host thieves`.
+        /// Users of CPUs that a process wanted: `host thieves`.
         Thieves = "thieves",
         /// Known traps in settings and counters of a host: `host check`.
         HostCheck = "host-check",
@@ -27,24 +27,24 @@ named! {
     }
 }
 
-/// What an instrument looked at, and what it could not see. Without it, nothing found means nothing.
+/// What an instrument examined, and what it could not see. Without it, "nothing found" would mean nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Who.
+    /// Instrument.
     pub instrument: Instrument,
-    /// The file, process or host that it looked at, in words.
+    /// File, process or host that it examined, in words.
     pub source: String,
-    /// The end of the calls that it saw; `None`: both, or not known.
+    /// Side of the calls that it observed; `None` for both, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<Side>,
-    /// From when to when; `None` where nothing has a time.
+    /// Time covered; `None` if nothing has a time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub when: Option<Interval>,
-    /// How many of what it counts (calls, spans, events, sockets, traps) it saw.
+    /// Number of items (calls, spans, events, sockets, traps) that it saw.
     pub seen: u64,
-    /// How many of these it is known to have missed.
+    /// Number of items that it is known to have missed.
     pub lost: u64,
-    /// What it cannot tell, in sentences.
+    /// What it cannot show, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub cannot: Vec<String>,
 }

@@ -1,35 +1,36 @@
-//! What an instrument shows.
+//! Findings of instruments.
 
 use super::{Certainty, Instrument};
 use crate::{Culprit, Doing, Side, Taker};
 use serde::{Deserialize, Serialize};
 
-/// Something that took time, as one instrument shows it.
+/// Something that took time, as found by one instrument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The hop of a call through proxies that it held up, from 1; absent for the call itself.
+    /// Hop of a call through proxies that it delayed, from 1; absent for the call itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hop: Option<u8>,
-    /// What, and at which end.
+    /// Cause and side.
     #[serde(flatten)]
     pub culprit: Culprit,
-    /// How sure that is.
+    /// Certainty.
     #[serde(flatten)]
     pub certainty: Certainty,
-    /// Who saw it.
+    /// Instrument.
     pub instrument: Instrument,
-    /// What it holds for.
+    /// Scope.
     #[serde(skip_serializing_if = "Scope::is_call", default)]
     pub scope: Scope,
-    /// When, by the clock of the call's client; of a finding on its own by that of its host. `None` where it has no time.
+    /// Time by the clock of the call's client or, outside of a call, by that of the instrument's host. `None`
+    /// if it has no time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub when: Option<Interval>,
-    /// Time that it took of what it holds for, nanoseconds; `None` where that is not shown.
+    /// Time that it took within its scope, in nanoseconds; `None` if unproven.
     pub cost_ns: Option<u64>,
-    /// What the cost cannot tell, or what else there is to say, as a sentence; empty for nothing.
+    /// A caveat about the cost, or another remark, as a sentence; empty for none.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub note: String,
-    /// What shows it.
+    /// Proofs.
     #[serde(rename = "evidence", default)]
     pub proofs: Vec<Proof>,
 }
@@ -40,7 +41,7 @@ impl Finding {
         self.certainty.is_shown()
     }
 
-    /// The packets that show it.
+    /// Packets among the proofs.
     pub fn packets(&self) -> impl Iterator<Item = &PacketRecord> {
         self.proofs.iter().filter_map(|proof| match proof {
             Proof::Packet(packet) => Some(packet),
@@ -49,35 +50,35 @@ impl Finding {
     }
 }
 
-/// What a finding holds for.
+/// Scope of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Scope {
-    /// The call that it stands with.
+    /// The call that it is attached to.
     #[default]
     Call,
     /// A connection.
     Connection {
         /// The client's address and port.
         client: String,
-        /// The server's.
+        /// The server's address and port.
         server: String,
     },
     /// A process.
     Process {
-        /// Its id.
+        /// Process id.
         pid: u32,
-        /// Its name.
+        /// Name.
         name: String,
     },
-    /// All calls of a client to a server.
+    /// All calls of a client service to a server service.
     Pair {
-        /// The client.
+        /// The client service.
         client: String,
-        /// The server.
+        /// The server service.
         server: String,
     },
-    /// All of a host.
+    /// A whole host.
     Host,
 }
 
@@ -87,22 +88,22 @@ impl Scope {
     }
 }
 
-/// From one moment to another, Unix nanoseconds.
+/// A time interval, in Unix nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Begin.
+    /// Start.
     pub from_unix_ns: i64,
-    /// End, not before the begin.
+    /// End, not before the start.
     pub to_unix_ns: i64,
 }
 
 impl Interval {
-    /// How long it is, nanoseconds.
+    /// Length in nanoseconds.
     pub fn length_ns(self) -> u64 {
         u64::try_from(self.to_unix_ns.saturating_sub(self.from_unix_ns)).unwrap_or(0)
     }
 
-    /// What two have in common; `None` for nothing.
+    /// Intersection; `None` if empty.
     pub fn common(self, other: Interval) -> Option<Interval> {
         let from_unix_ns = self.from_unix_ns.max(other.from_unix_ns);
         let to_unix_ns = self.to_unix_ns.min(other.to_unix_ns);
@@ -110,43 +111,43 @@ impl Interval {
     }
 }
 
-/// A packet that shows something.
+/// A packet as a proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketRecord {
-    /// Number of the capture, from 0 in the order in which they were given.
+    /// Index of the capture, from 0 in the given order.
     pub capture: u8,
     /// Number of the packet in it, from 1.
     pub packet: u64,
-    /// When the tap saw it, by the capture's clock.
+    /// Time at the tap, by the capture's clock.
     pub time_unix_ns: i64,
-    /// What it shows, in words that end a sentence.
+    /// What it proves, in words that end a sentence.
     pub what: String,
 }
 
-/// What shows a finding.
+/// A proof of a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Proof {
     /// A packet.
     Packet(PacketRecord),
-    /// A stretch of a thread's time.
+    /// An interval of a thread's activity.
     Stretch {
-        /// Whose host.
+        /// Side of the host.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         side: Option<Side>,
-        /// What its threads did.
+        /// Activity.
         doing: Doing,
         /// Who had the CPU meanwhile.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         taker: Option<Taker>,
-        /// For how long, nanoseconds.
+        /// Length in nanoseconds.
         ns: u64,
     },
-    /// A value that was read: of a file of `/proc` or `/sys`, of a socket, of a report.
+    /// A value read from a file in `/proc` or `/sys`, from a socket, or from a report.
     Value {
-        /// Where it stands: a path, `tcp_info` of a connection, a field.
+        /// Its place: a path, `tcp_info` of a connection, a field.
         place: String,
-        /// What stands there.
+        /// The value.
         value: String,
     },
 }

@@ -21,35 +21,35 @@ pub use testimony::Testimony;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
-/// The version of these shapes. It rises when a reader of the one before would misunderstand a document, not when a field
-/// is added.
+/// The version of these shapes. It increases when a reader of the previous version would misunderstand a
+/// document, not when a field is added.
 pub const VERSION: u32 = 1;
 
-/// All that is known of the calls between a client and a server.
+/// Everything known about the calls between a client and a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The shapes' version.
+    /// Version of the shapes.
     pub version: Version,
-    /// Calls that were looked at one by one, slowest first; behind these, some drawn at random from all others.
+    /// Calls examined individually, slowest first, followed by calls drawn at random from all others.
     pub calls: Vec<CallRecord>,
-    /// Calls that there were, looked at or not.
+    /// Number of calls, examined or not.
     pub matching_calls: u64,
-    /// When the traffic in question begins, Unix nanoseconds by the client's clock: what came before was to warm up.
+    /// Start of the traffic in question, in Unix nanoseconds by the client's clock: earlier calls are warm-up.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub measured_from_unix_ns: Option<i64>,
-    /// The server's clock beside the client's, where both ends were captured.
+    /// The server's clock relative to the client's, if both sides were captured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clocks: Option<Clocks>,
-    /// What both halves of calls say, where spans were read.
+    /// Totals of the joined spans, if spans were read.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spans: Option<SpanCounts>,
-    /// What is shown of more than one call: of a pair, a process, a host.
+    /// Findings about more than one call: about a pair, a process, a host.
     pub findings: Vec<Finding>,
-    /// What was looked at, by each instrument.
+    /// Coverage of each instrument.
     pub coverage: Vec<Coverage>,
 }
 
-/// The version that a document carries; reading one of a later version is an error.
+/// The version of a document; parsing a later one is an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version;
 
@@ -73,21 +73,21 @@ impl<'de> Deserialize<'de> for Version {
 /// Clock of the server's capture minus clock of the client's, as far as packets bound it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clocks {
-    /// Lowest offset, nanoseconds.
+    /// Minimum offset, in nanoseconds.
     pub offset_low_ns: i64,
-    /// Highest.
+    /// Maximum offset, in nanoseconds.
     pub offset_high_ns: i64,
-    /// Lowest and highest rate, parts per million, where they are bounded.
+    /// Minimum and maximum drift in parts per million, if bounded.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub skew_ppm: Option<(f64, f64)>,
-    /// Stretches of time within each of which one line fits: more than one where a clock was stepped.
+    /// Number of intervals in each of which a single line fits: more than one if a clock was stepped.
     pub stretches: u64,
 }
 
-/// Spans, counted.
+/// Counts of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanCounts {
-    /// Spans of calls of which both halves are there.
+    /// Spans of calls with both halves.
     pub joined: u64,
     /// SERVER spans beyond the first of a call.
     pub extra_attempts: u64,
@@ -100,7 +100,7 @@ impl Evidence {
         self.calls.iter().filter(move |call| call.start_unix_ns >= from)
     }
 
-    /// Adds what an instrument has to say.
+    /// Adds the testimony of an instrument.
     pub fn hear(&mut self, testimony: Testimony) {
         self.findings.extend(testimony.findings);
         self.coverage.extend(testimony.coverage);

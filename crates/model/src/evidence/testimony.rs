@@ -1,22 +1,22 @@
-//! What one look of an instrument yields.
+//! Results of one run of an instrument.
 
 use super::{Coverage, Finding, Version};
 use serde::{Deserialize, Serialize};
 
-/// What one look of an instrument yields. A JSON document of any instrument carries it under the key `evidence`, and
-/// whoever reads that key has heard the instrument without knowing it.
+/// Results of one run of an instrument. A JSON document of any instrument carries it under the key `evidence`,
+/// so a reader of that key needs no knowledge of the instrument.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Testimony {
-    /// The shapes' version.
+    /// Version of the shapes.
     pub version: Version,
-    /// What it shows.
+    /// Findings.
     pub findings: Vec<Finding>,
-    /// What it looked at.
+    /// Coverage.
     pub coverage: Vec<Coverage>,
 }
 
 impl Testimony {
-    /// Of one look.
+    /// Testimony of one run.
     pub fn new(coverage: Coverage, findings: Vec<Finding>) -> Testimony {
         Testimony { version: Version, findings, coverage: vec![coverage] }
     }

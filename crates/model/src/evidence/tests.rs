@@ -1,4 +1,4 @@
-//! Every value goes to JSON and back, and a document of another version is refused.
+//! Every value round-trips through JSON, and a document of another version is refused.
 
 use super::*;
 use crate::{Cause, Culprit, Doing, Leg, Legs, Side, Taker, WaitReason};

@@ -1,4 +1,4 @@
-//! What users see of sockets: JSON shapes, tables. Pure.
+//! Presentation of sockets: JSON shapes, tables. Pure.
 
 mod table;
 
@@ -10,25 +10,25 @@ pub use table::{print_list, print_long, print_rates};
 /// `sockets list --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListReport {
-    /// The same as values that every instrument speaks in.
+    /// The same as evidence, the common form of all instruments.
     pub evidence: Testimony,
-    /// When it was looked, nanoseconds since 1970.
+    /// Time of the listing, in nanoseconds since 1970.
     pub time_unix_ns: u64,
-    /// What was asked for.
+    /// Selection.
     pub asked: Asked,
-    /// What was found.
+    /// Result.
     #[serde(flatten)]
     pub listing: Listing,
     /// Established connections by process and peer.
     pub peers: Vec<PeerGroup>,
-    /// What the values show, in words.
+    /// Hints.
     pub hints: Vec<Hint>,
-    /// Which value comes from where.
+    /// Source of each value.
     pub sources: Sources,
 }
 
 impl ListReport {
-    /// Of a look at this time.
+    /// Report of a listing at this time.
     pub fn new(time_unix_ns: u64, asked: Asked, listing: Listing) -> ListReport {
         let (peers, hints) = (groups(&listing.sockets), hints(&listing.sockets));
         let evidence = crate::evidence(time_unix_ns, &asked, &listing, &hints);
@@ -36,14 +36,14 @@ impl ListReport {
     }
 }
 
-/// Which value comes from where.
+/// Source of each value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sources {
     /// From `/proc/PID/net/tcp` and `tcp6`.
     pub table: &'static [&'static str],
-    /// Through a duplicate of a descriptor only.
+    /// Only through a duplicate of a descriptor.
     pub descriptor: &'static [&'static str],
-    /// From where the socket's `source` says: everything else.
+    /// From the socket's `source`: everything else.
     pub source: &'static str,
 }
 

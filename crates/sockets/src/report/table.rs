@@ -14,10 +14,10 @@ const HEADING: [&str; 17] = [
     "OWNER", "LOCAL", "PEER", "STATE", "NODELAY", "RTT", "MIN", "RTO", "ATO", "CWND", "UNACKED", "NOTSENT",
     "SEND-Q", "RECV-Q", "RETRANS", "SENT", "RECEIVED",
 ];
-/// The first ones are names and stand to the left.
+/// The first columns are names, which are left-aligned.
 const NAMES: usize = 5;
 
-/// One row a socket, then what the values show.
+/// One row per socket, then the hints.
 pub fn print_list(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     let mut rows: Vec<Vec<String>> = vec![HEADING.map(String::from).to_vec()];
     rows.extend(report.listing.sockets.iter().map(row));
@@ -25,7 +25,7 @@ pub fn print_list(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     print_rest(out, report)
 }
 
-/// Every value of every socket that is known, a block each.
+/// Every known value of every socket, one block each.
 pub fn print_long(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
     for socket in &report.listing.sockets {
         writeln!(out, "{}", title(socket))?;
@@ -64,7 +64,7 @@ const RATES: [&str; 16] = [
     "SNDBUF-LIM",
 ];
 
-/// What went on between two looks, one row a socket that moved.
+/// Differences between two listings, one row per active socket.
 pub fn print_rates(out: &mut impl Write, rates: &Rates) -> io::Result<()> {
     let moved = |socket: &&SocketRates| {
         let counts =
@@ -216,7 +216,7 @@ fn row(socket: &TcpSocket) -> Vec<String> {
     let count = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     let time = |value: Option<u64>| value.map_or("-".to_owned(), format_ns);
     let size = |value: Option<u64>| value.map_or("-".to_owned(), bytes_in_memory);
-    // What a listening socket has in its queue are connections.
+    // The queue of a listening socket holds connections.
     let (send_queue, receive_queue) = match listens {
         true => (count(info.accept_backlog_connections), count(info.accept_queue_connections)),
         false => (size(socket.send_queue_bytes), size(socket.receive_queue_bytes)),

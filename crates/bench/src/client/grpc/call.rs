@@ -1,4 +1,4 @@
-//! One call: what goes out, and what is noted of it however it ends.
+//! One call: its request, and the accounting however it ends.
 
 use super::super::session::{Sent, Session};
 use super::super::tally::{Ended, Tally};
@@ -19,10 +19,10 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
-/// The end of a stream or a connection in good order is worth no longer wait.
+/// Maximum wait for a stream or connection to close cleanly.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A call under way. Dropped before its [`end`](Self::end), it ends as `CANCELLED`.
+/// A call in progress. Dropped before its [`end`](Self::end), it ends as `CANCELLED`.
 pub struct OpenCall<'a> {
     pub session: &'a Session,
     pub tally: &'a Tally,
@@ -34,7 +34,7 @@ pub struct OpenCall<'a> {
 }
 
 impl OpenCall<'_> {
-    /// Counts and records the call. Returns how long it took, from its send.
+    /// Counts and records the call. Returns its duration, from its send.
     pub fn end(mut self, failure: Option<(Code, &str)>) -> u64 {
         self.note(failure)
     }
@@ -65,7 +65,7 @@ pub enum Outgoing {
 }
 
 impl Outgoing {
-    /// A call of a method other than the pings; `previous` as below.
+    /// A call of a method other than the pings; `previous` as in `new`.
     pub fn other(other: &Other, context: Option<&TraceContext>, previous: u32) -> Self {
         let mut request = other.request(context);
         if previous > 0 {
@@ -74,7 +74,7 @@ impl Outgoing {
         Outgoing::Other(other.clone(), request)
     }
 
-    /// `previous`: attempts that this call has had before.
+    /// `previous`: number of earlier attempts of this call.
     pub fn new(call: Call, ping: &PingRequest, context: Option<&TraceContext>, previous: u32) -> Self {
         let mut ping = ping.clone();
         match (call, context) {
@@ -101,31 +101,31 @@ impl Outgoing {
     }
 }
 
-/// A worker's way to the target: a connection, and a stream over it if it calls in streams.
+/// A worker's way to the target: a connection, and a stream on it if it calls in streams.
 pub struct Lane {
     connections: Connections,
     connection: Result<(PingClient<Channel>, Arc<Connection>), String>,
     stream: Option<PingStream>,
 }
 
-/// Where a lane has its connection from.
+/// Source of a lane's connections.
 enum Connections {
-    /// From its channel, that others may use, too.
+    /// A channel, possibly shared with others.
     Kept {
         link: Arc<Link>,
-        /// Of the link, when it was last asked.
+        /// The link's generation when it was last queried.
         generation: u64,
     },
-    /// Each call opens its own.
+    /// A connection per call.
     PerCall {
         dial: Dial,
         opened: Box<Opened>,
-        /// Ends with the one that is open.
+        /// Completes when the open connection has closed.
         closed: Option<oneshot::Receiver<()>>,
     },
 }
 
-/// A bidirectional stream with no ping under way.
+/// A bidirectional stream without a ping in flight.
 struct PingStream {
     connection: u16,
     pings: mpsc::Sender<PingRequest>,
@@ -133,20 +133,20 @@ struct PingStream {
 }
 
 impl Lane {
-    /// Over the connection of a channel.
+    /// Uses the connection of a channel.
     pub fn kept(link: Arc<Link>) -> Self {
         let connections = Connections::Kept { link, generation: 0 };
         Lane { connections, connection: Err(String::new()), stream: None }
     }
 
-    /// Over a connection for each call.
+    /// Opens a connection for each call.
     pub fn per_call(dial: Dial, opened: Box<Opened>) -> Self {
         let connections = Connections::PerCall { dial, opened, closed: None };
         Lane { connections, connection: Err(String::new()), stream: None }
     }
 
-    /// Takes notice of a connection that was lost or opened. Returns the id of the one that the next call uses, where
-    /// there is one already.
+    /// Notices lost and new connections. Returns the id of the connection that the next call will use, if it
+    /// exists already.
     pub fn refresh(&mut self) -> Option<u16> {
         if let Connections::Kept { link, generation } = &mut self.connections
             && *generation != link.generation()
@@ -161,10 +161,10 @@ impl Lane {
         }
     }
 
-    /// Opens the connection of this attempt, where each has its own; its id.
+    /// Opens the connection of this attempt, if each attempt has its own, and returns its id.
     ///
     /// # Errors
-    /// `UNAVAILABLE` when nobody answers.
+    /// `UNAVAILABLE` if nobody answers.
     pub async fn open(&mut self) -> Result<Option<u16>, Status> {
         self.after_attempt().await;
         let Connections::PerCall { dial, opened, closed } = &mut self.connections else { return Ok(None) };
@@ -177,7 +177,8 @@ impl Lane {
         Ok(Some(id))
     }
 
-    /// Closes the connection of the attempt that has ended, where each has its own. Returns when its socket is closed.
+    /// Closes the connection of a finished attempt, if each attempt has its own. Returns once its socket is
+    /// closed.
     pub async fn after_attempt(&mut self) {
         if !matches!(self.connections, Connections::PerCall { .. }) {
             return;
@@ -187,7 +188,7 @@ impl Lane {
         if let Connections::PerCall { closed, .. } = &mut self.connections
             && let Some(closed) = closed.take()
         {
-            // Whatever is left after that is closed when it can.
+            // A connection that outlives the wait closes when it can.
             let _ = timeout(CLOSE_PATIENCE, closed).await;
         }
     }
@@ -200,7 +201,7 @@ impl Lane {
             Outgoing::Unary(request) => client.ping(request).await.map(drop),
             Outgoing::Other(other, request) => other.call(connection, request).await,
             Outgoing::Stream(ping) => {
-                // Not put back when the ping fails or is given up: its pong may still come.
+                // Not put back if the ping fails or is abandoned: its pong may still arrive.
                 let stream = match self.stream.take() {
                     Some(stream) => {
                         stream.pings.try_send(ping).map_err(|_| ended_by_target())?;
@@ -209,7 +210,7 @@ impl Lane {
                     None => {
                         let (pings, outgoing) = mpsc::channel(1);
                         pings.try_send(ping).expect("an empty queue takes a ping");
-                        // A target may wait with its headers until it has a pong to send.
+                        // A target may withhold its headers until it has a pong to send.
                         let pongs = client.ping_stream(ReceiverStream::new(outgoing)).await?.into_inner();
                         PingStream { connection: connection.id, pings, pongs }
                     }
@@ -231,12 +232,12 @@ impl Lane {
         }
     }
 
-    /// Forgets a stream whose ping was given up.
+    /// Drops a stream whose ping was abandoned.
     pub fn give_up(&mut self) {
         self.stream = None;
     }
 
-    /// Ends the stream in good order, when no call is under way.
+    /// Closes the stream cleanly, when no call is in flight.
     pub async fn close(mut self) {
         self.end_stream().await;
     }
@@ -244,7 +245,7 @@ impl Lane {
     async fn end_stream(&mut self) {
         if let Some(PingStream { pings, mut pongs, .. }) = self.stream.take() {
             drop(pings);
-            // An error has no call to belong to. Whatever is left after the patience is cut off.
+            // An error here belongs to no call. The wait is bounded.
             let _ = timeout(CLOSE_PATIENCE, pongs.message()).await;
         }
     }

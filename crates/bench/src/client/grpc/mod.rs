@@ -1,5 +1,5 @@
-//! The stack `rust`: tonic. A worker is a task that makes one call after the other; nothing is made anew for a call
-//! but what tonic makes.
+//! The stack `rust`: tonic. A worker is a task that makes one call after the other and allocates nothing per
+//! call beyond what tonic does.
 
 mod call;
 mod open_loop;
@@ -25,12 +25,12 @@ use tokio::runtime;
 use tokio::task::{JoinSet, spawn_blocking};
 use worker::Worker;
 
-/// Most channels in an open loop, where there are as many as calls under way.
+/// Maximum number of channels in an open loop, which has as many as calls in flight.
 const MOST_OPEN_LOOP_CHANNELS: u32 = 1024;
 /// Library and version.
 const LIBRARY: &str = concat!("tonic ", env!("TONIC_VERSION"));
 
-/// Looks whether tonic can do what it is told.
+/// Checks that tonic supports the settings.
 pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     if settings.channels == Channels::LocalPool {
         let why =
@@ -67,7 +67,7 @@ pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
 /// Connects, calls, reports.
 ///
 /// # Errors
-/// When it cannot begin.
+/// The run cannot start.
 pub fn run(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), DriveError> {
     let runtime = match settings.threads {
         1 => runtime::Builder::new_current_thread().enable_all().build(),
@@ -91,17 +91,17 @@ pub enum DriveError {
     Connect(#[from] ConnectError),
 }
 
-/// What all workers have in common.
+/// State shared by all workers.
 struct Shared {
     session: Arc<Session>,
     settings: ClientSettings,
-    /// Of each channel; none where every call has its own.
+    /// One per channel; empty if every call has its own connection.
     links: Vec<Arc<Link>>,
-    /// One for each thread.
+    /// One per thread.
     tallies: Vec<Arc<Tally>>,
-    /// A call's message, but for the trace context.
+    /// The request message, without the trace context.
     request: PingRequest,
-    /// What is called instead of a ping.
+    /// The method to call instead of a ping.
     other: Option<Other>,
 }
 
@@ -111,7 +111,7 @@ impl Shared {
             0 => {
                 let (session, channel) = (self.session.clone(), index as u32);
                 let opened = Box::new(move |local, peer| session.connection(channel, local, peer));
-                // The call has a timeout of its own, that counts from its beginning.
+                // A call has its own timeout, which starts with the call.
                 Lane::per_call(Dial { timeout: Duration::MAX, ..dial(&self.settings) }, opened)
             }
             links => Lane::kept(self.links[index % links].clone()),
@@ -177,12 +177,12 @@ fn dial(settings: &ClientSettings) -> Dial {
     }
 }
 
-/// One after the other, so that connection i belongs to channel i.
+/// Sequentially, so that connection i belongs to channel i.
 async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Vec<Arc<Link>>, ConnectError> {
     let dial = dial(settings);
     let mut links = Vec::new();
     if settings.channels == Channels::PerCall {
-        // Closed at once: it only shows that somebody is there.
+        // Closed at once: it only shows that the target is reachable.
         ForOneCall::open(&dial, &|_, _| NO_CONNECTION).await?;
         return Ok(links);
     }
@@ -194,7 +194,7 @@ async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Ve
     Ok(links)
 }
 
-/// Waits on a thread that has nothing else to do.
+/// Blocks on a dedicated thread.
 async fn blocking<T: Send + 'static>(
     session: &Arc<Session>,
     wait: impl FnOnce(&Arc<Session>) -> T + Send + 'static,

@@ -1,4 +1,4 @@
-//! Calls when they are due, whatever became of those before.
+//! Starts calls when they are due, whatever became of earlier ones.
 
 use super::Shared;
 use super::timer::Timer;
@@ -12,19 +12,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use tokio::task::JoinSet;
 
-/// How long a long sleep may delay the notice of a stop.
+/// Upper bound on how long a sleep may delay noticing a stop.
 const LONGEST_SLEEP_NS: u64 = 50_000_000;
-/// Calls that are handed out before they are given time to go out, when many are due at once.
+/// When many calls are due at once, number of calls started before yielding so that they can be sent.
 const BATCH: u32 = 32;
 
-/// Hands due calls to workers that have none.
+/// Assigns due calls to idle workers.
 pub struct OpenLoop {
     shared: Arc<Shared>,
     schedule: Schedule,
     timer: Timer,
     tally: Arc<Tally>,
     slots: Vec<Arc<Slot>>,
-    /// Workers without a call; the one that was busy last is taken first.
+    /// Idle workers; the most recently busy one is taken first.
     idle: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -52,7 +52,7 @@ impl OpenLoop {
         })
     }
 
-    /// Until no more calls are due. The workers end when they have made their last call.
+    /// Runs until no more calls are due. The workers end after their last call.
     pub async fn run(mut self, start_ns: u64, workers: &mut JoinSet<()>) {
         let mut at_once = 0;
         for n in 0.. {
@@ -73,7 +73,8 @@ impl OpenLoop {
         self.slots.iter().for_each(|slot| slot.end());
     }
 
-    /// False when the time for calls is over before; not earlier, so that the phase has its whole length.
+    /// False if the time for calls ends before; returns no earlier than that end, so that the phase has its
+    /// full length.
     async fn sleep_until(&self, due_ns: u64) -> bool {
         loop {
             let (now_ns, end_ns) = (clock::monotonic_ns(), self.shared.session.end_ns());
@@ -84,12 +85,12 @@ impl OpenLoop {
                 return false;
             }
             let until_ns = due_ns.min(end_ns).min(now_ns + LONGEST_SLEEP_NS);
-            // A timer of the kernel that was made can be set and read.
+            // A timer that exists can be set and read.
             self.timer.until(until_ns).await.expect("the timer works");
         }
     }
 
-    /// To an idle worker, else to a new one, else to nobody: then the call is skipped.
+    /// Assigns a call to an idle worker, or to a new one; otherwise the call is skipped.
     fn hand_over(&mut self, due: Due, workers: &mut JoinSet<()>) {
         if let Some(index) = lock(&self.idle).pop() {
             self.slots[index].put(due);
@@ -126,7 +127,7 @@ impl Slot {
         wake(mail);
     }
 
-    /// The next call; `None` when there will be none.
+    /// The next call; `None` if there will be none.
     async fn take(&self) -> Option<Due> {
         poll_fn(|cx| {
             let mut mail = lock(&self.0);

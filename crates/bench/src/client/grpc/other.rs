@@ -1,4 +1,4 @@
-//! Calls to a method other than the pings: bytes out as they were handed over, answers counted and not read.
+//! Calls to methods other than the pings: requests are sent as given, responses counted but not decoded.
 
 use crate::connection::{Connection, in_words};
 use crate::contract::call_file::CallFile;
@@ -16,7 +16,7 @@ use tonic::metadata::{
 };
 use tonic::{Request, Status};
 
-/// A method, and the request that every call sends.
+/// A method and the request for every call.
 #[derive(Clone)]
 pub struct Other(Arc<Parts>);
 
@@ -28,10 +28,10 @@ struct Parts {
 }
 
 impl Other {
-    /// From the file that tank has written.
+    /// Reads the file that tank wrote.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The file cannot be read or decoded.
     pub fn read(path: &Path) -> Result<Self, String> {
         let wrong = |why: String| format!("cannot use the call file {}: {why}", path.display());
         let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -53,7 +53,7 @@ impl Other {
         Ok(Other(Arc::new(Parts { path, server_streaming, messages, metadata })))
     }
 
-    /// Its request, with the context of this call.
+    /// The request with this call's context.
     pub fn request(&self, context: Option<&TraceContext>) -> Request<()> {
         let mut request = Request::new(());
         *request.metadata_mut() = self.0.metadata.clone();
@@ -65,10 +65,10 @@ impl Other {
         request
     }
 
-    /// Calls, and reads the answer to its end.
+    /// Makes a call, and reads the response to its end.
     ///
     /// # Errors
-    /// The status of the call, or `INTERNAL` when a method that answers once does not.
+    /// The status of the call, or `INTERNAL` if a unary method does not respond with exactly one message.
     pub async fn call(&self, connection: &Connection, request: Request<()>) -> Result<(), Status> {
         let Parts { path, server_streaming, messages, .. } = &*self.0;
         let mut grpc = Grpc::new(connection.channel.clone())
@@ -90,7 +90,7 @@ impl Other {
     }
 }
 
-/// Bytes as they are; what comes is passed over.
+/// A codec that passes bytes through, and discards responses.
 struct Verbatim;
 
 impl Codec for Verbatim {

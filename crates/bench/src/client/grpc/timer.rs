@@ -1,5 +1,5 @@
-//! A timer of the kernel that the runtime waits for as it waits for sockets: the runtime's own is 1 ms coarse, and a
-//! thread of its own would have to wake the one that calls.
+//! A kernel timer that the runtime polls like a socket: the runtime's own timers have a resolution of 1 ms, and
+//! a separate thread would have to wake the calling one.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -10,11 +10,11 @@ use tokio::io::unix::AsyncFd;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Goes off at monotonic times.
+/// Fires at monotonic times.
 pub struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
-    /// Within a runtime.
+    /// Must be called within a runtime.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -25,7 +25,7 @@ impl Timer {
         Ok(Timer(AsyncFd::new(timer)?))
     }
 
-    /// Waits until `monotonic_ns`, not at all when that has passed.
+    /// Waits until `monotonic_ns`; returns at once if that is past.
     pub async fn until(&self, monotonic_ns: u64) -> io::Result<()> {
         let it_value =
             Timespec { tv_sec: (monotonic_ns / SECOND_NS) as i64, tv_nsec: (monotonic_ns % SECOND_NS) as _ };
@@ -36,7 +36,7 @@ impl Timer {
             let expirations = &mut [0; 8];
             match ready.try_io(|timer| Ok(rustix::io::read(timer.get_ref(), expirations)?)) {
                 Ok(read) => return read.map(drop),
-                // Set anew since it went off.
+                // Re-armed since it fired.
                 Err(_would_block) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What keeps one call under way.
+//! A worker keeps one call in flight.
 
 use super::Shared;
 use super::call::{Lane, OpenCall, Outgoing};
@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 use tonic::{Code, Status};
 
-/// A call that fails sooner than this is followed by a pause as long: a dead target is not hammered.
+/// A call that fails faster than this is followed by a pause of the same length, to spare a dead target.
 const FAST_FAILURE: Duration = Duration::from_millis(1);
 
-/// A call that has come due.
+/// A due call.
 #[derive(Clone, Copy, Debug)]
 pub struct Due {
-    /// When, monotonic clock.
+    /// Due time, monotonic clock.
     pub due_ns: u64,
     /// Phase it belongs to.
     pub phase: Phase,
@@ -54,17 +54,17 @@ impl Worker {
         self.close().await;
     }
 
-    /// A due call of the open loop.
+    /// One call of the open loop.
     pub async fn call_due(&mut self, due: Due) {
         self.call(Some(due)).await;
     }
 
-    /// When there are no more calls to make.
+    /// Cleans up after the last call.
     pub async fn close(self) {
         self.lane.close().await;
     }
 
-    /// Makes the call that is due, or one right now; `None` when it is too late for that.
+    /// Makes the due call, or one right now; `None` if it is too late for that.
     async fn call(&mut self, due: Option<Due>) -> Option<Made> {
         let Worker { shared, lane, tally, ids, alarm } = self;
         let Shared { session, settings, request, other, .. } = &**shared;
@@ -76,7 +76,8 @@ impl Worker {
         let mut next = outgoing(0);
         let connection = lane.refresh();
 
-        // The wall clock is read second and before the send: so no server on the same clock starts earlier.
+        // The wall clock is read second, just before the send, so a server on the same clock never seems to
+        // start earlier.
         let sent_ns = clock::monotonic_ns();
         let sent_unix_ns = if session.records() { clock::unix_ns() } else { 0 };
         let (phase, due_ns): (Phase, _) = match due {
@@ -104,7 +105,7 @@ impl Worker {
                 attempts += 1;
                 match ended {
                     Err(status) if status.code() == Code::Unavailable && attempts < settings.attempts => {
-                        // A connection that was lost meanwhile is not the one that is used next.
+                        // A connection lost in the meantime is not the one used next.
                         call.sent.connection = lane.refresh().unwrap_or(NO_CONNECTION);
                         next = outgoing(attempts);
                     }
@@ -127,14 +128,14 @@ impl Worker {
     }
 }
 
-/// How a call went.
+/// Outcome of a call.
 struct Made {
     failed: bool,
     from_send_ns: u64,
 }
 
-/// Ends calls that take too long. Its timer is set once for many calls: when it goes off, it usually finds a call
-/// that has time left.
+/// Ends calls that time out. Its timer is set once for many calls: when it fires, it usually finds a call that
+/// still has time.
 struct Alarm {
     timeout_ns: u64,
     timer: Option<Pin<Box<Sleep>>>,
@@ -145,7 +146,7 @@ impl Alarm {
         Alarm { timeout_ns: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX), timer: None }
     }
 
-    /// What comes of a call, or `None` when it takes longer than it may.
+    /// Outcome of a call, or `None` if it times out.
     async fn unless_late<T>(&mut self, sent_ns: u64, call: impl Future<Output = T>) -> Option<T> {
         let mut call = pin!(call);
         poll_fn(|cx| match call.as_mut().poll(cx) {
@@ -155,9 +156,9 @@ impl Alarm {
         .await
     }
 
-    /// Ready when the call sent at `sent_ns` is late.
+    /// Ready when the call sent at `sent_ns` has timed out.
     fn poll(&mut self, sent_ns: u64, cx: &mut Context<'_>) -> Poll<()> {
-        /// Longer waits are cut into shorter ones: the runtime's timer has an end.
+        /// Longer waits are split: the runtime's timer has a limited range.
         const LONGEST_NS: u64 = 3_600_000_000_000;
         let mut timer_over = self.timer.is_none();
         loop {

@@ -1,4 +1,4 @@
-//! What one thread keeps of its calls: counts, records, ids.
+//! Accounting of one calling thread: counts, records, ids.
 
 use super::flights::Flight;
 use crate::client::session::{Sent, Session};
@@ -8,7 +8,7 @@ use crate::raw::frame::Context;
 use crate::trace::Ids;
 use std::sync::Arc;
 
-/// The books of one thread.
+/// Accounting of one thread.
 pub struct Books {
     pub session: Arc<Session>,
     pub tally: Arc<Tally>,
@@ -28,12 +28,12 @@ impl Books {
         &self.settings
     }
 
-    /// Of a new trace.
+    /// Context of a new trace.
     pub fn context(&mut self) -> Context {
         Context { trace_id: self.ids.trace_id(), span_id: self.ids.span_id() }
     }
 
-    /// So many calls of a flight have ended alike.
+    /// A number of calls of a flight have ended alike.
     pub fn ended(&self, call: &Ended<'_>, flight: &Flight, calls: u32, connection: u16) {
         let slow = self.tally.lock().ended_many(call, calls.into());
         if self.session.records() {

@@ -1,4 +1,4 @@
-//! A thread that calls, over the channels that it was given.
+//! A thread that calls over the channels assigned to it.
 
 use super::books::Books;
 use super::lane::{Interest, Lane};
@@ -12,34 +12,33 @@ use std::io;
 use std::mem::MaybeUninit;
 use tonic::Code;
 
-/// Room for what one read brings.
+/// Buffer size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// Events taken at once.
+/// Maximum number of events per wait.
 const EVENTS: usize = 256;
-/// How long the notice of a stop may take.
+/// Upper bound on how long a wait may delay noticing a stop.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
-/// A read without a timer of its own is fine when nothing is due for so long.
+/// If nothing is due for this long, a read without a separate timer suffices.
 const NOTHING_DUE_NS: u64 = 25_000_000;
-/// Calls sent late in one go, before answers are looked at.
+/// Maximum number of overdue calls sent before responses are read.
 const LATE_CALLS: u32 = 64;
 
-/// The thread.
+/// A calling thread.
 pub struct Caller {
     books: Books,
     lanes: Vec<Lane>,
-    /// What each lane's socket is registered for; `None` without a socket.
+    /// Event registration of each lane's socket; `None` without a socket.
     registered: Vec<Option<(i32, Interest)>>,
     epoll: OwnedFd,
     buffer: Vec<u8>,
-    /// The earliest time at which a lane has something to do that no event tells of, or earlier.
+    /// Lower bound of the time at which a lane has work that no event announces.
     tick_ns: u64,
-    /// No call begins any more.
+    /// Whether no call starts any more.
     over: bool,
 }
 
 impl Caller {
-    /// # Errors
-    /// When the kernel gives no descriptor.
+    /// # Errors The kernel provides no descriptor.
     pub fn new(books: Books, lanes: Vec<Lane>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let registered = vec![None; lanes.len()];
@@ -50,7 +49,7 @@ impl Caller {
     /// Calls until the session is over and every call has ended.
     ///
     /// # Errors
-    /// When the kernel does not tell of events.
+    /// The kernel does not report events.
     pub fn run(mut self, start_ns: u64) -> io::Result<()> {
         clock::cut_timer_slack();
         for at in 0..self.lanes.len() {
@@ -86,7 +85,7 @@ impl Caller {
             while !self.over && batch < LATE_CALLS && due_ns(next) <= now_ns {
                 lane = match self.free_lane(lane) {
                     Some(free) => free,
-                    // An answer that has come makes room for this call.
+                    // A response that has arrived makes room for this call.
                     None if !looked => {
                         looked = true;
                         self.wait_and_read(now_ns, 0)?;
@@ -120,13 +119,13 @@ impl Caller {
         }
     }
 
-    /// The first lane at or after `from` with a worker that has no call.
+    /// The first lane at or after `from` with an idle worker.
     fn free_lane(&self, from: usize) -> Option<usize> {
         let count = self.lanes.len();
         (0..count).map(|n| (from + n) % count).find(|&at| self.lanes[at].idle > 0)
     }
 
-    /// Whether every call has ended and none will begin, the next one not before `next_ns`.
+    /// Whether every call has ended and none will start; the next one is not due before `next_ns`.
     fn is_done(&mut self, now_ns: u64, next_ns: u64) -> bool {
         let session = &self.books.session;
         let end_ns = session.end_ns();
@@ -139,11 +138,11 @@ impl Caller {
         self.over && self.lanes.iter().all(|lane| lane.live() == 0)
     }
 
-    /// Waits for answers from `now_ns` until `until_ns` at most, and does what is due.
+    /// Waits for responses from `now_ns` until `until_ns` at most, and handles them.
     fn wait_and_read(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
         if let [lane] = &mut self.lanes[..] {
             self.tick_ns = lane.wake_ns();
-            // The usual case has one system call less.
+            // Saves a system call in the common case.
             if lane.only_reads() && self.tick_ns.min(until_ns) > now_ns.saturating_add(NOTHING_DUE_NS) {
                 lane.ready(&mut self.books, &mut self.buffer, true);
                 return self.attend(0);
@@ -181,8 +180,8 @@ impl Caller {
         Ok(())
     }
 
-    /// After anything has happened on a lane: idle workers of a closed loop call, what can be sent is, and the
-    /// lane is waited for.
+    /// Handles a lane after any change: idle workers of a closed loop call, pending bytes are sent, and the
+    /// socket's registration is updated.
     fn attend(&mut self, at: usize) -> io::Result<()> {
         let lane = &mut self.lanes[at];
         if lane.idle > 0 && !self.over && self.books.settings().pace == Pace::Closed {
@@ -201,7 +200,7 @@ impl Caller {
         use rustix::fd::AsRawFd;
         let lane = &self.lanes[at];
         let Some(socket) = lane.socket() else {
-            // Closing a socket has taken it off the list.
+            // Closing a socket removed its registration.
             self.registered[at] = None;
             return Ok(());
         };

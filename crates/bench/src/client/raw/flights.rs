@@ -1,10 +1,10 @@
-//! Calls of one connection that wait for their answers, which come in the order in which the calls were sent.
+//! Calls in flight on one connection, whose responses arrive in the order of the requests.
 
 use crate::contract::Phase;
 use crate::raw::frame::Context;
 use std::collections::VecDeque;
 
-/// A call under way, or several that were sent at once and carry no trace context.
+/// A call in flight, or several sent at once without trace contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
     pub phase: Phase,
@@ -15,11 +15,12 @@ pub struct Flight {
     pub times: u32,
 }
 
-/// First in, first out. In front are those that were given up: their answers may still come, and are dropped then.
+/// First in, first out. Abandoned calls are at the front: their responses may still arrive, and are then
+/// dropped.
 #[derive(Default)]
 pub struct Flights {
     flights: VecDeque<Flight>,
-    /// How many in front were given up, as entries and as calls.
+    /// Number of abandoned entries and calls at the front.
     given_up_entries: usize,
     given_up_calls: u64,
     calls: u64,
@@ -31,17 +32,17 @@ impl Flights {
         self.flights.push_back(flight);
     }
 
-    /// Calls whose answers are to come, whether or not somebody waits for them.
+    /// Calls with outstanding responses, abandoned or not.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Calls that somebody waits for.
+    /// Calls in flight that were not abandoned.
     pub fn live(&self) -> u64 {
         self.calls - self.given_up_calls
     }
 
-    /// Calls whose answers will be dropped.
+    /// Abandoned calls, whose responses will be dropped.
     pub fn given_up(&self) -> u64 {
         self.given_up_calls
     }
@@ -50,19 +51,19 @@ impl Flights {
         self.flights.get(self.given_up_entries)
     }
 
-    /// The flight that the next answer belongs to, and whether it was given up.
+    /// The flight of the next response, and whether it was abandoned.
     pub fn front(&self) -> Option<(&Flight, bool)> {
         self.flights.front().map(|flight| (flight, self.given_up_entries > 0))
     }
 
     /// Context of the call that has this many behind it, itself included.
     pub fn context(&self, from_behind: u64) -> Option<Context> {
-        // With contexts each call is an entry of its own.
+        // With contexts, each call is an entry of its own.
         let at = self.flights.len().checked_sub(from_behind as usize)?;
         self.flights.get(at)?.context
     }
 
-    /// So many answers came.
+    /// A number of responses arrived.
     pub fn answered(&mut self, calls: u32) {
         let Some(front) = self.flights.front_mut() else { return };
         front.times -= calls;
@@ -77,8 +78,8 @@ impl Flights {
         }
     }
 
-    /// Gives up the oldest live flight. `unsent` of all calls have not been sent; returns how many of those there were
-    /// in this flight: no answer will come to them.
+    /// Abandons the oldest live flight. `unsent` of all calls have not been sent; returns how many of them
+    /// belong to this flight: they will get no response.
     pub fn give_up(&mut self, unsent: u64) -> u64 {
         let Some(flight) = self.flights.get_mut(self.given_up_entries) else { return 0 };
         let sent = self.calls - unsent - self.given_up_calls;
@@ -95,7 +96,7 @@ impl Flights {
         removed
     }
 
-    /// Forgets all.
+    /// Drops all entries.
     pub fn clear(&mut self) {
         *self = Flights::default();
     }
@@ -117,7 +118,7 @@ mod tests {
         flights.push(flight(1, 3));
         flights.push(flight(2, 5));
         flights.push(flight(3, 1));
-        // Of the second, three were sent.
+        // Of the second flight, three were sent.
         assert_eq!((flights.give_up(3), flights.live(), flights.given_up()), (0, 6, 3));
         assert_eq!((flights.give_up(3), flights.live(), flights.given_up()), (2, 1, 6));
         assert_eq!((flights.give_up(1), flights.live(), flights.oldest_live()), (1, 0, None));

@@ -1,4 +1,4 @@
-//! One channel: a connection of its own, the calls under way on it, and how it is opened again.
+//! One channel: a connection of its own, its calls in flight, and its reconnection.
 
 use super::books::Books;
 use super::flights::{Flight, Flights};
@@ -20,11 +20,11 @@ use tonic::Code;
 
 const FIRST_PAUSE_NS: u64 = 10_000_000;
 const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
-/// A worker whose call failed sooner than this waits for as long.
+/// A worker whose call failed faster than this pauses for as long.
 const REST_NS: u64 = 1_000_000;
-/// Answers to calls that were given up, above which a connection is given up too.
+/// Maximum number of abandoned calls before the connection is abandoned too.
 const MAX_GIVEN_UP: u64 = 65_536;
-/// How long a plain read may wait before it looks around.
+/// Maximum length of a blocking read.
 const PLAIN_READ: Duration = Duration::from_millis(10);
 
 /// A channel.
@@ -37,13 +37,13 @@ pub struct Lane {
     /// Why there is no connection.
     down: String,
     pause_ns: u64,
-    /// Workers without a call, and those that rest after a failure, with the time until when.
+    /// Number of idle workers, and pausing workers with the end of their pause.
     pub idle: u32,
     resting: VecDeque<(u64, u32)>,
     flights: Flights,
     outbox: Outbox,
     frames: Skipping,
-    /// The beginning of a frame's head.
+    /// An incomplete frame head.
     kept: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ enum Link {
     Down { until_ns: u64 },
 }
 
-/// What a lane's socket is waited for.
+/// Events that a lane's socket waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     pub read: bool,
@@ -61,10 +61,10 @@ pub struct Interest {
 }
 
 impl Lane {
-    /// Around an open connection.
+    /// Takes an open connection.
     ///
     /// # Errors
-    /// When the kernel does not take the socket's settings.
+    /// The kernel refuses a socket option.
     pub fn new(
         channel: u32,
         stream: TcpStream,
@@ -95,7 +95,7 @@ impl Lane {
 
     fn up(&mut self, stream: TcpStream, books: &Books) -> io::Result<()> {
         match self.nodelay {
-            // A floor waits for no acknowledgement, unless it is told to.
+            // A floor does not wait for ACKs unless asked to.
             Nodelay::On | Nodelay::Default => stream.set_nodelay(true)?,
             Nodelay::Off => stream.set_nodelay(false)?,
         }
@@ -106,7 +106,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The socket, if there is one.
+    /// The socket, if connected.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.link {
             Link::Up { stream, .. } | Link::Opening { stream, .. } => Some(stream.as_fd()),
@@ -114,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// What to wait for.
+    /// Events to wait for.
     pub fn interest(&self) -> Interest {
         match self.link {
             Link::Up { .. } => Interest { read: true, write: !self.outbox.is_empty() },
@@ -123,12 +123,12 @@ impl Lane {
         }
     }
 
-    /// Calls under way.
+    /// Calls in flight.
     pub fn live(&self) -> u64 {
         self.flights.live()
     }
 
-    /// When something has to be done that no event tells of.
+    /// Time of the next work that no event announces.
     pub fn wake_ns(&self) -> u64 {
         let oldest = self.flights.oldest_live();
         let deadline_ns = oldest.map_or(u64::MAX, |flight| flight.sent_ns.saturating_add(self.timeout_ns));
@@ -140,13 +140,13 @@ impl Lane {
         deadline_ns.min(rested_ns).min(link_ns)
     }
 
-    /// Whether the next thing to happen can only be an answer.
+    /// Whether the only possible next event is a response.
     pub fn only_reads(&self) -> bool {
         matches!(self.link, Link::Up { .. }) && self.outbox.is_empty() && self.flights.live() > 0
     }
 
-    /// Begins so many calls, by idle workers, at `sent_ns`, which is now. Without a connection they fail at once. To be followed by
-    /// [`flush`](Self::flush).
+    /// Starts this many calls of idle workers at `sent_ns`, which is now. Without a connection they fail at
+    /// once. Must be followed by [`flush`](Self::flush).
     pub fn launch(&mut self, books: &mut Books, calls: u32, phase: Phase, due_ns: Option<u64>, sent_ns: u64) {
         self.idle -= calls;
         let sent_unix_ns = if books.session.records() { clock::unix_ns() } else { 0 };
@@ -168,7 +168,7 @@ impl Lane {
         self.outbox.push(calls.into());
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     pub fn flush(&mut self, books: &mut Books) {
         let Link::Up { stream, .. } = &self.link else { return };
         let flights = &self.flights;
@@ -179,8 +179,8 @@ impl Lane {
         }
     }
 
-    /// The socket is ready, or may be: reads what is there, or ends the opening of a connection. With `wait` a read
-    /// waits a few milliseconds.
+    /// The socket is, or may be, ready: reads available bytes, or completes the connection. With `wait`, a read
+    /// blocks for a few milliseconds.
     pub fn ready(&mut self, books: &mut Books, buffer: &mut [u8], wait: bool) {
         match &self.link {
             Link::Up { .. } => self.read(books, buffer, wait),
@@ -243,7 +243,7 @@ impl Lane {
         self.kept.extend_from_slice(left);
     }
 
-    /// Accounts for calls that have ended; their workers are free again.
+    /// Accounts for ended calls, and frees their workers.
     fn end(
         &mut self,
         books: &mut Books,
@@ -256,7 +256,7 @@ impl Lane {
         let ended = Ended { phase, due_ns, sent_ns, done_ns, failure };
         let id = if let Link::Up { id, .. } = self.link { id } else { NO_CONNECTION };
         books.ended(&ended, flight, calls, id);
-        // An open loop's calls come when they are due, whatever became of the others.
+        // An open loop's calls start when due, whatever became of the others.
         if failure.is_some() && due_ns.is_none() && ended.from_send_ns() < REST_NS {
             self.resting.push_back((done_ns + REST_NS, calls));
         } else {
@@ -264,7 +264,7 @@ impl Lane {
         }
     }
 
-    /// Ends everything under way.
+    /// Ends all calls in flight.
     pub fn end_all(&mut self, books: &mut Books, code: Code, reason: &str) {
         let now_ns = clock::monotonic_ns();
         while let Some(flight) = self.flights.oldest_live().copied() {
@@ -281,7 +281,7 @@ impl Lane {
         self.frames = Skipping::default();
         self.kept.clear();
         let now_ns = clock::monotonic_ns();
-        // Whoever takes connections only to drop them is left alone as much as one who takes none.
+        // A peer that accepts connections only to drop them gets the same pause as one that accepts none.
         if matches!(self.link, Link::Up { since_ns, .. } if now_ns - since_ns > LONGEST_PAUSE_NS) {
             self.pause_ns = FIRST_PAUSE_NS;
         }
@@ -290,7 +290,7 @@ impl Lane {
         self.pause_ns = (self.pause_ns * 2).min(LONGEST_PAUSE_NS);
     }
 
-    /// Calls over their timeout end, whether or not their answers are about to be read.
+    /// Ends calls that have timed out, even if their responses are about to be read.
     fn expire(&mut self, books: &mut Books, now_ns: u64) {
         while let Some(flight) = self.flights.oldest_live().copied()
             && flight.sent_ns.saturating_add(self.timeout_ns) <= now_ns
@@ -304,7 +304,7 @@ impl Lane {
         }
     }
 
-    /// Does what is due at `now_ns`: calls over their timeout end, workers have rested, a connection is tried again.
+    /// Does the work due at `now_ns`: calls time out, pauses end, the connection is retried.
     pub fn tick(&mut self, books: &mut Books, now_ns: u64) {
         self.expire(books, now_ns);
         if self.flights.given_up() > MAX_GIVEN_UP {

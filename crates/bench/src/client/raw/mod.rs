@@ -1,8 +1,8 @@
-//! The client of the raw stack: the floor, with all the accounting on.
+//! The client of the raw stack: the floor, including all accounting.
 //!
-//! Each channel is a connection of its own, so `distinct` is `per-worker`. Responses come in the order of the
-//! requests, so a connection already is a stream of calls, and `stream` is the same as `unary`. In a closed loop the
-//! channels are dealt out to the threads; an open one has one thread, which keeps the time.
+//! Each channel is a connection of its own, so `distinct` equals `per-worker`. Responses arrive in the order of
+//! the requests, so a connection already is a stream of calls, and `stream` equals `unary`. In a closed loop
+//! the channels are distributed over the threads; an open loop has one thread, which keeps the time.
 
 mod books;
 mod caller;
@@ -23,10 +23,10 @@ use lane::Lane;
 use std::io;
 use std::sync::Arc;
 
-/// Most channels in an open loop, where there are as many as calls under way.
+/// Maximum number of channels in an open loop, which has as many as calls in flight.
 const MOST_OPEN_LOOP_CHANNELS: u32 = 1024;
 
-/// Looks whether frames can do what they are told.
+/// Checks that frames support the settings.
 pub fn check(settings: &ClientSettings) -> Result<(), Refused> {
     let ClientSettings { channels, in_flight, request_bytes, .. } = *settings;
     if channels == Channels::LocalPool {
@@ -103,7 +103,7 @@ pub fn run(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), RunE
             let calling: Vec<_> = calling.collect();
             let panicked = || io::Error::other("a thread has panicked");
             let ends = calling.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
-            // All of them, also those after one that failed.
+            // Joins all threads, even after one failed.
             ends.collect::<Vec<_>>().into_iter().collect::<io::Result<()>>()
         })
         .map_err(RunError::Failed)?;

@@ -1,4 +1,4 @@
-//! Requests on their way to a socket that may take only a part of them.
+//! Requests on their way to a socket that may accept them only in part.
 
 use crate::raw::frame::{Context, HEADER_BYTES, Head, MAX_HEAD_BYTES};
 use rustix::io::Errno;
@@ -6,58 +6,58 @@ use rustix::net::{SendFlags, send};
 use std::io;
 use std::os::fd::AsFd;
 
-/// Bytes encoded ahead of the socket.
+/// Maximum number of bytes encoded ahead of the socket.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// Requests, all alike but for their trace context. Only a bounded part of them is ever encoded.
+/// Identical requests except for their trace contexts. Only a bounded part of them is encoded at any time.
 pub struct Outbox {
     request: Head,
     split: bool,
     bytes: Vec<u8>,
     sent: usize,
-    /// Where the write of the header alone ends.
+    /// End of the write that contains only the header.
     cut: usize,
-    /// Payload that the request encoded last still owes.
+    /// Payload bytes still owed by the latest encoded request.
     owed_bytes: u32,
     queued: u64,
 }
 
 impl Outbox {
-    /// `split`: the header of each request is written alone.
+    /// `split`: the header of each request is written separately.
     pub fn new(request: Head, split: bool) -> Self {
         Outbox { request, split, bytes: Vec::new(), sent: 0, cut: 0, owed_bytes: 0, queued: 0 }
     }
 
-    /// Forgets everything: the connection is lost.
+    /// Drops everything after the connection was lost.
     pub fn clear(&mut self) {
         *self = Outbox::new(self.request, self.split);
     }
 
-    /// More requests are to be sent.
+    /// Adds requests to send.
     pub fn push(&mut self, requests: u64) {
         self.queued += requests;
     }
 
-    /// Requests of which no byte is encoded: the last ones that were pushed.
+    /// Requests not encoded at all: the latest ones pushed.
     pub fn queued(&self) -> u64 {
         self.queued
     }
 
-    /// Takes back requests of which no byte is encoded.
+    /// Removes requests that are not encoded at all.
     pub fn retract(&mut self, requests: u64) {
         self.queued -= requests;
     }
 
-    /// Whether everything has been handed to the socket.
+    /// Whether the socket has accepted everything.
     pub fn is_empty(&self) -> bool {
         self.sent == self.bytes.len() && self.owed_bytes == 0 && self.queued == 0
     }
 
-    /// Sends what the socket takes without waiting. `context` is asked for each request as it is encoded, with the
-    /// number of those that are still queued, itself included.
+    /// Sends as much as the socket accepts without blocking. `context` is called for each request as it is
+    /// encoded, with the number of requests still queued, itself included.
     ///
     /// # Errors
-    /// When the connection is lost.
+    /// The connection is lost.
     pub fn flush(
         &mut self,
         socket: impl AsFd,
@@ -102,7 +102,7 @@ impl Outbox {
             self.owed_bytes = self.request.payload_bytes;
             self.pay();
             if self.split {
-                // Bytes of the request before it would be written together with its header.
+                // Bytes of the previous request would be written together with its header.
                 if at == 0 {
                     self.cut = HEADER_BYTES;
                 }
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn split_requests_are_written_in_two_parts() {
-        // Sockets that keep the borders of writes.
+        // Sockets that preserve the boundaries of writes.
         let kind = rustix::net::SocketType::SEQPACKET;
         let flags = rustix::net::SocketFlags::CLOEXEC;
         let (here, there) =

@@ -6,7 +6,7 @@ use tonic::Code;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// A session with both its ends.
+/// A session with both ends of its pipes.
 struct Ends {
     session: Arc<Session>,
     life_line: Option<PipeWriter>,
@@ -36,12 +36,12 @@ impl Ends {
         serde_json::from_str(&self.output.next().expect("one more message").unwrap()).unwrap()
     }
 
-    /// Everything that is said until the end, its reason last.
+    /// All messages up to the end, whose reason comes last.
     fn rest(&mut self) -> (Vec<Phase>, Vec<Interval>, String) {
         self.rest_after(Vec::new(), Vec::new())
     }
 
-    /// The same, behind what was said before.
+    /// The same, appended to earlier messages.
     fn rest_after(
         &mut self,
         mut phases: Vec<Phase>,
@@ -57,7 +57,7 @@ impl Ends {
         }
     }
 
-    /// Everything that is said until a phase begins, which is the last of the phases.
+    /// All messages until a phase begins, which is the last phase in the list.
     fn until(&mut self, begins: Phase) -> (Vec<Phase>, Vec<Interval>) {
         let (mut phases, mut intervals) = (Vec::new(), Vec::new());
         while phases.last() != Some(&begins) {
@@ -71,11 +71,11 @@ impl Ends {
     }
 }
 
-/// From here on a call is slow.
+/// Calls above this are slow.
 const SLOW_NS: u64 = MILLISECOND;
 
-/// Calls that end at once, until no more begin. Returns their number, and how many of them were slow all the same: a thread may
-/// lose its CPU in the middle of one.
+/// Makes immediate calls until no more may start. Returns their number, and how many were slow nevertheless: a
+/// thread may lose its CPU in the middle of one.
 fn call_on(session: &Session) -> (u64, u64) {
     let tally = session.tally();
     let (mut calls, mut slow) = (0, 0);
@@ -100,7 +100,7 @@ fn intervals_add_up_to_the_calls_and_to_the_time() {
     let ready = ClientMessage::Ready { stack: "raw".into(), library: "a library".into(), channels: 3 };
     assert_eq!(ends.message(), ready);
     ends.go();
-    // The pipe takes less than all of it.
+    // The pipe accepts less than all of it.
     let session = ends.session.clone();
     let calling = std::thread::spawn(move || {
         let threads: Vec<_> = (0..3)
@@ -162,10 +162,11 @@ fn the_end_of_the_life_line_stops_in_the_warm_up() {
     let calling = std::thread::spawn(move || call_on(&session));
     drop(life_line);
     let (calls, slow) = calling.join().unwrap();
-    // A call that outlives the stop ends as cancelled when it is told to.
+    // A call that outlives the stop ends as cancelled when told to.
     tally.lock().sent(Phase::Warmup, Some(7));
     assert!(ends.session.wait_to_give_up());
-    // A reporter that got no CPU for the whole grace has the warm-up still to report: the call is to end after that.
+    // A reporter that got no CPU during the whole grace period still has to report the warm-up: the call ends
+    // after that.
     let (phases, intervals) = ends.until(Phase::Drain);
     let done_ns = clock::monotonic_ns();
     assert!(done_ns >= ends.session.end_ns() + STOP_GRACE_NS);

@@ -11,7 +11,7 @@ fn settings(think_ns: u64) -> RawSettings {
 struct Caller {
     stream: TcpStream,
     frames: Skipping,
-    /// Received, and not asked for yet.
+    /// Received but not taken yet.
     heads: VecDeque<Head>,
     buffer: Vec<u8>,
 }
@@ -32,7 +32,7 @@ impl Caller {
         self.stream.write_all(&bytes).unwrap();
     }
 
-    /// The next frame, or `None` when the connection has ended.
+    /// The next frame, or `None` if the connection has ended.
     fn receive(&mut self) -> Option<Head> {
         loop {
             if let Some(head) = self.heads.pop_front() {
@@ -108,7 +108,7 @@ fn think_times_of_one_connection_overlap() {
     }
     assert!(clock::monotonic_ns() - begun >= 300_000_000);
     drop(caller);
-    // Calls are counted after their answers have left, and each look at the peak begins a new one.
+    // Calls are counted after their responses have left, and each query of the peak resets it.
     let (mut peak, mut usage) = (0, crate::ping::UsageResponse::default());
     while usage.calls < 200 {
         usage = crate::raw::usage(&address.to_string(), Duration::from_secs(60)).unwrap();

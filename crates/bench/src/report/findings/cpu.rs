@@ -1,7 +1,8 @@
-//! CPUs that are used in full: the client's, the target's, or all that both share.
+//! Saturated CPUs: the client's, the target's, or all that both share.
 //!
-//! Look-alikes: a target that happens to use about one CPU while something else limits. So the target is named only
-//! where throughput stands still over a doubled load, its CPU with it, and the client has CPU left.
+//! Look-alikes: a target that happens to use about one CPU while something else is the limit. So the target is
+//! named only if throughput and the target's CPU both stagnate over a doubled load, and the client has CPU
+//! left.
 
 use super::{RunFinding, Runs, Standing};
 use crate::contract::Stack;
@@ -9,16 +10,16 @@ use crate::report::Run;
 use crate::report::fields::{Load, rounded};
 use spangap_model::cause::{Cause, Side};
 
-/// Share of its CPUs from which a process has none left.
+/// Share of its CPUs from which on a process has none left.
 const FULL: f64 = 0.95;
 /// Share of its CPUs below which a process has some left.
 const SPARE: f64 = 0.85;
-/// What a process with one busy thread uses, in CPUs.
+/// CPU usage of a process with one busy thread.
 const ONE: std::ops::RangeInclusive<f64> = 0.95..=1.05;
-/// Throughput that grows by less over a doubled load stands still.
+/// Throughput that grows by less than this over a doubled load stagnates.
 const STILL: f64 = 1.1;
 
-/// CPUs that the client can use.
+/// CPUs that the client may use.
 fn capacity(run: &Run, cpus: u32) -> f64 {
     let threads = match run.asked.stack {
         Stack::CppSync => run.asked.inflight.unwrap_or(u32::MAX),
@@ -27,9 +28,9 @@ fn capacity(run: &Run, cpus: u32) -> f64 {
     f64::from(threads.min(cpus.max(1)))
 }
 
-/// CPUs used on average.
+/// Average number of CPUs used.
 fn used(run: &Run, cpu_s: f64) -> Option<f64> {
-    // The shortest runs have too few ticks of CPU time to divide.
+    // The shortest runs have too few ticks of CPU time for a quotient.
     (run.duration_s >= 0.2).then(|| cpu_s / run.duration_s)
 }
 

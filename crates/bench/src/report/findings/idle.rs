@@ -1,7 +1,7 @@
-//! Low rates that are slower because the machine idles in between: the raw floor has the same delay.
+//! Calls at low rates are slower because the machine idles in between: the raw floor has the same delay.
 //!
-//! Look-alikes: Nagle's algorithm, which the floor (TCP_NODELAY set, one write) does not have; and a machine that was busy
-//! during the low rates, which nothing here excludes.
+//! Look-alikes: Nagle's algorithm, which the floor (TCP_NODELAY set, one write) does not have; and a machine
+//! that was busy during the low rates, which nothing here excludes.
 
 use super::{RunFinding, Runs, Standing, median_in_words, median_interval};
 use crate::report::Run;
@@ -9,12 +9,12 @@ use crate::report::fields::Load;
 use spangap_model::cause::Cause;
 use spangap_model::duration::format_ns;
 
-/// A median at a low rate is higher when it is at least so many times the other.
+/// A median at a low rate counts as higher from this ratio on.
 const HIGHER: f64 = 1.5;
-/// Share of the run's extra delay that the floor has to show as well.
+/// Share of the run's extra delay that the floor must show as well.
 const EXPLAINED: f64 = 0.5;
 
-/// Median of the run's floor, where it is one: not above the run.
+/// Median of the run's floor, if valid: not above the run.
 fn floor_ns(run: &Run) -> Option<u64> {
     let floor = run.floor.as_ref().filter(|floor| floor.calls >= super::FEW)?;
     floor.latency.p50_ns.filter(|ns| run.latency.p50_ns.is_some_and(|p50| *ns <= p50))

@@ -1,8 +1,8 @@
-//! What runs show: statements about causes, each with the figures it rests on and what would refute it. Pure.
+//! Findings: statements about causes, each with the figures that support it and what would refute it. Pure.
 //!
-//! Each rule asks first which innocent setup would look the same. A statement is *shown* when the figures exclude
-//! the look-alikes that the rule names, with the intervals of the figures apart; otherwise it is *possible* and says
-//! what would decide it. A rule whose figures are missing says nothing.
+//! Each rule first excludes innocent setups that look the same. A finding is *shown* if the figures exclude the
+//! look-alikes named in the rule, with disjoint intervals; otherwise it is *possible* and says what would
+//! decide it. A rule without its figures yields nothing.
 
 mod cpu;
 mod idle;
@@ -18,35 +18,36 @@ use super::{Run, TankReport};
 use serde::{Deserialize, Serialize};
 use spangap_model::{Cause, Side};
 
-/// How sure a finding is.
+/// Certainty of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// The figures exclude what else would look like it.
+    /// The figures exclude all look-alikes.
     Shown,
-    /// The figures fit it, and something else as well.
+    /// The figures also fit a look-alike.
     Possible,
 }
 
-/// What the runs show.
+/// A finding of the runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFinding {
-    /// The cause.
+    /// Cause.
     pub cause: Cause,
-    /// The end that it is at, where it has one.
+    /// Side, if it has one.
     pub side: Option<Side>,
-    /// How sure it is.
+    /// Certainty.
     pub standing: Standing,
-    /// One sentence in plain words.
+    /// Statement in one sentence.
     pub says: String,
-    /// The figures that it rests on.
+    /// Supporting figures.
     pub rests_on: Vec<String>,
-    /// What would refute it.
+    /// Refuting observation.
     pub cleared_by: String,
 }
 
 impl TankReport {
-    /// Derives [`findings`](Self::findings), [`verdict`](Self::verdict) and [`evidence`](Self::evidence) anew from the runs.
+    /// Recomputes [`findings`](Self::findings), [`verdict`](Self::verdict) and [`evidence`](Self::evidence)
+    /// from the runs.
     pub fn conclude(&mut self) {
         self.findings = of(&self.runs, self.noise.cpus);
         self.verdict = verdict::of(&self.runs, &self.findings);
@@ -54,7 +55,7 @@ impl TankReport {
     }
 }
 
-/// What these runs show, the most telling first. `cpus`: CPUs that the client could use.
+/// Findings of these runs, the strongest first. `cpus`: CPUs that the client may use.
 pub fn of(runs: &[Run], cpus: u32) -> Vec<RunFinding> {
     let all = Runs { varying: Field::varying(runs), runs };
     let mut found = Vec::new();
@@ -63,19 +64,19 @@ pub fn of(runs: &[Run], cpus: u32) -> Vec<RunFinding> {
     found.extend(one_connection::find(&all));
     found.extend(cpu::find(&all, cpus));
     found.extend(idle::find(&all));
-    // Stable: within a standing, rules stay in their order.
+    // Stable: findings of equal certainty stay in the order of the rules.
     found.sort_by_key(|finding| finding.standing);
     found
 }
 
-/// The runs of a report, and how they are told apart.
+/// Runs of a report, and the fields that distinguish them.
 struct Runs<'a> {
     runs: &'a [Run],
     varying: Vec<Field>,
 }
 
 impl<'a> Runs<'a> {
-    /// A run by what tells it from the others.
+    /// Name of a run, made of its distinguishing fields.
     fn name(&self, run: &Run) -> String {
         match self.runs.len() {
             1 => Load::of(&run.asked).to_string(),
@@ -83,7 +84,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Groups of runs that were asked the same but for the load and `but`, in the order in which they first ran.
+    /// Groups of runs with equal settings except for the load and `but`, in the order in which they first ran.
     fn alike(&self, but: Option<Field>) -> Vec<Vec<&'a Run>> {
         let key = |run: &Run| -> Vec<String> {
             let fields = Field::ALL.into_iter().filter(|field| Some(*field) != but);
@@ -101,10 +102,10 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Calls below which the median has no interval worth the name.
+/// With fewer calls, the interval of the median is too wide to use.
 const FEW: u64 = 20;
 
-/// Bounds of the median with 95 % confidence, in nanoseconds, from the ranks of the spectrum: they hold for any
+/// 95 % confidence interval of the median in nanoseconds, from the ranks of the spectrum: valid for any
 /// distribution. `None` with fewer than [`FEW`] calls.
 fn median_interval(run: &Run) -> Option<(u64, u64)> {
     interval_of(run, &run.spectrum)
@@ -121,13 +122,13 @@ fn interval_of(run: &Run, spectrum: &[(f64, u64)]) -> Option<(u64, u64)> {
     Some((low.1, high.1))
 }
 
-/// The calls from their send on, at many quantiles: what tank's own machine was late by is not in it. In reports of earlier
-/// versions, from when they were due.
+/// Latency from the send, at many quantiles: excludes the lateness of tank's own machine. In reports of earlier
+/// versions, latency from the due time.
 fn from_send(run: &Run) -> &[(f64, u64)] {
     if run.spectrum_from_send.is_empty() { &run.spectrum } else { &run.spectrum_from_send }
 }
 
-/// `TCP_NODELAY` of all of the run's sockets as the kernel shows it; `None` when it is not known or not the same.
+/// `TCP_NODELAY` of all sockets of the run, as shown by the kernel; `None` if unknown or mixed.
 fn nodelay(run: &Run) -> Option<bool> {
     let sockets = run.sockets.as_ref()?;
     match (sockets.nodelay_on?, sockets.nodelay_off?) {
@@ -137,7 +138,7 @@ fn nodelay(run: &Run) -> Option<bool> {
     }
 }
 
-/// The median with its interval and the number of calls, in words.
+/// The median, its interval and the number of calls, in words.
 fn median_in_words(run: &Run) -> String {
     use spangap_model::duration::format_ns;
     let p50 = run.latency.p50_ns.map_or_else(|| "n/a".into(), format_ns);

@@ -1,8 +1,8 @@
-//! Nagle's algorithm against delayed ACKs: calls that take 40 ms at low rates and fewer at high ones.
+//! Nagle's algorithm against delayed ACKs: calls take 40 ms at low rates, and less at high ones.
 //!
-//! Look-alikes: a handler or a path that takes 40 ms by itself (at every rate, and with TCP_NODELAY as well), idle CPUs (the
-//! raw floor shows them, as tenths of a millisecond), a service that is slow only when it is seldom called. So only runs that
-//! differ in TCP_NODELAY alone, as the kernel shows it, are proof.
+//! Look-alikes: a handler or a path that takes 40 ms by itself (at every rate, and with TCP_NODELAY as well),
+//! idle CPUs (the raw floor shows them, as tenths of a millisecond), a service that is slow only when called
+//! rarely. So only runs that differ in TCP_NODELAY alone, as shown by the kernel, are proof.
 
 use super::{RunFinding, Runs, Standing, from_send, interval_of, median_in_words, nodelay};
 use crate::report::Run;
@@ -10,13 +10,13 @@ use crate::report::fields::{Field, Load};
 use spangap_model::cause::{Cause, Side};
 use spangap_model::duration::format_ns;
 
-/// What Linux delays an ACK by: 40 ms and up to a few ticks of its timer, with the call's own time beside it.
+/// Delay of an ACK in Linux: 40 ms and up to a few timer ticks, plus the call's own time.
 const HELD_NS: std::ops::RangeInclusive<u64> = 38_000_000..=60_000_000;
-/// Share of calls in that band from which it is the typical call that is held.
+/// Share of calls in that band from which on the typical call is delayed.
 const TYPICAL: f64 = 0.3;
-/// Calls a second on a connection from which none waits for the whole of a delayed ACK.
+/// Calls per second and connection from which on none waits for a full delayed ACK.
 const OFTEN_PER_S: f64 = 100.0;
-/// A median at another setting or rate is another one when it is at most this share.
+/// Ratio up to which a median counts as lower than another.
 const FALLEN: f64 = 0.5;
 
 pub(super) fn find(all: &Runs<'_>) -> Vec<RunFinding> {
@@ -38,19 +38,19 @@ pub(super) fn find(all: &Runs<'_>) -> Vec<RunFinding> {
     found
 }
 
-/// Whether calls with TCP_NODELAY take as long, at a load at which those without it do.
+/// Whether calls with TCP_NODELAY take as long, at a load that delays those without it.
 fn refuted(group: &[&Run]) -> bool {
     let held = |on: bool| group.iter().filter(move |run| nodelay(run) == Some(on) && is_held(run));
     held(true).any(|on| held(false).any(|off| Load::of(&off.asked) == Load::of(&on.asked)))
 }
 
-/// Whether calls come so often on each connection that one of them brings along the ACK that another waits for.
+/// Whether calls are so frequent on each connection that one of them carries the ACK that another waits for.
 fn too_often_to_wait(run: &Run) -> bool {
     let connections = run.connections.unwrap_or(1).max(1) as f64;
     run.asked.rate_per_s.is_some_and(|rate| rate / connections >= OFTEN_PER_S)
 }
 
-/// Share of the calls that took as long as a delayed ACK, at least, from their send on.
+/// Share of calls that took at least as long as a delayed ACK, from their send.
 fn held_share(run: &Run) -> f64 {
     let spectrum = from_send(run).iter();
     let mut held = spectrum.filter(|(_, ns)| HELD_NS.contains(ns)).map(|(quantile, _)| *quantile);
@@ -58,12 +58,13 @@ fn held_share(run: &Run) -> f64 {
     first.zip(held.next_back()).map_or(0.0, |(first, last)| last - first)
 }
 
-/// Whether the typical call is held, and not by the path to the target or by what the target was asked to do.
+/// Whether the typical call is delayed, and neither the path to the target nor the requested settings explain
+/// it.
 fn is_held(run: &Run) -> bool {
     held_share(run) >= TYPICAL && !is_slow_by_itself(run)
 }
 
-/// Whether the path to the target, or what the target was asked to do, takes about as long as a delayed ACK.
+/// Whether the path to the target, or the requested settings, take about as long as a delayed ACK.
 fn is_slow_by_itself(run: &Run) -> bool {
     let own_ns = HELD_NS.start() / 2;
     run.asked.think_ns.is_some_and(|ns| ns > own_ns)
@@ -71,7 +72,7 @@ fn is_slow_by_itself(run: &Run) -> bool {
         || run.floor.as_ref().and_then(|floor| floor.latency.p50_ns).is_some_and(|ns| ns > own_ns)
 }
 
-/// Whether the median of one is at most half that of the other, with their intervals apart.
+/// Whether one median is at most half of the other, with disjoint intervals.
 fn fell(from: &Run, to: &Run) -> bool {
     let (Some(before), Some(after)) = (from.latency_from_send.p50_ns, to.latency_from_send.p50_ns) else {
         return false;
@@ -110,7 +111,7 @@ fn line(all: &Runs<'_>, run: &Run) -> String {
     )
 }
 
-/// Off against on at the same load, all else equal: that is an experiment.
+/// Off against on at the same load, all else equal: an experiment.
 fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     let at = |on: bool, load: Load| -> Vec<&Run> {
         let same = group.iter().copied().filter(|run| Load::of(&run.asked) == load);
@@ -137,7 +138,7 @@ fn experiment(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
     Some(finding(Side::Client, Standing::Shown, says, rests_on, cleared_by))
 }
 
-/// The signature over a sweep: held at a low rate, less at a higher one.
+/// The signature over a sweep: delayed at a low rate, less so at a higher one.
 fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     let rate = |run: &Run| run.asked.rate_per_s;
     let low = sweep.iter().copied().filter(|run| rate(run).is_some() && is_held(run));
@@ -180,7 +181,8 @@ fn over_rates(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     })
 }
 
-/// One load: the time is that of a delayed ACK and the sockets lack TCP_NODELAY; a handler that takes 40 ms looks the same.
+/// A single load: calls take as long as a delayed ACK and the sockets lack TCP_NODELAY; a handler that takes 40
+/// ms looks the same.
 fn alone(all: &Runs<'_>, sweep: &[&Run]) -> Option<RunFinding> {
     if sweep.iter().any(|run| is_held(run) && too_often_to_wait(run)) {
         return None;

@@ -1,7 +1,8 @@
-//! The ceiling of one connection: throughput that stops growing over calls in flight, and goes on with more connections.
+//! The ceiling of one connection: throughput stops growing with calls in flight, but grows with more
+//! connections.
 //!
-//! Look-alikes: a drift of the machine between runs (so every pair of runs has to agree, there have to be several, and they
-//! have to take turns), and the limit of streams (such runs are left out).
+//! Look-alikes: a drift of the machine between runs (so several pairs of runs are required, all must agree, and
+//! they must alternate), and the stream limit (such runs are left out).
 
 use super::{RunFinding, Runs, Standing};
 use crate::report::Run;
@@ -9,13 +10,13 @@ use crate::report::fields::{Field, rounded};
 use spangap_model::cause::Cause;
 use spangap_report::figures::counted;
 
-/// How much more the other configuration makes, at least, in every pair of runs.
+/// Minimum ratio of throughputs in every pair of runs.
 const MORE: f64 = 1.1;
-/// Share of growth in proportion to the calls in flight below which a connection has reached its ceiling.
+/// Growth below this share of proportional growth means that a connection has reached its ceiling.
 const PROPORTION: f64 = 0.6;
-/// Pairs of runs below which nothing is said: one or two come by chance.
+/// Minimum number of pairs of runs: one or two agree by chance.
 const FEW_PAIRS: usize = 3;
-/// Pairs of runs that have to agree. Were there no difference, five would by a chance of one in 32.
+/// Number of pairs that must agree for a proof. Without a difference, five agree with a probability of 1/32.
 const PAIRS: usize = 5;
 
 fn inflight(run: &Run) -> f64 {
@@ -26,7 +27,7 @@ fn waits_for_streams(run: &Run) -> bool {
     run.streams.as_ref().and_then(|streams| streams.queued_by_limit).is_some_and(|queued| queued > 0)
 }
 
-/// Whether neither kind of run was over when the other began.
+/// Whether both kinds of run overlap in time.
 fn took_turns(one: &[&Run], other: &[&Run]) -> bool {
     let span = |runs: &[&Run]| {
         let starts: Option<Vec<u64>> = runs.iter().map(|run| run.start_unix_ns).collect();
@@ -50,16 +51,16 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
         closed().filter(|run| run.connections == Some(1) && !waits_for_streams(run)).collect();
     let smallest = *one.iter().min_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
     let largest = *one.iter().max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
-    // Growth up to the largest load, as a share of growth in proportion to the calls in flight.
+    // Growth up to the largest load, as a share of growth proportional to the calls in flight.
     let grown =
         |from: &Run| largest.throughput_per_s / from.throughput_per_s * inflight(from) / inflight(largest);
-    // A ceiling is at the end of a sweep: what still grows there in proportion has none, whatever came before.
+    // A ceiling is at the end of a sweep: proportional growth there rules it out, whatever came before.
     let until_quarter = one.iter().copied().filter(|run| inflight(run) * 4.0 <= inflight(largest));
     let quarter = until_quarter.max_by(|a, b| inflight(a).total_cmp(&inflight(b)))?;
     if grown(smallest) > PROPORTION || grown(quarter) > PROPORTION {
         return None;
     }
-    // Loads of at least a quarter of the largest: where the ceiling bears.
+    // Loads of at least a quarter of the largest, where the ceiling matters.
     let bears = |run: &&Run| inflight(run) > inflight(smallest) && inflight(run) * 4.0 >= inflight(largest);
     let more: Vec<&Run> = closed()
         .filter(|run| run.connections.is_some_and(|n| n > 1) && run.channels_made > 1)
@@ -69,7 +70,7 @@ fn of_group(all: &Runs<'_>, group: &[&Run]) -> Option<RunFinding> {
         let same = one.iter().filter(|alone| alone.asked.inflight == with.asked.inflight);
         same.map(|alone| with.throughput_per_s / alone.throughput_per_s).collect()
     };
-    // Of the ways to have more connections, the one whose worst pair is best.
+    // Of the ways to use more connections, the one with the best worst pair.
     let mut best: Option<(Vec<&Run>, Vec<f64>, f64)> = None;
     for channels in Vec::from_iter(more.iter().map(|run| run.asked.channels)) {
         let runs: Vec<&Run> = more.iter().copied().filter(|run| run.asked.channels == channels).collect();

@@ -1,7 +1,7 @@
-//! The limit of concurrent streams: calls that have to wait for one.
+//! The limit of concurrent streams: calls wait for a stream.
 //!
-//! Look-alikes: none, since in flight less the limit times the connections is arithmetic; but the target's own count of
-//! calls at once must not contradict it.
+//! Look-alikes: none, since in flight less the limit times the connections is arithmetic; but the target's own
+//! count of concurrent calls must not contradict it.
 
 use super::{RunFinding, Runs, Standing};
 use spangap_model::cause::Cause;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// An open loop of 200 calls that take about this long, over one socket, beside a fast floor.
+/// An open loop of 200 calls of about this duration, over one socket, with a fast floor.
 fn paced(rate: f64, p50_ns: u64, nodelay_on: bool) -> Run {
     let latencies: Vec<u64> = (0..200).map(|i| p50_ns + p50_ns / 2_000 * i / 10).collect();
     let mut run = open(run(Stack::Rust, Channels::Shared, 1, 0, &latencies), rate);
@@ -38,7 +38,7 @@ fn floor(p50_ns: u64) -> Floor {
     Floor { calls: 200, throughput_per_s: 1.0, latency, lateness: None }
 }
 
-/// A closed loop that makes so many calls a second over so many connections, in ten seconds.
+/// A closed loop with this throughput over this many connections, lasting ten seconds.
 fn looped(channels: Channels, inflight: u32, per_s: f64, start: u64) -> Run {
     let latencies: Vec<u64> = (0..200).map(|i| (f64::from(inflight) * 1e9 / per_s) as u64 + i).collect();
     let mut run = run(Stack::CppAsync, channels, inflight, 0, &latencies);
@@ -59,7 +59,7 @@ fn only(cause: &str, standing: Standing) -> Vec<(String, Standing)> {
     vec![(cause.to_owned(), standing)]
 }
 
-/// Calls as a busy machine sends them: up to 120 ms late, which is in their latency and is no call's own time.
+/// Calls of a busy machine: up to 120 ms late, which is part of their latency but not of a call's own time.
 #[test]
 fn a_machine_that_sends_late_hides_no_delayed_ack() {
     let late = |mut run: Run, late_ns: u64| {
@@ -75,7 +75,7 @@ fn a_machine_that_sends_late_hides_no_delayed_ack() {
     };
     let runs = vec![late(paced(10.0, 41 * MS, false), 120 * MS), late(paced(10.0, 400 * US, true), 120 * MS)];
     assert_eq!(causes(runs), only("nagle-delayed-ack", Standing::Shown));
-    // The delay of the machine alone is nobody's hold.
+    // The delay of the machine alone is not Nagle's.
     assert_eq!(causes(vec![late(paced(10.0, 400 * US, false), 90 * MS)]), vec![]);
 }
 
@@ -121,7 +121,7 @@ fn what_takes_40_ms_by_itself_is_not_nagle() {
     thinks.asked.think_ns = Some(40 * MS);
     far.sockets.as_mut().unwrap().min_rtt_ns = Some(40 * MS);
     assert_eq!((causes(vec![thinks]), causes(vec![far])), (vec![], vec![]));
-    // TCP_NODELAY is set, or nobody could see.
+    // TCP_NODELAY is set, or unknown.
     let mut unseen = paced(10.0, 41 * MS, false);
     unseen.sockets = None;
     assert_eq!((causes(vec![paced(10.0, 41 * MS, true)]), causes(vec![unseen])), (vec![], vec![]));
@@ -141,10 +141,10 @@ fn low_rates_that_the_floor_shows_as_well_are_the_machines() {
     let with_floor = |rate, p50, floor_ns| Run { floor: Some(floor(floor_ns)), ..paced(rate, p50, true) };
     let idle = vec![with_floor(10.0, 500 * US, 400 * US), with_floor(1_000.0, 120 * US, 50 * US)];
     assert_eq!(causes(idle), only("idle-wake", Standing::Possible));
-    // The floor does not have the delay; it is the stack's.
+    // The floor does not have the delay, so it is the stack's.
     let stack = vec![with_floor(10.0, 500 * US, 50 * US), with_floor(1_000.0, 120 * US, 50 * US)];
     assert_eq!(causes(stack), []);
-    // A floor above the run is none.
+    // A floor above the run is invalid.
     let above = vec![with_floor(10.0, 500 * US, 600 * US), with_floor(1_000.0, 120 * US, 50 * US)];
     assert_eq!(causes(above), []);
 }
@@ -192,7 +192,7 @@ fn one_connections_ceiling_needs_several_pairs_that_took_turns() {
 fn what_grows_or_waits_for_streams_has_no_ceiling_of_one_connection() {
     assert_eq!(causes(ceiling(&GROWS, &GROWS, true)), []);
     assert_eq!(causes(ceiling(&FLAT, &FLAT, true)), []);
-    // A slow start, then growth in proportion up to the end; and too few pairs to speak of.
+    // A slow start, then proportional growth up to the end; and too few pairs for a finding.
     let far: Vec<_> = [(1, 180.0), (2, 200.0), (4, 210.0), (8, 420.0), (16, 840.0)].into();
     assert_eq!(
         causes(ceiling(&far, &far.iter().map(|(n, per_s)| (*n, 2.0 * per_s)).collect::<Vec<_>>(), true)),
@@ -244,7 +244,7 @@ fn full_cpus_are_said_of_the_side_that_has_them() {
     client.cpu_client_s = 9.0;
     assert_eq!(sides(vec![client]), []);
 
-    // The target's CPU, over a doubled load at which nothing more comes of it.
+    // The target's CPU: doubling the load does not increase throughput.
     let busy = |inflight, per_s, client_s| {
         let mut run = looped(Channels::Shared, inflight, per_s, 0);
         (run.cpu_target_s, run.cpu_client_s) = (Some(10.0), client_s);
@@ -271,7 +271,7 @@ fn there_is_always_a_verdict() {
 }
 
 proptest! {
-    /// The interval of the median holds the median of what the calls were drawn from, in all but a few draws.
+    /// In all but a few draws, the interval of the median contains the median of the underlying distribution.
     #[test]
     fn the_interval_of_the_median_holds_the_median(seed: u64, calls in 20u64..400) {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -280,7 +280,7 @@ proptest! {
             let (low, high) = median_interval(&run(Stack::Raw, Channels::Shared, 1, 0, &latencies)).unwrap();
             low <= 1_000_000 + 1_000 && 1_000_000 - 1_000 <= high
         });
-        // 95 % of 40 are 38; fewer than 31 come once in a hundred thousand draws.
+        // 95 % of 40 are 38; fewer than 31 occur once in a hundred thousand draws.
         prop_assert!(hits.count() >= 31);
     }
 }
@@ -304,7 +304,7 @@ fn each_finding_is_said_as_a_value_of_the_pair_with_what_is_missing_to_be_sure()
         let [coverage] = report.evidence.coverage.as_slice() else { panic!("one look") };
         assert_eq!(coverage.seen, report.runs.iter().map(|run| run.calls).sum::<u64>());
         assert!(coverage.cannot.iter().any(|why| why.contains("go was not run")), "{:?}", coverage.cannot);
-        // Read back and concluded anew, it is the same.
+        // Read back and recomputed, it is the same.
         let mut again: TankReport = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
         assert!(again.evidence.coverage.is_empty());
         again.conclude();

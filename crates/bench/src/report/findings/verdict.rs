@@ -5,10 +5,10 @@ use crate::report::Run;
 use crate::report::fields::{Load, rounded};
 use spangap_model::duration::format_ns;
 
-/// Share of calls that fail, from which that is the news.
+/// Share of failed calls from which on they are the main result.
 const FAILING: f64 = 0.05;
 
-/// The news, in one plain sentence; for runs that show nothing, what they measured.
+/// The main result in one plain sentence; for runs without findings, what they measured.
 pub(super) fn of(runs: &[Run], findings: &[RunFinding]) -> String {
     let sum = |pick: fn(&Run) -> u64| runs.iter().map(pick).sum::<u64>();
     let (calls, ok) = (sum(|run| run.calls), sum(|run| run.ok));

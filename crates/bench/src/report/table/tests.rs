@@ -13,7 +13,7 @@ fn text(runs: Vec<Run>) -> String {
     text
 }
 
-/// Words of the first line that starts with these.
+/// Words of the first line that starts with this text.
 fn line<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     let found = text.lines().find(|line| line.starts_with(start));
     found.unwrap_or_else(|| panic!("no line starts with {start:?}:\n{text}")).split_whitespace().collect()

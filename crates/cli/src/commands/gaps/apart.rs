@@ -1,14 +1,14 @@
-//! What sets the slow calls of a pair apart, in words.
+//! Attributes that distinguish a pair's slow calls, in words.
 
 use spangap_meter::explain::{Difference, Explanation, Rise};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use std::io::{self, Write};
 
-/// Other names of the same calls that are shown.
+/// Maximum number of equivalent attributes shown.
 const SAME_SHOWN: usize = 3;
 
-/// A paragraph for each pair.
+/// One paragraph per pair.
 pub fn print(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> {
     let Explanation { client, server, method, .. } = explanation;
     let method = method.as_deref().map_or(String::new(), |method| format!(", {method}"));

@@ -78,40 +78,40 @@ pub struct GapsArgs {
     max_pending_bytes: Size,
 }
 
-/// A file this large takes long enough to show how far it is.
+/// A file of this size takes long enough to show progress.
 const PROGRESS_FROM_BYTES: u64 = 64 << 20;
-/// Calls of a pair in each sample, where they are to be explained; nothing has to keep up with senders here.
+/// Calls per sample of a pair with --explain; there are no senders to keep up with here.
 const SAMPLED_CALLS: usize = 512;
-/// Whole spans that wait for their mates meanwhile: in files these may be far apart.
+/// Memory for whole spans waiting for their mates, which may be far apart in files.
 const KEEP_BYTES_TO_EXPLAIN: u64 = 512 << 20;
-/// Whole spans in samples.
+/// Memory for whole spans in samples.
 const SAMPLE_BYTES: u64 = 1 << 30;
-/// How long the reader may take to notice an interrupt; a read that waits for input does not notice.
+/// Maximum delay until the reader notices an interrupt; a read that waits for input does not notice it.
 const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
-/// What the reading thread and the signal's thread tell.
+/// Messages of the reading thread and the signal's thread.
 enum News {
     Read(Input, Result<FileReport, ReadError>),
     AllRead,
     Interrupted,
 }
 
-/// What was read, and what was not.
+/// What was read and skipped.
 #[derive(Default)]
 pub struct Reading {
-    /// Formats of the files, in the order given.
+    /// Formats of the files, in the given order.
     pub formats: Vec<String>,
-    /// Files, standard input included, of which something was read.
+    /// Number of files, including standard input, that were at least partly read.
     pub files: usize,
-    /// What was skipped.
+    /// Skipped places.
     pub skipped: Vec<Skipped>,
-    /// Places that were skipped, those without a record too.
+    /// Number of skipped places, including those without a record.
     pub skipped_places: u64,
-    /// Spans known to be lost that way.
+    /// Spans known to be lost in them.
     pub skipped_spans: u64,
-    /// Files of which nothing was read.
+    /// Files that could not be read at all.
     pub failed: Vec<ReadError>,
-    /// Ctrl-C came before the end.
+    /// Whether Ctrl-C came before the end.
     pub interrupted: bool,
 }
 
@@ -124,7 +124,7 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     let SizeOrNone(exclude_over) = args.exclude_response_over;
     let usual = Settings::default();
     let meter = Arc::new(Meter::new(Settings {
-        // Mates may be anywhere in the files, so only room limits how long a span waits.
+        // Mates may be anywhere in the files, so only memory limits how long a span waits.
         join_ttl_ms: None,
         max_pending_bytes: args.max_pending_bytes.bytes(),
         exclude_response_over: exclude_over.map(Size::bytes),
@@ -156,7 +156,7 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     let all_pairs = report.pairs.len();
     report.pairs.truncate(args.top.unwrap_or(if args.json { usize::MAX } else { 20 }));
     for row in &mut report.pairs {
-        // Spans of a file do not arrive one after the other, so there is no time between mates to tell.
+        // Spans of a file do not arrive over time, so there is no time between mates to report.
         row.mate_delay = Quantiles::default();
     }
     report.skipped = reading.skipped.clone();
@@ -170,7 +170,7 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
             }),
         };
         match printed.and_then(|()| out.flush()) {
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             other => other.context("cannot write to standard output")?,
         }
@@ -178,7 +178,7 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     failure_of(reading)
 }
 
-/// What sets slow calls apart, of each pair in the report.
+/// Explanation of the slow calls of each pair in the report.
 fn explanations(meter: &Meter, report: &PairsReport) -> Vec<Explanation> {
     let mut samples: HashMap<PairKey, Vec<Drawn>> = meter.samples(|_| true).into_iter().collect();
     let rows = report.pairs.iter().filter_map(|row| {
@@ -192,7 +192,7 @@ fn explanations(meter: &Meter, report: &PairsReport) -> Vec<Explanation> {
     rows.collect()
 }
 
-/// The first file that could not be read fails the verb; the others are named before it.
+/// The first unreadable file fails the verb; the others are reported before it.
 fn failure_of(reading: Reading) -> anyhow::Result<Outcome> {
     let mut failed = reading.failed.into_iter();
     let Some(first) = failed.next() else { return Ok(Outcome::Done) };
@@ -211,13 +211,13 @@ fn print_json(out: &mut impl Write, report: &PairsReport) -> io::Result<()> {
 fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
-    // Registered here and now: a Ctrl-C that comes before the thread runs counts too.
+    // Registered here and now: a Ctrl-C before the thread runs counts too.
     let entered = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
     drop(entered);
     let wait = move || {
         if runtime.block_on(interrupts.recv()).is_some() {
-            // The receiver is gone when everything has been printed.
+            // The receiver is gone once everything has been printed.
             let _ = news.send(News::Interrupted);
         }
     };
@@ -225,7 +225,7 @@ fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the files one after the other; a file's errors do not keep the next from being read.
+/// Reads the files in sequence; an error in one does not stop the others.
 fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<News>) {
     for input in inputs {
         let bar = ProgressBar::hidden();
@@ -235,7 +235,7 @@ fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<Ne
             if stop.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.finish_and_clear();
-        // Nobody listens any more when an interrupt was followed by too long a read.
+        // The receiver is gone if a read took too long after an interrupt.
         if news.send(News::Read(input.clone(), report)).is_err() || stop.load(Relaxed) {
             break;
         }
@@ -257,8 +257,8 @@ fn show(bar: &ProgressBar, input: &Input, progress: Progress) {
     bar.set_position(progress.bytes);
 }
 
-/// Collects what the threads tell until everything is read. After Ctrl-C the reader is told to stop, and
-/// waited for unless its input gives nothing.
+/// Collects the threads' messages until everything is read. After Ctrl-C it stops the reader, and waits for it
+/// unless its input blocks.
 fn follow(told: &Receiver<News>, stop: &AtomicBool) -> Reading {
     let mut reading = Reading::default();
     loop {

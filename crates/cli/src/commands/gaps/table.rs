@@ -1,4 +1,4 @@
-//! What `spangap gaps` prints for people: the table, and below it what was seen and what was not.
+//! Text output of `spangap gaps`: the table, followed by totals and caveats.
 
 use super::Reading;
 use crate::output::width;
@@ -11,12 +11,12 @@ use spangap_report::table::aligned;
 use spangap_report::wrap::{COLUMNS, wrapped};
 use std::io::{self, Write};
 
-/// Worst calls shown of the first pair.
+/// Maximum number of worst calls shown for the first pair.
 const WORST_SHOWN: usize = 5;
-/// Records of skipped places shown; all of them are in the JSON.
+/// Maximum number of skipped places shown; the JSON has all.
 const SKIPPED_SHOWN: usize = 20;
 
-/// Prints everything. `all_pairs` counts the rows that `--top` cut off too.
+/// Prints everything. `all_pairs` includes the rows that `--top` cut off.
 pub fn print(
     out: &mut impl Write,
     report: &PairsReport,
@@ -43,7 +43,7 @@ pub fn print(
     print_skipped(out, reading)
 }
 
-/// One row a pair, most time lost first as they come.
+/// One row per pair, in the given order: most time lost first.
 pub fn print_pairs(out: &mut impl Write, pairs: &[PairRow]) -> io::Result<()> {
     let methods = pairs.iter().any(|pair| pair.method.is_some());
     let mut header = vec!["CLIENT", "SERVER"];
@@ -61,7 +61,7 @@ pub fn print_pairs(out: &mut impl Write, pairs: &[PairRow]) -> io::Result<()> {
         }
         row.push(pair.calls.to_string());
         if pair.calls == 0 {
-            // Nothing but negative, repeated or excluded calls: there is no distribution to show.
+            // All calls are negative, repeated or excluded: there is no distribution to show.
             row.extend(std::iter::repeat_n("-".to_owned(), 7));
         } else {
             let [low, high] = pair.gap.p99_ci95_ns;
@@ -111,7 +111,7 @@ fn print_coverage(out: &mut impl Write, overview: &Overview, reading: &Reading) 
     Ok(())
 }
 
-/// In lines of the terminal's width; elsewhere in one, which scripts and their greps expect.
+/// Wrapped on a terminal; otherwise on one line, for scripts and grep.
 fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", wrapped(text, width(usize::MAX, COLUMNS), 0))
 }

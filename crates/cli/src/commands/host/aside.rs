@@ -1,15 +1,15 @@
-//! Keeps this program off the CPUs of those it looks at, so that the looking does not show in what is seen.
+//! Keeps this program off the CPUs of the processes it observes, so that the observation does not disturb them.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 
-/// Moves this thread, and those it starts from now on, to CPUs that no thread of these processes may use. Where there
-/// are none it stays.
+/// Moves this thread, and those it starts from now on, to CPUs that no thread of these processes may use, if
+/// there are any.
 pub fn from_processes(pids: &[u32]) {
     let mut theirs = CpuSet::new();
     for pid in pids {
         for tid in threads(*pid) {
-            // A thread that has ended meanwhile needs no CPU.
+            // A thread that ended in the meantime needs no CPU.
             let Ok(of_thread) = sched_getaffinity(Some(tid)) else { continue };
             cpus(&of_thread).for_each(|cpu| theirs.set(cpu));
         }
@@ -17,7 +17,7 @@ pub fn from_processes(pids: &[u32]) {
     from(&theirs);
 }
 
-/// The same, away from these CPUs.
+/// The same for these CPUs.
 pub fn from_cpus(cpus: &[u16]) {
     let mut theirs = CpuSet::new();
     cpus.iter()
@@ -32,7 +32,7 @@ fn from(theirs: &CpuSet) {
     let mut aside = CpuSet::new();
     cpus(&mine).filter(|cpu| !theirs.is_set(*cpu)).for_each(|cpu| aside.set(cpu));
     if aside.count() > 0 {
-        // Staying is no fault: it is shown as what it takes.
+        // Failing to move is harmless: the cost shows in the report.
         let _ = sched_setaffinity(None, &aside);
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// In a thread of its own: the others keep their CPUs.
+    /// Runs in a thread of its own, so that the other threads keep their affinity.
     fn where_it_ends(aside: impl FnOnce() + Send + 'static) -> Vec<usize> {
         let seen = std::thread::spawn(move || {
             aside();

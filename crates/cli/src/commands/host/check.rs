@@ -57,7 +57,7 @@ pub struct CheckArgs {
     json: bool,
 }
 
-/// What makes the exit code 3.
+/// Conditions for exit code 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FailOn {
     Trap,
@@ -96,7 +96,7 @@ impl FailOn {
     }
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Reads twice, judges, and prints.
@@ -104,13 +104,13 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     let mut pids = args.pid.clone();
     pids.sort_unstable();
     pids.dedup();
-    // From here on Ctrl-C only ends the wait.
+    // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
     let live = args.root == Path::new("/");
     let (before, host) = hosts(&args)?;
     let counters = match &before {
         Some(before) => Some(Counters::read(before, &pids)),
-        // A copy that was made once stands still.
+        // A single copy does not change.
         None if !live => None,
         None => Some(Counters::read(&host, &pids)),
     };
@@ -146,7 +146,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     Ok(if found { Outcome::Found } else { Outcome::Done })
 }
 
-/// The machine at the second reading, and at the first where that is another copy.
+/// The machine at the second reading, and at the first if that is a separate copy.
 fn hosts(args: &CheckArgs) -> anyhow::Result<(Option<Host>, Host)> {
     let root = &args.root;
     if root.is_file() {
@@ -175,7 +175,7 @@ fn wait(watch: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Every process that is asked about is there at the first reading.
+/// Checks that every requested process exists at the first reading.
 fn all_there(counters: &Counters, pids: &[u32]) -> anyhow::Result<()> {
     for pid in pids {
         match counters.processes.get(pid) {
@@ -189,7 +189,7 @@ fn all_there(counters: &Counters, pids: &[u32]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The TCP sockets of the processes.
+/// TCP sockets of the processes.
 fn sockets(pids: &[u32]) -> check::Sockets {
     if pids.is_empty() {
         return Ok(TcpSockets::default());

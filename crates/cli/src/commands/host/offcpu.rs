@@ -73,10 +73,10 @@ enum ByArg {
     Cgroup,
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Measures until the time is over or Ctrl-C is pressed, and prints what was found.
+/// Measures until the time is over or Ctrl-C is pressed, and prints the result.
 pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
     let (of, words) = of(&args)?;
     let pids = processes(&of);
@@ -116,7 +116,7 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Processes whose reasons are told: those that are named, and those that are in the named cgroups now.
+/// Processes whose reasons are recorded: the named ones, or those currently in the named cgroups.
 fn processes(of: &Of) -> Vec<u32> {
     match of {
         Of::Everything => Vec::new(),
@@ -125,11 +125,11 @@ fn processes(of: &Of) -> Vec<u32> {
     }
 }
 
-/// The stream of sleeps and wake-ups, beside the histograms.
+/// The stream of sleeps and wake-ups, in addition to the histograms.
 enum Reasons {
-    /// Nobody asked.
+    /// Not requested.
     None,
-    /// They cannot be told here.
+    /// Unavailable, for this reason.
     Not(String),
     Of(Box<Intervals>, WaitSums),
 }
@@ -146,7 +146,7 @@ impl Reasons {
         }
     }
 
-    /// Takes in what comes until then.
+    /// Processes events until the wait is over.
     fn wait(&mut self, patience: std::time::Duration) -> anyhow::Result<()> {
         match self {
             Reasons::Of(intervals, sums) => intervals.poll(patience, &mut |event| sums.on(event))?,
@@ -170,7 +170,7 @@ impl Reasons {
     }
 }
 
-/// Whose waits, also in words.
+/// The measured threads, also in words.
 fn of(args: &OffcpuArgs) -> anyhow::Result<(Of, String)> {
     if !args.pid.is_empty() {
         let tgids = super::processes::processes("--pid", &args.pid)?;

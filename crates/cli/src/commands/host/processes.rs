@@ -1,10 +1,11 @@
-//! The processes that users name.
+//! Processes named on the command line.
 
 use crate::args::wrong_usage;
 use spangap_machine::facts::process_status::{self, ProcessStatus};
 use spangap_machine::{FactError, read_here};
 
-/// The processes that these numbers belong to, be they of threads. `flag` is how they were given.
+/// The processes that these ids belong to; ids may be those of threads. `flag` is the option they were given
+/// by.
 pub fn processes(flag: &str, pids: &[u32]) -> anyhow::Result<Vec<u32>> {
     let mut tgids = Vec::new();
     for pid in pids {

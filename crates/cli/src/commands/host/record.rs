@@ -58,10 +58,10 @@ pub struct RecordArgs {
     json: bool,
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What was done, for scripts.
+/// Summary for scripts.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     file: String,
@@ -75,24 +75,24 @@ struct Report<'a> {
     event_coded_bytes: f64,
     kinds: Kinds,
     lost: u64,
-    /// Runs of the programs that the kernel left out: events that nobody saw.
+    /// Program runs that the kernel skipped: unobserved events.
     missed: u64,
-    /// Handed over out of order, or not understood: both are faults of this program.
+    /// Events out of order, or not decoded: both are bugs of this program.
     late: u64,
     unknown: u64,
-    /// The fullest that the ring of one CPU has been, as a share: at 1, events are lost.
+    /// Maximum fill level of a CPU's ring, as a share: at 1, events are lost.
     ring_fullest: f64,
-    /// How far off the wall clock time of an event can be.
+    /// Error bound of an event's wall clock time.
     clock_bound_ns: Option<u64>,
     clock_steps: usize,
     lacks: &'a [String],
-    /// What the programs cost in the kernel; absent when it could not be sampled.
+    /// Cost of the programs in the kernel; absent if it could not be sampled.
     probe_cost: Option<Cost>,
-    /// CPU time of this process; what the programs take is not in it.
+    /// CPU time of this process, without that of the programs.
     cpu_ns: u64,
 }
 
-/// Records until the time is over or Ctrl-C is pressed, and prints what was done.
+/// Records until the time is over or Ctrl-C is pressed, and prints a summary.
 pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     let tgids = super::processes::processes("--pid", &args.pid)?;
     let stop = signals::flag(ASKED)?;
@@ -112,7 +112,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     super::aside::from_processes(&settings.tgids);
     let mut recorder = Recorder::start(&settings, &file, Meta { halted, ..meta() }).map_err(failed)?;
     let began = Instant::now();
-    // Whoever started it knows by this when events count. A reader that is gone is no reason to stop.
+    // Tells the parent that events are recorded from now on. A closed pipe is no reason to stop.
     let until =
         args.duration.map_or("Ctrl-C".into(), |duration| format!("{} are over", format_ns(duration.ns())));
     let _gone = writeln!(io::stderr(), "recording into {} until {until}", args.write.display());
@@ -143,7 +143,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A file that only its owner can read, be it new or not.
+/// Creates or truncates a file that only its owner can read.
 fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     if file.metadata()?.is_file() {

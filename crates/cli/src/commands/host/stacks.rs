@@ -62,10 +62,10 @@ pub struct StacksArgs {
     json: bool,
 }
 
-/// How long Ctrl-C may go unnoticed, and what came may lie in the rings.
+/// Polling interval for Ctrl-C and the rings.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Samples until the time is over or Ctrl-C is pressed, and prints what was found.
+/// Samples until the time is over or Ctrl-C is pressed, and prints the result.
 pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
     let folded_to_output = args.folded.as_deref() == Some(Path::new("-"));
     if folded_to_output && args.json {
@@ -114,7 +114,7 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The CPUs that are wanted, all of which are there.
+/// The requested CPUs, all of which must be online.
 pub fn cpus(wanted: Option<&Cpus>) -> anyhow::Result<Vec<u32>> {
     let online = read_here(cpu_list::ONLINE, cpu_list::list)?;
     let Some(wanted) = wanted else { return Ok(online.iter().collect()) };

@@ -115,13 +115,13 @@ impl FailOn {
     }
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Whose threads are looked at.
+/// The threads to observe.
 enum Target {
     Pids(Vec<u32>),
-    /// By its path below the hierarchy's root.
+    /// Path below the hierarchy's root.
     Cgroup(String),
 }
 
@@ -146,7 +146,7 @@ impl Target {
         }
     }
 
-    /// Its processes, as of now.
+    /// Current processes of the target.
     fn processes(&self) -> Vec<u32> {
         match self {
             Target::Pids(pids) => pids.clone(),
@@ -170,17 +170,17 @@ fn is_within(path: &str, wanted: &str) -> bool {
     path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The threads of the target that are known so far. Shared with the timeline, which asks again and again.
+/// Known threads of the target. Shared with the timeline, which queries it continuously.
 type Watched = Rc<RefCell<HashSet<Tid>>>;
 
-/// What is added up.
+/// Totals, by kind of target.
 enum Sums {
     Target {
         target: Target,
         watched: Watched,
         timeline: Box<Timeline<Asks>>,
         thieves: Box<Thieves>,
-        /// How busy the CPUs were with whomever.
+        /// Load of the CPUs, whichever threads used them.
         used: Box<CpuUse>,
     },
     Cpus {
@@ -192,7 +192,7 @@ enum Sums {
 type Asks = Box<dyn FnMut(Tid) -> bool>;
 
 impl Sums {
-    /// Of a target, or of CPUs.
+    /// Totals for a target, or for CPUs.
     fn new(target: Result<Target, Vec<u16>>, began_ns: u64, args: &ThievesArgs) -> Sums {
         let target = match target {
             Ok(target) => target,
@@ -209,7 +209,7 @@ impl Sums {
         Sums::Target { target, watched, timeline, thieves, used }
     }
 
-    /// Names may have come: threads of the target among them.
+    /// New names may include threads of the target.
     fn look_at_names(&mut self, names: &Names) {
         if let Sums::Target { target, watched, .. } = self {
             let own = names.tasks().filter(|(_, task)| target.is(names, task.tgid, task.cgroup_id));
@@ -234,7 +234,7 @@ impl Sums {
     }
 }
 
-/// What was looked at, and how it ended.
+/// Result of an observation.
 struct Observation {
     names: Names,
     began_ns: u64,
@@ -245,11 +245,11 @@ struct Observation {
     lacks: Vec<String>,
     halted: Vec<Halted>,
     clocks: Relation,
-    /// This process, where it is among those that were looked at.
+    /// Process id of this tool, if it was observed.
     spangap: u32,
 }
 
-/// Looks until the time is over or Ctrl-C is pressed, or at a recording, and prints what was found.
+/// Observes until the time is over or Ctrl-C is pressed, or reads a recording, and prints the result.
 pub fn run(args: ThievesArgs) -> anyhow::Result<Outcome> {
     if args.window.ns() == 0 {
         return Err(wrong_usage("--window: expected a duration above 0").into());
@@ -282,7 +282,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
         Err(cpus) => super::aside::from_cpus(cpus),
     }
     let host = Host::below("/");
-    // Whose sockets and wake-ups are followed: of a cgroup those that are in it now.
+    // Processes whose sockets and wake-ups are followed; for a cgroup its current ones.
     let tgids = target.as_ref().map_or_else(|_| Vec::new(), Target::processes);
     let mut halted = halted::halted(&host, &tgids);
     let waits = if tgids.is_empty() { Waits::No } else { Waits::Also };
@@ -359,7 +359,7 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Observatio
         }
         sums.on(event);
     });
-    // What stands before a damaged place, or a cut, is worth a report.
+    // Events before a damaged or truncated place are worth a report.
     lacks.extend(read.err().or_else(|| recording.cut()).map(|error| error.to_string()));
     let seen = Observation {
         names,
@@ -376,13 +376,13 @@ fn recorded(path: &Path, args: &ThievesArgs) -> anyhow::Result<(Sums, Observatio
     Ok((sums, seen))
 }
 
-/// A CPU whose task never changes is told of by no switch, so that nobody knows who ran there: this thread visits each.
+/// A CPU whose task never changes causes no switch, so its task would be unknown: this thread visits each CPU.
 fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
     let (Ok(all), Ok(mine)) = (all, rustix::thread::sched_getaffinity(None)) else { return };
     for cpu in (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)) {
         let mut one = rustix::thread::CpuSet::new();
         one.set(cpu);
-        // One that cannot be visited stays unknown, and the report says so.
+        // A CPU that cannot be visited stays unknown, and the report says so.
         let _ = rustix::thread::sched_setaffinity(None, &one);
     }
     let _ = rustix::thread::sched_setaffinity(None, &mine);
@@ -441,12 +441,12 @@ fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<O
     Ok(if found { Outcome::Found } else { Outcome::Done })
 }
 
-/// The CPUs that are wanted, all of which are there.
+/// The requested CPUs, all of which must be online.
 fn online(wanted: &Cpus) -> anyhow::Result<Vec<u16>> {
     Ok(super::stacks::cpus(Some(wanted))?.into_iter().map(|cpu| cpu as u16).collect())
 }
 
-/// Where hierarchies of cgroups are.
+/// Mount points of cgroup hierarchies.
 const MOUNTS: [&str; 3] = ["/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
 
 /// The path of a cgroup below the root of its hierarchy.

@@ -1,5 +1,5 @@
-//! The remedy of a verdict, tried on the pair as it runs: what would be done, the blocks as they end, what they show, and that
-//! everything is undone. The meter orders the changes and judges them; this asks it to.
+//! An experiment with the remedy on the live pair: the plan, the blocks as they end, their result, and the
+//! undo. The meter orders and judges the changes; this is its client.
 
 use super::live::{Case, pause, say};
 use super::meter::{Refusal, plain};
@@ -20,16 +20,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-/// Beyond the time that an experiment announces: spans come late, hosts confirm, and a busy machine is slow.
+/// Allowance beyond the announced time of an experiment: spans arrive late, hosts confirm, and a busy machine
+/// is slow.
 const GRACE: Duration = Duration::from_secs(90);
-/// A meter that says nothing for so long while an experiment runs is gone.
+/// A meter silent for this long during an experiment is considered gone.
 const LOST: Duration = Duration::from_secs(30);
-/// Connections and settings that are told one by one.
+/// Maximum number of connections and settings listed individually.
 const SOME: usize = 4;
-/// Columns of what is said.
+/// Width of the text.
 const COLUMNS: usize = 100;
 
-/// Whether the remedy is tried.
+/// When to try the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// Ask first, and say what would be changed
@@ -40,17 +41,17 @@ pub enum Mode {
     None,
 }
 
-/// What the user wants, and whether that was said.
+/// The user's choice, and whether it was explicit.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// This.
+    /// Mode.
     pub mode: Mode,
-    /// It is no default: to be denied is an error then.
+    /// Whether it was given explicitly: a denial is then an error.
     pub is_told: bool,
 }
 
 impl Wish {
-    /// By default somebody at a terminal is asked.
+    /// The default is to ask, at a terminal only.
     pub fn new(told: Option<Mode>, json: bool) -> Wish {
         let is_asked = !json && io::stdin().is_terminal() && io::stderr().is_terminal();
         let default = if is_asked { Mode::Ask } else { Mode::None };
@@ -58,7 +59,7 @@ impl Wish {
     }
 }
 
-/// Says why there is none of recorded files, where one is wanted or could be made.
+/// Explains why recorded files allow no experiment, if one was requested or would be possible.
 pub fn none_of_files(wish: Wish, hunt: &Hunt) {
     if wish.mode == Mode::None {
         return;
@@ -84,10 +85,11 @@ pub fn none_of_files(wish: Wish, hunt: &Hunt) {
     }
 }
 
-/// Tries the remedy of a case, if it has one and the user agrees. `None`: nothing was changed, and it was said why.
+/// Tries the remedy of a case, if it has one and the user agrees. `None` if nothing was changed, for a reason
+/// that has been printed.
 ///
 /// # Errors
-/// When the meter denies it to whom it was told, goes away meanwhile, or never says that it is over.
+/// The meter denies an explicit request, goes away, or never reports the end.
 pub fn of_case(case: &Case, wish: Wish) -> anyhow::Result<Option<ExperimentReport>> {
     if wish.mode == Mode::None {
         return Ok(None);
@@ -107,7 +109,7 @@ pub fn of_case(case: &Case, wish: Wish) -> anyhow::Result<Option<ExperimentRepor
     follow(case, &plan, &path).map(Some)
 }
 
-/// That there is nothing to try is an answer; that one may not is none to whoever said that it be done.
+/// Having nothing to try is a result; a denial of an explicit request is an error.
 fn not_planned(error: anyhow::Error, wish: Wish) -> anyhow::Result<Option<ExperimentReport>> {
     let Some(refusal) = error.downcast_ref::<Refusal>() else { return Err(error) };
     let why = plain(&refusal.said);
@@ -118,7 +120,7 @@ fn not_planned(error: anyhow::Error, wish: Wish) -> anyhow::Result<Option<Experi
     Ok(None)
 }
 
-/// What exactly would be done.
+/// Prints the exact changes.
 fn announce(plan: &PlanReport) {
     say(&wrapped(&format!("experiment: {}", plain(&plan.words)), COLUMNS, 9));
     for one in plan.connections.iter().take(SOME) {
@@ -134,7 +136,7 @@ fn announce(plan: &PlanReport) {
     }
 }
 
-/// Waits for an answer. Ctrl-C and the end of standard input are a no.
+/// Waits for an answer. Ctrl-C and the end of standard input mean no.
 fn is_agreed(case: &Case) -> anyhow::Result<bool> {
     eprint!("Do it? [y/N] ");
     let entered = entered::line()?;
@@ -150,7 +152,7 @@ fn is_agreed(case: &Case) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Until it is over, with its blocks as they end. Ctrl-C ends it; then this waits for the undo.
+/// Follows the experiment and its blocks to the end. Ctrl-C ends it; then this waits for the undo.
 fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<ExperimentReport> {
     let begun = Instant::now();
     let patience = Duration::from_millis(2 * plan.takes_ms) + GRACE;
@@ -183,7 +185,7 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
         if (case.stop.load(Relaxed) || is_late) && !is_ending {
             is_ending = true;
             say("ending the experiment; waiting for the host to report that the change is undone");
-            // It may have ended by itself, and a meter that does not hear this is asked again below.
+            // It may have ended by itself; if the meter misses this request, it is sent again below.
             let _ended: anyhow::Result<Value> = case.meter.delete(path);
         }
         if begun.elapsed() > patience + LOST {
@@ -193,13 +195,13 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
     }
 }
 
-/// Blocks that are over, from the first.
+/// Number of completed blocks.
 fn over(tried: &ExperimentReport) -> usize {
     let parts = if tried.plan.design == "halves" { 1 } else { 2 };
     let is_over = |at: usize| {
         let (row, later) = (&tried.blocks[at], &tried.blocks[at + 1..]);
         let ms = row.to_unix_ms.saturating_sub(row.from_unix_ms);
-        // Of blocks of time, both.
+        // For blocks of time, of both arms.
         let is_whole = row.from_unix_ms > 0 && 4 * ms >= (4 * parts - 3) * tried.plan.block_ms;
         is_whole || later.iter().any(|row| row.from_unix_ms > 0)
     };
@@ -207,7 +209,7 @@ fn over(tried: &ExperimentReport) -> usize {
     over.map_or(0, |at| at + 1)
 }
 
-/// A block in a line, from 0.
+/// A block as a line, numbered from 0.
 pub fn block(tried: &ExperimentReport, number: usize) -> String {
     let Some(row) = tried.blocks.get(number) else { return String::new() };
     let connections = |number: usize| match tried.plan.design.as_str() {
@@ -239,7 +241,7 @@ fn arm(arm: &ArmRow) -> String {
     }
 }
 
-/// What it has shown, in lines.
+/// The result in lines.
 pub fn outcome(tried: &ExperimentReport) -> Vec<String> {
     let lacks = tried.lacks.iter().map(|lack| format!("missing: {lack}"));
     let chance = tried.probability.filter(|_| tried.outcome != "undecided").map(|chance| {
@@ -259,7 +261,7 @@ pub fn outcome(tried: &ExperimentReport) -> Vec<String> {
     lacks.chain(figures).map(|line| plain(&line)).collect()
 }
 
-/// As the document of a verdict has it.
+/// The experiment in the form of a verdict's document.
 pub fn documented(tried: &ExperimentReport) -> Experiment {
     Experiment {
         lever: tried.lever.clone(),

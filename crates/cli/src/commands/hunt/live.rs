@@ -1,4 +1,5 @@
-//! `spangap hunt 'A->B' --meter URL`: a case opened at a meter, watched until it is judged, its verdict as that of a folder.
+//! `spangap hunt 'A->B' --meter URL`: opens a case at a meter, waits for its verdict, and presents it like that
+//! of a folder.
 
 use super::meter::{Meter, plain};
 use crate::signals::{self, ASKED};
@@ -14,14 +15,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// How often the case is looked at.
+/// Polling interval of the case.
 const LOOK: Duration = Duration::from_millis(300);
-/// A case is judged long before; a meter that lost it never says so.
+/// A case is normally judged much sooner; a meter that lost it never reports that.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// While nothing else is to be said.
+/// Interval of progress messages when nothing changes.
 const SAY: Duration = Duration::from_secs(5);
 
-/// Splits `A->B`; `None` for what is no pair.
+/// Splits `A->B`; `None` if it is not a pair.
 pub fn pair(text: &str) -> Option<PairRow> {
     let (client, server) = text.split_once("->")?;
     let (client, server) = (client.trim(), server.trim());
@@ -29,17 +30,17 @@ pub fn pair(text: &str) -> Option<PairRow> {
         .then(|| PairRow { client: client.to_owned(), server: server.to_owned() })
 }
 
-/// A case that is judged.
+/// A judged case.
 pub struct Case {
-    /// Who has it.
+    /// The meter that holds it.
     pub meter: Meter,
-    /// Its name there.
+    /// Id at the meter.
     pub id: String,
-    /// The verdict as the meter has it: a newer one may say more than is understood here.
+    /// The verdict as received: a newer meter's may contain more than this version understands.
     pub document: Value,
-    /// What is understood of it.
+    /// The understood part of it.
     pub hunt: Hunt,
-    /// Ctrl-C.
+    /// Set by Ctrl-C.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -78,19 +79,19 @@ pub fn hunt(
     Ok(Case { meter, id, document, hunt, stop })
 }
 
-/// For people who wait, and for logs; standard output is for the verdict.
+/// Prints progress for people and logs on standard error; standard output is for the verdict.
 pub fn say(what: &str) {
     eprintln!("spangap: {what}");
 }
 
-/// Lets the time pass after which a meter is asked again.
+/// Waits before the next request to the meter.
 pub fn pause() {
-    // Nobody sends: waiting for it is a pause, and it is always over in time.
+    // Nothing is ever sent: the timeout is the pause.
     let (_nobody, never) = mpsc::channel::<()>();
     let _over = never.recv_timeout(LOOK);
 }
 
-/// The case once it is judged; says meanwhile what happens in it.
+/// Waits until the case is judged, and reports its progress.
 fn judged(meter: &Meter, id: &str, stop: &AtomicBool) -> anyhow::Result<CaseReport> {
     let begun = Instant::now();
     let (mut told, mut said) = (0, begun);
@@ -119,7 +120,7 @@ fn judged(meter: &Meter, id: &str, stop: &AtomicBool) -> anyhow::Result<CaseRepo
     }
 }
 
-/// What comes next in a case.
+/// The next step of a case.
 fn awaited(case: &CaseReport) -> &'static str {
     let has = |word: &str| case.time_line.iter().any(|moment| moment.what.contains(word));
     match () {

@@ -1,4 +1,4 @@
-//! The API of a meter, as `hunt` asks it.
+//! Client of a meter's API, for `hunt`.
 
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -11,32 +11,32 @@ use ureq::Agent;
 use ureq::http::Response;
 use ureq::tls::{PemItem, RootCerts, TlsConfig};
 
-/// A meter that does not answer for so long is not there. Longer than it gives an agent to answer it.
+/// Timeout of a request; longer than the meter waits for an agent.
 const ANSWERS: Duration = Duration::from_secs(20);
-/// The longest answer: a case with its verdict.
+/// Maximum size of a response: a case with its verdict.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Which meter, and who asks.
+/// A meter and the credentials for it.
 pub struct Meter {
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub url: String,
     token: Option<String>,
     agent: Agent,
 }
 
-/// It has answered, and does not do it.
+/// The meter responded, and refused.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Of HTTP.
+    /// HTTP status.
     pub status: u16,
     url: String,
-    /// Its words.
+    /// Its message.
     pub said: String,
     has_token: bool,
 }
 
 impl Refusal {
-    /// Whether it is for want of a right.
+    /// Whether a permission is missing.
     pub fn is_denied(&self) -> bool {
         matches!(self.status, 401 | 403)
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Who may vouch for the meter: those of a file, else those that this host knows.
+/// Trusted authorities: those of a file, else those of this host.
 fn roots(file: Option<&Path>) -> anyhow::Result<RootCerts> {
     let Some(path) = file else { return Ok(RootCerts::PlatformVerifier) };
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
@@ -99,8 +99,7 @@ impl Meter {
         Ok(Meter { url: url.to_owned(), token: token.transpose()?, agent: config.into() })
     }
 
-    /// # Errors
-    /// [`Refusal`] where the meter says no.
+    /// # Errors [`Refusal`] if the meter refuses.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let mut request = self.agent.get(format!("{}{path}", self.url));
         if let Some(token) = &self.token {
@@ -155,7 +154,7 @@ impl Meter {
     }
 }
 
-/// What others wrote, fit for a terminal.
+/// Foreign text, made safe for a terminal.
 pub fn plain(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(2_000).collect()
 }

@@ -118,7 +118,7 @@ fn share(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Gathers, judges, prints.
+/// Gathers evidence, judges it, prints the verdict.
 pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     if let Some(url) = &args.meter {
         return at_meter(&args, url);
@@ -151,7 +151,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     told(&args, &hunt, &sources.folder.display().to_string())
 }
 
-/// Of a pair that a meter sees.
+/// Hunts for a pair at a meter.
 fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
     let named = match &args.sources[..] {
         [one] => one.to_str().and_then(live::pair),
@@ -168,7 +168,7 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
     let terminal = Terminal::new(!args.json);
     terminal.crosses_off(&case.hunt.cleared);
     terminal.ends();
-    // People read the verdict before they decide; a document is one, with what came of it.
+    // People read the verdict before they decide; a JSON document includes the result.
     if !args.json {
         print_text(&text::write(&case.hunt, width(100, 140)))?;
     }
@@ -213,7 +213,7 @@ fn document(document: &impl Serialize) -> anyhow::Result<Outcome> {
     print_text(&(serde_json::to_string_pretty(document).context("a verdict is plain data")? + "\n"))
 }
 
-/// Begins count from the first call, so that nobody has to write moments.
+/// Times are relative to the first call, so that nobody has to write timestamps.
 fn question<'e>(
     args: &HuntArgs,
     evidence: &Evidence,

@@ -1,5 +1,5 @@
-//! What people see on a terminal while `hunt` works: the files as they are read, and each suspect as the judge crosses it off.
-//! It is on standard error, and nowhere when that is no terminal.
+//! Progress of `hunt` on a terminal: the files being read, and each suspect as the judge clears it. Printed on
+//! standard error, and only if that is a terminal.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spangap_diagnose::hunt::Step;
@@ -12,21 +12,21 @@ use spangap_wire::dissect::Progress;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-/// How often a bar that hears nothing moves.
+/// Tick interval of an idle progress bar.
 const TICK: Duration = Duration::from_millis(120);
-/// Columns of a suspect.
+/// Width of the column of suspects.
 const SUSPECT: usize = 32;
 
-/// Standard error, if somebody looks at it.
+/// Standard error, if it is a terminal.
 pub struct Terminal {
     bar: Option<ProgressBar>,
-    /// Columns.
+    /// Width.
     width: usize,
     last: Progress,
 }
 
 impl Terminal {
-    /// `wanted`: whether the user would like to see it.
+    /// `wanted`: whether the user wants progress.
     pub fn new(wanted: bool) -> Terminal {
         let bar = (wanted && io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::hidden();
@@ -41,7 +41,7 @@ impl Terminal {
         Terminal { bar, width, last: Progress::default() }
     }
 
-    /// Before they are read.
+    /// Prints the sources.
     pub fn begins(&mut self, sources: &Sources) {
         self.last = Progress::default();
         let Some(bar) = &self.bar else { return };
@@ -51,7 +51,7 @@ impl Terminal {
         });
     }
 
-    /// Packets are read.
+    /// Shows the progress of reading packets.
     pub fn reads(&mut self, sources: &Sources, progress: Progress) {
         self.last = progress;
         let Some(bar) = &self.bar else { return };
@@ -70,7 +70,7 @@ impl Terminal {
         });
     }
 
-    /// What was read stays to be seen.
+    /// Leaves a summary of what was read.
     pub fn has_read(&self, sources: &Sources) {
         let kinds = [
             (sources.captures.len(), "capture"),
@@ -93,14 +93,14 @@ impl Terminal {
         self.works("attributing the time of each call");
     }
 
-    /// What it does now, in words.
+    /// Shows the current step.
     pub fn works(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(what.to_owned());
         }
     }
 
-    /// The judge has come so far.
+    /// Shows the judge's progress.
     pub fn hears(&self, step: Step<'_>) {
         match step {
             Step::Accounted(calls) => self.works(&format!("comparing {}", counted(calls, "call"))),
@@ -113,7 +113,7 @@ impl Terminal {
         }
     }
 
-    /// Suspects of one cause: its sides share a line where the same was seen of both.
+    /// Prints cleared suspects of one cause: both sides share a line if their evidence is equal.
     pub fn crosses_off(&self, cleared: &[Cleared]) {
         let mut rest = cleared;
         while let [first, others @ ..] = rest {
@@ -139,7 +139,7 @@ impl Terminal {
         }
     }
 
-    /// A line that stays, however narrow the terminal.
+    /// Prints a permanent line, cut to the terminal's width.
     fn line(&self, text: &str) {
         let Some(bar) = &self.bar else { return };
         let mut line: String = text.chars().take(self.width - 1).collect();
@@ -150,7 +150,7 @@ impl Terminal {
         bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// Nothing moves any more; the verdict follows.
+    /// Clears the progress bar; the verdict follows.
     pub fn ends(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

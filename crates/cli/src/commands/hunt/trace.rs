@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Reads the sources again for the calls that are drawn, and writes the trace.
+/// Reads the sources a second time for the drawn calls, and writes the trace.
 pub fn write(
     path: &Path,
     sources: &Sources,

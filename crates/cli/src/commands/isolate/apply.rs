@@ -1,4 +1,4 @@
-//! `spangap isolate apply`: makes a plan true.
+//! `spangap isolate apply`: executes a plan.
 
 use super::folder::{Where, WhereArgs};
 use super::guard::AuditArgs;
@@ -64,7 +64,7 @@ pub struct ApplyArgs {
     audit: AuditArgs,
 }
 
-/// What was done, for scripts.
+/// Result for scripts.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     applied: bool,
@@ -73,14 +73,14 @@ struct Report {
     already: u64,
     refused: Vec<Refused>,
     came_meanwhile: u64,
-    /// Threads that ended and cgroups that went before they were changed.
+    /// Threads that ended and cgroups that vanished before they were changed.
     gone: Vec<Place>,
     planned_again: bool,
     tasks_moved: u64,
     tasks_refused: u64,
-    /// Values that are not as they were written, looked at once more at the end.
+    /// Values that a final check found changed.
     not_as_written: Vec<Standing>,
-    /// After how long it is undone; null: never by itself, or it is undone already.
+    /// Time until the automatic rollback; null if there is none, or it has happened already.
     confirm_within_ns: Option<u64>,
     guard_pid: Option<u32>,
     error: Option<String>,
@@ -93,7 +93,7 @@ struct Refused {
     why: String,
 }
 
-/// Does it.
+/// Applies the plan.
 pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
     if !args.no_confirm && args.confirm_within.ns() == 0 {
         return Err(wrong_usage("--confirm-within: expected more than 0").into());
@@ -102,7 +102,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
     let plan = read(&args.plan)?;
     place.needs_root("apply")?;
     is_of_this_machine(&place, &plan)?;
-    // From here on a Ctrl-C undoes what is done.
+    // From here on, a Ctrl-C rolls back.
     let stop = signals::flag(ASKED_OR_LEFT)?;
     let lock = lock(&place, &stop)?;
     let confirm_within_ns = (!args.no_confirm).then(|| args.confirm_within.ns());
@@ -120,7 +120,7 @@ pub fn run(args: ApplyArgs) -> anyhow::Result<Outcome> {
     let guard = match confirm_within_ns.map(arm).transpose() {
         Ok(guard) => guard,
         Err(error) => {
-            // Nothing was changed yet.
+            // Nothing has been changed yet.
             place.folder.close(&lock)?;
             return Err(error);
         }
@@ -150,7 +150,7 @@ fn read(path: &Path) -> anyhow::Result<Plan> {
         Some(other) => bail!("{}: its format is {other:?}, expected {:?}", of_a_plan(), Plan::FORMAT),
         None => bail!("{}: it has no \"format\", expected {:?}", of_a_plan(), Plan::FORMAT),
     }
-    // Once more from the text, for the line of an error.
+    // Parsed a second time from the text, to get the line of an error.
     serde_json::from_str(&text).with_context(of_a_plan)
 }
 
@@ -178,12 +178,12 @@ fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for whoever changes something now.
+/// Waits while another process makes changes.
 fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
     const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
     let (to, locked) = channel();
     let folder = place.folder.clone();
-    // A lock cannot be waited for and given up: whoever gives up leaves the thread behind.
+    // Waiting for a lock cannot be interrupted: giving up leaves the thread behind.
     let wait = move || drop(to.send(folder.lock()));
     thread::Builder::new().name("lock".into()).spawn(wait).context("cannot start a thread")?;
     loop {
@@ -198,7 +198,7 @@ fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
     }
 }
 
-/// Starts the guard, and writes down which it is.
+/// Starts the guard, and records its identity.
 fn armed(
     place: &Where,
     journal: &mut Writer,
@@ -236,7 +236,7 @@ fn make_true(
     (report.came_meanwhile, report.tasks_moved, report.tasks_refused) =
         (came_meanwhile, tasks.tasks_moved, tasks.tasks_refused);
     report.refused = refused.into_iter().map(|(place, why)| Refused { place, why }).collect();
-    // Nobody else can have ended it meanwhile: the folder is locked.
+    // Nobody else can have ended it: the folder is locked.
     let (_, journal) = place.folder.open()?.context("the journal is gone")?;
     report.not_as_written = standing(&place.live, &journal);
     report.not_as_written.retain(|one| one.state != State::Ours);
@@ -270,7 +270,7 @@ fn done(args: &ApplyArgs, place: &Where, report: &Report) -> anyhow::Result<Outc
         let _ = writeln!(text, "  gone before              {place}");
     }
     for refused in &report.refused {
-        // What the kernel said names the place; what was read back does not.
+        // An error of the kernel names the place; a mismatch on read-back does not.
         let place = refused.place.to_string();
         let place = if refused.why.contains(&place) { String::new() } else { place + ": " };
         let _ = writeln!(text, "  not needed, and refused  {place}{}", refused.why);
@@ -293,7 +293,7 @@ fn drifted(one: &Standing) -> String {
     }
 }
 
-/// What to do next.
+/// What the user should do next.
 fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
     let mut lines = vec![(place.command("verify"), "whether it holds, and what it achieves".to_owned())];
     match confirm_within_ns {
@@ -309,7 +309,7 @@ fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
     format!("Next:\n{}", lines.collect::<String>())
 }
 
-/// Undoes what was done until the error, and tells both.
+/// Rolls back everything done before the error, and reports both.
 fn failed(
     args: &ApplyArgs,
     place: &Where,
@@ -332,7 +332,7 @@ fn failed(
     drop(lock);
     if let Some(guard) = guard {
         guard.process().ask_to_end();
-        // It is ours, and nobody else waits for it.
+        // It is our child, and nobody else waits for it.
         let _ = guard.wait();
     }
     let complete = undone.is_complete();

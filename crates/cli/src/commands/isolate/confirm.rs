@@ -1,4 +1,4 @@
-//! `spangap isolate confirm`: lets an applied plan stay, if it holds.
+//! `spangap isolate confirm`: makes an applied plan permanent, if it holds.
 
 use super::folder::{Where, WhereArgs};
 use super::verify::{Observed, observe};
@@ -48,24 +48,24 @@ pub struct ConfirmArgs {
     json: bool,
 }
 
-/// What was done, for scripts.
+/// Result for scripts.
 #[derive(Debug, Serialize)]
 struct Report {
     confirmed: bool,
-    /// It was confirmed before.
+    /// Whether it was confirmed before.
     already: bool,
     journal: PathBuf,
-    /// What a look at it found; null: it was not looked at.
+    /// Verdict of the verification; null if it was skipped.
     verdict: Option<Verdict>,
-    /// The same in a sentence.
+    /// The verdict in a sentence.
     summary: Option<String>,
-    /// Values that were written; null: not seen from here.
+    /// Number of values written; null if they are not visible from here.
     values: Option<usize>,
-    /// Those that are not as they were written.
+    /// Number of values that have changed since.
     not_as_written: Option<usize>,
 }
 
-/// Does it.
+/// Confirms the plan.
 pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
     let mut place = args.place.find()?;
     let Some((path, journal)) = place.folder.open()? else { return nothing(place.folder.path()) };
@@ -87,7 +87,7 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
     }
     let journal = confirm(&place, &journal.head, &mut report)?;
     guard::end(&journal);
-    // From another network namespace its interfaces would pass for gone.
+    // From another network namespace, its interfaces would appear gone.
     if place.root.is_some() || journal.head.net_namespace == namespace::own() {
         let standing = standing(&place.live, &journal);
         report.values = Some(standing.len());
@@ -116,15 +116,15 @@ fn can_be_confirmed(place: &Where, path: &Path, journal: &Journal) -> anyhow::Re
     Ok(())
 }
 
-/// What stays has to have a way back.
+/// A permanent plan must remain undoable.
 pub fn damaged(path: &Path, journal: &Journal) -> String {
     let lost: Vec<String> = journal.lost().map(ToString::to_string).collect();
     format!("journal {} is damaged at {}", path.display(), lost.join("; "))
 }
 
-/// Looks whether it holds. Fails if it does not, and then nothing is confirmed.
+/// Verifies that the plan holds. If it does not, it fails and confirms nothing.
 fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Result<()> {
-    // From here on Ctrl-C only ends the wait.
+    // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
     let Observed { report: seen, .. } = observe(&args.place, args.watch, &stop)?;
     (report.verdict, report.summary) = (Some(seen.verdict), Some(seen.summary.clone()));
@@ -148,7 +148,7 @@ fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Res
     ))
 }
 
-/// How long the guard waits yet.
+/// Time until the guard rolls back.
 fn undone_in(status: &Status) -> Option<String> {
     let guarded = status.guard.is_some_and(|guard| guard.alive);
     let until = status.until_unix_ns.filter(|_| guarded)?;
@@ -156,7 +156,7 @@ fn undone_in(status: &Status) -> Option<String> {
     Some(format_ns(left / 1_000_000_000 * 1_000_000_000))
 }
 
-/// Writes that it is to stay, if it still is the plan that was looked at.
+/// Records the confirmation, if the plan is still the one that was verified.
 fn confirm(place: &Where, looked_at: &Head, report: &mut Report) -> anyhow::Result<Journal> {
     let lock = place.folder.lock()?;
     let Some((path, journal)) = place.folder.open()? else {

@@ -1,4 +1,4 @@
-//! Which machine is meant, and where the journal of what is applied to it is.
+//! The machine to work on, and the folder of its journal.
 
 use crate::args::wrong_usage;
 use anyhow::{Context, Result, bail};
@@ -7,10 +7,10 @@ use spangap_isolate::journal::{Folder, HeadRead, Journal};
 use spangap_isolate::kernel::Live;
 use std::path::{Path, PathBuf};
 
-/// Below the root.
+/// Default folder, relative to the root.
 const FOLDER: &str = "var/lib/spangap/isolate";
 
-/// Which machine, and where its journal is.
+/// Command-line arguments for the machine and its journal.
 #[derive(Args, Clone, Debug)]
 pub struct WhereArgs {
     /// Folder of the journal that undoes a plan [default: /var/lib/spangap/isolate; for a copy, inside it]
@@ -21,20 +21,20 @@ pub struct WhereArgs {
     pub root: Option<PathBuf>,
 }
 
-/// The same, looked up.
+/// The resolved machine and journal.
 #[derive(Debug)]
 pub struct Where {
-    /// The machine.
+    /// Machine.
     pub live: Live,
-    /// The copy; `None`: this machine.
+    /// Copy; `None` for this machine.
     pub root: Option<PathBuf>,
-    /// Where the journal is.
+    /// Folder of the journal.
     pub folder: Folder,
     asked: WhereArgs,
 }
 
 impl WhereArgs {
-    /// Looks them up.
+    /// Resolves the arguments.
     pub fn find(&self) -> Result<Where> {
         let root = match &self.root {
             Some(path) if path != Path::new("/") => Some(copy(path)?),
@@ -63,7 +63,7 @@ fn copy(path: &Path) -> Result<PathBuf> {
 }
 
 impl Where {
-    /// Only root may change a machine; what is refused half-way has to be undone half-way.
+    /// Only root may change a machine: an attempt without all rights would stop, and be undone, half-way.
     pub fn needs_root(&self, verb: &str) -> Result<()> {
         if self.root.is_none() && !rustix::process::geteuid().is_root() {
             bail!("isolate {verb} needs root on a live machine");
@@ -71,10 +71,10 @@ impl Where {
         Ok(())
     }
 
-    /// The machine that a journal is of: the journal alone says which.
+    /// Switches to the machine that a journal belongs to, which only the journal knows.
     pub fn of_journal(&mut self, path: &Path, journal: &Journal) -> Result<()> {
         if journal.head_read == HeadRead::Lost {
-            // Then only whoever asks can know.
+            // In that case only the user can know.
             if self.asked.root.is_none() && self.asked.journal.is_some() {
                 let said = format!(
                     "the head of the journal {} cannot be read, so it does not say which machine it is for: --root \
@@ -98,7 +98,7 @@ impl Where {
         Ok(())
     }
 
-    /// A command of this verb that means the same machine and journal.
+    /// A command with this verb for the same machine and journal.
     pub fn command(&self, verb: &str) -> String {
         let mut command = format!("spangap isolate {verb}");
         for (flag, path) in [("--journal", &self.asked.journal), ("--root", &self.asked.root)] {
@@ -110,7 +110,7 @@ impl Where {
     }
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

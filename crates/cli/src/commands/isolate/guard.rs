@@ -1,7 +1,7 @@
-//! `spangap isolate guard`: the process that undoes a plan that nobody confirms, and how it is started.
+//! `spangap isolate guard`: the process that rolls back an unconfirmed plan, and how it is started.
 //!
-//! It is started before the first change, in a session of its own and without a terminal, and says one line when it is
-//! ready. It outlives the tool that started it. Time is CLOCK_BOOTTIME: that of a machine that sleeps counts too.
+//! It starts before the first change, in a session of its own and without a terminal, and prints a line when it
+//! is ready. It outlives the tool that started it. Times are on CLOCK_BOOTTIME, which advances during suspend.
 
 use super::folder::WhereArgs;
 use super::{now_unix_ns, rollback};
@@ -29,7 +29,7 @@ pub struct GuardArgs {
     audit: AuditArgs,
 }
 
-/// Where the undo is to be written down, beside the journal: told by an agent's actuator.
+/// Where to record the rollback, in addition to the journal: passed by an agent's actuator.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AuditArgs {
     /// The audit log
@@ -45,11 +45,11 @@ fn object(text: &str) -> Result<Value, String> {
     if parsed.is_object() { Ok(parsed) } else { Err("expected a JSON object".into()) }
 }
 
-/// What it signs with.
+/// Its name in the journal.
 const NOT_CONFIRMED: &str = "guard: not confirmed in time";
 const TOLD_TO_END: &str = "guard: told to exit before it was confirmed";
 
-/// The guard's own part.
+/// The guard process itself.
 pub fn run(args: GuardArgs) -> anyhow::Result<Outcome> {
     guarded::apart()?;
     let mut place = args.place.find()?;
@@ -82,7 +82,7 @@ pub fn run(args: GuardArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Whether a journal is that of the plan that is guarded. One whose head was damaged meanwhile still names its guard.
+/// Whether a journal belongs to the guarded plan. Even with a head damaged since, it names its guard.
 fn is_same(journal: &Journal, guarded: &Head) -> bool {
     if journal.head_read == HeadRead::Lost {
         return journal.guard().is_some_and(|guard| guard.pid == std::process::id() && guard.is_alive());
@@ -91,7 +91,7 @@ fn is_same(journal: &Journal, guarded: &Head) -> bool {
     (head.time_unix_ns, &head.boot_id, &head.root) == (guarded.time_unix_ns, &guarded.boot_id, &guarded.root)
 }
 
-/// Starts one over the open journal of a folder, and waits until it is ready.
+/// Starts a guard for the open journal of a folder, and waits until it is ready.
 pub fn start(folder: &Path, confirm_within_ns: u64, audit: &AuditArgs) -> anyhow::Result<Guard> {
     let until_ns = now_ns().saturating_add(confirm_within_ns);
     let mut command = Command::new("/proc/self/exe");
@@ -106,8 +106,8 @@ pub fn start(folder: &Path, confirm_within_ns: u64, audit: &AuditArgs) -> anyhow
     Ok(Guard::start(&mut command)?)
 }
 
-/// Has the guard of a journal look into it now: confirmed, or undone, it ends.
+/// Makes the guard of a journal check it now: if the plan is confirmed or undone, the guard ends.
 pub fn end(journal: &Journal) {
-    // One that has ended has done its work.
+    // A guard that has ended has done its work.
     let _ = journal.guard().as_ref().map(Process::ask_to_end);
 }

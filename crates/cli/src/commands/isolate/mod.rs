@@ -1,4 +1,4 @@
-//! `spangap isolate`: interrupts of the network here, applications there. One file per verb.
+//! `spangap isolate`: separates network interrupts from applications. One file per verb.
 
 mod apply;
 mod confirm;
@@ -57,7 +57,7 @@ fn now_unix_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
-/// How far it is, on a terminal.
+/// A progress bar, on a terminal.
 fn progress(what: &'static str, total: u64) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

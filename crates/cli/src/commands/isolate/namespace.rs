@@ -1,5 +1,5 @@
-//! What is seen from here: interfaces only from inside of their network namespace, and with its `/sys`; cgroups only
-//! where they are mounted.
+//! Visibility from this process: interfaces only inside their network namespace and with its `/sys`; cgroups
+//! only where they are mounted.
 
 use anyhow::bail;
 use spangap_isolate::journal::Journal;
@@ -11,26 +11,26 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Where names of namespaces are kept: by `ip netns`, by Docker.
+/// Folders of named namespaces: of `ip netns`, of Docker.
 const NAMED: &[&str] = &["/run/netns", "/var/run/docker/netns"];
-/// In a network namespace without a name: its interfaces are in a `/sys` that was mounted inside.
+/// For a network namespace without a name: its interfaces appear in a `/sys` mounted inside.
 const WITH_ITS_SYS: &str = r#"unshare --mount sh -c 'mount -t sysfs sysfs /sys && exec "$@"' sh"#;
 
-/// The namespace of this process, by inode; `None` where the kernel does not tell.
+/// Inode of this process's namespace; `None` if the kernel does not report it.
 pub fn own() -> Option<u64> {
     inode(Path::new("/proc/self/ns/net"))
 }
 
-/// How another one is entered.
+/// How to enter another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entered {
-    /// A command that goes before another one.
+    /// A prefix for a command.
     By(String),
-    /// Nothing has a name or a process for it: it is gone, and its interfaces with it.
+    /// It has neither a name nor a process: it is gone, and its interfaces with it.
     Gone,
 }
 
-/// How a namespace is entered.
+/// Finds out how to enter a namespace.
 pub fn entered(namespace: u64) -> Entered {
     let of_process = |pid: u32| inode(Path::new(&format!("/proc/{pid}/ns/net"))) == Some(namespace);
     if of_process(1) {
@@ -55,7 +55,7 @@ pub fn entered(namespace: u64) -> Entered {
         .map_or(Entered::Gone, |pid| Entered::By(format!("nsenter --net=/proc/{pid}/ns/net {WITH_ITS_SYS}")))
 }
 
-/// Whether a place is of an interface, or of its namespace.
+/// Whether a place belongs to an interface, or to its namespace.
 pub fn is_of_interface(place: &Place) -> bool {
     match place {
         Place::Queues { .. } => true,
@@ -64,17 +64,17 @@ pub fn is_of_interface(place: &Place) -> bool {
     }
 }
 
-/// The `/sys` that is mounted here must show the interfaces of this process' network namespace.
+/// Checks that the mounted `/sys` shows the interfaces of this process's network namespace.
 pub fn sys_is_ours() -> anyhow::Result<()> {
     let folder = Path::new("/sys/class/net");
     let listed = fs::read_dir(folder).into_iter().flatten().flatten();
-    // Beside the interfaces there may be a file.
+    // The folder may also contain files.
     let listed = listed.filter(|entry| entry.path().is_dir());
     let listed: BTreeSet<String> =
         listed.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let table = read_here(&format!("/proc/self/net/{}", net_dev::NAME), net_dev::rx_packets);
     let ours: BTreeSet<String> = table.unwrap_or_default().into_keys().collect();
-    // One may come or go between the two readings; of another namespace almost everything differs.
+    // A few may come or go between the two readings; with another namespace almost all differ.
     if ours.is_empty() || ours.iter().any(|name| name != "lo" && listed.contains(name)) {
         return Ok(());
     }
@@ -91,7 +91,7 @@ pub fn sys_is_ours() -> anyhow::Result<()> {
     )
 }
 
-/// Every cgroup of a journal must be below a mounted hierarchy: else it would pass for gone.
+/// Checks that every cgroup of a journal is below a mounted hierarchy: otherwise it would appear gone.
 pub fn cgroups_are_mounted(journal: &Journal) -> anyhow::Result<()> {
     let hierarchies = read_here(mountinfo::PATH, mountinfo::cgroups).unwrap_or_default();
     let is_mounted = |path: &str| hierarchies.iter().any(|mount| Path::new(path).starts_with(&mount.point));

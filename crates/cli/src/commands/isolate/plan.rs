@@ -77,7 +77,7 @@ enum Irqbalance {
     Leave,
 }
 
-/// A number is how many; everything else is a list.
+/// A number is a count; everything else is a list.
 fn net_cpus(words: &str) -> Result<NetCpus, String> {
     if let Ok(count) = words.parse::<u32>() {
         return match count {
@@ -92,7 +92,7 @@ fn net_cpus(words: &str) -> Result<NetCpus, String> {
     }
 }
 
-/// Decides, prints, and keeps the plan.
+/// Makes the plan, prints it, and saves it.
 pub fn run(args: PlanArgs) -> anyhow::Result<Outcome> {
     let topology = topology(&args.root)?;
     for name in &args.interface {
@@ -133,7 +133,7 @@ pub fn run(args: PlanArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// This machine, a copy, or one that was kept as text.
+/// This machine, a copy, or one saved as text.
 fn topology(root: &Path) -> anyhow::Result<Topology> {
     if root == Path::new("/") {
         return Ok(Live::new().topology());
@@ -149,14 +149,14 @@ fn topology(root: &Path) -> anyhow::Result<Topology> {
     Ok(Live::copy(root).topology())
 }
 
-/// What calls took, in the form that `verify` reads.
+/// The baseline measurement, in the form that `verify` reads.
 fn before(path: &Path) -> anyhow::Result<serde_json::Value> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let proof = proof::parse(&text).with_context(|| format!("--before {}", path.display()))?;
     Ok(serde_json::to_value(proof)?)
 }
 
-/// Every reason: as a document on standard output, or in words with the error.
+/// Reports all refusals: as a document on standard output, or in the error message.
 fn refused(args: &PlanArgs, refusals: &[Refusal]) -> anyhow::Result<anyhow::Error> {
     let head = match refusals.len() {
         1 => "there is no plan, for one reason".to_owned(),
@@ -169,7 +169,7 @@ fn refused(args: &PlanArgs, refusals: &[Refusal]) -> anyhow::Result<anyhow::Erro
     Ok(anyhow!("{head}:\n{}", refused_text(refusals, width(110, 160)).trim_end()))
 }
 
-/// The command that comes next.
+/// The next command to run.
 fn next(args: &PlanArgs) -> String {
     let root = match args.root == Path::new("/") {
         true => String::new(),
@@ -206,7 +206,7 @@ fn next(args: &PlanArgs) -> String {
     format!("{command}{root} --write plan.json")
 }
 
-/// As a shell takes it for one word.
+/// Quoted as a single word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./,:@%+=".contains(letter);
     if !word.is_empty() && word.chars().all(plain) {
@@ -216,7 +216,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Writes a file that only its owner can read, as a whole or not at all.
+/// Atomically writes a file that only its owner can read.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
@@ -227,7 +227,7 @@ fn keep(path: &Path, text: &str) -> io::Result<()> {
             fs::rename(&beside, path)
         });
     if written.is_err() {
-        // What failed is told; the rest is nobody's.
+        // The error is reported; the temporary file is of no use.
         let _ = fs::remove_file(&beside);
     }
     written

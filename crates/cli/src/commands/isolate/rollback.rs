@@ -1,4 +1,4 @@
-//! `spangap isolate rollback`, and how whatever is applied is undone.
+//! `spangap isolate rollback`, and the rollback that other verbs share.
 
 use super::folder::{Where, WhereArgs};
 use super::namespace::{self, Entered};
@@ -48,23 +48,23 @@ pub struct RollbackArgs {
     json: bool,
 }
 
-/// What was done, for scripts.
+/// Result for scripts.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// `nothing_applied`, `another_boot`, `forgotten`, `restored`, `left`.
     outcome: &'static str,
-    /// Where a damaged journal is kept.
+    /// New path of a damaged journal.
     set_aside: Option<PathBuf>,
     journal: Option<PathBuf>,
     rolled_back: Option<RolledBack>,
-    /// What stays as it is, when the journal is dropped.
+    /// Values left as they are when the journal is dropped.
     stays: Vec<Standing>,
 }
 
-/// Does it.
+/// Rolls back.
 pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     let mut place = args.place.find()?;
-    // A look before the lock: it would make the folder.
+    // A check before taking the lock, which would create the folder.
     let opened = match place.folder.open() {
         Err(JournalError::Damaged { .. }) if args.forget => return forget_unread(&args, &place),
         opened => opened?,
@@ -88,7 +88,7 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
         return forget(&args, &place, &lock, &journal, report);
     }
     let journal = inside_its_namespace(&place, journal)?;
-    // What was begun is finished: half of an undo helps nobody.
+    // Once started, a rollback is completed: half of one helps nobody.
     let _ignored = signals::flag(ASKED_OR_LEFT)?;
     let bar = progress("undoing", journal.entries().count() as u64);
     let undone = undo(&place, &lock, &path, &journal, "rollback", args.force, &mut |_| bar.inc(1));
@@ -159,7 +159,7 @@ fn forget(
     told(args, &report, text)
 }
 
-/// Of a journal in which nothing can be read.
+/// Handles a journal that is entirely unreadable.
 fn forget_unread(args: &RollbackArgs, place: &Where) -> anyhow::Result<Outcome> {
     place.needs_root("rollback")?;
     let aside = place.folder.set_aside(&place.folder.lock()?)?;
@@ -172,7 +172,7 @@ fn forget_unread(args: &RollbackArgs, place: &Where) -> anyhow::Result<Outcome> 
     told(args, &report, text)
 }
 
-/// A value as it is shown: it may be empty.
+/// A value for display; it may be empty.
 pub fn quoted_value(value: &str) -> String {
     format!("\"{}\"", value.trim_end())
 }
@@ -181,7 +181,7 @@ fn stay(count: usize) -> String {
     if count == 1 { "1 value stays".to_owned() } else { format!("{count} values stay") }
 }
 
-/// Interfaces are changed from inside of their network namespace only. When that is gone, they are gone with it.
+/// Interfaces can be changed only inside their network namespace. If that is gone, so are they.
 fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<Journal> {
     if place.root.is_some() {
         return Ok(journal);
@@ -215,7 +215,7 @@ fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<J
     }
 }
 
-/// Undoes a journal, writes that into it, and puts it aside if nothing is left.
+/// Undoes a journal, records that in it, and puts it aside if nothing is left.
 pub fn undo(
     place: &Where,
     lock: &Lock,
@@ -225,7 +225,7 @@ pub fn undo(
     force: bool,
     tell: &mut dyn FnMut(&Place),
 ) -> anyhow::Result<RolledBack> {
-    // If this is cut short, the next one knows. A disk that is full does not keep anything from being undone.
+    // A later rollback learns of an interrupted one this way. A full disk must not prevent the rollback.
     let _ = place.folder.append(lock).and_then(|mut writer| writer.write(&[Record::Undoing]));
     let undone = rollback(&place.live, journal, force, tell);
     let failed = undone.failed.iter().map(|(place, _)| place);
@@ -241,7 +241,7 @@ pub fn undo(
     Ok(undone)
 }
 
-/// What an undo did, in words.
+/// Result of a rollback, in words.
 pub fn words(undone: &RolledBack) -> String {
     let mut text = format!("{} restored", counted(undone.restored.len(), "value"));
     if undone.before_already > 0 {

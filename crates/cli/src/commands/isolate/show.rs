@@ -68,21 +68,21 @@ pub struct ShowArgs {
     json: bool,
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
-/// Columns where the output is no terminal.
+/// Width if the output is not a terminal.
 const ELSEWHERE: usize = 100;
 
-/// A machine at one moment.
+/// The machine at one moment.
 struct Read {
     files: Host,
     topology: Topology,
     uptime_ns: Option<u64>,
 }
 
-/// Reads twice, and shows.
+/// Reads twice, and shows the result.
 pub fn run(args: ShowArgs) -> anyhow::Result<Outcome> {
-    // From here on Ctrl-C only ends the wait.
+    // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
     let (before, now, interrupted) = readings(&args, &stop)?;
     for name in &args.interface {
@@ -139,7 +139,7 @@ impl Read {
         Reading { topology: &self.topology, uptime_ns: self.uptime_ns }
     }
 
-    /// Everything that was read, with the answers that are in no file of a machine as a copy has them.
+    /// Everything that was read, including the responses that only a copy has as files.
     fn kept(&self) -> anyhow::Result<Kept> {
         let seen = self.files.seen();
         let mut text = seen.text();
@@ -167,15 +167,15 @@ impl Read {
     }
 }
 
-/// What irqbalance answers, in a copy.
+/// Path of irqbalance's response in a copy.
 const SETUP: &str = "/irqbalance/setup";
 
-/// For how long the machine has been up, in steps of 10 ms.
+/// Uptime, in steps of 10 ms.
 fn uptime_ns(files: &Host) -> Option<u64> {
     files.parsed(uptime::UPTIME, uptime::uptime_s).ok().map(|seconds| (seconds * 1e9) as u64)
 }
 
-/// The machine now, and before where there is such a reading; and whether the wait between them was cut short.
+/// The machine now, and before if there are two readings; and whether the wait between them was interrupted.
 fn readings(args: &ShowArgs, stop: &AtomicBool) -> anyhow::Result<(Option<Read>, Read, bool)> {
     let root = &args.root;
     if root.is_file() {
@@ -186,7 +186,7 @@ fn readings(args: &ShowArgs, stop: &AtomicBool) -> anyhow::Result<(Option<Read>,
     }
     let found = WhereArgs { journal: args.journal.clone(), root: Some(root.clone()) }.find()?;
     if found.root.is_some() {
-        // A copy stands still.
+        // A copy does not change.
         return Ok((None, Read::live(&found.live), false));
     }
     let before = Read::live(&found.live);
@@ -194,7 +194,7 @@ fn readings(args: &ShowArgs, stop: &AtomicBool) -> anyhow::Result<(Option<Read>,
     Ok((Some(before), Read::live(&found.live), interrupted))
 }
 
-/// Waits for the time to pass, or for Ctrl-C: whether that came.
+/// Waits for the time to pass, or for Ctrl-C; returns whether that came.
 fn wait(watch: Duration, stop: &AtomicBool) -> bool {
     let began = Instant::now();
     while !stop.load(Relaxed) {
@@ -206,9 +206,9 @@ fn wait(watch: Duration, stop: &AtomicBool) -> bool {
     true
 }
 
-/// CPUs for the network of the plan that is applied.
+/// The network's CPUs in the applied plan.
 fn applied(args: &ShowArgs) -> anyhow::Result<Option<Cpus>> {
-    // One text has no journal of its own.
+    // A machine saved as text has no journal.
     let root = (!args.root.is_file()).then(|| args.root.clone());
     if root.is_none() && args.journal.is_none() {
         return Ok(None);
@@ -217,7 +217,7 @@ fn applied(args: &ShowArgs) -> anyhow::Result<Option<Cpus>> {
     Ok(open.map(|(_, journal)| journal.head.plan.net_cpus))
 }
 
-/// What `plan` would do unless told otherwise.
+/// The default policy of `plan`.
 fn policy(interfaces: &[String]) -> Policy {
     Policy {
         interfaces: interfaces.to_vec(),

@@ -1,4 +1,4 @@
-//! `spangap isolate status`: what is applied, and who undid what.
+//! `spangap isolate status`: the applied plan, and who undid what.
 
 use super::folder::WhereArgs;
 use super::namespace::{self, Entered};
@@ -54,10 +54,10 @@ pub struct StatusArgs {
     json: bool,
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Does it.
+/// Shows the status.
 pub fn run(args: StatusArgs) -> anyhow::Result<Outcome> {
     let status = look(&args.place)?.status;
     let mut drifted = status.drifted();
@@ -80,17 +80,17 @@ fn words(args: &StatusArgs, status: &Status) -> anyhow::Result<String> {
     Ok(text(status, now_unix_ns(), &rollback, width(100, 160)))
 }
 
-/// What is applied; without an open journal the machine is not looked at.
+/// Result of one check; without an open journal the machine is not read.
 pub struct Looked {
-    /// What is applied.
+    /// Status.
     pub status: Status,
-    /// The open journal, with the machine that it is of.
+    /// The open journal, and the machine it belongs to.
     pub open: Option<(Journal, Live, Topology)>,
-    /// How the network namespace of its interfaces is entered, when this process is in another one.
+    /// How to enter the network namespace of its interfaces, if this process is in another one.
     pub elsewhere: Option<Entered>,
 }
 
-/// Looks once.
+/// Checks once.
 pub fn look(place: &WhereArgs) -> anyhow::Result<Looked> {
     let mut place = place.find()?;
     let Some((path, journal)) = place.folder.open()? else {
@@ -116,7 +116,7 @@ pub fn look(place: &WhereArgs) -> anyhow::Result<Looked> {
     Ok(Looked { status, open: Some((journal, live, now)), elsewhere })
 }
 
-/// Whether a place is seen from inside of a network namespace only.
+/// Whether a place is visible only inside a network namespace.
 fn is_of_namespace(place: &Place) -> bool {
     match place {
         Place::File { path } => path.starts_with("/sys/class/net/") || path.starts_with("/proc/sys/net/"),
@@ -125,7 +125,7 @@ fn is_of_namespace(place: &Place) -> bool {
     }
 }
 
-/// Why interfaces cannot be seen.
+/// Why interfaces are not visible.
 pub fn not_here(elsewhere: &Entered) -> String {
     match elsewhere {
         Entered::By(command) => {
@@ -135,7 +135,7 @@ pub fn not_here(elsewhere: &Entered) -> String {
     }
 }
 
-/// The journal of the plan before; one that cannot be read any more tells nothing.
+/// The journal of the previous plan, if readable.
 fn last(folder: &Path) -> anyhow::Result<Option<Journal>> {
     let path = folder.join("last.journal");
     match std::fs::read(&path) {
@@ -149,7 +149,7 @@ fn last(folder: &Path) -> anyhow::Result<Option<Journal>> {
     }
 }
 
-/// Prints what changes until Ctrl-C; whether anything had drifted at any look.
+/// Prints changes until Ctrl-C; returns whether any check found drift.
 fn watch(args: &StatusArgs, first: Status) -> anyhow::Result<bool> {
     let stop = signals::flag(ASKED)?;
     let begin = match args.json {
@@ -174,7 +174,7 @@ fn said(event: &Event, json: bool) -> anyhow::Result<String> {
     Ok(if json { serde_json::to_string(event)? } else { format!("{}: {}", event.event, event.words) })
 }
 
-/// Prints a line at once; whether anybody still reads.
+/// Prints a line at once; returns whether the output is still open.
 fn line(line: &str) -> anyhow::Result<bool> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {
@@ -183,7 +183,7 @@ fn line(line: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Waits for the time to pass: `false` when Ctrl-C came.
+/// Waits for the time to pass; `false` if Ctrl-C came.
 pub fn wait(time: std::time::Duration, stop: &AtomicBool) -> bool {
     let began = Instant::now();
     while !stop.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! `spangap isolate verify`: whether an applied plan holds, and what it does.
+//! `spangap isolate verify`: whether an applied plan holds, and what it achieves.
 
 use super::confirm::damaged;
 use super::folder::WhereArgs;
@@ -71,7 +71,7 @@ pub struct VerifyArgs {
     json: bool,
 }
 
-/// What makes the exit code 3.
+/// Conditions for exit code 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
     Effect,
@@ -103,7 +103,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     }
     let after = args.after.as_deref().map(|path| measured("--after", path)).transpose()?;
     let before = args.before.as_deref().map(|path| measured("--before", path)).transpose()?;
-    // From here on Ctrl-C only ends the wait.
+    // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
     let Observed { mut report, head } = observe(&args.place, args.watch, &stop)?;
     let kept = head.plan.before.as_ref().map(proof::read).transpose();
@@ -120,15 +120,16 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     Ok(if found { Outcome::Found } else { Outcome::Done })
 }
 
-/// What came of watching an applied plan.
+/// Result of observing an applied plan.
 pub struct Observed {
-    /// Everything but the gain.
+    /// Everything except the gain.
     pub report: VerifyReport,
-    /// The plan that was watched, and when it was applied.
+    /// Head of the observed plan's journal.
     pub head: Head,
 }
 
-/// Reads everything back, watches counters for a while, and judges. Fails where nothing is applied, or cannot be seen.
+/// Reads everything back, observes counters for a while, and judges. Fails if no plan is applied, or it is not
+/// visible.
 pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::Result<Observed> {
     let first = look(place)?;
     let Some((journal, live, earlier)) = first.open else {
@@ -154,7 +155,7 @@ pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::
         Some(root) => copies(root),
         None => (Some(earlier), None),
     };
-    // The journal as it is after the wait: it may have been undone meanwhile.
+    // The journal after the wait: the plan may have been undone in the meantime.
     let second = look(place)?;
     let Some((_, _, now)) = second.open.filter(|(again, ..)| again.head == journal.head) else {
         bail!("it was undone while it was being verified");
@@ -169,7 +170,7 @@ pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::
     Ok(Observed { report, head: journal.head })
 }
 
-/// Both measurements compared, or how to come by what is missing.
+/// Comparison of both measurements, or how to obtain the missing one.
 fn gain(before: Option<Proof>, after: Option<Proof>) -> Result<Comparison, &'static str> {
     match (before, after) {
         (Some(before), Some(after)) => Ok(compare(&before, &after)),
@@ -193,7 +194,7 @@ fn measured(flag: &str, path: &Path) -> anyhow::Result<Proof> {
     proof::parse(&text).with_context(|| format!("{flag} {}", path.display()))
 }
 
-/// Two readings that were made of a copy, in `before` and `after` inside of it; with neither it stands still.
+/// Two readings saved as a copy, in its folders `before` and `after`; without these it has a single one.
 fn copies(root: &Path) -> (Option<Topology>, Option<Topology>) {
     let (before, after) = (root.join("before"), root.join("after"));
     if !before.join("proc").is_dir() || !after.join("proc").is_dir() {
@@ -202,7 +203,7 @@ fn copies(root: &Path) -> (Option<Topology>, Option<Topology>) {
     (Some(Live::copy(before).topology()), Some(Live::copy(after).topology()))
 }
 
-/// Waits with a bar on a terminal: `false` when Ctrl-C came.
+/// Waits with a progress bar on a terminal; `false` if Ctrl-C came.
 fn watch(time: Duration, stop: &AtomicBool) -> bool {
     const STEPS: u32 = 50;
     if !io::stderr().is_terminal() {

@@ -128,7 +128,7 @@ fn process(text: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| "expected the id of a process".to_owned())
 }
 
-/// Becomes it.
+/// Runs the actor.
 pub fn run(args: ActorArgs) -> anyhow::Result<Outcome> {
     let actor = match args.actor {
         Which::Audience { port, sockets } => Actor::Audience(Audience { port, sockets }),

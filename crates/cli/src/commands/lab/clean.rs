@@ -1,4 +1,4 @@
-//! `spangap lab clean`: removes what a killed run left.
+//! `spangap lab clean`: removes the remains of killed runs.
 
 use super::StateArgs;
 use crate::Outcome;
@@ -34,7 +34,7 @@ pub struct CleanArgs {
     json: bool,
 }
 
-/// Cleans.
+/// Cleans up.
 pub fn run(args: CleanArgs) -> anyhow::Result<Outcome> {
     let cleaned = undo::clean(&args.state.state, args.forget)?;
     if args.json {

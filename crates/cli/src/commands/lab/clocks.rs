@@ -1,4 +1,4 @@
-//! Packets and host recordings of a run by the clock of their host.
+//! Shifts packets and host recordings of a run to the clock of their host.
 
 use anyhow::Context;
 use spangap_host::recording::Recording;
@@ -10,7 +10,7 @@ use std::io::{BufReader, BufWriter};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Rewrites a file of the run; what is wrong, in a sentence.
+/// Rewrites a file of the run; the error is a sentence.
 pub fn retime(kind: Recorded, path: &Path, clock: &Clock) -> Result<(), String> {
     rewrite(kind, path, clock).map_err(|error| format!("{error:#}"))
 }
@@ -20,7 +20,7 @@ fn rewrite(kind: Recorded, path: &Path, clock: &Clock) -> anyhow::Result<()> {
     let mut other = path.as_os_str().to_owned();
     other.push(".retimed");
     let other = Path::new(&other);
-    // As narrow as what it takes the place of.
+    // With the permissions of the file that it replaces.
     let to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(other);
     let mut to = BufWriter::new(to.with_context(|| format!("cannot make {}", other.display()))?);
     match kind {

@@ -1,4 +1,4 @@
-//! `spangap lab judge`: what is to blame in the folder of a run.
+//! `spangap lab judge`: the culprit in the folder of a run.
 
 use crate::Outcome;
 use crate::output::print_text;

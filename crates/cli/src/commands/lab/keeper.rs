@@ -1,4 +1,4 @@
-//! `spangap lab keeper`: undoes a run that is killed. Started by `lab run`, which holds its standard input.
+//! `spangap lab keeper`: undoes a killed run. Started by `lab run`, which holds its standard input.
 
 use crate::Outcome;
 use crate::output::print_text;
@@ -16,9 +16,9 @@ pub struct KeeperArgs {
     journal: PathBuf,
 }
 
-/// Keeps.
+/// Waits, and undoes the run.
 pub fn run(args: KeeperArgs) -> anyhow::Result<Outcome> {
-    // Neither a Ctrl-C nor the end of the terminal is meant for it; a service that is stopped ends the run first.
+    // A Ctrl-C or the end of the terminal is not meant for the keeper; a service manager stops the run first.
     signals::ignore(ASKED_OR_LEFT)?;
     rustix::process::setsid().context("cannot leave the session")?;
     std::env::set_current_dir("/").context("cannot leave the folder")?;

@@ -65,11 +65,11 @@ struct Source {
     url: &'static str,
 }
 
-/// Lists them.
+/// Lists the scenarios.
 pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     let one = match &args.scenario {
         Some(name) => match find(name) {
-            // A near miss is told of with its scenario.
+            // A near miss is described with its scenario.
             Some((scenario, _)) => Some(scenario),
             None => {
                 let why = format!("there is no scenario {name}; `spangap lab list` has them");
@@ -114,7 +114,7 @@ fn listed(scenario: &Scenario) -> Listed {
     }
 }
 
-/// Two blanks between columns; the last column gets what is left.
+/// Two blanks between columns; the last column gets the remaining width.
 fn table(scenarios: &[&Scenario], width: usize) -> String {
     let longest = |of: &dyn Fn(&Scenario) -> usize| scenarios.iter().map(|one| of(one)).max().unwrap_or(0);
     let names = longest(&|one| one.name.len()).max("SCENARIO".len());

@@ -1,4 +1,4 @@
-//! `spangap lab page`: what a scenario is, and what a real run of it looks like to every instrument.
+//! `spangap lab page`: describes a scenario, and a real run of it as seen by every instrument.
 
 use crate::Outcome;
 use crate::args::wrong_usage;
@@ -36,10 +36,10 @@ pub struct PageArgs {
     write: PathBuf,
 }
 
-/// Most lines of an instrument that a page has room for.
+/// Maximum number of lines per instrument.
 const MOST_LINES: usize = 40;
 
-/// Writes it.
+/// Writes the page.
 pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
     let folders = [&args.fault, &args.near_miss];
     let truths = [truth(&args.fault)?, truth(&args.near_miss)?];
@@ -78,21 +78,21 @@ pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The recording that has it, where a host is to blame.
+/// The recording of the host to blame, if a host is.
 fn of_a_host(scenario: &Scenario) -> Option<&'static str> {
     let host = [Cause::CpuQuota, Cause::RunQueue, Cause::SoftirqOnCpu, Cause::Stopped];
     let side = scenario.culprit.side.filter(|_| host.contains(&scenario.culprit.cause));
     side.map(folder::recording)
 }
 
-/// What the host of that recording saw in both runs, and a picture of the one with the fault, which is left beside the page.
+/// What that recording shows in both runs, and a picture of the run with the fault, stored next to the page.
 fn host(folders: [&PathBuf; 2], recording: &'static str, write: &Path, name: &str) -> anyhow::Result<Shown> {
     let words = ["host", "thieves", "--recording", recording];
     let shown = both(folders, |_| words.to_vec(), who_had_the_cpu)?;
     let file = format!("{name}-host.svg");
     let path = write.join(&file);
     let path = path.to_str().with_context(|| format!("{}: expected a name in UTF-8", path.display()))?;
-    // Long enough to show what it was like before and behind.
+    // Long enough to show the time before and after.
     ask(folders[0], &[&words[..], &["--windows", "2", "--window", "150ms", "--svg", path]].concat())?;
     Ok(Shown { picture: Some(file), ..shown })
 }
@@ -114,7 +114,7 @@ fn calls(folder: &Path) -> anyhow::Result<Calls> {
     Ok(Calls::read(&folder.join(folder::CLIENT_SPANS), &folder.join(folder::SERVER_SPANS), from)?)
 }
 
-/// Arguments of `dissect` for all that is in a folder; recordings are there only where the kernel let them be made.
+/// Arguments of `dissect` for everything in a folder; recordings exist only where the kernel permits them.
 fn dissect(folder: &Path) -> Vec<&'static str> {
     let mut words = vec!["dissect", "client.pcapng", "server.pcapng"];
     words.extend(["--spans", folder::CLIENT_SPANS, "--spans", folder::SERVER_SPANS]);
@@ -140,7 +140,7 @@ fn legs(document: &Value) -> Vec<LegTotal> {
     legs.iter().filter_map(total).collect()
 }
 
-/// What spangap prints in a folder.
+/// Output of spangap in a folder.
 fn ask(folder: &Path, words: &[&str]) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let output = Command::new(program).args(words).current_dir(folder).output();
@@ -156,14 +156,14 @@ fn ask(folder: &Path, words: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether the report is the tank's own. A client of other people tells only what the lab needs to know.
+/// Whether the report is tank's. A third-party client reports only what the lab needs.
 fn is_of_tank(folder: &Path) -> bool {
     let text = fs::read(folder.join(folder::TANK)).unwrap_or_default();
     let report: Value = serde_json::from_slice(&text).unwrap_or_default();
     report["runs"][0]["repeat"].is_u64()
 }
 
-/// Each instrument in both folders, cut to what tells most.
+/// Output of each instrument for both folders, cut to the most informative part.
 fn instruments(folders: [&PathBuf; 2]) -> anyhow::Result<Vec<Shown>> {
     let gaps = ["gaps", folder::CLIENT_SPANS, folder::SERVER_SPANS];
     let tank = ["bench", "show", folder::TANK];
@@ -193,7 +193,7 @@ fn both(
     })
 }
 
-/// Most takers of a CPU that a page has room for.
+/// Maximum number of takers of a CPU.
 const MOST_TAKERS: usize = 5;
 
 /// Of the verb's report: what the threads did, who took most, and what comes first in its verdict.

@@ -111,14 +111,14 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What is done now: on a terminal in one line, elsewhere a line for each.
+/// The current step: on a terminal in one line, otherwise a line each.
 struct Steps(ProgressBar);
 
 impl Steps {
     fn new(name: String) -> Steps {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if io::stderr().is_terminal() {
-            // What is too long for the line is cut: a line that wraps cannot be drawn over.
+            // Cut to the width: a wrapped line could not be overwritten.
             let style = ProgressStyle::with_template("{spinner} {elapsed} {prefix}: {wide_msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -179,7 +179,7 @@ fn to_blame(truth: &Truth) -> String {
     }
 }
 
-/// As a shell takes it.
+/// Quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
     if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }

@@ -1,4 +1,4 @@
-//! `spangap lab shim`: the library that scenarios preload into programs, for faults made by hand.
+//! `spangap lab shim`: the library that scenarios preload into programs, for manual use.
 
 use crate::Outcome;
 use anyhow::Context;
@@ -26,7 +26,7 @@ fn words() -> String {
     )
 }
 
-/// Writes it.
+/// Writes the library.
 pub fn run(args: ShimArgs) -> anyhow::Result<Outcome> {
     std::fs::write(&args.write, shim::LIBRARY)
         .with_context(|| format!("cannot write {}", args.write.display()))?;

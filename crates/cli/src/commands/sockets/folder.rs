@@ -1,10 +1,10 @@
-//! Where journals are written and looked for.
+//! Folder of the journals.
 
 use anyhow::{Result, anyhow};
 use spangap_sockets::Folder;
 use std::path::PathBuf;
 
-/// The folder asked for, or root's, or that of the user's session.
+/// The requested folder, else that of root or of the user's session.
 pub fn of(asked: Option<PathBuf>) -> Result<Folder> {
     if let Some(path) = asked {
         return Ok(Folder::new(path));

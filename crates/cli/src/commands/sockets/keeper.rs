@@ -1,7 +1,9 @@
-//! The process that undoes a change when its time is over, whatever becomes of the tool that made it.
+//! `spangap sockets keep`: the process that undoes a change when its time is over, whatever happens to the tool
+//! that made it.
 //!
-//! It is started before the first change, in a session of its own, without a terminal. Its standard output is a pipe:
-//! a line when it is ready, one when it is done. Time is CLOCK_BOOTTIME: that of a machine that sleeps counts too.
+//! It starts before the first change, in a session of its own, without a terminal. Its standard output is a
+//! pipe: one line when it is ready, one when it is done. Times are on CLOCK_BOOTTIME, which advances during
+//! suspend.
 
 use super::undo;
 use crate::Outcome;
@@ -30,7 +32,7 @@ pub struct KeepArgs {
     order: Option<String>,
 }
 
-/// The keeper's own part.
+/// The keeper process itself.
 pub fn run(args: KeepArgs) -> anyhow::Result<Outcome> {
     guarded::apart()?;
     let early = guarded::wait(args.until_ns)?;
@@ -59,7 +61,7 @@ pub fn run(args: KeepArgs) -> anyhow::Result<Outcome> {
             farewell.error = Some(farewell.error.map_or(error.clone(), |first| format!("{first}; {error}")));
         }
     }
-    // Whoever started it may be gone: then nobody is told.
+    // If its parent is gone, nobody reads the result.
     let _ = writeln!(io::stdout(), "{}", serde_json::to_string(&farewell)?);
     Ok(Outcome::Done)
 }

@@ -60,12 +60,12 @@ pub struct ListArgs {
     json: bool,
 }
 
-/// Shorter intervals would show the looking itself.
+/// Shorter intervals would mostly show the overhead of listing.
 const MIN_INTERVAL_NS: u64 = 10_000_000;
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Does it.
+/// Lists the sockets.
 pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     if args.pid.is_empty() && args.port.is_none() {
         return Err(wrong_usage("expected --pid PID or --port PORT: which sockets?").into());
@@ -106,10 +106,10 @@ fn unix_ns() -> anyhow::Result<u64> {
     Ok(time.as_nanos() as u64)
 }
 
-/// Looks again and again, and prints what went on in between.
+/// Lists repeatedly, and prints the differences.
 fn watch(asked: &Asked, interval: Duration, count: Option<u64>, json: bool) -> anyhow::Result<Outcome> {
     let interrupted = signals::flag(ASKED)?;
-    // Nothing is ever sent: only its patience is used.
+    // Nothing is ever sent: only the timeout is used.
     let (_nobody, never) = mpsc::channel::<()>();
     let mut before = (list(asked)?, Instant::now());
     if before.0.sockets.is_empty() {
@@ -141,9 +141,9 @@ fn watch(asked: &Asked, interval: Duration, count: Option<u64>, json: bool) -> a
     Ok(Outcome::Done)
 }
 
-/// Sockets that `sockets set` has changed, and nobody has set back.
+/// Marks sockets changed by `sockets set` and not restored yet.
 fn mark_open_undos(listing: &mut Listing, folder: Option<PathBuf>) -> anyhow::Result<()> {
-    // Without a place for journals there are none.
+    // Without a folder there are no journals.
     let Ok(folder) = folder::of(folder) else { return Ok(()) };
     let (open, errors) = folder.open()?;
     for error in errors {
@@ -155,7 +155,7 @@ fn mark_open_undos(listing: &mut Listing, folder: Option<PathBuf>) -> anyhow::Re
     Ok(())
 }
 
-/// What there is instead of what was asked for.
+/// What exists instead of the requested sockets.
 fn what_was_there(asked: &Asked) -> anyhow::Result<String> {
     let pids: Vec<_> = asked.pids.iter().map(u32::to_string).collect();
     let who = if pids.is_empty() { "no process".to_owned() } else { format!("process {}", pids.join(", ")) };

@@ -100,29 +100,29 @@ impl std::str::FromStr for Peer {
     }
 }
 
-/// What was done, for scripts.
+/// Result for scripts.
 #[derive(Debug, Serialize)]
 struct Report {
     wanted: Wanted,
     dry_run: bool,
-    /// With `dry_run` what would be changed, else null.
+    /// With `dry_run` the planned changes, else null.
     would_change: Option<Vec<Entry>>,
     changes: Vec<Change>,
-    /// With `half`, the other half.
+    /// With `half`, the unchanged half.
     left: Vec<Entry>,
     already: u64,
     not_readable: u64,
     not_readable_because: Option<String>,
-    /// How to set it back; null when it is.
+    /// Journal for the undo; null once it is undone.
     journal: Option<PathBuf>,
     undo_command: Option<String>,
     interrupted: bool,
     undone: Option<Undone>,
-    /// Connections that came later, and have not been changed.
+    /// Connections opened since, which have not been changed.
     new_connections: Option<u64>,
 }
 
-/// Does it.
+/// Changes the sockets.
 pub fn run(args: SetArgs) -> anyhow::Result<Outcome> {
     if args.lasts.is_some_and(|lasts| lasts.ns() == 0) {
         return Err(wrong_usage("--for: expected more than nothing").into());
@@ -153,14 +153,14 @@ pub fn run(args: SetArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Says things as they happen, unless one document is wanted at the end.
+/// Prints progress, unless a single document is requested at the end.
 #[derive(Default)]
 struct Progress {
     lines: bool,
 }
 
 impl Progress {
-    /// That nobody reads any more must not keep a change from being undone.
+    /// A closed output must not keep a change from being undone.
     fn say(&self, text: impl std::fmt::Display) {
         if self.lines {
             let _ = writeln!(io::stdout(), "{text}");
@@ -168,7 +168,8 @@ impl Progress {
     }
 }
 
-/// Journal, keeper, changes, and with a time their end. `Some`: what did not go as it should.
+/// Writes the journal, starts the keeper, makes the changes and, with a time limit, waits for their end. `Some`
+/// describes a failure.
 fn change(
     args: &SetArgs,
     wanted: &Wanted,
@@ -268,7 +269,7 @@ fn tell_halves(report: &Report, told: &Progress) {
     }
 }
 
-/// The keeper does the undo also when all goes well: there is one way, and it is always taken.
+/// The keeper does the undo even if nothing goes wrong: there is one way, and it is always taken.
 fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> Result<Farewell, KeeperError> {
     let process = keeper.process();
     let (ended, end) = mpsc::channel::<()>();
@@ -285,12 +286,12 @@ fn wait_for_end(keeper: Guard, interrupts: &Interrupts) -> Result<Farewell, Keep
                 break;
             }
         }
-        // One that has panicked has heard nothing.
+        // A panicked thread has received nothing.
         waits.join().unwrap_or(Err(KeeperError::Ended))
     })
 }
 
-/// How long Ctrl-C may go unnoticed.
+/// Polling interval for Ctrl-C.
 const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
 
 fn at_the_end(
@@ -305,7 +306,7 @@ fn at_the_end(
             told.say("Somebody else has set it back.");
             return Ok(None);
         }
-        // It was killed, or failed: then it is done here.
+        // The keeper was killed, or failed: the undo happens here.
         Ok(Farewell { error, .. }) => {
             told.say(error.unwrap_or_default());
             undo::now(path)?.unwrap_or_default()
@@ -331,7 +332,7 @@ fn at_the_end(
     Ok(None)
 }
 
-/// Connections that came while others were changed.
+/// Counts connections opened while others were changed.
 fn count_new(wanted: &Wanted, before: &Listing, report: &mut Report, told: &Progress) {
     let known: HashSet<u64> = before.sockets.iter().map(|socket| socket.inode).collect();
     // A process that has ended has no connections.
@@ -348,7 +349,7 @@ fn undo_command(path: &Path) -> String {
     format!("spangap sockets undo --journal {}", path.display())
 }
 
-/// Whether there is anything to do.
+/// Checks that there is something to do.
 fn check(wanted: &Wanted, plan: &Plan, listing: &Listing) -> anyhow::Result<()> {
     let found = plan.change.len() as u64 + plan.leave.len() as u64 + plan.already;
     if found > 0 {
@@ -422,7 +423,7 @@ impl Report {
     }
 }
 
-/// Ctrl-C, and being asked to end.
+/// Ctrl-C and termination signals.
 struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {

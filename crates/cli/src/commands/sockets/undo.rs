@@ -1,4 +1,4 @@
-//! `spangap sockets undo`, and how an undo is told.
+//! `spangap sockets undo`, and how an undo is reported.
 
 use super::folder;
 use crate::Outcome;
@@ -48,16 +48,16 @@ pub struct UndoArgs {
 #[derive(Debug, Serialize)]
 struct OfJournal {
     journal: PathBuf,
-    /// It was not there.
+    /// Whether the journal did not exist.
     not_there: bool,
     error: Option<String>,
-    /// Where a damaged one is kept.
+    /// New path of a damaged journal.
     set_aside: Option<PathBuf>,
     #[serde(flatten)]
     undone: Undone,
 }
 
-/// Does it.
+/// Undoes the changes.
 pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
     let paths = match (args.all, args.journal) {
         (true, folder) => folder::of(folder)?.journals()?,
@@ -118,7 +118,7 @@ fn is_failed(became: &Became) -> bool {
     matches!(became, Became::Failed(_))
 }
 
-/// Whether a journal is damaged and nothing but that is left to do.
+/// Whether the journal is damaged, and nothing else is left to do.
 fn is_damaged(undone: &anyhow::Result<Option<Undone>>) -> bool {
     match undone {
         Ok(Some(undone)) => {
@@ -135,7 +135,7 @@ fn undo_one(journal: &Path) -> anyhow::Result<Option<Undone>> {
     Ok(Some(undo(held)?))
 }
 
-/// Whether a file that is not there may have been a journal.
+/// Whether a missing file may have been a journal.
 fn is_of_ours(journal: &Path) -> bool {
     let name = journal.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("nodelay-") && name.ends_with(".journal")
@@ -159,7 +159,7 @@ fn print(done: &[OfJournal]) -> io::Result<()> {
     Ok(())
 }
 
-/// What an undo did, in words.
+/// Result of an undo, in words.
 pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
     for change in &undone.sockets {
         writeln!(out, "{}", change_line(change))?;
@@ -182,7 +182,7 @@ pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
     writeln!(out, "{text}.")
 }
 
-/// One socket and what became of it, in a line.
+/// One socket and its outcome, as a line.
 pub fn change_line(change: &Change) -> String {
     let word = |on| if on { "on" } else { "off" };
     let what = match &change.became {
@@ -198,7 +198,7 @@ pub fn change_line(change: &Change) -> String {
     format!("{} -> {}  {owner}  nodelay {what}", change.local, change.peer)
 }
 
-/// Undoes one journal for `sockets set`; `None` when somebody else has.
+/// Undoes one journal for `sockets set`; `None` if somebody else has.
 pub fn now(journal: &Path) -> anyhow::Result<Option<Undone>> {
     undo_one(journal).with_context(|| format!("cannot undo {}", journal.display()))
 }

@@ -1,4 +1,4 @@
-//! The cgroups of a process that carry a CPU controller, in both versions, its own first and then all above.
+//! A process's cgroups that carry a CPU controller, in both versions: its own first, then its ancestors.
 
 use super::super::{Cpus, FactError, Host, Known};
 use super::pressure::{self, Pressure};
@@ -6,44 +6,44 @@ use spangap_machine::facts::cpu_stat::{self, Throttled};
 use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
 use spangap_machine::facts::{cpu_list, figures, process_cgroup};
 
-/// How much CPU time a cgroup may use.
+/// CPU time that a cgroup may use per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Microseconds of CPU time ...
+    /// CPU time per period, in microseconds.
     pub quota_us: u64,
-    /// ... in each of these microseconds.
+    /// Length of the period, in microseconds.
     pub period_us: u64,
 }
 
 /// A cgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Its name, below the root of its hierarchy.
+    /// Path below the root of its hierarchy.
     pub name: String,
-    /// Its folder.
+    /// Folder.
     pub folder: String,
-    /// Which files it has.
+    /// Cgroup version, which decides the file names.
     pub version: Version,
-    /// Its quota; `None`: no limit.
+    /// CPU quota; `None` if unlimited.
     pub quota: Known<Option<Quota>>,
-    /// What the quota took.
+    /// Throttling caused by the quota.
     pub throttled: Known<Throttled>,
     /// `cpu.weight` (100 unless set) or `cpu.shares` (1024).
     pub weight: Known<u64>,
-    /// Waiting for CPUs inside; version 2 only.
+    /// CPU pressure inside the cgroup; version 2 only.
     pub pressure: Known<Pressure>,
 }
 
-/// Where the process may run by its cpuset.
+/// CPUs that a process's cpuset allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuSet {
-    /// The file that says so.
+    /// File that the CPUs were read from.
     pub path: String,
-    /// Those.
+    /// The allowed CPUs.
     pub cpus: Cpus,
 }
 
-/// What is mounted.
+/// Reads the cgroup mounts.
 ///
 /// # Errors
 /// `/proc/self/mountinfo` cannot be read.
@@ -51,7 +51,7 @@ pub fn mounts(host: &Host) -> Known<Vec<CgroupMount>> {
     host.parsed(mountinfo::PATH, mountinfo::cgroups)
 }
 
-/// Where the hierarchy of a controller keeps the cgroup of a process: version, folder of the mount, path below.
+/// Locates a process's cgroup in a controller's hierarchy: version, mount folder, path below it.
 pub fn place(
     host: &Host,
     mounts: &[CgroupMount],
@@ -75,7 +75,7 @@ pub fn place(
         why: format!("no cgroup file system with the controller {controller} is mounted here"),
         absent: true,
     })?;
-    // A container sees only a part of the hierarchy, and at its mount.
+    // A container sees only part of the hierarchy, and sees it at its own mount.
     let below = mount.below(&place.path).ok_or_else(|| {
         let why = match mount.root.as_str() {
             "/" => format!("{} is outside the cgroup namespace visible here", place.path),
@@ -88,11 +88,11 @@ pub fn place(
     Ok((mount.version, mount.point.clone(), below.to_owned()))
 }
 
-/// The file that says that a process is frozen by its cgroup, or by one above; `None` where it is not, or where that
-/// cannot be seen.
+/// The file that shows a process to be frozen by its own cgroup or by an ancestor; `None` if it is not frozen,
+/// or if that cannot be determined.
 pub fn freezer(host: &Host, pid: u32) -> Option<String> {
     let mounts = mounts(host).ok()?;
-    // Of version 1, and beside it of version 2, which has no controller of a name for it.
+    // The freezer of version 1, and version 2 alongside it, which has no controller of that name.
     ["freezer", "no controller"].into_iter().find_map(|controller| {
         let (version, at, below) = place(host, &mounts, pid, controller).ok()?;
         let (file, frozen) = match version {
@@ -104,10 +104,10 @@ pub fn freezer(host: &Host, pid: u32) -> Option<String> {
     })
 }
 
-/// All cgroups of a process that can limit its CPU time.
+/// All cgroups that can limit a process's CPU time.
 ///
 /// # Errors
-/// Its cgroup cannot be read, or is not mounted here.
+/// The process's cgroup cannot be read, or is not mounted here.
 pub fn of(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<Vec<Group>> {
     let (version, at, mut below) = place(host, mounts, pid, "cpu")?;
     let mut groups = Vec::new();
@@ -123,7 +123,7 @@ pub fn of(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<Vec<Group>> {
 /// The cpuset of a process.
 ///
 /// # Errors
-/// Its cgroup cannot be read, or has no such controller.
+/// The process's cgroup cannot be read, or has no cpuset controller.
 pub fn cpuset(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<CpuSet> {
     let (version, at, mut below) = place(host, mounts, pid, "cpuset")?;
     let file = if version == Version::V1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" };
@@ -134,7 +134,7 @@ pub fn cpuset(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<CpuSet> {
                 let cpus = cpu_list::list(&path, &text)?;
                 return Ok(CpuSet { path, cpus });
             }
-            // Version 2: the controller ends somewhere above.
+            // Version 2: the controller is enabled only in an ancestor.
             (Err(error), Some(cut)) if error.is_absent() => below.truncate(cut),
             (Err(error), _) => return Err(error),
         }
@@ -157,7 +157,7 @@ fn read(host: &Host, version: Version, at: &str, below: &str) -> Group {
     let throttled = host.parsed(&file(cpu_stat::NAME), cpu_stat::throttled);
     let weight = figure(if version == Version::V1 { "cpu.shares" } else { "cpu.weight" });
     let pressure = host.parsed(&file("cpu.pressure"), pressure::parse);
-    // The root of a hierarchy has no limit and no such files.
+    // The root of a hierarchy has neither limits nor these files.
     let root = |error: &FactError| below.is_empty() && error.is_absent();
     let quota = if quota.as_ref().is_err_and(root) { Ok(None) } else { quota };
     let name = if below.is_empty() { "/" } else { below };

@@ -3,25 +3,26 @@
 /// Quality of service of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Qos {
-    /// Requests equal limits.
+    /// Requests equal limits for every container.
     Guaranteed,
-    /// Some requests.
+    /// At least one request or limit.
     Burstable,
-    /// None.
+    /// Neither requests nor limits.
     BestEffort,
 }
 
-/// A pod, as its cgroup tells.
+/// A pod, identified by its cgroup's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its number.
+    /// Pod UID.
     pub uid: String,
-    /// Its class.
+    /// Quality-of-service class.
     pub qos: Qos,
 }
 
-/// Finds the pod in the name of a cgroup: `/kubepods/burstable/podUID/...`, or as systemd spells it
-/// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/...`, also below other cgroups.
+/// Recognises the pod in a cgroup's path: `/kubepods/burstable/podUID/...`, or with systemd's naming
+/// `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/...`. Either may be nested in
+/// other cgroups.
 pub fn pod(cgroup: &str) -> Option<Pod> {
     let mut inside = false;
     let mut qos = Qos::Guaranteed;

@@ -1,4 +1,4 @@
-//! Listening TCP sockets, with how many connections wait to be accepted.
+//! Listening TCP sockets and the length of their accept queues.
 
 use super::super::{Host, Known};
 use spangap_machine::facts::descriptors::{self, socket_inode};
@@ -8,27 +8,27 @@ use std::collections::BTreeSet;
 /// A listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Its port.
+    /// Port.
     pub port: u16,
-    /// Connections that are made and not yet accepted.
+    /// Connections established but not yet accepted.
     pub waiting: u32,
-    /// Its inode.
+    /// Socket inode.
     pub inode: u64,
-    /// The table that it is in.
+    /// Table in `/proc` that lists it.
     pub path: String,
 }
 
-/// Reads the listening sockets of a process; all of its network namespace where its descriptors are hidden.
+/// Reads the listening sockets of a process, or of its whole network namespace if its descriptors are hidden.
 ///
 /// # Errors
-/// Its table of sockets cannot be read.
+/// The socket table cannot be read.
 pub fn of(host: &Host, pid: u32) -> Known<Vec<Listener>> {
     let mut all = Vec::new();
     for table in net_tcp::NAMES {
         let path = format!("/proc/{pid}/net/{table}");
         match host.parsed(&path, parse) {
             Ok(listeners) => all.extend(listeners),
-            // A kernel without IPv6.
+            // The kernel lacks IPv6.
             Err(error) if error.is_absent() && table == "tcp6" => {}
             Err(error) => return Err(error),
         }
@@ -45,7 +45,7 @@ pub fn of(host: &Host, pid: u32) -> Known<Vec<Listener>> {
 fn sockets(host: &Host, pid: u32) -> Known<BTreeSet<u64>> {
     let folder = format!("/proc/{pid}/{}", descriptors::FOLDER);
     let names = host.list(&folder)?;
-    // A descriptor that was closed meanwhile is no socket of it.
+    // A descriptor closed in the meantime is not a socket of the process.
     let links = names.iter().filter_map(|fd| host.link(&format!("{folder}/{fd}")).ok());
     Ok(links.filter_map(|to| socket_inode(&to)).collect())
 }

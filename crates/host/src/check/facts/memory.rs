@@ -1,4 +1,4 @@
-//! The memory of a process' cgroup: what it waited for it, and how often it had to read its own pages again.
+//! Memory of a process's cgroup: memory pressure, and page faults on its own pages.
 
 use super::super::{Host, Known};
 use super::cgroup;
@@ -7,42 +7,42 @@ use spangap_machine::FactError;
 use spangap_machine::facts::figures;
 use spangap_machine::facts::mountinfo::{CgroupMount, Version};
 
-/// The cgroup of a process that counts its memory.
+/// The cgroup that accounts for a process's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// Its folder.
+    /// Folder.
     pub folder: String,
-    /// Which files it has.
+    /// Cgroup version, which decides the file names.
     pub version: Version,
-    /// Waiting for memory inside; version 2 only.
+    /// Memory pressure inside the cgroup; version 2 only.
     pub pressure: Known<Pressure>,
-    /// Waiting for disks inside; version 2 only.
+    /// I/O pressure inside the cgroup; version 2 only.
     pub io_pressure: Known<Pressure>,
-    /// Pages of its own that had to be read from a disk, since it was made.
+    /// Major faults since the cgroup was created: its own pages, read from disk again.
     pub major_faults: Known<u64>,
-    /// How often it came up against its limit, since it was made.
+    /// How often the cgroup hit its memory limit since it was created.
     pub at_limit: Known<u64>,
-    /// How often a process of it was killed for want of memory; version 2 only.
+    /// OOM kills in the cgroup; version 2 only.
     pub kills: Known<u64>,
 }
 
 impl Memory {
-    /// The file that counts major faults.
+    /// File that counts major faults.
     pub fn stat(&self) -> String {
         format!("{}/memory.stat", self.folder)
     }
 
-    /// The file that counts how often the limit was reached.
+    /// File that counts how often the limit was hit.
     pub fn limit_file(&self) -> String {
         let file = if self.version == Version::V1 { "memory.failcnt" } else { "memory.events" };
         format!("{}/{file}", self.folder)
     }
 }
 
-/// That of a process.
+/// Reads the memory cgroup of a process.
 ///
 /// # Errors
-/// Its cgroup cannot be read, or no controller of memory is mounted here.
+/// The process's cgroup cannot be read, or no memory controller is mounted here.
 pub fn of(host: &Host, mounts: &[CgroupMount], pid: u32) -> Known<Memory> {
     let (version, at, below) = cgroup::place(host, mounts, pid, "memory")?;
     let folder = format!("{at}{below}");

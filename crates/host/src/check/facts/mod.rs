@@ -1,4 +1,4 @@
-//! What the files of a machine say, as values. Parsers are pure; what cannot be read says why.
+//! Contents of the machine's files as values. Parsers are pure; an unreadable file yields the reason.
 
 pub mod cgroup;
 pub mod kubelet;

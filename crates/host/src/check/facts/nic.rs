@@ -1,4 +1,4 @@
-//! Network interfaces: their queues, interrupts, steering masks and place in the machine.
+//! Network interfaces: queues, interrupts, steering masks, and NUMA node.
 
 use super::super::{Cpus, Host, Known};
 use spangap_machine::facts::cpu_table::Row;
@@ -9,47 +9,47 @@ use spangap_machine::facts::{cpu_list, figures};
 pub struct Queue {
     /// `rx-0`.
     pub name: String,
-    /// CPUs that get its received packets handed over (RPS), or that send through it (XPS).
+    /// CPUs that received packets are steered to (RPS), or that transmit through this queue (XPS).
     pub cpus: Known<Cpus>,
 }
 
 /// An interrupt of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Irq {
-    /// Its number.
+    /// IRQ number.
     pub number: u32,
-    /// Its name in `/proc/interrupts`.
+    /// Label in `/proc/interrupts`.
     pub label: String,
-    /// Where it may go.
+    /// CPUs that may handle it.
     pub affinity: Known<Cpus>,
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its driver; `None` for an interface without hardware, such as veth.
+    /// Driver; `None` for a virtual interface, such as veth.
     pub driver: Option<String>,
     /// Whether it is up.
     pub up: bool,
-    /// NUMA node of its device, where the firmware tells.
+    /// NUMA node of the device, if the firmware reports it.
     pub node: Option<u32>,
     /// Receive queues.
     pub rx: Vec<Queue>,
     /// Transmit queues.
     pub tx: Vec<Queue>,
-    /// Its interrupts.
+    /// Interrupts.
     pub irqs: Vec<Irq>,
-    /// How long NAPI may hold packets back to merge them, in nanoseconds.
+    /// How long NAPI may hold packets back to merge them (`gro_flush_timeout`), in nanoseconds.
     pub gro_flush_timeout_ns: Known<i64>,
-    /// How often NAPI polls an empty queue before it enables interrupts again.
+    /// How often NAPI polls an empty queue before it re-enables interrupts (`napi_defer_hard_irqs`).
     pub defer_hard_irqs: Known<i64>,
-    /// Whether NAPI polls in threads of its own; `None` before Linux 5.12.
+    /// Whether NAPI polls in kernel threads; `None` before Linux 5.12.
     pub threaded: Option<bool>,
 }
 
-/// Reads all interfaces but `lo`.
+/// Reads all interfaces except `lo`.
 ///
 /// # Errors
 /// `/sys/class/net` cannot be read.
@@ -67,7 +67,7 @@ fn one(host: &Host, interrupts: &Known<Vec<Row>>, name: &str) -> Nic {
         let to = host.link(&format!("{at}/{link}")).ok()?;
         to.rsplit('/').next().map(str::to_owned)
     };
-    // A virtio device is a child of the PCI function that has the vectors and the node.
+    // A virtio device is a child of the PCI function, which owns the vectors and the NUMA node.
     let device = last("device");
     let driver = last("device/driver").or_else(|| device.clone());
     let node = ["device/numa_node", "device/../numa_node"].iter().find_map(|file| number(file).ok());
@@ -95,7 +95,7 @@ fn one(host: &Host, interrupts: &Known<Vec<Row>>, name: &str) -> Nic {
     }
 }
 
-/// Those that the device says are its, and those that carry its name.
+/// The interrupts that the device lists, and those labelled with the interface's name.
 fn irqs(host: &Host, interrupts: &Known<Vec<Row>>, name: &str, device: Option<&str>) -> Vec<Irq> {
     let vectors = ["device/msi_irqs", "device/../msi_irqs"];
     let listed = vectors.iter().find_map(|folder| host.list(&format!("/sys/class/net/{name}/{folder}")).ok());

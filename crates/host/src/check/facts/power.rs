@@ -1,4 +1,4 @@
-//! What CPUs do to save power: idle states, frequencies.
+//! Power management of CPUs: idle states and frequencies.
 
 use super::super::{Cpus, FactError, Host, Known};
 use spangap_machine::facts::figures;
@@ -9,29 +9,29 @@ use std::collections::BTreeMap;
 pub struct IdleState {
     /// `C6`.
     pub name: String,
-    /// How long it takes to leave it, in microseconds, as driver or firmware says.
+    /// Exit latency in microseconds, as reported by the driver or firmware.
     pub exit_us: u64,
-    /// Whether it is switched off.
+    /// Whether the state is disabled.
     pub disabled: bool,
-    /// Its folder.
+    /// Folder.
     pub folder: String,
 }
 
-/// How idle CPUs sleep.
+/// Idle-state management.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// Who knows the states: `intel_idle`, `acpi_idle`, `haltpoll`.
+    /// Driver that provides the states: `intel_idle`, `acpi_idle`, `haltpoll`.
     pub driver: String,
-    /// Who chooses among them: `menu`, `teo`.
+    /// Governor that chooses among them: `menu`, `teo`.
     pub governor: String,
-    /// States of one CPU for all, the deepest last.
+    /// States of one representative CPU, the deepest last.
     pub states: Vec<IdleState>,
 }
 
-/// Reads how one CPU sleeps; those of a machine are alike.
+/// Reads the idle states of one CPU; all CPUs of a machine are assumed alike.
 ///
 /// # Errors
-/// There is no cpuidle here, or it cannot be read.
+/// The machine has no cpuidle, or its files cannot be read.
 pub fn idle(host: &Host, cpu: u32) -> Known<Idle> {
     let word = |file: &str| Ok::<_, FactError>(host.read(file)?.trim().to_owned());
     let driver = word("/sys/devices/system/cpu/cpuidle/current_driver")?;
@@ -53,10 +53,10 @@ pub fn idle(host: &Host, cpu: u32) -> Known<Idle> {
     Ok(Idle { driver, governor, states })
 }
 
-/// How often each idle state of these CPUs was entered, and microseconds spent there, by its folder's name.
+/// For each idle state, by folder name: entries and microseconds of residency, summed over these CPUs.
 ///
 /// # Errors
-/// A figure that cannot be read.
+/// A counter cannot be read.
 pub fn idle_spent(host: &Host, cpus: &Cpus) -> Known<BTreeMap<String, (u64, u64)>> {
     let mut spent: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for cpu in cpus.iter() {
@@ -74,27 +74,27 @@ pub fn idle_spent(host: &Host, cpus: &Cpus) -> Known<BTreeMap<String, (u64, u64)
     Ok(spent)
 }
 
-/// How fast CPUs may run.
+/// Frequency limits of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frequency {
-    /// The CPU whose files these are.
+    /// CPU number.
     pub cpu: u32,
     /// `intel_pstate`, `acpi-cpufreq`, `amd-pstate-epp`.
     pub driver: String,
     /// `performance`, `powersave`, `schedutil`.
     pub governor: String,
-    /// What the hardware is to prefer, where it chooses.
+    /// Energy-performance preference, where the hardware picks the frequency.
     pub epp: Option<String>,
-    /// The highest it may run at, in kHz.
+    /// Configured maximum, in kHz.
     pub limit_khz: u64,
-    /// The highest it can run at, in kHz.
+    /// Hardware maximum, in kHz.
     pub top_khz: u64,
 }
 
-/// Reads how fast these CPUs may run.
+/// Reads the frequency limits of these CPUs.
 ///
 /// # Errors
-/// There is no cpufreq here, or it cannot be read.
+/// The machine has no cpufreq, or its files cannot be read.
 pub fn frequencies(host: &Host, cpus: &Cpus) -> Known<Vec<Frequency>> {
     let one = |cpu| {
         let at = format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq");
@@ -114,7 +114,7 @@ pub fn frequencies(host: &Host, cpus: &Cpus) -> Known<Vec<Frequency>> {
     cpus.iter().map(one).collect()
 }
 
-/// Whether CPUs may run above their nominal frequency, and the file that says so.
+/// Whether turbo is enabled, and the file that says so.
 pub fn turbo(host: &Host) -> Option<(&'static str, bool)> {
     let said = |path: &'static str, on: &str| Some((path, host.read(path).ok()?.trim() == on));
     said("/sys/devices/system/cpu/intel_pstate/no_turbo", "0")

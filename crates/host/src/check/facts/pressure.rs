@@ -1,24 +1,25 @@
-//! `/proc/pressure/cpu` and its like, `cpu.pressure` of a cgroup: how long work waited for a resource.
+//! Pressure stall information: `/proc/pressure/*`, and `*.pressure` of a cgroup.
 
 use super::super::{FactError, Known};
 use spangap_machine::facts::figures::count;
 use std::collections::BTreeMap;
 
-/// Pressure on a resource: how long work waited for it.
+/// Pressure on a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Share of the last 10 s in which some task waited, in percent.
+    /// Percentage of the last 10 s in which at least one task was stalled.
     pub some_avg10: f64,
-    /// Time in which some task waited, in microseconds, since boot.
+    /// Time in which at least one task was stalled, in microseconds since boot.
     pub some_us: u64,
-    /// Time in which all waited. `None` where the kernel does not tell (the whole machine's CPU before Linux 5.13).
+    /// Time in which all tasks were stalled. `None` where the kernel does not report it (CPU pressure of the
+    /// whole machine before Linux 5.13).
     pub full_us: Option<u64>,
 }
 
-/// Reads it.
+/// Parses a pressure file.
 ///
 /// # Errors
-/// The line that is of another form.
+/// A line has an unexpected form.
 pub fn parse(path: &str, text: &str) -> Known<Pressure> {
     let mut pressure = Pressure::default();
     let mut seen = false;

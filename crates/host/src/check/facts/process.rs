@@ -1,4 +1,4 @@
-//! A process: its threads, where they may run, and how long they waited for a CPU.
+//! A process: its threads, their CPU masks, and their run-queue waits.
 
 use super::super::{Cpus, FactError, Host, Known};
 use super::cgroup::{self, Group};
@@ -11,38 +11,38 @@ use std::collections::BTreeMap;
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its name.
+    /// Name.
     pub comm: String,
-    /// Where it may run.
+    /// CPUs that its affinity mask allows.
     pub cpus: Cpus,
-    /// What the scheduler counted.
+    /// Scheduler statistics.
     pub sched: Known<Sched>,
 }
 
 /// A process at one moment.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// Name.
     pub comm: String,
-    /// Its threads by number.
+    /// Threads by thread id.
     pub threads: BTreeMap<u32, Thread>,
-    /// Its cgroups that carry a CPU controller: its own first, then all above.
+    /// Cgroups that carry a CPU controller: its own first, then the ancestors.
     pub groups: Known<Vec<Group>>,
-    /// Counters of TCP in its network namespace.
+    /// TCP counters of its network namespace.
     pub net: Net,
     /// Its network namespace.
     pub net_namespace: Known<String>,
-    /// Whether that is the one whose interfaces are seen here.
+    /// Whether that is the namespace whose interfaces are visible here.
     pub same_net: Known<bool>,
 }
 
 impl Process {
-    /// Reads it.
+    /// Reads a process.
     ///
     /// # Errors
-    /// There is no such process, or it is hidden.
+    /// The process does not exist, or is hidden.
     pub fn read(host: &Host, mounts: &Known<Vec<CgroupMount>>, pid: u32) -> Known<Process> {
         let comm = host.read(&format!("/proc/{pid}/comm"))?.trim_end().to_owned();
         let mut threads = BTreeMap::new();
@@ -50,7 +50,7 @@ impl Process {
         for tid in host.list(&tasks)?.iter().filter_map(|name| name.parse().ok()) {
             match thread(host, &format!("{tasks}/{tid}")) {
                 Ok(thread) => drop(threads.insert(tid, thread)),
-                // It has ended since the folder was listed.
+                // The thread ended after the folder was listed.
                 Err(error) if error.is_absent() => {}
                 Err(error) => return Err(error),
             }
@@ -63,13 +63,13 @@ impl Process {
         Ok(Process { pid, comm, threads, groups, net, net_namespace, same_net })
     }
 
-    /// Where any of its threads may run.
+    /// CPUs that at least one of its threads may run on.
     pub fn cpus(&self) -> Cpus {
         self.threads.values().fold(Cpus::default(), |all, thread| all.either(&thread.cpus))
     }
 }
 
-/// Counters of TCP in a network namespace, such as `TcpExt.ListenDrops`.
+/// TCP counters of a network namespace, such as `TcpExt.ListenDrops`.
 #[derive(Debug)]
 pub struct Net {
     netstat: Known<BTreeMap<String, u64>>,
@@ -83,10 +83,10 @@ impl Net {
         Net { netstat: read(net_counters::NETSTAT), snmp: read(net_counters::SNMP) }
     }
 
-    /// A counter; `None` in a kernel that does not have it.
+    /// A counter; `None` if this kernel lacks it.
     ///
     /// # Errors
-    /// Its file cannot be read.
+    /// The counter's file cannot be read.
     pub fn get(&self, name: &str) -> Result<Option<u64>, &FactError> {
         let file = if name.starts_with("TcpExt.") { &self.netstat } else { &self.snmp };
         Ok(file.as_ref()?.get(name).copied())

@@ -1,4 +1,4 @@
-//! Idle CPUs sleep so deeply that waking takes long.
+//! Idle CPUs enter states so deep that waking up takes long.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -7,10 +7,10 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "c-states", causes: &[Cause::IdleWake], look };
 
-/// Exit latencies of states that are in use, in microseconds.
+/// Exit latencies of states in use, in microseconds.
 const MEDIUM_US: u64 = 100;
 const LOW_US: u64 = 20;
-/// A state in which less of the time is spent is not in use.
+/// A state counts as in use from this share of the time on.
 const USED: f64 = 0.01;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -21,7 +21,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         Err(error) if error.is_absent() => return Err(Why::from("there is no cpuidle here")),
         Err(error) => return Err(Why::from(error)),
     };
-    // The states that hypervisors show their guests leave the real ones out.
+    // Hypervisors expose states to their guests that hide the real ones.
     if look.virtual_machine && idle.states.iter().all(|state| state.exit_us <= 1) {
         return Err(Why(format!("{hidden} (cpuidle driver {})", idle.driver)));
     }

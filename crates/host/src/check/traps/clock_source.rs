@@ -9,7 +9,7 @@ pub const TRAP: Trap = Trap { name: "clock-source", causes: &[Cause::ServerApp, 
 
 const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// Clocks that programs read without a system call, in some ten nanoseconds.
+/// Clocks that user space reads without a system call, in about ten nanoseconds.
 const QUICK: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
 fn look(look: &Look) -> Result<Judged, Why> {

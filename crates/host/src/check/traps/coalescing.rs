@@ -1,4 +1,4 @@
-//! The interface or NAPI holds packets back to handle several at once.
+//! The interface or NAPI holds packets back to process several at once.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -8,7 +8,7 @@ use spangap_model::duration::format_ns;
 
 pub const TRAP: Trap = Trap { name: "coalescing", causes: &[Cause::Coalescing, Cause::BatchedArrival], look };
 
-/// What may be held back without a line in the report, in nanoseconds.
+/// Delays up to this are not reported, in nanoseconds.
 const LOW_NS: i64 = 20_000;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -16,7 +16,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if nics.is_empty() {
         return Err(Why::from("no hardware interface is up here (is this a separate network namespace?)"));
     }
-    // `rx-usecs` takes a request to the driver, which this check does not make.
+    // `rx-usecs` would take a request to the driver, which this check does not make.
     let ask = format!(
         "no file tells how long {0} waits before it raises an interrupt: ethtool -c {0} does",
         nics[0].name

@@ -1,4 +1,5 @@
-//! A container shares its CPUs although it could have them alone, or another has them alone as well.
+//! A container shares its CPUs although it could have them exclusively, or another container claims the same
+//! CPUs exclusively.
 
 use super::super::facts::cgroup::Group;
 use super::super::facts::kubelet::{self, Pod, Qos};
@@ -24,7 +25,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             Some(pod) => of_pod(look, process, groups, &pod),
             None => of_cgroup(look, process, groups)?,
         };
-        // The first trap stands for all; the processes of one look are alike most of the time.
+        // One trap stands for all: the processes of one check are usually alike.
         if judged.as_ref().is_none_or(|judged| !judged.is_trap()) {
             judged = Some(one);
         }
@@ -36,7 +37,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
 }
 
-/// Without a process: what the kubelet has given away.
+/// Without a process: the CPUs that the kubelet has assigned.
 fn machine(look: &Look) -> Result<Judged, Why> {
     match &look.kubelet {
         Ok(state) => {
@@ -143,7 +144,7 @@ fn together<'a>(containers: impl IntoIterator<Item = &'a ExclusiveCpus>) -> Cpus
     containers.into_iter().fold(Cpus::default(), |all, one| all.either(&one.cpus))
 }
 
-/// What the cgroup asks for and may have.
+/// CPU request and limit of the cgroup.
 fn limits(judged: Judged, group: &Group) -> Judged {
     let file = if group.version == Version::V1 { "cpu.shares" } else { "cpu.weight" };
     let judged = match &group.weight {
@@ -164,7 +165,7 @@ fn limits(judged: Judged, group: &Group) -> Judged {
     }
 }
 
-/// No pod: a cpuset that leaves CPUs out, or a weight below the ordinary.
+/// Not a pod: a cpuset that excludes CPUs, or a weight below the default.
 fn of_cgroup(look: &Look, process: &Process, groups: &[Group]) -> Result<Judged, Why> {
     let own = &groups[0];
     let ordinary = if own.version == Version::V1 { 1024 } else { 100 };

@@ -1,4 +1,4 @@
-//! CPUs that run slower than they could.
+//! CPUs run slower than they could.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -7,7 +7,7 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "cpu-frequency", causes: &[Cause::ServerApp, Cause::ClientApp], look };
 
-/// A limit below this share of what the CPU can do is one that someone set.
+/// A limit below this share of the hardware maximum was set deliberately.
 const LIMITED: f64 = 0.98;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -23,7 +23,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     };
     let Some(first) = frequencies.first() else { return Err(Why::from("no CPU to look at")) };
     let at = |cpu: u32, file: &str| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}");
-    // In these drivers `powersave` is the ordinary governor, and the preference decides.
+    // With these drivers `powersave` is the normal governor, and the energy preference decides.
     let by_hardware = |driver: &str| driver == "intel_pstate" || driver == "amd-pstate-epp";
     let slow: Vec<_> = frequencies
         .iter()

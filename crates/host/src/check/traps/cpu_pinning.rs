@@ -1,4 +1,4 @@
-//! A process with more threads at work than CPUs it may use.
+//! A process has more busy threads than CPUs it may use.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "cpu-pinning", causes: &[Cause::RunQueue], look };
 
-/// A thread that ran for a smaller share of the time is not at work.
+/// A thread counts as busy from this share of the time on.
 const AT_WORK: f64 = 0.02;
-/// Share of the time of several CPUs that its threads have to use before these are too few.
+/// Several CPUs count as too few once the threads use this share of their time.
 const FULL: f64 = 0.7;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -30,7 +30,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             let earlier = before?.threads.get(tid).and_then(|thread| thread.sched.as_ref().ok());
             Some(now.saturating_sub(earlier.map_or(0, |sched| sched.run_ns)) as f64 / 1e9)
         };
-        // Threads that share a mask, by mask.
+        // Threads by affinity mask.
         let mut masks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (tid, thread) in &process.threads {
             masks.entry(thread.cpus.to_string()).or_default().push(*tid);
@@ -41,7 +41,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             let busy =
                 tids.iter().filter(|tid| ran_s(tid).is_some_and(|ran| ran >= AT_WORK * passed)).count();
             let ran: f64 = tids.iter().filter_map(ran_s).sum();
-            // On a single CPU two threads are in each other's way at any load.
+            // On a single CPU, two threads delay each other at any load.
             let full = count == 1 || ran >= FULL * count as f64 * passed;
             (count < online.len() && busy > count && full).then_some((mask, tids, busy, count))
         });

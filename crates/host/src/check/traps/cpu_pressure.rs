@@ -1,4 +1,4 @@
-//! Pressure stall information: how long work waited for a CPU.
+//! CPU pressure: how long work waited for a CPU.
 
 use super::super::facts::pressure::Pressure;
 use super::super::finding::{Judged, Why};
@@ -9,7 +9,7 @@ use spangap_model::duration::format_ns;
 
 pub const TRAP: Trap = Trap { name: "cpu-pressure", causes: &[Cause::RunQueue, Cause::CpuSaturated], look };
 
-/// Shares of the time in which some task waited for a CPU.
+/// Share of the time in which at least one task waited for a CPU.
 const HIGH: f64 = 0.5;
 const MEDIUM: f64 = 0.2;
 const LOW: f64 = 0.1;

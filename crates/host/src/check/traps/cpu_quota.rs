@@ -1,4 +1,4 @@
-//! The quota of a cgroup stops all its threads until the next period begins.
+//! A cgroup's CPU quota stops all its threads until the next period begins.
 
 use super::super::facts::cgroup::Group;
 use super::super::finding::{Judged, Severity, Why};
@@ -11,13 +11,13 @@ use spangap_model::duration::format_ns;
 
 pub const TRAP: Trap = Trap { name: "cpu-quota", causes: &[Cause::CpuQuota], look };
 
-/// Shares of periods, between the readings, that end in throttling.
+/// Share of the periods between the readings that end in throttling.
 const HIGH: f64 = 0.10;
 const MEDIUM: f64 = 0.01;
-/// Share of periods since the cgroup was made that counts when nothing happens now.
+/// Share of periods since the cgroup was created that is reported even when nothing is throttled now.
 const LOW_EVER: f64 = 0.001;
 
-/// What was throttled: since the first reading, and ever.
+/// Throttling since the first reading, and in total.
 struct Throttling<'a> {
     group: &'a Group,
     now: Option<Throttled>,
@@ -41,7 +41,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                     let now = earlier.and_then(|earlier| Some(since(earlier.throttled.as_ref().ok()?, ever)));
                     seen.push(Throttling { group, now, ever: *ever });
                 }
-                // The controller ends above: nothing is limited here.
+                // The controller is enabled only in an ancestor: no limit applies here.
                 Err(error) if error.is_absent() => {}
                 Err(error) => unknown.push(error),
             }
@@ -96,7 +96,7 @@ fn share(throttled: &Throttled) -> f64 {
 }
 
 fn sentence(seen: &Throttling) -> String {
-    // The whole of it is in the evidence.
+    // The evidence holds the full figures.
     let name = seen.group.name.rsplit('/').next().unwrap_or_default();
     let name = if name.is_empty() { "the root cgroup" } else { name };
     match seen.now.filter(|now| now.throttled > 0) {

@@ -1,4 +1,4 @@
-//! CPUs that have no idle time left.
+//! CPUs have no idle time left.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -8,13 +8,13 @@ use spangap_model::Cpus;
 
 pub const TRAP: Trap = Trap { name: "cpu-saturation", causes: &[Cause::CpuSaturated, Cause::RunQueue], look };
 
-/// Busy shares of all the CPUs together.
+/// Busy share of all CPUs together.
 const HIGH: f64 = 0.95;
 const MEDIUM: f64 = 0.85;
 const LOW: f64 = 0.70;
-/// A CPU that is busier is called full.
+/// Busy share from which on a CPU counts as full.
 const FULL: f64 = 0.95;
-/// Fewer ticks than these say little.
+/// Fewer ticks than this are too few to judge by.
 const MIN_TICKS: u64 = 10;
 
 fn look(look: &Look) -> Result<Judged, Why> {

@@ -1,4 +1,4 @@
-//! A process is stopped, held by a debugger, or frozen with its cgroup.
+//! A process is stopped, traced by a debugger, or frozen with its cgroup.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;

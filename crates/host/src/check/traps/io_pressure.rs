@@ -1,4 +1,4 @@
-//! Disks are busy: work waits for reads, or for what it wrote to be safe.
+//! Disks are busy: work waits for reads, or for its writes to become durable.
 
 use super::super::facts::memory::Memory;
 use super::super::finding::{Judged, Why};
@@ -9,7 +9,7 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "io-pressure", causes: &[Cause::ServerApp, Cause::ClientApp], look };
 
-/// Shares of the time in which some task waited for a disk.
+/// Share of the time in which at least one task waited for I/O.
 const HIGH: f64 = 0.5;
 const MEDIUM: f64 = 0.2;
 const LOW: f64 = 0.1;
@@ -21,7 +21,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let machine = (SYSTEM, &look.before()?.io_pressure, &look.after.io_pressure);
     let of_group = |memory: &Memory| (format!("{}/io.pressure", memory.folder), memory.io_pressure.clone());
     let stalls = stalls::of(look, machine, &of_group)?;
-    // Of a process its own cgroup counts, where that tells: somebody else's writes are not its trouble.
+    // For a process, its own cgroup's pressure decides where available: other tenants' writes do not delay it.
     let own = stalls.iter().filter(|stall| stall.path != SYSTEM).map(|stall| stall.share(seconds));
     let all = stalls.iter().map(|stall| stall.share(seconds)).fold(0.0, f64::max);
     let share = own.reduce(f64::max).unwrap_or(all);

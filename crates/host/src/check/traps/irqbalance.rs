@@ -1,4 +1,4 @@
-//! irqbalance moves interrupts about, onto the CPUs of the process as well.
+//! irqbalance moves interrupts between CPUs, including onto those of the process.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::{Irqbalance, Look};
@@ -17,7 +17,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let list = word.strip_prefix("IRQBALANCE_BANNED_CPULIST=").map(super::super::Cpus::parse_list);
         list.or_else(|| word.strip_prefix("IRQBALANCE_BANNED_CPUS=").map(super::super::Cpus::parse_mask))?
     });
-    // Without a ban of its own it leaves out what was isolated at boot.
+    // Without an explicit ban list it avoids the CPUs isolated at boot.
     let isolated = look.isolated.either(&look.nohz_full);
     let spared = banned.clone().unwrap_or(isolated);
     let exposed = cpus.without(&spared);

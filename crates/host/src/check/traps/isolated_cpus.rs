@@ -1,4 +1,4 @@
-//! CPUs set aside at boot: without load balancing, threads pile up on one of them.
+//! CPUs isolated at boot get no load balancing: threads pile up on one of them.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -23,7 +23,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         if look.nohz_full.is_empty() { String::new() } else { format!(", nohz_full {}", look.nohz_full) };
     let mut judged = None;
     for process in look.processes() {
-        // A thread whose mask has several isolated CPUs stays on whichever it was put.
+        // A thread whose mask holds several isolated CPUs stays on the one where it was placed.
         let several = |thread: &&super::super::facts::process::Thread| thread.cpus.both(isolated).len() > 1;
         let stuck = process.threads.values().filter(several).count();
         if stuck > 1 {

@@ -1,4 +1,4 @@
-//! The queue of connections that wait to be accepted is full.
+//! The accept queue is full.
 
 use super::super::facts::listeners::Listener;
 use super::super::finding::{Judged, Severity, Why};
@@ -19,7 +19,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let (overflows, drops) = (look.tcp(OVERFLOWS, pid)?, look.tcp(DROPS, pid)?);
         let since =
             |(before, after): (Option<u64>, u64)| before.map_or(0, |before| after.saturating_sub(before));
-        // Every overflow is a drop as well.
+        // Every overflow also counts as a drop.
         now = now.saturating_add(since(drops).max(since(overflows)));
         ever = ever.saturating_add(overflows.1);
         let what = format!(
@@ -48,7 +48,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let own = queues.iter().find(|queue| queue.port == port).map(|queue| queue.limit as i64);
         own.or(limit)
     };
-    // The kernel takes one more than the limit before it refuses.
+    // The kernel accepts one connection more than the limit before it refuses.
     let full = waiting
         .iter()
         .any(|listener| limit_of(listener.port).is_some_and(|limit| i64::from(listener.waiting) > limit));

@@ -1,4 +1,4 @@
-//! Memory is short: work waits while memory is reclaimed, and reads its own pages again.
+//! Memory is short: work waits for reclaim and faults its own pages back in.
 
 use super::super::facts::memory::Memory;
 use super::super::finding::{Judged, Severity, Why};
@@ -9,15 +9,16 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "memory-pressure", causes: &[Cause::ServerApp, Cause::ClientApp], look };
 
-/// Shares of the time in which some task waited for memory.
+/// Share of the time in which at least one task waited for memory.
 const HIGH: f64 = 0.2;
 const MEDIUM: f64 = 0.05;
 const LOW: f64 = 0.01;
-/// Major faults a second. Each takes a read from a disk: about 0.1 ms at best, so that 100 are a hundredth of the time.
+/// Major faults a second. Each one reads from disk and takes 0.1 ms at best, so 100 a second cost at least 1 %
+/// of the time.
 const MANY_FAULTS: f64 = 1_000.0;
 const SOME_FAULTS: f64 = 100.0;
-/// A cgroup fills its limit with the pages of files that it reads once, which harms nobody. It does when it also has to
-/// read its own pages again so often a second.
+/// A cgroup may fill its limit with pages of files that it reads only once, which is harmless. It is a trap
+/// once the cgroup also faults its own pages back in this often a second.
 const FAULTS_AT_LIMIT: f64 = 10.0;
 
 const SYSTEM: &str = "/proc/pressure/memory";

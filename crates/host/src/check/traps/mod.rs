@@ -1,4 +1,4 @@
-//! The traps: one file each, and this list of them. A test compares it with the folder.
+//! The list of traps, one file each. A test compares it with the folder.
 
 mod backlog_drops;
 mod c_states;
@@ -38,7 +38,7 @@ use super::look::Look;
 use spangap_model::Cause;
 use spangap_report::figures::{self, counted, small_percent};
 
-/// All of them, in the order in which those of the same weight are shown.
+/// All traps; those of equal severity are shown in this order.
 pub const ALL: &[Trap] = &[
     halted::TRAP,
     cpu_quota::TRAP,
@@ -76,16 +76,16 @@ pub const ALL: &[Trap] = &[
 
 /// A known trap.
 pub struct Trap {
-    /// Its name: that of its file, with `-` for `_`.
+    /// Name: that of its file, with `-` for `_`.
     pub name: &'static str,
-    /// What it does to calls.
+    /// Causes of delay that it is known for.
     pub causes: &'static [Cause],
-    /// Its rule.
+    /// Rule.
     pub look: fn(&Look) -> Result<Judged, Why>,
 }
 
 impl Trap {
-    /// What its rule finds.
+    /// Applies the rule.
     pub fn finding(&self, look: &Look) -> Finding {
         match (self.look)(look) {
             Ok(judged) => judged.of(self.name, self.causes),
@@ -94,18 +94,18 @@ impl Trap {
     }
 }
 
-/// The names of all traps.
+/// Names of all traps.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|trap| trap.name)
 }
 
-/// The severity of a figure: the first threshold that it reaches. The last may be missing.
+/// Severity of a figure: the highest threshold that it reaches. The last threshold may be absent.
 fn severity(figure: f64, high: f64, medium: f64, low: f64) -> Option<Severity> {
     let at_least = [(high, Severity::High), (medium, Severity::Medium), (low, Severity::Low)];
     at_least.into_iter().find_map(|(from, severity)| (figure >= from).then_some(severity))
 }
 
-/// A part of a whole; without a whole it is nothing.
+/// A part of a whole as a percentage; 0 if the whole is 0.
 fn percent(part: f64, of: f64) -> String {
     small_percent(if of > 0.0 { part / of } else { 0.0 })
 }

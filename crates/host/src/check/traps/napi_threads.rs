@@ -1,4 +1,4 @@
-//! NAPI polls in kernel threads, which wait their turn like any other.
+//! NAPI polls in kernel threads, which wait on the run queue like any other thread.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;

@@ -1,4 +1,4 @@
-//! Settings of packet reception that are off their defaults.
+//! Settings of packet reception differ from their defaults.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -8,7 +8,7 @@ use spangap_model::Cause;
 pub const TRAP: Trap =
     Trap { name: "net-settings", causes: &[Cause::SoftirqLate, Cause::CpuSaturated], look };
 
-/// Settings with their default. That of `netdev_budget_usecs` is two ticks, so 2,000 to 20,000.
+/// Settings and their defaults. `netdev_budget_usecs` defaults to two ticks, so 2,000 to 20,000.
 const DEFAULTS: &[(&str, std::ops::RangeInclusive<i64>)] = &[
     ("net/core/busy_poll", 0..=0),
     ("net/core/busy_read", 0..=0),

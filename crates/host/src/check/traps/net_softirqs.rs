@@ -1,4 +1,4 @@
-//! Packets are handled in softirqs on the CPUs that the process may use, and push its threads aside.
+//! Network softirqs run on the CPUs that the process may use, and preempt its threads.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "net-softirqs", causes: &[Cause::SoftirqOnCpu], look };
 
-/// Shares of a CPU's time in interrupts and softirqs.
+/// Share of a CPU's time spent in interrupts and softirqs.
 const HIGH: f64 = 0.20;
 const MEDIUM: f64 = 0.05;
 const LOW: f64 = 0.02;
-/// Softirqs of a CPU in a second that are a trap even if they take little time together: each can meet a call.
+/// Softirqs a second on one CPU that are a trap even if they take little time in total: each of them can hit a
+/// call.
 const LOW_PER_SECOND: f64 = 1_000.0;
-/// Below this, time in softirqs is not the network's.
+/// Below this rate, softirq time is not due to the network.
 const NETWORK_PER_SECOND: f64 = 50.0;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -41,7 +42,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         .max_by(|a, b| (a.1 / a.2.max(1.0)).total_cmp(&(b.1 / b.2.max(1.0))));
     let by_time = share.and_then(|(_, part, of)| severity(part / of.max(1.0), HIGH, MEDIUM, LOW));
     let by_rate = (most as f64 / seconds >= LOW_PER_SECOND).then_some(Severity::Low);
-    // For the machine as a whole, that packets are handled somewhere is no trap; that they fill a CPU is.
+    // For the whole machine, packet processing somewhere is normal; a CPU full of it is not.
     let found =
         if look.whole_machine() { by_time.filter(|by| *by == Severity::High) } else { by_time.or(by_rate) };
     let total: u64 = network.values().sum();
@@ -81,7 +82,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let irqs: Vec<u32> = look.nics.iter().flatten().flat_map(|nic| &nic.irqs).map(|irq| irq.number).collect();
     let irqs: Vec<u32> = irqs.into_iter().filter(|number| came(*number)).collect();
     if irqs.is_empty() && !interrupts.is_empty() {
-        // Nothing to move: the packets were made on this machine, or handed over by another CPU.
+        // Nothing to move: the packets originate on this machine, or another CPU steered them here.
         return Ok(judged.evidence(
             "no interface interrupted here: the packets are from loopback or veth, or were steered here by RPS",
             "/proc/interrupts",

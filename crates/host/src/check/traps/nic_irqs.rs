@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "nic-irqs", causes: &[Cause::SoftirqOnCpu], look };
 
-/// Interrupts in a second, on all CPUs of the process together.
+/// Interrupts a second, on all CPUs of the process together.
 const HIGH: f64 = 20_000.0;
 const MEDIUM: f64 = 1_000.0;
 const LOW: f64 = 20.0;
-/// Lines of evidence.
+/// Maximum number of evidence lines.
 const SHOWN: usize = 4;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -58,7 +58,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let total: u64 = landed.values().sum();
     let found =
         if look.whole_machine() { None } else { super::severity(total as f64 / seconds, HIGH, MEDIUM, LOW) };
-    // All CPUs are the process': it could not be otherwise, unless someone made room.
+    // The process may use every CPU: unless someone reserves CPUs, this is unavoidable.
     let everywhere = look.online.as_ref().is_ok_and(|online| *online == cpus);
     let found = if everywhere { found.map(|found| found.max(Severity::Medium)) } else { found };
     let hit: Cpus = landed.iter().filter(|(_, count)| **count > 0).map(|(cpu, _)| *cpu).collect();

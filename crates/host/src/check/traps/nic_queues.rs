@@ -1,4 +1,4 @@
-//! An interface with few receive queues: few CPUs handle all its packets.
+//! An interface has so few receive queues that few CPUs handle all its packets.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -7,7 +7,7 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "nic-queues", causes: &[Cause::SoftirqLate, Cause::SoftirqOnCpu], look };
 
-/// From this many CPUs on, one queue is a bottleneck before anything else is.
+/// From this many CPUs on, a single queue becomes the first bottleneck.
 const MANY_CPUS: usize = 8;
 
 fn look(look: &Look) -> Result<Judged, Why> {

@@ -1,4 +1,4 @@
-//! Masks of RPS hand received packets over to the CPUs that the process may use.
+//! RPS masks steer received packets to the CPUs that the process may use.
 
 use super::super::facts::nic::Queue;
 use super::super::finding::{Judged, Severity, Why};
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "packet-steering", causes: &[Cause::SoftirqOnCpu], look };
 
-/// CPUs woken for packets so often in a second make it more than a possibility.
+/// Wake-ups for steered packets a second, from which on the trap takes effect rather than being possible.
 const MEDIUM_PER_SECOND: f64 = 100.0;
 
 fn look(look: &Look) -> Result<Judged, Why> {
     let cpus = look.cpus()?;
     let nics = look.nics.as_ref()?;
-    // Queues of an interface with the same mask are one line.
+    // Queues of an interface with the same mask share a line.
     let (mut on, mut aimed) = (0, BTreeMap::<(&str, String), Vec<&str>>::new());
     for nic in nics {
         for queue in &nic.rx {
@@ -111,7 +111,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     Ok(judged)
 }
 
-/// How often other CPUs woke these to have packets handled, and the seconds in which they did.
+/// How often other CPUs steered packets to these CPUs, and over how many seconds.
 fn handed_over(look: &Look, cpus: &Cpus) -> Result<(u64, f64), Why> {
     let (before, after) = (look.before()?.softnet.as_ref()?, look.after.softnet.as_ref()?);
     let its = after.iter().filter(|(cpu, _)| cpus.contains(**cpu));

@@ -1,4 +1,4 @@
-//! Receive buffers are full: data that had arrived is thrown away or squeezed together.
+//! Receive buffers are full: arrived data is dropped or collapsed.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -7,7 +7,7 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "receive-buffers", causes: &[Cause::ReceiveWindow, Cause::Rto], look };
 
-/// Counters, and whether data is lost by what they count.
+/// Counters, and whether they count lost data.
 const COUNTERS: &[(&str, bool)] =
     &[("PruneCalled", false), ("RcvPruned", true), ("TCPRcvQDrop", true), ("TCPBacklogDrop", true)];
 
@@ -18,7 +18,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     for (pid, folder) in look.net_namespaces() {
         let mut words = Vec::new();
         for (name, loses) in COUNTERS {
-            // Older kernels lack some of them.
+            // Older kernels lack some of these counters.
             let Ok((before, after)) = look.tcp(&format!("TcpExt.{name}"), pid) else { continue };
             let since = before.map_or(0, |before| after.saturating_sub(before));
             known = true;

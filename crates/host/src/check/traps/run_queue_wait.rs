@@ -1,4 +1,4 @@
-//! Threads that could run wait for a CPU.
+//! Runnable threads wait for a CPU.
 
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
@@ -8,13 +8,13 @@ use spangap_model::duration::format_ns;
 
 pub const TRAP: Trap = Trap { name: "run-queue-wait", causes: &[Cause::RunQueue], look };
 
-/// Time waited for each time run.
+/// Time waited per time run.
 const HIGH: f64 = 0.5;
 const MEDIUM: f64 = 0.1;
 const LOW: f64 = 0.03;
-/// A process that ran less has no figure worth a verdict.
+/// A process that ran for less than this cannot be judged.
 const MIN_RUN_NS: u64 = 1_000_000;
-/// Waiting below this share of the time that passed costs no call much.
+/// Below this share of the elapsed time, waiting costs calls little.
 const MIN_WAIT_SHARE: f64 = 0.005;
 
 struct QueueWait {
@@ -34,7 +34,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let Some(before) = look.process_before(process.pid) else { continue };
         for (tid, thread) in &process.threads {
             let now = thread.sched.as_ref()?;
-            // One that began in between has all its time in between.
+            // For a thread started in between, all its time counts.
             let earlier = before.threads.get(tid).and_then(|thread| thread.sched.as_ref().ok().copied());
             let earlier = earlier.unwrap_or_default();
             threads.push(QueueWait {

@@ -1,4 +1,4 @@
-//! The other thread of a core handles interrupts of interfaces.
+//! The SMT sibling of a CPU in use handles interrupts of interfaces.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub const TRAP: Trap = Trap { name: "smt", causes: &[Cause::SoftirqOnCpu], look };
 
-/// Interrupts in a second that make a neighbour a noisy one.
+/// Interrupts a second from which on a sibling disturbs.
 const LOW: f64 = 500.0;
 
 fn look(look: &Look) -> Result<Judged, Why> {

@@ -1,4 +1,4 @@
-//! The hypervisor runs something else while this machine wants to run.
+//! The hypervisor runs something else while this machine has work.
 
 use super::super::finding::{Judged, Why};
 use super::super::look::Look;
@@ -8,11 +8,11 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "steal", causes: &[Cause::Steal], look };
 
-/// Shares of the time in which a CPU was not idle.
+/// Share of the time in which a CPU was not idle.
 const HIGH: f64 = 0.05;
 const MEDIUM: f64 = 0.01;
 const LOW: f64 = 0.002;
-/// Fewer ticks than these are chance.
+/// Fewer ticks than this are within the noise.
 const MIN_TICKS: u64 = 2;
 
 fn look(look: &Look) -> Result<Judged, Why> {

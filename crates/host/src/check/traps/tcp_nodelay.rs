@@ -1,4 +1,4 @@
-//! Connections on which Nagle's algorithm may hold back the last piece of a message.
+//! Nagle's algorithm may hold back the last segment of a message on these connections.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -7,7 +7,7 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "tcp-nodelay", causes: &[Cause::NagleDelayedAck], look };
 
-/// Lines of evidence.
+/// Maximum number of evidence lines.
 const SHOWN: usize = 4;
 
 fn look(look: &Look) -> Result<Judged, Why> {

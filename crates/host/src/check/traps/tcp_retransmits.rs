@@ -1,4 +1,4 @@
-//! Segments are lost and sent again.
+//! Segments are lost and retransmitted.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -8,11 +8,11 @@ use spangap_model::Cause;
 pub const TRAP: Trap =
     Trap { name: "tcp-retransmits", causes: &[Cause::Rto, Cause::TailLoss, Cause::FastRetransmit], look };
 
-/// Shares of segments sent.
+/// Share of segments sent.
 const HIGH: f64 = 0.01;
 const MEDIUM: f64 = 0.001;
 const LOW: f64 = 0.0001;
-/// Fewer between the readings are chance.
+/// Fewer retransmissions between the readings are within the noise.
 const MIN_RETRANSMITS: u64 = 3;
 
 fn look(look: &Look) -> Result<Judged, Why> {
@@ -41,7 +41,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 format!("{folder}/netstat"),
             ));
         }
-        // `None`, no trap, comes last.
+        // `None`, an absent trap, sorts last.
         let weight = |found: &Option<Severity>| found.map_or(usize::MAX, |found| found as usize);
         if worst.as_ref().is_none_or(|(worst, _)| weight(&found) < weight(worst)) {
             worst = Some((found, summary));

@@ -1,4 +1,4 @@
-//! Settings of TCP that slow calls down.
+//! TCP settings that slow calls down.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 pub const TRAP: Trap =
     Trap { name: "tcp-settings", causes: &[Cause::NetworkDelay, Cause::LargePayload], look };
 
-/// Settings with the values that do no harm. `tcp_slow_start_after_idle` is 1 by default, and harms.
+/// Settings and their harmless values. `tcp_slow_start_after_idle` defaults to 1, which is harmful.
 const HARMLESS: &[(&str, RangeInclusive<i64>)] =
     &[("net/ipv4/tcp_slow_start_after_idle", 0..=0), ("net/ipv4/tcp_autocorking", 0..=1)];
 
@@ -28,7 +28,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     )
 }
 
-/// A trap where a setting lies outside of its range.
+/// A trap if a setting lies outside its harmless range.
 pub fn off_default(
     look: &Look,
     ranges: &[(&'static str, RangeInclusive<i64>)],

@@ -1,4 +1,4 @@
-//! NET_RX stops with packets left, because its budget or its two ticks are used up.
+//! NET_RX stops with packets left over because its budget, or its two ticks, are used up.
 
 use super::super::finding::{Judged, Why};
 use super::super::look::{Look, wrapped};
@@ -8,7 +8,7 @@ use spangap_model::Cause;
 pub const TRAP: Trap =
     Trap { name: "time-squeeze", causes: &[Cause::SoftirqLate, Cause::BatchedArrival], look };
 
-/// Times in a second, on all CPUs: packets do not care which of them the process uses.
+/// Occurrences a second on all CPUs together: packets queue up no matter which CPUs the process uses.
 const HIGH: f64 = 100.0;
 const MEDIUM: f64 = 5.0;
 const LOW: f64 = 0.5;

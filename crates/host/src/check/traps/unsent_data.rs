@@ -1,4 +1,4 @@
-//! Connections with data that does not leave, or is not acknowledged.
+//! Connections hold data that is not sent, or not acknowledged.
 
 use super::super::finding::{Judged, Severity, Why};
 use super::super::look::Look;
@@ -11,9 +11,9 @@ pub const TRAP: Trap = Trap {
     look,
 };
 
-/// Bytes waiting in a socket that are worth a line.
+/// Unsent bytes in a socket that are worth a line.
 const MIN_UNSENT_BYTES: u64 = 16 * 1024;
-/// Lines of evidence.
+/// Maximum number of evidence lines.
 const SHOWN: usize = 4;
 
 fn look(look: &Look) -> Result<Judged, Why> {

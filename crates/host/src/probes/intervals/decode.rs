@@ -1,20 +1,20 @@
-//! What stands in the rings -> what happened.
+//! Ring entries -> events.
 
 use super::ring::Raw;
 use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 
-/// What one place of a ring says.
+/// Content of one ring entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Something happened.
+    /// An event.
     Event(Event),
-    /// What a thread is called, NULs at the end, and its process.
+    /// A thread's NUL-padded name and its process.
     Name { tid: u32, tgid: u32, comm: [u8; 16] },
-    /// The cgroup of the thread that was named just before, and when it was told.
+    /// Cgroup of the thread named just before, and the time of that information.
     Group { time_ns: u64, tid: u32, cgroup: u64 },
-    /// What an interface is called, and the inode of its network namespace.
+    /// An interface's name, and the inode of its network namespace.
     Device { id: u32, network: u32, name: [u8; 16] },
-    /// Nothing that this version knows.
+    /// An entry of a kind unknown to this version.
     Unknown(u8),
 }
 
@@ -28,14 +28,14 @@ const NAME: u8 = 7;
 const GROUP: u8 = 8;
 const DEVICE: u8 = 9;
 const WOKEN: u8 = 10;
-/// Of `state` of a wake-up.
+/// Bits of a wake-up's `state`.
 const BY: u8 = 15;
 const UNINTERRUPTIBLE: u8 = 1 << 4;
 const STACK_UNKNOWN: u8 = 1 << 5;
 const AS_FOR_A_LOCK: u8 = 1 << 6;
 const NEXT_WAS_THROTTLED: u8 = 1 << 7;
 
-/// Decodes an event of `cpu`.
+/// Decodes an entry of `cpu`'s ring.
 pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
     let Raw { time_ns, a, b, c, kind, state, .. } = *raw;
     let what = match kind {
@@ -96,7 +96,7 @@ fn transfer(a: u64, b: u32) -> Transfer {
     Transfer {
         local_port: (b >> 16) as u16,
         peer_port: b as u16,
-        // The program read it as a number of its own byte order; as bytes it is the address.
+        // The program read the address as a number in native byte order; its bytes are the address.
         peer_tail: u32::from_be_bytes(((a >> 32) as u32).to_ne_bytes()),
         seq: a as u32,
     }

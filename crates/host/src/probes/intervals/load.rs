@@ -1,4 +1,4 @@
-//! The program, fitted to this kernel, loaded and attached.
+//! Adapts the program to this kernel, loads and attaches it.
 
 use super::ring::Rings;
 use super::watched::Watched;
@@ -16,27 +16,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 pub(super) const PROBE: &str = "intervals";
-/// Memory for the rings of all CPUs, bytes, unless the settings say otherwise.
+/// Default memory for the rings of all CPUs, in bytes.
 const RINGS_BYTES: usize = 64 << 20;
-/// Events a ring holds at least, and at most.
+/// Minimum and maximum number of events in a ring.
 const RING_EVENTS: std::ops::RangeInclusive<usize> = 128..=1 << 20;
 const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 18;
-/// Threads that are told apart by their number at most; others share places, and are told of again and again.
+/// Maximum number of threads with an entry of their own; beyond that, threads share entries and are named
+/// repeatedly.
 const MAX_TASKS: u32 = 1 << 16;
-/// Kernel stacks that can be told apart: those whose hashes share a place are unknown.
+/// Maximum number of distinct kernel stacks: those whose hashes collide are unknown.
 const STACKS: u32 = 1 << 16;
 
-/// A loaded program. Its parts go away with it.
+/// A loaded program. Dropping it unloads everything.
 pub(super) struct Loaded {
     pub links: Vec<Link>,
     pub programs: Vec<OwnedFd>,
     pub rings: Rings,
-    /// Events that one ring holds.
+    /// Capacity of one ring, in events.
     pub ring_events: usize,
     pub lacks: Vec<String>,
-    /// Kernel stacks by number, where they are wanted.
+    /// Kernel stacks by number, if requested.
     pub stacks: Option<MapHandle>,
-    /// Whose sockets are followed.
+    /// Processes whose sockets are followed.
     pub watched: Watched,
 }
 
@@ -49,7 +50,7 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
     let ring_events = ring_events(settings.ring_events, cpus);
     let tasks = number_in("/proc/sys/kernel/pid_max").unwrap_or(MAX_TASKS).next_power_of_two().min(MAX_TASKS);
     let cgroup_v1 = fs::exists("/sys/fs/cgroup/cpu/tasks").unwrap_or(false);
-    // Numbers of stacks have 16 bits in an event.
+    // An event has 16 bits for the number of its stack.
     let (asleep, stacks) = if settings.waits == Waits::No { (1, 1) } else { (tasks, STACKS) };
     let sizes = [
         (&mut open.maps.events, (cpus * ring_events) as u32),
@@ -96,7 +97,8 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
     Ok(Loaded { links, programs, rings, ring_events, lacks, stacks, watched })
 }
 
-/// Leaves out the programs that this kernel has no tracepoint for, or that nobody asked for. Returns what is lost.
+/// Disables the programs that this kernel has no tracepoint for, or that were not requested. Returns what is
+/// unavailable.
 fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> Vec<String> {
     let has = |tracepoint: &str| arguments(btf, tracepoint).is_some();
     let mut lacks = Vec::new();
@@ -162,7 +164,7 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
     lacks
 }
 
-/// Attaches every program that was loaded, those that begin something last: an end without a begin tells nothing.
+/// Attaches every loaded program, those that mark a start last: an end without a start is useless.
 fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeError> {
     let programs = &skeleton.progs;
     let all: [&ProgramMut<'_>; 18] = [
@@ -195,14 +197,14 @@ fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeEr
     Ok((links, descriptors))
 }
 
-/// How many arguments a tracepoint has, the program's own first one included; `None` where there is no such.
+/// Number of arguments of a tracepoint, including the program's context; `None` if it does not exist.
 fn arguments(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     let named = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
     let pointer = Ptr::try_from(named.referenced_type()).ok()?;
     Some(FuncProto::try_from(pointer.referenced_type()).ok()?.len())
 }
 
-/// Whether this kernel knows a helper function of eBPF programs.
+/// Whether this kernel provides a helper function for eBPF programs.
 fn has_helper(btf: &Btf<'_>, helper: &str) -> bool {
     let ids = btf.type_by_name::<Enum<'_>>("bpf_func_id");
     ids.is_some_and(|ids| ids.iter().any(|id| id.name.is_some_and(|name| name == helper)))
@@ -226,7 +228,7 @@ fn number_in(path: &str) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Inode of the network namespace that interfaces are named in, 0 when it is not known.
+/// Inode of the network namespace in which interfaces are named; 0 if unknown.
 fn own_network() -> u32 {
     fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino() as u32)
 }

@@ -1,8 +1,9 @@
-//! The stream of CPU intervals: who ran where, what interrupted it, and what the sockets of some processes did.
+//! The stream of CPU intervals: which thread ran on which CPU, what interrupted it, and what the sockets of
+//! some processes did.
 //!
-//! The programs write events into one ring for each CPU (`ring.rs`); nothing wakes this side, which looks often enough
-//! that no ring fills beyond a quarter at a million events per second of one CPU. What finds no room is counted by
-//! the program and told as [`What::Lost`] at its place in time.
+//! The programs write events into one ring per CPU (`ring.rs`). Nothing wakes this side; it polls often enough
+//! that at a million events per second and CPU no ring fills beyond a quarter. The program counts events
+//! without room, and reports them as [`What::Lost`] at their place in time.
 
 mod decode;
 mod load;
@@ -29,53 +30,53 @@ use std::time::{Duration, Instant};
 use steal::Steal;
 use watched::Watched;
 
-/// What is wanted of the stream.
+/// Settings of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Processes whose sockets are followed; none: sockets are not looked at, unless `more_later`.
+    /// Processes whose sockets are followed; if empty, sockets are ignored unless `more_later`.
     pub tgids: Vec<u32>,
     /// Whether [`Intervals::watch`] may name other processes while the stream runs.
     pub more_later: bool,
-    /// Events that the ring of one CPU holds; made a power of two. 0: as many as fit into 64 MiB for all CPUs, at most
-    /// 262144.
+    /// Capacity of one CPU's ring in events, rounded to a power of two. 0: as many as fit into 64 MiB for all
+    /// CPUs, at most 262144.
     pub ring_events: usize,
-    /// Whether the sleeps of these processes' threads are told.
+    /// Whether the sleeps of these processes' threads are recorded.
     pub waits: Waits,
 }
 
-/// Whether it is told why threads of the watched processes sleep, and who wakes them.
+/// Whether to record why threads of the watched processes sleep, and what wakes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waits {
     /// No.
     #[default]
     No,
-    /// Beside everything else.
+    /// In addition to all other events.
     Also,
-    /// And nothing else.
+    /// Instead of all other events.
     Only,
 }
 
-/// What came out of the rings, and what did not.
+/// Counts of events delivered and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Events handed over, those that tell of losses and of stolen time included.
+    /// Events delivered, including those that report losses and stolen time.
     pub events: u64,
-    /// Events that the programs found no room for.
+    /// Events for which a ring had no room.
     pub lost: u64,
-    /// Runs of the programs that the kernel left out because the same one was running already on that CPU: events that
-    /// nobody saw, and whose place is not known. Known at the end.
+    /// Program runs that the kernel skipped because the same program was already running on that CPU:
+    /// unobserved events at an unknown time. Known at the end.
     pub missed: u64,
-    /// Events handed over after a later one: none, if the argument in `order.rs` holds.
+    /// Events delivered after a later one; zero if the argument in `order.rs` holds.
     pub late: u64,
-    /// Places of the rings that could not be understood: none, if both sides are of one version.
+    /// Ring entries that could not be decoded; zero if both sides are of the same version.
     pub unknown: u64,
-    /// Most events that were found in one ring at once, of [`Intervals::ring_events`].
+    /// Highest fill level of a ring, out of [`Intervals::ring_events`].
     pub fullest: usize,
 }
 
 /// A running stream.
 pub struct Intervals {
-    // Dropped first: what is not attached writes no more.
+    // Dropped first: a detached program writes no more.
     links: Vec<Link>,
     rings: Rings,
     cpus: Vec<Cpu>,
@@ -94,40 +95,41 @@ pub struct Intervals {
     began_ns: u64,
 }
 
-/// How far one CPU's ring has been read.
+/// Read position in one CPU's ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     next: u64,
     last_ns: u64,
     lost: u64,
-    /// A thread that has been named, but not yet its cgroup.
+    /// A thread whose name has arrived, but not yet its cgroup.
     named: Option<(u32, u32, [u8; 16])>,
 }
 
-/// What a stream leaves behind.
+/// Totals of a finished stream.
 #[derive(Debug)]
 pub struct Ended {
-    /// When the programs were taken away, nanoseconds of CLOCK_MONOTONIC.
+    /// When the programs were detached, in nanoseconds of CLOCK_MONOTONIC.
     pub ended_ns: u64,
-    /// What came.
+    /// Event counts.
     pub counts: Counts,
-    /// Names of everything that came.
+    /// Names of everything that occurred.
     pub names: Names,
 }
 
-/// A ring is looked at so often that a quarter of it holds what one CPU makes of events in between.
+/// The rings are polled so often that the events of one CPU between two polls fill at most a quarter of its
+/// ring.
 const EVENTS_PER_S_OF_A_CPU: u64 = 1_000_000;
-/// Tiny rings are not worth more of a CPU than this takes.
+/// Lower bound of the polling interval, so that tiny rings do not cost more CPU than they save.
 const LOOKS_EVERY_AT_LEAST: Duration = Duration::from_millis(1);
-/// Looks at stolen time, on machines that know it and on others.
+/// Polling interval of stolen time, on machines that report it and on others.
 const STEAL_EVERY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 impl Intervals {
-    /// Loads and attaches the programs. Events from now on will be handed over.
+    /// Loads and attaches the programs. Events from now on will be delivered.
     pub fn start(settings: &Settings) -> Result<Intervals, ProbeError> {
         let loaded = load::load(settings)?;
         let began_ns = monotonic_ns();
-        // Read after the programs run, so that no thread begins unseen in between.
+        // Read once the programs run, so that no thread can start unnoticed in between.
         let names = Names::of_this_host();
         let quarter = (loaded.ring_events / 4) as u64;
         let now = Instant::now();
@@ -156,18 +158,18 @@ impl Intervals {
         })
     }
 
-    /// Since when events are told, nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the recording, in nanoseconds of CLOCK_MONOTONIC.
     pub fn began_ns(&self) -> u64 {
         self.began_ns
     }
 
-    /// Until when everything has been handed over, nanoseconds of CLOCK_MONOTONIC.
+    /// Time up to which everything has been delivered, in nanoseconds of CLOCK_MONOTONIC.
     pub fn settled_ns(&self) -> u64 {
         self.order.settled_ns()
     }
 
-    /// Waits until it is time to look at the rings, but not longer than `patience`; looks, and hands over what is
-    /// settled: in one order of time, over all CPUs and over all calls.
+    /// Waits for the next poll, at most for `patience`, drains the rings, and delivers what is settled: in one
+    /// order of time over all CPUs and all calls.
     pub fn poll(&mut self, patience: Duration, on: &mut dyn FnMut(&Event)) -> Result<(), ProbeError> {
         let began = Instant::now();
         let due = (self.looked + self.looks_every).min(began + patience);
@@ -186,47 +188,47 @@ impl Intervals {
         Ok(())
     }
 
-    /// Follows the sockets of these processes from now on, and of no others. Takes [`Settings::more_later`].
+    /// Follows the sockets of these processes from now on, and no others. Requires [`Settings::more_later`].
     pub fn watch(&mut self, tgids: &BTreeSet<u32>) -> Result<(), ProbeError> {
         self.watched.set(tgids)
     }
 
-    /// Names of what came so far.
+    /// Names of everything so far.
     pub fn names(&mut self) -> &mut Names {
         &mut self.names
     }
 
-    /// What came so far.
+    /// Event counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// CPUs that can be there.
+    /// Number of possible CPUs.
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
 
-    /// Events that the ring of one CPU holds.
+    /// Capacity of one CPU's ring, in events.
     pub fn ring_events(&self) -> usize {
         self.ring_events
     }
 
-    /// What this kernel cannot tell, in sentences.
+    /// What this kernel cannot report, in sentences.
     pub fn lacks(&self) -> &[String] {
         &self.lacks
     }
 
-    /// What the programs cost, as far as it was sampled.
+    /// Sampled cost of the programs.
     pub fn cost(&mut self) -> Option<Cost> {
         self.cost.as_mut()?.cost()
     }
 
-    /// Takes the programs away and hands over the rest, up to now.
+    /// Detaches the programs and delivers all remaining events.
     pub fn stop(mut self, on: &mut dyn FnMut(&Event)) -> Result<Ended, ProbeError> {
         let ended_ns = monotonic_ns();
         self.look()?;
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
-            // What no event came after.
+            // No event follows this moment.
             if let Some(count) = self.rings.lost(cpu).checked_sub(state.lost).filter(|&count| count > 0) {
                 let what = What::Lost { count, since_ns: state.last_ns.min(ended_ns) };
                 self.order.push(Event { time_ns: ended_ns, cpu: cpu as u16, what });
@@ -234,8 +236,8 @@ impl Intervals {
             }
         }
         self.counts.lost = self.cpus.iter().map(|cpu| cpu.lost).sum();
-        // This takes a while, in which more events come and may be lost; those of before that were still being written
-        // are among them.
+        // Detaching takes a while, during which more events arrive and may be lost; earlier events still being
+        // written are among them.
         self.links.clear();
         self.counts.missed = self.cost.as_ref().and_then(|cost| cost.missed().ok()).unwrap_or(0);
         self.drain(ended_ns, false);
@@ -244,7 +246,7 @@ impl Intervals {
         Ok(Ended { ended_ns, counts: self.counts, names: self.names })
     }
 
-    /// Takes what there is, and looks at everything else that is due.
+    /// Drains the rings, and does everything else that is due.
     fn look(&mut self) -> Result<(), ProbeError> {
         let looked_ns = monotonic_ns();
         self.drain(looked_ns, true);
@@ -252,7 +254,7 @@ impl Intervals {
         self.look_at_steal(looked_ns)
     }
 
-    /// Takes everything valid out of the rings.
+    /// Takes all valid entries out of the rings.
     fn drain(&mut self, looked_ns: u64, tells_losses: bool) {
         for cpu in 0..self.cpus.len() {
             let head = self.rings.head(cpu);
@@ -266,7 +268,7 @@ impl Intervals {
                     let count = u64::from(raw.lost);
                     state.lost += count;
                     let what = What::Lost { count, since_ns: state.last_ns };
-                    // Names have no time.
+                    // Names carry no time.
                     let time_ns = if matches!(told, Told::Event(_)) { raw.time_ns } else { looked_ns };
                     self.order.push(Event { time_ns, cpu: cpu as u16, what });
                 }
@@ -279,14 +281,14 @@ impl Intervals {
                             self.names.told_stack(stack, stacks.functions(stack));
                         }
                         state.last_ns = event.time_ns;
-                        // The first ones come while programs are still being attached.
+                        // The first events arrive while programs are still being attached.
                         if event.time_ns >= self.began_ns {
                             self.order.push(event);
                         }
                     }
                     Told::Name { tid, tgid, comm } => state.named = Some((tid, tgid, comm)),
                     Told::Group { time_ns, tid, cgroup } => {
-                        // Without its name, which found room where this did not, it is told again.
+                        // A thread whose name found no room, although this entry did, is named again later.
                         if let Some((named, tgid, comm)) = state.named.take()
                             && named == tid
                         {
@@ -323,7 +325,7 @@ impl Intervals {
     }
 }
 
-/// Now, by the clock of the events.
+/// Now, on the clock of the events.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,19 +1,19 @@
 //! Events of all CPUs -> one order of time.
 //!
-//! A program takes its place in the ring before it reads the clock. So what is not in any ring at a moment comes with
-//! a later time, and whatever is older than that moment, and than every place that was taken but not yet valid, can
-//! be handed over.
+//! A program reserves its ring entry before it reads the clock. An event that is in no ring at a given moment
+//! will therefore carry a later time, so every event older than that moment, and older than every entry
+//! reserved but not yet valid, can be delivered.
 
 use crate::event::Event;
 
-/// A store becomes visible to other CPUs a little after it was made; nanoseconds, generously.
+/// Upper bound of the time until other CPUs see a store, in nanoseconds.
 const VISIBLE_AFTER_NS: u64 = 10_000;
 
-/// Events held back until no older one can come.
+/// Holds events back until no older one can arrive.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     waiting: Vec<Event>,
-    /// Of each CPU: everything older than this is among `waiting`, or was handed over.
+    /// For each CPU: everything older than this is in `waiting`, or was delivered.
     complete_ns: Vec<u64>,
     handed_over_ns: u64,
     late: u64,
@@ -24,34 +24,34 @@ impl Order {
         Order { complete_ns: vec![0; cpus], ..Order::default() }
     }
 
-    /// Takes an event.
+    /// Adds an event.
     pub fn push(&mut self, event: Event) {
         self.waiting.push(event);
     }
 
-    /// All events of `cpu` that were there at `looked_ns` have been pushed.
+    /// Declares that all events of `cpu` present at `looked_ns` have been pushed.
     pub fn complete(&mut self, cpu: usize, looked_ns: u64) {
         self.complete_ns[cpu] = looked_ns.saturating_sub(VISIBLE_AFTER_NS);
     }
 
-    /// Until when events have been handed over, for good.
+    /// Time up to which events have been delivered, for good.
     pub fn settled_ns(&self) -> u64 {
         self.complete_ns.iter().copied().min().unwrap_or(0)
     }
 
-    /// Hands over what is settled. Returns how many.
+    /// Delivers all settled events, and returns their number.
     pub fn settled(&mut self, on: &mut dyn FnMut(&Event)) -> u64 {
         self.before(self.settled_ns(), on)
     }
 
-    /// Hands over everything up to a moment, and that included.
+    /// Delivers all events up to and including a moment.
     pub fn until(&mut self, end_ns: u64, on: &mut dyn FnMut(&Event)) -> u64 {
         self.before(end_ns.saturating_add(1), on)
     }
 
     fn before(&mut self, horizon_ns: u64, on: &mut dyn FnMut(&Event)) -> u64 {
-        // Nearly sorted runs, one of each CPU, which the standard library's sort merges. Stable: a loss stays before
-        // the event that told of it.
+        // Nearly sorted runs, one per CPU, which the standard library's sort merges. The sort is stable: a loss
+        // stays before the event that reported it.
         self.waiting.sort_by_key(|event| event.time_ns);
         let end = self.waiting.partition_point(|event| event.time_ns < horizon_ns);
         let Some(last) = end.checked_sub(1) else { return 0 };
@@ -62,7 +62,7 @@ impl Order {
         end as u64
     }
 
-    /// Events that came although a later one had been handed over: by the argument above there are none.
+    /// Events that arrived after a later one had been delivered; zero by the argument above.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -92,7 +92,7 @@ mod tests {
         [at(200, 1), at(350, 1)].into_iter().for_each(|event| order.push(event));
         order.complete(1, 310 + VISIBLE_AFTER_NS);
         assert_eq!(times(&mut order), [100, 200, 300]);
-        // CPU 1 had a place that was not valid yet: nothing after 310 is settled.
+        // CPU 1 had reserved an entry that was not valid yet: nothing after 310 is settled.
         order.complete(0, 1000 + VISIBLE_AFTER_NS);
         assert!(times(&mut order).is_empty());
         order.push(at(320, 1));

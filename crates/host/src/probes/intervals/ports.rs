@@ -1,4 +1,4 @@
-//! Local ports of the TCP sockets that a process has, from `/proc`.
+//! Local ports of a process's TCP sockets, from `/proc`.
 
 use spangap_machine::facts::{descriptors, net_tcp};
 use spangap_machine::read_here;
@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
 
-/// Ports of listening and of connected sockets of a process. What cannot be read has none: the stream finds the port
-/// of a connection when the process first reads from it.
+/// Ports of a process's listening and connected sockets. Unreadable ones are omitted: the stream learns the
+/// port of a connection when the process first reads from it.
 pub(super) fn of_process(process: &Path) -> BTreeSet<u16> {
     let links = fs::read_dir(process.join(descriptors::FOLDER)).into_iter().flatten().flatten();
     let sockets: HashSet<u64> = links

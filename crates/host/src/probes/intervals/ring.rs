@@ -1,9 +1,10 @@
-//! The memory that the programs and this process share: one ring of events for each CPU, all in one map, and a map of
-//! what either side has to tell of each ring. `bpf/event.h` is the other half.
+//! Memory shared by the programs and this process: one map with a ring of events per CPU, and one map with the
+//! state of each ring. `bpf/event.h` is the other half.
 //!
-//! A program takes the next place of its CPU's ring, fills it, and makes it valid by writing the event's number plus one
-//! as its stamp. A hardirq's program may come between these steps of a softirq's, so that a place can be valid while
-//! the one before is not yet. This side reads what is valid, in order, and then moves the tail on.
+//! A program reserves the next entry of its CPU's ring, fills it, and makes it valid by writing the event's
+//! number plus one as its stamp. A hardirq's program may interrupt a softirq's between these steps, so an entry
+//! can become valid before its predecessor does. This side reads valid entries in order, and then advances the
+//! tail.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An event as the program wrote it: `struct event`.
+/// An event in the program's layout: `struct event`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Raw {
@@ -37,7 +38,7 @@ struct Ends {
     spare: [u64; 7],
 }
 
-/// A map's memory.
+/// A mapped eBPF map.
 struct Mapping {
     at: NonNull<libc::c_void>,
     bytes: usize,
@@ -62,7 +63,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: what `new` has mapped, once; nothing borrowed from it outlives `self`.
+        // SAFETY: unmaps the region that `new` mapped, once; no borrow of it outlives `self`.
         unsafe { libc::munmap(self.at.as_ptr(), self.bytes) };
     }
 }
@@ -76,7 +77,7 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Maps `events`, of `cpus << shift` entries, and `rings`, of `cpus`.
+    /// Maps `events`, with `cpus << shift` entries, and `rings`, with `cpus` entries.
     pub fn map(events: BorrowedFd<'_>, rings: BorrowedFd<'_>, cpus: usize, shift: u32) -> io::Result<Rings> {
         Ok(Rings {
             events: Mapping::new(events, (cpus << shift) * size_of::<Raw>(), false)?,
@@ -86,28 +87,30 @@ impl Rings {
         })
     }
 
-    /// How many rings there are.
+    /// Number of rings.
     pub fn cpus(&self) -> usize {
         self.cpus
     }
 
     fn ends(&self, cpu: usize) -> &Ends {
         assert!(cpu < self.cpus, "CPU {cpu} of {}", self.cpus);
-        // SAFETY: the mapping holds `cpus` of them, zeroed at first; what programs write is read as atomics only.
+        // SAFETY: the mapping holds `cpus` of them, initially zeroed; fields that programs write are read only
+        // as atomics.
         unsafe { self.ends.at.cast::<Ends>().add(cpu).as_ref() }
     }
 
-    /// The number of the next event that `cpu` will write.
+    /// Number of the next event that `cpu` will write.
     pub fn head(&self, cpu: usize) -> u64 {
         self.ends(cpu).head.load(Ordering::Acquire)
     }
 
-    /// How many events of `cpu` found no room.
+    /// Number of events of `cpu` for which its ring had no room.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.ends(cpu).lost.load(Ordering::Relaxed)
     }
 
-    /// Event `number` of `cpu`, if it is valid by now. It stays valid until [`release`](Self::release) passes it.
+    /// Event `number` of `cpu`, if it is already valid. It stays valid until [`release`](Self::release) passes
+    /// it.
     pub fn event(&self, cpu: usize, number: u64) -> Option<Raw> {
         assert!(cpu < self.cpus, "CPU {cpu} of {}", self.cpus);
         let place = (cpu << self.shift) | (number as usize & ((1 << self.shift) - 1));
@@ -121,7 +124,7 @@ impl Rings {
         }
     }
 
-    /// Gives the places of all events of `cpu` before `number` back to the program.
+    /// Returns the entries of all events of `cpu` before `number` to the program.
     pub fn release(&self, cpu: usize, number: u64) {
         self.ends(cpu).tail.store(number, Ordering::Release);
     }
@@ -133,7 +136,7 @@ mod tests {
     use crate::probes::skeletons::intervals::types::{event, ring};
     use std::mem::offset_of;
 
-    /// The skeleton's types come from the type information of the compiled program.
+    /// The skeleton's types come from the BTF of the compiled program.
     #[test]
     fn both_sides_have_the_same_layout() {
         assert_eq!(size_of::<Raw>(), size_of::<event>());

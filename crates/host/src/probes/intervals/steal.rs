@@ -1,24 +1,24 @@
-//! Time that the hypervisor gave to others, from `/proc/stat`.
+//! Steal time, from `/proc/stat`.
 
 use spangap_machine::facts::stat;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// A growth of one CPU's steal time.
+/// An increase of one CPU's steal time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grown {
     pub cpu: u16,
     pub ns: u64,
 }
 
-/// Steal time of all CPUs since it was last looked at. The kernel counts it in ticks, of 10 ms mostly.
+/// Steal time of all CPUs since the last poll. The kernel counts in ticks, usually of 10 ms.
 #[derive(Debug)]
 pub(super) struct Steal {
     file: File,
     text: String,
     tick_ns: u64,
-    /// By CPU, in ticks.
+    /// Last value by CPU, in ticks.
     seen: Vec<Option<u64>>,
 }
 
@@ -32,17 +32,17 @@ impl Steal {
         Ok(steal)
     }
 
-    /// Whether this machine has ever had any.
+    /// Whether this machine has ever had steal time.
     pub fn is_known_here(&self) -> bool {
         self.seen.iter().flatten().any(|&ticks| ticks > 0)
     }
 
-    /// Looks, and tells of each CPU whose steal time has grown.
+    /// Reports each CPU whose steal time has grown.
     pub fn look(&mut self, on: &mut dyn FnMut(Grown)) -> io::Result<()> {
         self.text.clear();
         self.file.seek(SeekFrom::Start(0))?;
         self.file.read_to_string(&mut self.text)?;
-        // A CPU whose line makes no sense has nothing told of it; nor have all, where there is none.
+        // A CPU whose line is malformed is skipped; so are all if the file is missing.
         let stat = stat::parse(stat::PATH, &self.text).unwrap_or_default();
         for (cpu, times) in &stat.cpus {
             let Ok(cpu) = u16::try_from(*cpu) else { continue };
@@ -50,7 +50,7 @@ impl Steal {
             if self.seen.len() <= place {
                 self.seen.resize(place + 1, None);
             }
-            // A CPU that goes away and comes back may begin anew.
+            // The counter of a CPU that goes offline and comes back may restart.
             if let Some(grown) = self.seen[place].and_then(|before| ticks.checked_sub(before))
                 && grown > 0
             {
@@ -85,7 +85,7 @@ mod tests {
         steal.look(&mut |one| grown.push(one)).unwrap();
         assert_eq!(grown, [Grown { cpu: 11, ns: 3 * steal.tick_ns }]);
         assert!(steal.is_known_here());
-        // The CPU was taken away, and is back with a counter that begins anew.
+        // The CPU was taken offline, and its counter restarted.
         fs::write(&path, stat(0, 1)).unwrap();
         steal.look(&mut |one| panic!("{one:?}")).unwrap();
     }

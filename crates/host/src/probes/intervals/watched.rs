@@ -1,4 +1,4 @@
-//! Which processes' sockets and sleeps the programs follow; others can be named while they run.
+//! The processes whose sockets and sleeps the programs follow; the set can change while they run.
 
 use super::load::PROBE;
 use super::ports;
@@ -7,7 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The maps that say so, and what they say.
+/// The maps that hold the set, and their current content.
 pub(super) struct Watched {
     tgids: MapHandle,
     ports: MapHandle,
@@ -16,12 +16,13 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Nobody yet. Processes whose numbers agree in `mask` share a place: the last one named has it.
+    /// An empty set. Processes whose numbers agree in `mask` share an entry: the one named last owns it.
     pub fn new(tgids: MapHandle, ports: MapHandle, mask: u32) -> Watched {
         Watched { tgids, ports, mask, now: BTreeSet::new() }
     }
 
-    /// These, and no others. A port that once was watched stays so: its segments cost a look at the process that reads them.
+    /// Replaces the set. A port once watched stays so: a segment for it costs one check of the process that
+    /// reads it.
     pub fn set(&mut self, tgids: &BTreeSet<u32>) -> Result<(), ProbeError> {
         let mut words = BTreeMap::new();
         for &tgid in tgids.difference(&self.now) {
@@ -29,12 +30,12 @@ impl Watched {
                 *words.entry(u32::from(port) >> 6).or_insert(0u64) |= 1 << (port & 63);
             }
         }
-        // Before the processes: arrivals are told from the first read on.
+        // Ports go before processes: arrivals are recorded from the first read on.
         for (key, word) in words {
             let key = key.to_ne_bytes();
             let found = self.ports.lookup(&key, MapFlags::ANY).map_err(|error| refused(PROBE, error))?;
             let found = found.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
-            // A port that a program adds in between is added again when its process next reads.
+            // A port that a program adds meanwhile is added again when its process next reads.
             let word = (found | word).to_ne_bytes();
             self.ports.update(&key, &word, MapFlags::ANY).map_err(|error| refused(PROBE, error))?;
         }

@@ -1,16 +1,17 @@
-//! Histograms of durations: 16 equal buckets in each power of two of microseconds, as the program counts them.
+//! Histograms of durations: 16 equal buckets per power of two of microseconds, as the program counts them.
 
-/// Buckets of a power of two, as its logarithm.
+/// Logarithm of the number of buckets per power of two.
 const SUB: u32 = 4;
-/// Buckets in all. The last one is open above.
+/// Number of buckets. The last one has no upper bound.
 pub const BUCKETS: usize = ((32 - SUB + 1) << SUB) as usize;
-/// Units of a bucket's number are 64ths of a microsecond: nanoseconds times this, over 2^32. Rounded up, so that whole
-/// microseconds are edges, to a billionth.
+/// Factor from nanoseconds to bucket units (64ths of a microsecond), times 2^32. Rounded up, so that whole
+/// microseconds are bucket edges, to within a billionth.
 const UNITS: u64 = 274_877_907;
-/// From here on, everything is in the last bucket, which begins at 65 s; longer ones do not fit into the arithmetic.
+/// Durations from here on go to the last bucket, which starts at 65 s; longer ones would overflow the
+/// arithmetic.
 const OPEN_FROM: u64 = 66_000_000_000;
 
-/// The bucket that a duration is counted in.
+/// Bucket of a duration.
 pub fn bucket(ns: u64) -> usize {
     if ns >= OPEN_FROM {
         return BUCKETS - 1;
@@ -22,46 +23,46 @@ pub fn bucket(ns: u64) -> usize {
     }
 }
 
-/// The shortest duration in a bucket, in 64ths of a microsecond.
+/// Lower edge of a bucket, in 64ths of a microsecond.
 fn low_units(bucket: usize) -> u64 {
     let log = (bucket as u64 >> SUB).saturating_sub(1);
     (bucket as u64 - (log << SUB)) << log
 }
 
-/// The shortest duration in a bucket, nanoseconds. That of the bucket after the last is the end of time.
+/// Lower edge of a bucket, in nanoseconds. That of the bucket after the last is the largest possible time.
 pub fn low_ns(bucket: usize) -> u64 {
     if bucket >= BUCKETS { u64::MAX } else { (low_units(bucket) << 32).div_ceil(UNITS) }
 }
 
-/// What a duration is known to be, both ends included.
+/// Bounds of a duration, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within {
-    /// At least, nanoseconds.
+    /// Lower bound, in nanoseconds.
     pub low_ns: u64,
-    /// At most, nanoseconds.
+    /// Upper bound, in nanoseconds.
     pub high_ns: u64,
 }
 
 impl Within {
-    /// The middle, nanoseconds.
+    /// Midpoint, in nanoseconds.
     pub fn middle_ns(self) -> u64 {
         self.low_ns + (self.high_ns - self.low_ns) / 2
     }
 
-    /// How far from the middle it can be, nanoseconds.
+    /// Distance of the bounds from the midpoint, in nanoseconds.
     pub fn bound_ns(self) -> u64 {
         self.high_ns - self.middle_ns()
     }
 }
 
-/// How many waits were how long.
+/// A histogram of waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
-    /// By bucket.
+    /// Counts by bucket.
     pub counts: Vec<u64>,
-    /// All of them together, nanoseconds; exact.
+    /// Sum, in nanoseconds; exact.
     pub sum_ns: u64,
-    /// The longest, nanoseconds; exact.
+    /// Maximum, in nanoseconds; exact.
     pub max_ns: u64,
 }
 
@@ -79,7 +80,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// Adds another one.
+    /// Adds another histogram.
     pub fn add(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -88,17 +89,17 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Nanoseconds; `None` of nothing.
+    /// Mean in nanoseconds; `None` if empty.
     pub fn mean_ns(&self) -> Option<u64> {
         self.sum_ns.checked_div(self.count())
     }
 
-    /// The duration that a share of all do not exceed; `None` of nothing.
+    /// Quantile of the given share; `None` if empty.
     pub fn quantile(&self, share: f64) -> Option<Within> {
         let count = self.count();
         let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
@@ -110,7 +111,7 @@ impl Histogram {
         Some(Within { low_ns: low_ns(at), high_ns: (low_ns(at + 1) - 1).min(self.max_ns) })
     }
 
-    /// Buckets that hold something: their bounds, both ends included, and how many.
+    /// Non-empty buckets: their bounds, both inclusive, and their counts.
     pub fn filled(&self) -> impl Iterator<Item = (Within, u64)> {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(at, &count)| (Within { low_ns: low_ns(at), high_ns: low_ns(at + 1) - 1 }, count))

@@ -1,4 +1,4 @@
-//! Cgroups by path and by number, of version 1 and 2.
+//! Cgroups by path and id, of versions 1 and 2.
 
 use crate::kernel::ProbeError;
 use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
@@ -8,32 +8,32 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Which tree of cgroups.
+/// A cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hierarchy {
-    /// The one of version 2.
+    /// The unified hierarchy of version 2.
     V2,
-    /// One of version 1, by one of its controllers, as it is called in `/proc/cgroups`.
+    /// A hierarchy of version 1, by one of its controllers as named in `/proc/cgroups`.
     V1(String),
 }
 
-/// A cgroup; all below it belongs to it.
+/// A cgroup, including all its descendants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Its directory.
+    /// Directory.
     pub path: PathBuf,
-    /// Its number, as the kernel has it; that of the directory's inode.
+    /// The kernel's id of it; that of the directory's inode.
     pub id: u64,
-    /// The tree it belongs to.
+    /// Hierarchy it belongs to.
     pub hierarchy: Hierarchy,
 }
 
-/// Where a tree of cgroups is mounted.
+/// Mount point of a hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Directory.
     pub at: PathBuf,
-    /// Which tree; `None` for a tree of version 1 without a controller, whose cgroups the programs cannot see.
+    /// Hierarchy; `None` for one of version 1 without a controller, whose cgroups the programs cannot see.
     pub hierarchy: Option<Hierarchy>,
 }
 
@@ -42,10 +42,10 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ProbeError {
     move |source| ProbeError::Io { what, source }
 }
 
-/// All trees that are mounted, in the order of `/proc/self/mountinfo`.
+/// All mounted hierarchies, in the order of `/proc/self/mountinfo`.
 ///
 /// # Errors
-/// When that cannot be read.
+/// The file cannot be read.
 pub fn mounts() -> Result<Vec<Mount>, ProbeError> {
     let mounts = read_here(mountinfo::PATH, mountinfo::cgroups);
     let mounts = mounts.map_err(|error| io_error("cgroups")(io::Error::other(error)))?;
@@ -63,12 +63,12 @@ impl Mount {
 }
 
 impl Cgroup {
-    /// Finds one by its directory, such as `/sys/fs/cgroup/system.slice/db.service`, or by what comes after the mount
-    /// point, such as `system.slice/db.service`: then in the tree of version 2 if it is there, else in that of the
-    /// `cpu` controller, else in any.
+    /// Finds a cgroup by its directory, such as `/sys/fs/cgroup/system.slice/db.service`, or by its path below
+    /// the mount point, such as `system.slice/db.service`. The latter is searched for first in version 2, then
+    /// in the hierarchy of the `cpu` controller, then in the others.
     ///
     /// # Errors
-    /// When there is no such cgroup, or in a tree without controllers.
+    /// The cgroup does not exist, or its hierarchy has no controllers.
     pub fn find(name: &str) -> Result<Cgroup, ProbeError> {
         let mut mounts = mounts()?;
         let wrong = |why: String| ProbeError::Io {
@@ -93,7 +93,7 @@ impl Cgroup {
             let places: Vec<_> = mounts.iter().map(|mount| mount.at.display().to_string()).collect();
             found.ok_or_else(|| wrong(format!("there is none in {}", places.join(", "))))?
         };
-        // The deepest mount, as that of version 2 may hold others.
+        // The deepest mount wins, because the mount of version 2 may contain others.
         let mount = mounts.iter().filter(|mount| path.starts_with(&mount.at));
         let mount = mount.max_by_key(|mount| mount.at.components().count());
         let hierarchy = mount.and_then(|mount| mount.hierarchy.clone()).ok_or_else(|| {
@@ -106,7 +106,7 @@ impl Cgroup {
         Ok(Cgroup { id: metadata.ino(), path, hierarchy })
     }
 
-    /// The directories of this cgroup and of all below it, with their numbers. What goes away meanwhile is left out.
+    /// Directories and ids of this cgroup and its descendants. Those removed meanwhile are omitted.
     pub fn tree(&self) -> Vec<(u64, PathBuf)> {
         let mut found = vec![(self.id, self.path.clone())];
         let mut at = 0;
@@ -121,7 +121,7 @@ impl Cgroup {
         found
     }
 
-    /// Numbers of the processes in it and below it, as far as they can be read.
+    /// Ids of the processes in it and its descendants, as far as readable.
     pub fn processes(&self) -> Vec<u32> {
         let read =
             |(_, path): &(u64, PathBuf)| fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
@@ -130,11 +130,11 @@ impl Cgroup {
     }
 }
 
-/// The tree whose cgroups are told apart when none is asked for: that of version 2 if it has the controllers (it is then
-/// mounted where all trees are), else that of the `cpu` controller.
+/// The hierarchy that groups refer to by default: version 2 if it has the controllers (it is then mounted where
+/// all hierarchies are), else that of the `cpu` controller.
 ///
 /// # Errors
-/// When there is neither.
+/// Neither exists.
 pub fn usual() -> Result<Cgroup, ProbeError> {
     let mounts = mounts()?;
     let found = mounts.iter().find(|mount| {

@@ -1,4 +1,4 @@
-//! What this kernel's own description of its types says, as far as the program must be told of it.
+//! Facts from the kernel's own type information that the program depends on.
 
 use super::PROBE;
 use super::cgroups::Hierarchy;
@@ -11,18 +11,19 @@ use std::ffi::OsStr;
 pub struct Layout(Btf<'static>);
 
 impl Layout {
-    /// Reads them.
+    /// Reads the type information.
     ///
     /// # Errors
-    /// When there are none.
+    /// The kernel has none.
     pub fn of_this_kernel() -> Result<Layout, ProbeError> {
         Btf::from_vmlinux().map(Layout).map_err(|error| refused(PROBE, error))
     }
 
-    /// Whether the tracepoint of switches hands over how the thread left: since 5.18, and some distributions' 5.15.
+    /// Whether the tracepoint of switches passes the state in which the thread left: since 5.18, and in some
+    /// distributions' 5.15.
     pub fn switch_has_state(&self) -> bool {
         let trace = self.0.type_by_name::<Typedef<'_>>("btf_trace_sched_switch");
-        // It is a pointer to the function, which has the tracepoint's own data before the arguments.
+        // The type is a pointer to the function, whose first argument is the tracepoint's own data.
         let proto = trace.map(|trace| trace.referenced_type().skip_mods_and_typedefs());
         let proto =
             proto.and_then(|pointer| pointer.next_type()).and_then(|proto| FuncProto::try_from(proto).ok());
@@ -35,7 +36,7 @@ impl Layout {
         found.is_some_and(|found| found.iter().any(|member| member.name == Some(OsStr::new(field))))
     }
 
-    /// Whether it is seen at a switch that a thread's quota is used up.
+    /// Whether a switch shows that a thread's quota is used up.
     pub fn tells_throttled(&self) -> Throttled {
         if self.has("task_struct", "throttled") {
             Throttled::Exact
@@ -46,10 +47,10 @@ impl Layout {
         }
     }
 
-    /// Whether the program has what it cannot do without.
+    /// Checks the features that the program requires.
     ///
     /// # Errors
-    /// What is lacking.
+    /// A feature is missing.
     pub fn suffices(&self) -> Result<(), ProbeError> {
         let needed = [
             ("sched_info", "last_queued", "account of run-queue waits (CONFIG_SCHED_INFO)"),
@@ -64,13 +65,13 @@ impl Layout {
         }
     }
 
-    /// The number of a controller of version 1 in this kernel.
+    /// Number of a version 1 controller in this kernel.
     ///
     /// # Errors
-    /// When it has none of that name.
+    /// The kernel has no controller of that name.
     pub fn controller(&self, hierarchy: &Hierarchy) -> Result<u32, ProbeError> {
         let Hierarchy::V1(name) = hierarchy else { return Ok(u32::MAX) };
-        // Where its name differs between the versions, the kernel calls it as version 2 does.
+        // Where a controller's name differs between the versions, the kernel uses that of version 2.
         let kernels = if name == "blkio" { "io" } else { name };
         let wanted = format!("{kernels}_cgrp_id");
         let ids = self.0.type_by_name::<Enum<'_>>("cgroup_subsys_id");
@@ -84,13 +85,14 @@ impl Layout {
     }
 }
 
-/// What is known of waits for CPU quota.
+/// How precisely waits for CPU quota are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throttled {
-    /// Each is seen: since 6.18.
+    /// Every one is observed: since 6.18.
     Exact,
-    /// It is seen of threads that leave the CPU for it; who was woken while the quota was used up counts as woken.
+    /// Observed for threads that leave the CPU because of it; a thread woken while the quota was used up counts
+    /// as woken.
     WhenItLeaves,
-    /// The kernel has no quotas.
+    /// The kernel has no CPU quotas.
     NoQuota,
 }

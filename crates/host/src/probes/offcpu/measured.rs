@@ -1,4 +1,4 @@
-//! What a measurement found, as values.
+//! Results of a measurement, as values.
 
 use super::buckets::Histogram;
 use super::layout::Throttled;
@@ -9,23 +9,23 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// It waited for something.
+    /// Blocked.
     Blocked,
-    /// A signal or a debugger had stopped it.
+    /// Stopped by a signal or a debugger.
     Stopped,
-    /// It could run, after it had been blocked, stopped or just been made.
+    /// Runnable after it was blocked, stopped or created.
     Woken,
-    /// It could have gone on running: another one was let in, or it let others in.
+    /// Runnable without interruption: it was preempted, or yielded.
     Preempted,
-    /// The CPU quota of its cgroup was used up, or it waited for a CPU after that.
+    /// Its cgroup's CPU quota was used up, or it waited for a CPU after that.
     Throttled,
 }
 
 impl Kind {
-    /// All, in the program's order.
+    /// All kinds, in the program's order.
     pub const ALL: [Kind; 5] = [Kind::Blocked, Kind::Stopped, Kind::Woken, Kind::Preempted, Kind::Throttled];
 
-    /// As it is called in text.
+    /// Name in text.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Blocked => "blocked",
@@ -36,105 +36,105 @@ impl Kind {
         }
     }
 
-    /// Whether a thread wants the CPU and may have it.
+    /// Whether the thread is runnable.
     pub fn runnable(self) -> bool {
         matches!(self, Kind::Woken | Kind::Preempted)
     }
 }
 
-/// Waits that had not ended when the measurement did. They are in no histogram.
+/// Waits still in progress at the end of the measurement. They are in no histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Open {
-    /// How many.
+    /// Number of waits.
     pub waits: u64,
-    /// How long they had lasted, all together, nanoseconds.
+    /// Total time so far, in nanoseconds.
     pub sum_ns: u64,
-    /// How long the longest had lasted, nanoseconds.
+    /// Longest time so far, in nanoseconds.
     pub max_ns: u64,
 }
 
-/// What is shown together.
+/// How waits are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// All threads of a process.
+    /// By process.
     #[default]
     Process,
-    /// Each thread.
+    /// By thread.
     Thread,
-    /// All threads of a cgroup, without those of cgroups below it.
+    /// By cgroup, descendants excluded.
     Cgroup,
 }
 
 /// Waits of a process, a thread or a cgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// Its number; 0 of all for which there was no room.
+    /// Its id; 0 for the group of all that found no room.
     pub id: u64,
-    /// The number of the process that a thread belongs to, or of the process.
+    /// Process id, for a process or thread.
     pub tgid: u32,
-    /// Its name; of a cgroup its path. Empty when the cgroup is gone.
+    /// Name; for a cgroup its path. Empty if the cgroup is gone.
     pub name: String,
-    /// Waits that ended, by [`Kind`].
+    /// Completed waits, by [`Kind`].
     pub waits: [Histogram; Kind::ALL.len()],
-    /// Waits that did not, by what they began as.
+    /// Waits in progress, by the kind that they started as.
     pub open: [Open; Kind::ALL.len()],
 }
 
 impl Group {
-    /// Waits of a kind.
+    /// Waits of one kind.
     pub fn of(&self, kind: Kind) -> &Histogram {
         &self.waits[kind as usize]
     }
 
-    /// All waits together, nanoseconds, open ones not included.
+    /// Total of completed waits, in nanoseconds.
     pub fn off_cpu_ns(&self) -> u64 {
         self.waits.iter().map(|waits| waits.sum_ns).sum()
     }
 
-    /// Time in which threads could have run, nanoseconds.
+    /// Total time in which threads were runnable, in nanoseconds.
     pub fn runnable_ns(&self) -> u64 {
         Kind::ALL.into_iter().filter(|kind| kind.runnable()).map(|kind| self.of(kind).sum_ns).sum()
     }
 }
 
-/// What was not counted, and why.
+/// Waits that were not counted, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// Switches at which the kernel left the program out.
+    /// Switches at which the kernel skipped the program.
     pub switches: u64,
-    /// Waits that had begun before their thread was first seen: those that were under way when the measurement began.
+    /// Waits that began before their thread was first observed: those in progress when the measurement began.
     pub begun_before: u64,
-    /// Waits whose entry was taken for another thread.
+    /// Waits whose entry was overwritten by another thread.
     pub collisions: u64,
-    /// Waits in which the clocks of two CPUs contradict each other.
+    /// Waits during which the clocks of two CPUs contradicted each other.
     pub clocks: u64,
-    /// Threads whose group found no room. Their waits are counted, in a group of their own.
+    /// Threads whose group found no room. Their waits are counted in a group of their own.
     pub without_group: u64,
 }
 
 /// The result.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// How long it was measured, nanoseconds.
+    /// Length of the measurement, in nanoseconds.
     pub elapsed_ns: u64,
-    /// What the groups are.
+    /// Kind of groups.
     pub by: By,
-    /// In no order.
+    /// Groups, in no particular order.
     pub groups: Vec<Group>,
-    /// Threads of what was asked for that never ran, so that nothing is known but that they waited all the time.
+    /// Watched threads that never ran; all that is known of them is that they waited the whole time.
     pub never_ran: u64,
-    /// What was not counted.
+    /// Waits that were not counted.
     pub lost: Lost,
-    /// What is known of waits for CPU quota.
+    /// How precisely waits for CPU quota are known.
     pub throttled: Throttled,
-    /// What the program cost.
+    /// Cost of the program.
     pub cost: Option<Cost>,
-    /// Why that is not known, if the kernel refused.
+    /// Why the cost is unknown, if the kernel refused.
     pub cost_refused: Option<String>,
 }
 
 impl Measured {
-    /// The sum of all groups.
+    /// Sum over all groups.
     pub fn total(&self) -> [Histogram; Kind::ALL.len()] {
         let mut total: [Histogram; Kind::ALL.len()] = Default::default();
         for group in &self.groups {

@@ -1,7 +1,7 @@
-//! How long threads are off their CPU: histograms, kept in the kernel.
+//! Off-CPU time of threads as histograms kept in the kernel.
 //!
-//! One program runs at each context switch. What blocked and what only waited for a CPU are told apart by the
-//! scheduler's own account of run-queue waits, so that no program has to run at wake-ups.
+//! One program runs at each context switch. The scheduler's own account of run-queue waits separates blocked
+//! time from waiting for a CPU, so no program has to run at wake-ups.
 
 pub mod buckets;
 pub mod cgroups;
@@ -30,46 +30,46 @@ use std::time::{Duration, Instant};
 
 pub(super) const PROBE: &str = "offcpu";
 
-/// Memory that the histograms may take, bytes.
+/// Maximum memory of the histograms, in bytes.
 const HISTOGRAMS_BYTES: usize = 128 << 20;
-/// Groups at most; the program has 16 bits for them.
+/// Maximum number of groups; the program has 16 bits for them.
 const MAX_GROUPS: usize = 8192;
-/// Of the program: processes that are compared one by one.
+/// As in the program: number of processes that are compared one by one.
 const FEW: usize = 8;
-/// Of the program: words of a histogram.
+/// As in the program: words of a histogram.
 const HISTOGRAM_WORDS: usize = 512;
-/// Of the program: bytes of the histograms of a group on one CPU.
+/// As in the program: bytes of a group's histograms on one CPU.
 const SLOT_BYTES: usize = Kind::ALL.len() * HISTOGRAM_WORDS * 8;
-/// Of the program: bytes of a thread's entry.
+/// As in the program: bytes of a thread's entry.
 const TASK_BYTES: usize = 32;
-/// Looks at the clocks before anything is counted.
+/// Clock comparisons before anything is counted.
 const SETTLED: u32 = 64;
-/// How long it may take until the program has seen enough switches; they are made for it.
+/// Time limit for the program to see enough switches, which we cause.
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
-/// Threads that have an entry when only some processes are watched; a power of two.
+/// Number of thread entries when only some processes are watched; a power of two.
 const TASKS_OF_PROCESSES: usize = 1 << 16;
 
-/// Whose waits are counted.
+/// Threads whose waits are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// Everybody's.
+    /// Threads of all processes.
     Everything,
-    /// Those of processes.
+    /// Threads of these processes.
     Processes(Vec<u32>),
-    /// Those of cgroups of one tree and of all below them, also of such that are yet to be made.
+    /// Threads of these cgroups of one hierarchy and of their descendants, including future ones.
     Cgroups(Vec<Cgroup>),
 }
 
-/// What to measure.
+/// Settings of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose waits.
+    /// Threads to measure.
     pub of: Of,
-    /// What is shown together.
+    /// Grouping of the results.
     pub by: By,
 }
 
-/// Room for a loaded program, provided by the caller as it must not move.
+/// Storage for a loaded program, provided by the caller because it must not move.
 #[derive(Debug)]
 pub struct Room(MaybeUninit<OpenObject>);
 
@@ -79,7 +79,7 @@ impl Default for Room {
     }
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 pub struct Offcpu<'room> {
     skel: ProbeSkel<'room>,
     link: Link,
@@ -91,7 +91,7 @@ pub struct Offcpu<'room> {
     began: Instant,
 }
 
-/// A program's map or its read-only data, which the build has seen.
+/// A map or read-only section of a program, whose presence the build guarantees.
 fn bug(what: &str) -> ProbeError {
     ProbeError::Load { probe: PROBE, reason: format!("the program has no {what}") }
 }
@@ -104,7 +104,7 @@ fn unreadable(error: FactError) -> ProbeError {
     wrong("room for all threads".into(), error.to_string())
 }
 
-/// Checks that each is a process.
+/// Checks that each id belongs to a process.
 fn check_processes(tgids: &[u32]) -> Result<(), ProbeError> {
     for tgid in tgids {
         let path = format!("/proc/{tgid}/{}", process_status::NAME);
@@ -119,10 +119,10 @@ fn check_processes(tgids: &[u32]) -> Result<(), ProbeError> {
 }
 
 impl<'room> Offcpu<'room> {
-    /// Begins.
+    /// Starts a measurement.
     ///
     /// # Errors
-    /// When there is no such process, when this user or kernel does not allow it, or lacks something.
+    /// A process does not exist, or this user or kernel does not allow the measurement or lacks a feature.
     pub fn start(room: &'room mut Room, settings: Settings) -> Result<Offcpu<'room>, ProbeError> {
         quiet();
         let mut roots = match &settings.of {
@@ -141,7 +141,7 @@ impl<'room> Offcpu<'room> {
         if roots.is_empty() && settings.by == By::Cgroup {
             roots.push(cgroups::usual()?);
         }
-        // Opening asks for nothing yet: what is missing for the rest shows at the load.
+        // Opening requires no rights yet: what is missing shows at the load.
         let mut open =
             ProbeSkelBuilder::default().open(&mut room.0).map_err(|error| refused(PROBE, error))?;
         let layout = Layout::of_this_kernel()?;
@@ -157,22 +157,22 @@ impl<'room> Offcpu<'room> {
         Ok(Offcpu { skel, link, watch, settings, roots, throttled, slots, began: Instant::now() })
     }
 
-    /// To be called several times a second: samples what the program costs.
+    /// Call several times a second: samples the cost of the program.
     pub fn look(&mut self) {
         self.watch.look();
     }
 
-    /// Ends, and reads what was found.
+    /// Ends the measurement, and reads its results.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// The results cannot be read.
     pub fn stop(self) -> Result<Measured, ProbeError> {
         let Offcpu { skel, link, mut watch, settings, roots, throttled, slots, began } = self;
         let cost = watch.cost();
         let missed = watch
             .missed()
             .map_err(|source| ProbeError::Io { what: "account of the program".into(), source })?;
-        // From here on nothing changes any more.
+        // Nothing changes from here on.
         drop(link);
         let elapsed_ns = began.elapsed().as_nanos() as u64;
         let reader = read::Reader::new(&skel, settings.by, slots)?;
@@ -194,7 +194,7 @@ fn attach(program: &ProgramMut<'_>) -> Result<Link, ProbeError> {
     })
 }
 
-/// Finds out how far the scheduler's clock is from ours, which takes switches: here they are.
+/// Determines the offset between the scheduler's clock and ours, which requires switches; this causes them.
 fn settle(skel: &ProbeSkel<'_>) -> Result<(), ProbeError> {
     let _link = attach(&skel.progs.settles)?;
     let began = Instant::now();
@@ -206,13 +206,13 @@ fn settle(skel: &ProbeSkel<'_>) -> Result<(), ProbeError> {
                 reason: format!("it did not run within {SETTLES_WITHIN:?}, although threads were switched"),
             });
         }
-        // A switch to another thread, and one back.
+        // A switch to another thread and back.
         std::thread::park_timeout(Duration::from_micros(1));
     }
     Ok(())
 }
 
-/// Tells the program what to do, and makes its maps as large as it needs. Returns how many groups have room.
+/// Configures the program and sizes its maps. Returns the number of groups that fit.
 fn configure(
     open: &mut OpenProbeSkel<'_>,
     settings: &Settings,
@@ -224,19 +224,19 @@ fn configure(
         Of::Processes(_) if settings.by != By::Cgroup => TASKS_OF_PROCESSES,
         _ => usize::MAX,
     };
-    // One for each number a thread can have, so that no two meet.
+    // One per possible thread id, so that no two threads share an entry.
     let tasks = read_here("/proc/sys/kernel/pid_max", figures::number::<usize>)
         .map_err(unreadable)?
         .next_power_of_two()
         .min(tasks);
     let expected = match (&settings.of, settings.by) {
         (Of::Processes(tgids), By::Process) => tgids.len(),
-        // As many as there are, and as many again that may come.
+        // Room for the existing ones, and for as many new ones.
         (_, By::Thread) => 2 * read_here(uptime::LOADAVG, uptime::load).map_err(unreadable)?.threads,
         (_, By::Process) => 2 * read::processes().count() + 64,
         (_, By::Cgroup) => 2 * roots.iter().map(|root| root.tree().len()).sum::<usize>() + 64,
     };
-    // The first one is for all others.
+    // The first group collects everything without a group of its own.
     let slots = (expected + 1).min(HISTOGRAMS_BYTES / SLOT_BYTES / cpus).clamp(2, MAX_GROUPS);
     let size = |count: usize| u32::try_from(count).map_err(|_| wrong("maps".into(), "too many CPUs"));
     let maps = &mut open.maps;
@@ -269,7 +269,7 @@ fn configure(
     Ok(slots)
 }
 
-/// Numbers that the program looks for.
+/// Ids that the program looks for.
 fn wanted(of: &Of) -> Vec<u64> {
     match of {
         Of::Everything => Vec::new(),

@@ -1,4 +1,4 @@
-//! Reads the program's maps once it has stopped.
+//! Reads the program's maps once it is detached.
 
 use super::buckets::{BUCKETS, Histogram};
 use super::cgroups::Cgroup;
@@ -10,14 +10,14 @@ use libbpf_rs::{MapCore as _, MapFlags};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-/// Of the program: where in a histogram the sum and the longest are.
+/// As in the program: positions of the sum and the maximum in a histogram.
 const SUM: usize = 510;
 const LONGEST: usize = 511;
-/// Of the program: instead of the slot of a thread that is not watched.
+/// As in the program: marks a thread that is not watched, in place of its slot.
 const UNWATCHED: u16 = 0xffff;
-/// Of the program: bytes of what is known of a group.
+/// As in the program: bytes of a group's description.
 const GROUP_BYTES: usize = 48;
-/// Threads' entries read at once.
+/// Thread entries read per system call.
 const BATCH: u32 = 4096;
 
 /// The program's maps.
@@ -54,9 +54,9 @@ impl<'a> Reader<'a> {
         Ok(Reader { skel, bss, by, slots, cpus })
     }
 
-    /// What every group found, by slot; `None` where a slot was not used.
+    /// Results of every group, by slot; `None` for unused slots.
     pub(super) fn groups(&self, roots: &[Cgroup]) -> Result<Vec<Option<Group>>, ProbeError> {
-        // Two CPUs may have moved it one too far, or written an older value.
+        // Two CPUs may have advanced it one too far, or stored an older value.
         let used = (0..self.slots).map(|slot| self.group(slot)).collect::<Result<Vec<_>, _>>()?;
         let mut paths: Option<HashMap<u64, String>> = None;
         let mut groups = Vec::new();
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         Ok(waits)
     }
 
-    /// Adds to the groups what threads still waited for. Returns the threads that were seen.
+    /// Adds the waits in progress to the groups. Returns the threads that were observed.
     pub(super) fn open(&self, groups: &mut [Option<Group>]) -> Result<HashSet<u32>, ProbeError> {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -139,12 +139,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether there is anything to tell of a group.
+/// Whether a group has any waits.
 pub(super) fn has_something(group: &Group) -> bool {
     group.waits.iter().any(|waits| waits.count() > 0) || group.open.iter().any(|open| open.waits > 0)
 }
 
-/// A thread's name: the one it has now, or else the one it had.
+/// Current name of a thread or, if it has ended, the last one known.
 fn comm(folder: &str, had: &[u8]) -> String {
     match fs::read_to_string(format!("{folder}/comm")) {
         Ok(name) => name.trim_end().to_string(),
@@ -155,18 +155,18 @@ fn comm(folder: &str, had: &[u8]) -> String {
     }
 }
 
-/// Paths of all these cgroups and of those below them.
+/// Paths of all these cgroups and their descendants.
 fn paths_below(roots: &[Cgroup]) -> HashMap<u64, String> {
     roots.iter().flat_map(Cgroup::tree).map(|(id, path)| (id, path.display().to_string())).collect()
 }
 
-/// Numbers of all processes.
+/// Ids of all processes.
 pub(super) fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// How many of the threads that there are were never seen.
+/// Number of existing threads that were never observed.
 pub(super) fn never_ran(of: &Of, seen: &HashSet<u32>) -> u64 {
     let processes: HashSet<u32> = match of {
         Of::Everything => processes().collect(),

@@ -1,18 +1,18 @@
-//! What a CPU was about, told from the functions in its call chain: a sample does not say whether it was taken in an
-//! interrupt, and `current` is then whoever was interrupted.
+//! The context a CPU was in, derived from the functions in its call chain: a sample does not say whether it was
+//! taken in an interrupt, and `current` is then whichever thread was interrupted.
 
 use crate::symbols::Symbols;
 use std::ops::Range;
 
-/// Whose time it was.
+/// Execution context of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Context {
-    /// The current thread's own.
+    /// The current thread itself.
     Thread,
-    /// A softirq that ran when an interrupt was over, on top of whatever the CPU was doing.
+    /// A softirq at the end of an interrupt, on top of whatever the CPU was doing.
     SoftirqAfterInterrupt,
-    /// A softirq that ran inside of a system call of the current thread, when that let softirqs in again. Packets over
-    /// loopback are handled in that way by who sends them.
+    /// A softirq inside a system call of the current thread, run when the call re-enabled softirqs. The sender
+    /// of loopback packets processes them this way.
     SoftirqInCall,
     /// An interrupt handler.
     Hardirq,
@@ -21,22 +21,22 @@ pub enum Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Softirq,
-    /// The thread whose own work softirqs are.
+    /// A thread whose own work is softirqs.
     SoftirqThread,
-    /// The handler is over, its softirqs may run.
+    /// The handler has returned, and its softirqs may run.
     InterruptExit,
-    /// The interrupt is over: what runs on top of it is a thread again, mostly another one.
+    /// The interrupt is over: a thread, usually another one, runs on top of it.
     Thread,
     Hardirq,
 }
 
-/// Where the functions are that tell.
+/// Address ranges of the functions that mark a context.
 #[derive(Debug)]
 pub struct Marks(Vec<(Range<u64>, Mark)>);
 
 fn mark(function: &str) -> Option<Mark> {
     Some(match function {
-        // 6.10 has moved the work of the second into the first.
+        // 6.10 moved the second function's work into the first.
         "handle_softirqs" | "__do_softirq" => Mark::Softirq,
         "run_ksoftirqd" => Mark::SoftirqThread,
         "irq_exit" | "irq_exit_rcu" | "__irq_exit_rcu" => Mark::InterruptExit,
@@ -76,12 +76,12 @@ fn mark(function: &str) -> Option<Mark> {
 }
 
 impl Marks {
-    /// Finds them.
+    /// Looks up the marking functions.
     pub fn find(symbols: &Symbols) -> Marks {
         Marks(symbols.ranges(mark))
     }
 
-    /// Whether contexts can be told apart at all.
+    /// Whether contexts can be distinguished at all.
     pub fn usable(&self) -> bool {
         self.0.iter().any(|(_, mark)| *mark == Mark::Softirq)
     }
@@ -92,8 +92,8 @@ impl Marks {
         range.contains(&address).then_some(*mark)
     }
 
-    /// Whose time a chain of addresses is, and how many of its frames, from where the CPU was, are about that: what is
-    /// below an interrupt is what was interrupted.
+    /// Context of a call chain, and how many of its frames, from the leaf on, belong to it: frames below an
+    /// interrupt belong to the interrupted code.
     pub fn context(&self, frames: &[u64]) -> (Context, usize) {
         let marks: Vec<_> = (0..frames.len()).map(|index| self.at(call_site(frames, index))).collect();
         for (index, mark) in marks.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Marks {
                     if below.contains(&Some(Mark::SoftirqThread)) {
                         return (Context::Thread, frames.len());
                     }
-                    // The exit of the interrupt calls the softirqs, with at most a change of stacks between.
+                    // The interrupt exit calls the softirqs, with at most a switch of stacks between them.
                     let after_interrupt = below.iter().take(4).any(|mark| *mark == Some(Mark::InterruptExit));
                     let context =
                         if after_interrupt { Context::SoftirqAfterInterrupt } else { Context::SoftirqInCall };
@@ -121,7 +121,8 @@ impl Marks {
     }
 }
 
-/// The address to look up for a frame: that of the call, and not where it returns to, which may be another function.
+/// The address to look up for a frame: that of the call rather than the return address, which may lie in
+/// another function.
 pub fn call_site(frames: &[u64], index: usize) -> u64 {
     frames[index].saturating_sub(u64::from(index > 0))
 }
@@ -161,7 +162,7 @@ mod tests {
         Symbols::parse(&text)
     }
 
-    /// A chain written as it is printed: leaf first.
+    /// A chain in the order it is printed: leaf first.
     fn context(chain: &str) -> (Context, usize) {
         let symbols = symbols();
         let frames: Vec<_> = chain

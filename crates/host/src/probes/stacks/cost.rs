@@ -1,4 +1,4 @@
-//! What the sampling takes itself: on the sampled CPUs, and in this process.
+//! Cost of sampling: on the sampled CPUs, and in this process.
 
 use super::perf_event::{Sampler, this_cpu};
 use super::record::{Record, parse};
@@ -7,19 +7,19 @@ use spangap_machine::read_here;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// What it took.
+/// Cost of sampling.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// What one sample takes of the CPU it is taken of, ns: the timer's interrupt and the walk over the stack, measured
-    /// on one CPU before the start. `None` when it is too small to be seen, or when no measurement was allowed.
+    /// CPU time of one sample on the sampled CPU, in nanoseconds: the timer interrupt and the stack walk,
+    /// measured on one CPU before the start. `None` if too small to measure, or if no measurement was allowed.
     pub sample_ns: Option<u64>,
-    /// That, of each CPU, 0 to 1.
+    /// Resulting share of each CPU, 0 to 1.
     pub cpu_share: Option<f64>,
-    /// CPU time of the thread that reads the samples, ns.
+    /// CPU time of the thread that reads the samples, in nanoseconds.
     pub reader_ns: u64,
 }
 
-/// How often the trial samples.
+/// Sampling rate of the trial.
 const TRIAL_HZ: u64 = 10_000;
 const TRIAL: Duration = Duration::from_millis(2);
 const TRIALS: usize = 5;
@@ -36,7 +36,7 @@ impl Cost {
     }
 }
 
-/// CPU time of this thread, ns; 0 where the kernel does not count it (CONFIG_SCHED_INFO=n).
+/// CPU time of this thread, in nanoseconds; 0 if the kernel does not count it (CONFIG_SCHED_INFO=n).
 fn thread_ns() -> u64 {
     let path = format!("/proc/thread-self/{}", schedstat::NAME);
     read_here(&path, schedstat::parse).map_or(0, |sched| sched.run_ns)
@@ -52,9 +52,10 @@ fn work(rounds: u64) -> Duration {
     began.elapsed()
 }
 
-/// The same work with and without samples, the fastest of several runs of each: whatever else happens to a run makes it
-/// slower. The CPU is sampled and not the thread, because the first event of a thread makes the kernel patch its
-/// scheduler; a run from which the thread was moved away has too few samples of its own, and does not count.
+/// The same work with and without samples, taking the fastest of several runs of each, because every
+/// disturbance makes a run slower. The CPU is sampled rather than the thread, because a thread's first event
+/// makes the kernel patch its scheduler; a run whose thread was migrated has too few samples of its own, and is
+/// discarded.
 fn trial() -> Option<u64> {
     let mut sampler = Sampler::open(this_cpu()?, 1_000_000_000 / TRIAL_HZ, 64 << 10).ok()?;
     let own = std::process::id();
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn this_thread_uses_cpu_time_and_it_shows() {
-        // A thread that the scheduler has not looked at yet shows none; its first tick is not far.
+        // A thread that the scheduler has not accounted for yet shows no time; its first tick comes soon.
         for _ in 0..1_000_000 {
             if thread_ns() > 0 {
                 break;

@@ -1,12 +1,13 @@
-//! Kernel stacks of given CPUs, sampled by their clocks; what is not the application's is kept.
+//! Kernel stacks of given CPUs, sampled by their clocks; samples of the application itself are dropped.
 //!
-//! There is no eBPF program here, although one could count stacks in a map: beside the timer's interrupt the two cost
-//! the same (measured at 20 000 samples/s: 22.8 us a sample with the ring, 22.1 us with a program, nearly all of it the
-//! timer of a virtual CPU). The ring works without type information, at lockdown=confidentiality, with CAP_PERFMON
-//! alone or with none where kernel.perf_event_paranoid allows it, and it loses no stack to a collision of hashes.
+//! There is no eBPF program here, although one could count stacks in a map: next to the timer interrupt the two
+//! cost the same (at 20,000 samples/s, 22.8 us a sample with the ring and 22.1 us with a program, nearly all of
+//! it the timer of a virtual CPU). The ring works without type information, under lockdown=confidentiality,
+//! with CAP_PERFMON alone or without capabilities where kernel.perf_event_paranoid allows it, and it loses no
+//! stack to a hash collision.
 //!
-//! Time that a CPU spends with interrupts off is seen at the place where it switches them on again: the sampling clock
-//! is an interrupt, too. Samples that did not come (the hypervisor had the CPU) are counted.
+//! Time that a CPU spends with interrupts off is attributed to the place that re-enables them: the sampling
+//! clock is an interrupt, too. Samples that did not arrive (the hypervisor had the CPU) are counted.
 
 mod context;
 mod cost;
@@ -26,24 +27,24 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-/// What to sample.
+/// Settings of the sampling.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which CPUs.
+    /// CPUs to sample.
     pub cpus: Vec<u32>,
-    /// Processes whose own time is not kept.
+    /// Processes whose own samples are dropped.
     pub not_tgids: Vec<u32>,
     /// Samples per second and CPU.
     pub hz: u32,
 }
 
-/// Bytes of the ring of one CPU: what an ordinary user may lock (kernel.perf_event_mlock_kb) is about twice that. At
-/// 1000 Hz and the longest stacks it holds a quarter of a second.
+/// Bytes of one CPU's ring, about half of what an ordinary user may lock (kernel.perf_event_mlock_kb). At 1000
+/// Hz and with the longest stacks it holds a quarter of a second.
 const RING_BYTES: usize = 256 << 10;
-/// Names of processes kept at most; whoever comes later goes by number.
+/// Maximum number of process names; later processes are shown by their ids.
 const MAX_NAMES: usize = 1 << 16;
 
-/// Samples being taken.
+/// Sampling in progress.
 pub struct Stacks {
     settings: Settings,
     samplers: Vec<Sampler>,
@@ -54,9 +55,9 @@ pub struct Stacks {
     cost: Cost,
 }
 
-/// What was found.
+/// Result of the sampling.
 pub struct Found {
-    /// What was sampled.
+    /// Settings.
     pub settings: Settings,
     /// The samples.
     pub tally: Tally,
@@ -64,18 +65,18 @@ pub struct Found {
     pub symbols: Symbols,
     /// Names of processes.
     pub names: Names,
-    /// For how long, ns.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
-    /// What the sampling took itself.
+    /// Cost of the sampling.
     pub cost: Cost,
 }
 
-/// Names of processes, as told by the kernel when they changed, else read when a process was first seen.
+/// Process names: reported by the kernel on each change, or else read when a process first appears.
 #[derive(Debug, Default)]
 pub struct Names(HashMap<u32, String>);
 
 impl Names {
-    /// The name of a process.
+    /// Name of a process.
     pub fn of(&self, tgid: u32) -> Option<&str> {
         self.0.get(&tgid).map(String::as_str)
     }
@@ -97,7 +98,7 @@ impl Names {
 }
 
 impl Stacks {
-    /// Begins to sample.
+    /// Starts sampling.
     pub fn start(settings: &Settings) -> Result<Stacks, ProbeError> {
         let symbols = Symbols::read();
         let max_frames = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
@@ -123,7 +124,7 @@ impl Stacks {
         })
     }
 
-    /// Waits until a ring is half full or `patience` is over, and adds up what came.
+    /// Waits until a ring is half full or `patience` is over, and tallies the samples.
     pub fn poll(&mut self, patience: Duration) -> Result<(), ProbeError> {
         wait(&self.samplers, patience)
             .map_err(|source| ProbeError::Io { what: "cannot wait for samples".into(), source })?;

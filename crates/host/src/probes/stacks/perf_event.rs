@@ -1,4 +1,4 @@
-//! The kernel's sampling clock of one CPU, and the ring it writes its samples to.
+//! The kernel's sampling clock of one CPU, and the ring that receives its samples.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -57,12 +57,13 @@ pub struct Sampler {
     page: NonNull<u8>,
     page_bytes: usize,
     data_bytes: usize,
-    /// A record that wraps around the end of the ring.
+    /// Buffer for a record that wraps around the end of the ring.
     wrapped: Vec<u8>,
 }
 
 impl Sampler {
-    /// Prepares sampling; nothing is sampled before [`Sampler::enable`]. `data_bytes`: of the ring, a power of two.
+    /// Prepares sampling; nothing is sampled before [`Sampler::enable`]. `data_bytes` is the ring's size, a
+    /// power of two.
     pub fn open(cpu: u32, period_ns: u64, data_bytes: usize) -> io::Result<Sampler> {
         assert!(data_bytes.is_power_of_two());
         let attr = Attr {
@@ -77,16 +78,17 @@ impl Sampler {
             ..Attr::default()
         };
         let (pid, cpu) = (-1, cpu as i32);
-        // SAFETY: the kernel reads `attr.size` bytes of `attr`, which lives through the call; the rest are numbers.
+        // SAFETY: the kernel reads `attr.size` bytes of `attr`, which lives through the call; the rest are
+        // numbers.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &raw const attr, pid, cpu, -1, FLAG_FD_CLOEXEC)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else has it.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        // SAFETY: asks for a number.
+        // SAFETY: returns a number.
         let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let page = unsafe {
@@ -114,17 +116,17 @@ impl Sampler {
         }
     }
 
-    /// Begins to sample.
+    /// Starts sampling.
     pub fn enable(&self) -> io::Result<()> {
         self.control(IOC_ENABLE)
     }
 
-    /// Ends sampling; what is in the ring stays.
+    /// Stops sampling; the ring keeps its content.
     pub fn disable(&self) -> io::Result<()> {
         self.control(IOC_DISABLE)
     }
 
-    /// How long it has been enabled, ns.
+    /// How long sampling has been enabled, in nanoseconds.
     pub fn enabled_ns(&self) -> io::Result<u64> {
         let mut counts = [0u64; 2];
         let bytes = size_of_val(&counts);
@@ -137,8 +139,8 @@ impl Sampler {
     }
 
     fn end(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: both offsets are inside of the first page, which is mapped as long as `self` lives, and aligned to
-        // eight bytes; the kernel writes them as whole words.
+        // SAFETY: both offsets are inside the first page, which stays mapped as long as `self` lives, and are
+        // aligned to eight bytes; the kernel writes them as whole words.
         unsafe { AtomicU64::from_ptr(self.page.as_ptr().add(offset).cast()) }
     }
 
@@ -146,22 +148,22 @@ impl Sampler {
     fn bytes(&self, at: u64, length: usize) -> &[u8] {
         let at = (at % self.data_bytes as u64) as usize;
         let length = length.min(self.data_bytes - at);
-        // SAFETY: `at + length <= data_bytes`, all of it mapped after the first page; the kernel does not write where
-        // the reader has not been yet, and `drain` moves the tail only after a record was used.
+        // SAFETY: `at + length <= data_bytes`, all of it mapped after the first page; the kernel does not write
+        // to where the reader has not been yet, and `drain` advances the tail only after a record was used.
         unsafe { std::slice::from_raw_parts(self.page.as_ptr().add(self.page_bytes + at), length) }
     }
 
-    /// Hands over every record in the ring, oldest first, header included, and makes room.
+    /// Passes on every record in the ring, oldest first, header included, and frees the space.
     pub fn drain(&mut self, on: &mut dyn FnMut(&[u8])) {
         // Pairs with the kernel's barrier between a record and the new head.
         let head = self.end(DATA_HEAD).load(Ordering::Acquire);
         let mut tail = self.end(DATA_TAIL).load(Ordering::Relaxed);
         while tail < head {
-            // Records are aligned to eight bytes, so that a header never wraps.
+            // Records are aligned to eight bytes, so a header never wraps.
             let header = self.bytes(tail, 8);
             let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
             if size < 8 || size as u64 > head - tail {
-                // Not what the kernel writes; whatever it is, it is not read twice.
+                // Not a record that the kernel writes; skip it, so that it is not read again.
                 tail = head;
                 break;
             }
@@ -179,32 +181,32 @@ impl Sampler {
             }
             tail += size as u64;
         }
-        // Pairs with the kernel's reading of the tail: nothing is overwritten before it was used.
+        // Pairs with the kernel's read of the tail: nothing is overwritten before it was used.
         self.end(DATA_TAIL).store(tail, Ordering::Release);
     }
 }
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        // SAFETY: this very mapping was made by `open`, and no slice of it outlives `self`.
+        // SAFETY: `open` made this very mapping, and no slice of it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.data_bytes) };
     }
 }
 
-/// The CPU that this thread is on just now.
+/// The CPU that this thread currently runs on.
 pub fn this_cpu() -> Option<u32> {
-    // SAFETY: asks for a number.
+    // SAFETY: returns a number.
     u32::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
-/// Waits until one of the rings is half full, a signal came, or the time is over.
+/// Waits until a ring is half full, a signal arrives, or the time is over.
 pub fn wait(samplers: &[Sampler], patience: Duration) -> io::Result<()> {
     let mut wanted: Vec<libc::pollfd> = samplers
         .iter()
         .map(|sampler| libc::pollfd { fd: sampler.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
         .collect();
     let ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: as many entries as said, and they live through the call.
+    // SAFETY: the array has as many entries as stated, and lives through the call.
     if unsafe { libc::poll(wanted.as_mut_ptr(), wanted.len() as libc::nfds_t, ms) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

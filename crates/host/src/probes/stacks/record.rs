@@ -1,44 +1,44 @@
-//! The records of a perf ring, as far as they are asked for here.
+//! The records of a perf ring, as far as this probe requests them.
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A CPU was looked at.
+    /// A CPU was sampled.
     Sample {
-        /// Process of the current thread; 0 is idle, or a process that this pid namespace does not see.
+        /// Process of the current thread; 0 is idle, or a process that is invisible in this pid namespace.
         tgid: u32,
         /// Whether it was in user mode.
         user: bool,
-        /// Its call chain.
+        /// Call chain.
         chain: Chain<'a>,
     },
-    /// So many records found no room in the ring.
+    /// Number of records that found no room in the ring.
     Lost(u64),
     /// A process has a new name.
     Name {
-        /// Which.
+        /// Process id.
         tgid: u32,
-        /// Its name, as the kernel has it.
+        /// Name.
         comm: &'a [u8],
     },
-    /// A process has a child, which has its name until it says otherwise.
+    /// A process forked; the child inherits its name until it sets another one.
     Child {
-        /// The child.
+        /// Process id of the child.
         tgid: u32,
-        /// The process.
+        /// Process id of the parent.
         parent: u32,
     },
-    /// The kernel held samples back because they came too fast.
+    /// The kernel throttled sampling because samples came too fast.
     Throttled,
-    /// Anything else.
+    /// Any other record.
     Other,
 }
 
-/// Addresses in the kernel, where the CPU was first, then where each function goes on when the one before returns.
+/// Kernel addresses: first that of the CPU, then the return addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain<'a>(&'a [u8]);
 
-/// From here on a value in a chain is no address, but says what follows.
+/// Values in a chain from here on are not addresses, but markers of what follows.
 const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 
@@ -51,7 +51,7 @@ const CPU_MODE: u16 = 7;
 const CPU_MODE_USER: u16 = 2;
 
 impl Chain<'_> {
-    /// Puts the addresses of the kernel's part into `to`.
+    /// Appends the addresses of the kernel's part to `to`.
     pub fn kernel_frames(self, to: &mut Vec<u64>) {
         to.clear();
         let mut kernel = false;
@@ -69,7 +69,7 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(bytes.try_into().expect("eight bytes"))
 }
 
-/// Reads one record, header included; `None` when it is shorter than it says.
+/// Parses one record, header included; `None` if it is shorter than it claims.
 pub fn parse(record: &[u8]) -> Option<Record<'_>> {
     let half = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let misc = u16::from_ne_bytes(record.get(4..6)?.try_into().ok()?);

@@ -1,58 +1,58 @@
-//! Samples added up: each distinct chain once, in bounded memory.
+//! Aggregated samples: each distinct chain once, in bounded memory.
 
 use super::context::{Context, Marks, call_site};
 use crate::symbols::Symbols;
 use std::collections::{BTreeMap, HashMap};
 
-/// What came of the samples of one CPU. `received = kept + application + idle`.
+/// Classified samples of one CPU. `received = kept + application + idle`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounts {
-    /// Samples that should have come in the time that this CPU was sampled.
+    /// Samples due in the time that this CPU was sampled.
     pub expected: u64,
-    /// Samples that came.
+    /// Samples that arrived.
     pub received: u64,
-    /// Those that are somebody else's than the application's.
+    /// Samples of others than the application.
     pub kept: u64,
-    /// Those that are the application's own, in user mode or in its system calls.
+    /// Samples of the application itself, in user mode or in its system calls.
     pub application: u64,
-    /// Those that found nothing running.
+    /// Samples of an idle CPU.
     pub idle: u64,
     /// Samples and other records that found no room in the ring.
     pub lost: u64,
-    /// How often the kernel held samples back because they came too fast.
+    /// How often the kernel throttled sampling because samples came too fast.
     pub throttled: u64,
-    /// Chains that are longer than the kernel records: their roots are missing.
+    /// Chains longer than the kernel records: their roots are missing.
     pub truncated: u64,
-    /// Kept samples whose chain is not told apart, because there were too many different ones.
+    /// Kept samples without a chain, because there were too many distinct ones.
     pub not_told_apart: u64,
 }
 
-/// Kept samples that are alike.
+/// Kept samples of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Whose time it was.
+    /// Execution context.
     pub context: Context,
-    /// Whether it was user mode; the chain is empty then.
+    /// Whether it was user mode; the chain is then empty.
     pub user: bool,
-    /// The current process, interrupted or not.
+    /// Current process, interrupted or not.
     pub tgid: u32,
-    /// Where.
+    /// CPU number.
     pub cpu: u32,
-    /// Its chain: an index.
+    /// Index of the call chain.
     chain: u32,
 }
 
-/// Memory for distinct chains, about.
+/// Approximate memory limit for distinct chains.
 const MAX_CHAIN_BYTES: usize = 64 << 20;
 /// Stands for all chains that found no room.
 const OTHER_CHAINS: u32 = u32::MAX;
-/// Bytes that a chain takes beside its frames.
+/// Bytes that a chain takes in addition to its frames.
 const CHAIN_OVERHEAD: usize = 120;
 
-/// Adds up.
+/// Aggregates samples.
 pub struct Tally {
     marks: Marks,
-    /// Bottom functions of a CPU with nothing to do; empty without names.
+    /// Bottom functions of an idle CPU; empty without symbols.
     idle: Vec<std::ops::Range<u64>>,
     application: Vec<u32>,
     max_frames: usize,
@@ -63,7 +63,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// `application`: processes whose own time is not kept; `max_frames`: length at which the kernel cuts chains.
+    /// `application`: processes whose own samples are dropped; `max_frames`: length at which the kernel
+    /// truncates chains.
     pub fn new(symbols: &Symbols, application: &[u32], max_frames: usize) -> Tally {
         let idle = symbols.ranges(|name| matches!(name, "do_idle" | "cpu_startup_entry").then_some(()));
         Tally {
@@ -78,22 +79,22 @@ impl Tally {
         }
     }
 
-    /// The counts of a CPU.
+    /// Counts of one CPU.
     pub fn cpu(&mut self, cpu: u32) -> &mut CpuCounts {
         self.cpus.entry(cpu).or_default()
     }
 
-    /// The counts of every CPU.
+    /// Counts of every CPU.
     pub fn cpus(&self) -> &BTreeMap<u32, CpuCounts> {
         &self.cpus
     }
 
-    /// Whether interrupts can be told from what they interrupt.
+    /// Whether interrupts can be distinguished from the code they interrupt.
     pub fn tells_contexts(&self) -> bool {
         self.marks.usable()
     }
 
-    /// One sample.
+    /// Adds a sample.
     pub fn add(&mut self, cpu: u32, tgid: u32, user: bool, frames: &[u64]) {
         let (context, about) = if user { (Context::Thread, 0) } else { self.marks.context(frames) };
         let idle = context == Context::Thread && tgid == 0 && !user && self.is_idle(frames);
@@ -118,8 +119,8 @@ impl Tally {
         }
     }
 
-    /// Number 0 is also what a process of another pid namespace has here: then its chain does not come from the idle
-    /// loop. Nobody can tell without names, or when the root is cut off.
+    /// Process 0 may also be one of another pid namespace, whose chain then does not come from the idle loop.
+    /// Without symbols, or with a truncated root, the two cannot be distinguished.
     fn is_idle(&self, frames: &[u64]) -> bool {
         let of_idle = |index| {
             let address = call_site(frames, index);
@@ -142,8 +143,8 @@ impl Tally {
         chain
     }
 
-    /// Kept samples that are alike, with their frames (where the CPU was first) and how many they are; `None` for
-    /// frames that are not told apart.
+    /// Groups of like samples, with their frames (leaf first) and their number; `None` for frames that found no
+    /// room.
     pub fn kept(&self) -> Vec<(Key, Option<&[u64]>, u64)> {
         let mut chains = vec![&[][..]; self.chains.len()];
         for (frames, &chain) in &self.chains {
@@ -205,7 +206,7 @@ mod tests {
         tally.add(0, 0, false, &[SEND]);
         tally.add(0, 0, true, &[]);
         assert_eq!((tally.cpus()[&0].kept, tally.cpus()[&0].idle), (2, 0));
-        // Without names there is nothing to tell it by.
+        // Without symbols the two cannot be distinguished.
         let mut blind = Tally::new(&Symbols::default(), &[], 127);
         blind.add(0, 0, false, &[SEND]);
         assert_eq!(blind.cpus()[&0].idle, 1);

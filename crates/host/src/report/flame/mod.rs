@@ -1,4 +1,4 @@
-//! Sampled kernel stacks as users see them: who had the CPUs, by which way through the kernel.
+//! Sampled kernel stacks for users: who used the CPUs, and through which kernel paths.
 
 pub mod page;
 pub mod picture;
@@ -9,76 +9,77 @@ use serde::Serialize;
 use spangap_report::figures::counted;
 use std::collections::BTreeMap;
 
-/// Everything that `host stacks` found.
+/// Results of `host stacks`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StacksReport {
-    /// Samples per second and CPU that were asked for.
+    /// Requested samples per second and CPU.
     pub hz: u32,
-    /// For how long.
+    /// Duration of the sampling.
     pub duration_ns: u64,
-    /// The application: processes whose own time is not shown.
+    /// The application: processes whose own samples are dropped.
     pub not_pids: Vec<ProcessReport>,
-    /// What came of the samples, of all CPUs together.
+    /// Sample counts of all CPUs together.
     pub samples: SamplesReport,
-    /// And of each.
+    /// Sample counts of each CPU.
     pub per_cpu: Vec<CpuReport>,
     /// Distinct stacks, the most frequent first.
     pub stacks: Vec<StackReport>,
-    /// Why functions have no names, if they have none.
+    /// Why functions have no names, if so.
     pub names_missing: Option<String>,
-    /// What the sampling took itself.
+    /// Cost of the sampling.
     pub cost: CostReport,
-    /// What keeps these figures from being all of the truth, in words.
+    /// Limitations of the figures, in words.
     pub notes: Vec<String>,
 }
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessReport {
-    /// Its number; 0 is idle.
+    /// Process id; 0 is idle.
     pub pid: u32,
-    /// Its name, where it could be read before it ended.
+    /// Name, if it could be read before the process ended.
     pub name: Option<String>,
 }
 
-/// What came of samples. `received = kept + application + idle`; `expected = received + missing`, but for the last one
-/// of each CPU.
+/// Sample counts. `received = kept + application + idle`; `expected = received + missing`, except for the last
+/// sample of each CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SamplesReport {
     /// Samples due in the time.
     pub expected: u64,
-    /// Samples that came.
+    /// Samples that arrived.
     pub received: u64,
-    /// Samples due that did not come: the CPU itself did not run, or had interrupts off for more than a period.
+    /// Samples due that did not arrive: the CPU itself did not run, or had interrupts off for more than a
+    /// period.
     pub missing: u64,
-    /// Samples that are somebody else's than the application's.
+    /// Samples of others than the application.
     pub kept: u64,
-    /// Samples that are the application's own.
+    /// Samples of the application itself.
     pub application: u64,
-    /// Samples that found nothing running.
+    /// Samples of an idle CPU.
     pub idle: u64,
     /// Of the kept ones: softirqs.
     pub softirq: u64,
     /// Of the kept ones: interrupt handlers.
     pub hardirq: u64,
-    /// Of the kept ones: other processes, kernel threads included.
+    /// Of the kept ones: other processes, including kernel threads.
     pub other_processes: u64,
     /// Records that found no room in the ring.
     pub lost: u64,
-    /// How often the kernel held samples back because they came too fast.
+    /// How often the kernel throttled sampling because samples came too fast.
     pub throttled: u64,
     /// Stacks longer than the kernel records.
     pub truncated: u64,
-    /// Kept samples whose stack is not told apart: there were too many different ones.
+    /// Kept samples without a stack, because there were too many distinct ones.
     pub not_told_apart: u64,
 }
 
-/// What came of the samples of one CPU.
+/// Sample counts of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuReport {
-    /// Which.
+    /// CPU number.
     pub cpu: u32,
-    /// What.
+    /// Its counts.
     #[serde(flatten)]
     pub samples: SamplesReport,
 }
@@ -86,63 +87,63 @@ pub struct CpuReport {
 /// A distinct stack.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StackReport {
-    /// Whose time it was.
+    /// Execution context.
     pub context: ContextReport,
-    /// Of a softirq: which, as in `/proc/softirqs`, where its first function tells.
+    /// For a softirq: its name as in `/proc/softirqs`, if its first function shows it.
     pub vector: Option<&'static str>,
-    /// Whether it was user mode: no frames then.
+    /// Whether it was user mode, which has no frames.
     pub user: bool,
-    /// Functions; the first one is where the CPU was.
+    /// Functions, leaf first.
     pub frames: Vec<String>,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Share of all samples that came, idle ones included.
+    /// Share of all samples that arrived, idle ones included.
     pub share: f64,
-    /// On which CPUs.
+    /// Samples by CPU.
     pub cpus: Vec<CpuSamples>,
-    /// Whose time it was, or who was interrupted; the most frequent first.
+    /// Current processes, interrupted or not; the most frequent first.
     pub current: Vec<CurrentSamples>,
 }
 
 /// Samples on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuSamples {
-    /// Which.
+    /// CPU number.
     pub cpu: u32,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
 }
 
 /// Samples while a process was current.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CurrentSamples {
-    /// Which.
+    /// Process.
     #[serde(flatten)]
     pub process: ProcessReport,
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
 }
 
-/// Whose time it was.
+/// Execution context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextReport {
-    /// A process's own, or a kernel thread's.
+    /// A process or kernel thread itself.
     Process,
-    /// A softirq after an interrupt.
+    /// A softirq at the end of an interrupt.
     SoftirqAfterInterrupt,
-    /// A softirq inside of a system call of whoever was current.
+    /// A softirq inside a system call of the current thread.
     SoftirqInCall,
     /// An interrupt handler.
     Hardirq,
 }
 
-/// What the sampling took itself.
+/// Cost of the sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CostReport {
-    /// What one sample takes of its CPU, measured with a trial before the start.
+    /// CPU time of one sample, measured in a trial before the start.
     pub sample_ns: Option<u64>,
-    /// That, of each CPU: 0.01 is one percent.
+    /// Resulting share of each CPU: 0.01 is one percent.
     pub cpu_share: Option<f64>,
     /// CPU time of the thread that reads the samples.
     pub reader_ns: u64,
@@ -170,7 +171,7 @@ impl ProcessReport {
     }
 }
 
-/// The softirq whose action a function is, as `/proc/softirqs` calls it.
+/// The softirq that a function is the action of, as `/proc/softirqs` calls it.
 fn vector(action: &str) -> Option<&'static str> {
     Some(match action {
         "net_rx_action" => "NET_RX",
@@ -190,7 +191,7 @@ fn vector(action: &str) -> Option<&'static str> {
 }
 
 impl StacksReport {
-    /// Puts names to what was found.
+    /// Resolves the names of a result.
     pub fn new(found: &Found) -> StacksReport {
         let process = |pid| ProcessReport { pid, name: found.names.of(pid).map(str::to_string) };
         let mut per_cpu: BTreeMap<u32, SamplesReport> = BTreeMap::new();
@@ -206,7 +207,7 @@ impl StacksReport {
                 Context::SoftirqAfterInterrupt | Context::SoftirqInCall => &mut counts.softirq,
             } += samples;
             let names = names(found, frames);
-            // What a process does is its own; an interrupt is the same whomever it interrupts.
+            // The work of a process is its own; an interrupt is the same whichever process it interrupts.
             let owner = (key.context == Context::Thread).then_some(key.tgid);
             merged
                 .entry((ContextReport::from(key.context), owner, key.user, names))
@@ -259,7 +260,7 @@ impl StacksReport {
     }
 }
 
-/// Stacks that have the same names, though not the same addresses.
+/// Stacks with equal names but different addresses.
 #[derive(Default)]
 struct Merged {
     samples: u64,
@@ -311,7 +312,7 @@ impl SamplesReport {
     }
 }
 
-/// What stands for a stack that is not told apart.
+/// Placeholder for all stacks that found no room.
 const NOT_TOLD_APART: &str = "[other stacks]";
 
 fn names(found: &Found, frames: Option<&[u64]>) -> Vec<String> {
@@ -324,7 +325,7 @@ fn names(found: &Found, frames: Option<&[u64]>) -> Vec<String> {
 fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &Found) -> Vec<String> {
     let mut notes = Vec::new();
     let percent = |part: u64| part as f64 * 100.0 / samples.expected.max(1) as f64;
-    // The last period of each CPU is mostly not over.
+    // The last period of a CPU is usually incomplete.
     let due = found.settings.cpus.len() as u64;
     if samples.missing > due {
         let missing = samples.missing - samples.lost.min(samples.missing);

@@ -1,5 +1,5 @@
-//! What the page of sampled stacks shows: the summary in words, and the stacks that its flame graph draws. The page itself is built
-//! from `web/src/report/`; a document of this shape stands in it.
+//! Content of the page of sampled stacks: the summary in words, and the stacks that its flame graph draws. The
+//! page itself is built from `web/src/report/`, and embeds a document of this shape.
 
 use super::StacksReport;
 use super::picture::folded;
@@ -12,49 +12,49 @@ use spangap_report::page::TablePage;
 pub struct StacksPage {
     /// Title of the document.
     pub title: String,
-    /// How often it was sampled, and how many samples came.
+    /// Sampling rate and number of samples.
     pub facts: String,
-    /// Where all samples went.
+    /// Classification of all samples.
     pub shares: String,
     /// The same by CPU.
     pub per_cpu: TablePage,
-    /// Who had the time that was not the application's, and by which ways.
+    /// Who used the time outside the application, and through which kernel paths.
     pub groups: Vec<GroupPage>,
-    /// The groups that are not shown, summed up.
+    /// Summary of the groups that are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_groups: Option<String>,
-    /// Stacks with what stands at their bottoms, `root;...;leaf count`.
+    /// Folded stacks with their root frames, `root;...;leaf count`.
     pub folded: Vec<String>,
-    /// All samples, of which the stacks are a part.
+    /// Number of all samples, of which the stacks are a part.
     pub samples: u64,
-    /// What keeps these figures from being all of the truth.
+    /// Limitations of the figures.
     pub notes: Vec<String>,
-    /// What the sampling took itself.
+    /// Cost of the sampling.
     pub cost: String,
 }
 
-/// Who had CPUs.
+/// A user of CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupPage {
-    /// Of all samples.
+    /// Share of all samples.
     pub share: String,
-    /// Who, on which CPUs, on top of whom.
+    /// Who it is, on which CPUs, interrupting whom.
     pub words: String,
-    /// By which ways through the kernel, most frequent first.
+    /// Kernel paths, most frequent first.
     pub ways: Vec<WayPage>,
 }
 
-/// A way through the kernel.
+/// A path through the kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WayPage {
-    /// Of all samples.
+    /// Share of all samples.
     pub share: String,
-    /// Functions, from where the CPU was to the root.
+    /// Functions, from the leaf to the root.
     pub words: String,
 }
 
 impl StacksPage {
-    /// What is shown of a report.
+    /// Selects what to show of a report.
     pub fn new(report: &StacksReport) -> StacksPage {
         let (groups, more_groups) = groups_shown(report);
         StacksPage {

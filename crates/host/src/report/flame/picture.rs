@@ -1,14 +1,14 @@
-//! Sampled stacks as folded lines, and as a flame graph that needs no other file.
+//! Sampled stacks as folded lines, and as a self-contained flame graph.
 
 use super::{ContextReport, StackReport, StacksReport, text};
 use inferno::flamegraph::{self, Options, TextTruncateDirection};
 use spangap_report::svg::{self, Anchor, Picture};
 use std::io;
 
-/// Frame of a process in user mode: which code that was is not asked.
+/// Frame of a process in user mode, whose stack is not sampled.
 const USER_MODE: &str = "[user mode]";
 
-/// Who stands at the bottom of a stack: `NET_RX interrupting memcached (pid 812)`.
+/// Root frame of a stack: `NET_RX interrupting memcached (pid 812)`.
 fn bottom(stack: &StackReport, process: &str) -> String {
     let softirq = stack.vector.unwrap_or("softirq");
     match stack.context {
@@ -19,7 +19,7 @@ fn bottom(stack: &StackReport, process: &str) -> String {
     }
 }
 
-/// One line per stack and current process, `root;...;leaf count`; the counts sum up to the samples kept.
+/// One line per stack and current process, `root;...;leaf count`; the counts sum to the samples kept.
 pub fn folded(report: &StacksReport) -> Vec<String> {
     let mut lines = Vec::new();
     for stack in &report.stacks {
@@ -40,7 +40,7 @@ pub fn folded(report: &StacksReport) -> Vec<String> {
     lines
 }
 
-/// The flame graph, as one SVG with its script inside: frames can be clicked and searched for.
+/// The flame graph as one SVG with its script inside: frames can be clicked and searched.
 pub fn svg(report: &StacksReport) -> io::Result<String> {
     let mut options = Options::default();
     options.title = text::title(report);
@@ -51,7 +51,7 @@ pub fn svg(report: &StacksReport) -> io::Result<String> {
     let lines = folded(report);
     let mut svg = Vec::new();
     if lines.is_empty() {
-        // An empty graph is an error there; here it is good news.
+        // For the library an empty graph is an error; here it is good news.
         let words = format!("{}: nothing else used these CPUs", options.title);
         let picture = Picture { class: "", width: 1200.0, height: 60.0, label: &words };
         let style = "text{font:15px system-ui,sans-serif;fill:var(--text)}";

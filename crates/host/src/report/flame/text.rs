@@ -1,4 +1,4 @@
-//! Sampled stacks in words: who had the CPUs, and by which way through the kernel.
+//! Sampled stacks in words: who used the CPUs, and through which kernel paths.
 
 use super::page::{GroupPage, WayPage};
 use super::{ContextReport, SamplesReport, StackReport, StacksReport};
@@ -8,13 +8,13 @@ use spangap_report::figures::counted;
 use spangap_report::table::aligned;
 use std::collections::BTreeMap;
 
-/// Who is shown at most.
+/// Maximum number of groups.
 const GROUPS: usize = 12;
-/// And with how many of its ways.
+/// Maximum number of paths per group.
 const WAYS: usize = 4;
-/// Frames of a way at most.
+/// Maximum number of frames per path.
 const FRAMES: usize = 7;
-/// Shares below this, of what a list is about, are left out of it.
+/// Entries below this share of their list are omitted.
 const SMALL: f64 = 0.05;
 /// Groups below this share of all samples are summed up.
 const SMALL_GROUP: f64 = 0.001;
@@ -23,7 +23,7 @@ fn percent(part: u64, of: u64) -> String {
     format!("{:.1} %", part as f64 * 100.0 / of.max(1) as f64)
 }
 
-/// What this is.
+/// Title of the report.
 pub fn title(report: &StacksReport) -> String {
     let cpus = report.per_cpu.iter().map(|cpu| cpu.cpu).collect::<Cpus>();
     let mut title = format!("Kernel stacks on CPU {cpus}");
@@ -34,7 +34,7 @@ pub fn title(report: &StacksReport) -> String {
     title
 }
 
-/// Where all samples went, on one line.
+/// Classification of all samples, on one line.
 pub fn shares(samples: &SamplesReport) -> String {
     let share = |part| percent(part, samples.received);
     format!(
@@ -78,7 +78,7 @@ pub fn text(report: &StacksReport) -> String {
     text
 }
 
-/// How often, for how long, and how many came.
+/// Rate, duration, and number of samples.
 pub(super) fn rate(report: &StacksReport) -> String {
     format!(
         "{} samples per second and CPU for {}: {} of {} expected",
@@ -89,7 +89,7 @@ pub(super) fn rate(report: &StacksReport) -> String {
     )
 }
 
-/// The groups that are shown, and what the others are together.
+/// The groups to show, and a summary of the others.
 pub(super) fn groups_shown(report: &StacksReport) -> (Vec<GroupPage>, Option<String>) {
     let groups = groups(report);
     let large = |group: &&Group<'_>| group.samples as f64 >= SMALL_GROUP * report.samples.received as f64;
@@ -102,11 +102,11 @@ pub(super) fn groups_shown(report: &StacksReport) -> (Vec<GroupPage>, Option<Str
     (groups[..shown].iter().map(|group| group.page(report)).collect(), more)
 }
 
-/// What the table of CPUs says.
+/// Header of the table of CPUs.
 pub(super) const HEAD: [&str; 7] =
     ["CPU", "samples", "application", "idle", "softirqs", "hardirqs", "other processes"];
 
-/// Its rows.
+/// Rows of the table of CPUs.
 pub(super) fn rows(report: &StacksReport) -> impl Iterator<Item = [String; 7]> {
     report.per_cpu.iter().map(|cpu| {
         let share = |part| percent(part, cpu.samples.received);
@@ -127,7 +127,7 @@ fn table(report: &StacksReport) -> String {
     aligned(&table, |_| false)
 }
 
-/// What the sampling took itself.
+/// Cost of the sampling.
 pub(super) fn cost(report: &StacksReport) -> String {
     let reader = format_ns(report.cost.reader_ns);
     match (report.cost.sample_ns, report.cost.cpu_share) {
@@ -143,7 +143,7 @@ pub(super) fn cost(report: &StacksReport) -> String {
     }
 }
 
-/// Stacks of the same owner.
+/// Stacks of one owner.
 struct Group<'a> {
     who: String,
     samples: u64,
@@ -192,7 +192,7 @@ impl Group<'_> {
         GroupPage { share: percent(self.samples, all), words, ways: told }
     }
 
-    /// On which CPUs, and on top of whom.
+    /// On which CPUs, and interrupting whom.
     fn particulars(&self, report: &StacksReport) -> String {
         let mut cpus: BTreeMap<u32, u64> = BTreeMap::new();
         let mut current: BTreeMap<String, u64> = BTreeMap::new();
@@ -237,7 +237,7 @@ impl Group<'_> {
     }
 }
 
-/// Functions through which every system call, fault and kernel thread comes.
+/// Functions at the root of every system call, fault and kernel thread.
 fn is_entry(function: &str) -> bool {
     matches!(
         function,
@@ -257,14 +257,14 @@ fn is_entry(function: &str) -> bool {
     )
 }
 
-/// The way of a stack through the kernel, as it is written by people: `e1000_clean <- __napi_poll <- net_rx_action`.
+/// Kernel path of a stack in the usual notation: `e1000_clean <- __napi_poll <- net_rx_action`.
 fn way(stack: &StackReport) -> String {
     if stack.user {
         return "user mode".into();
     }
     let frames = &stack.frames[..];
     let shown = match stack.context {
-        // What the softirq does below its driver's function differs from packet to packet.
+        // Frames below the softirq's driver function differ from packet to packet.
         ContextReport::SoftirqAfterInterrupt | ContextReport::SoftirqInCall => {
             let actions = &frames[..frames.len().saturating_sub(1)];
             if actions.is_empty() { frames } else { &actions[actions.len().saturating_sub(3)..] }
@@ -376,7 +376,7 @@ mod tests {
         let rx = "handle_softirqs;net_rx_action;__napi_poll;e1000_clean;napi_gro_receive";
         assert!(lines.contains(&format!("NET_RX interrupting memcached (pid 812);{rx} 160")), "{lines:#?}");
         assert!(lines.contains(&format!("NET_RX in a call of memcached (pid 812);{rx} 1")));
-        // A semicolon separates frames, and a process may be called anything.
+        // A semicolon separates frames, and process names may contain any character.
         assert!(lines.contains(&"d,d (pid 9);[user mode] 50".to_string()));
     }
 

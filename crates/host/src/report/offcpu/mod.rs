@@ -1,4 +1,4 @@
-//! Off-CPU histograms as scripts read them: one shape, of which the text is made, too.
+//! Off-CPU histograms as JSON; the text is made from the same shape.
 
 pub mod text;
 
@@ -8,63 +8,63 @@ use crate::probes::cost::Cost;
 use crate::probes::offcpu::{By, Group, Histogram, Kind, Lost, Measured, Open, Throttled};
 use serde::Serialize;
 
-/// Shares that are told of each histogram, and how they are called.
+/// Reported quantiles and their names.
 pub const QUANTILES: [(f64, &str); 4] = [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (0.999, "p99.9")];
 
 /// A measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OffcpuReport {
-    /// How long it was measured.
+    /// Length of the measurement.
     pub duration_ns: u64,
-    /// Whose waits, in words.
+    /// Measured threads, in words.
     pub of: String,
-    /// What a group is: `process`, `thread` or `cgroup`.
+    /// Kind of the groups: `process`, `thread` or `cgroup`.
     pub by: &'static str,
-    /// Those that were kept longest from a CPU that they could have used first.
+    /// Groups, those denied a usable CPU for longest first.
     pub groups: Vec<GroupReport>,
-    /// Threads that were not on a CPU even once, and are in no group.
+    /// Threads that never ran, and are in no group.
     pub threads_never_ran: u64,
-    /// Why the threads of the given processes slept, and who woke them.
+    /// Why the threads of the given processes slept, and what woke them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasons: Option<ReasonsReport>,
     /// Processes that were stopped or frozen before the measurement began.
     pub halted: Vec<Halted>,
-    /// What was not counted.
+    /// Waits that were not counted.
     pub lost: Lost,
-    /// What the program cost; nothing when it did not run while it was looked at.
+    /// Cost of the program; `None` if it did not run during a sample.
     pub cost: Option<Cost>,
-    /// What else must be known to read the figures.
+    /// Limitations of the figures.
     pub notes: Vec<String>,
 }
 
 /// Waits of a process, a thread or a cgroup.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
-    /// Number of the process, thread or cgroup; 0 of all for which there was no room.
+    /// Id of the process, thread or cgroup; 0 for the group of all that found no room.
     pub id: u64,
-    /// The process, of a process or thread.
+    /// Process id, for a process or thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Name; of a cgroup its directory.
+    /// Name; for a cgroup its directory.
     pub name: String,
-    /// All waits that ended.
+    /// Total of completed waits.
     pub off_cpu_ns: u64,
-    /// Those in which it could have run.
+    /// Total of completed waits in which it was runnable.
     pub runnable_ns: u64,
-    /// Each kind.
+    /// Waits by kind.
     pub waits: WaitsByKind,
 }
 
 /// Waits by their kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitsByKind {
-    /// Waited for something.
+    /// Blocked.
     pub blocked: Waits,
-    /// Was stopped.
+    /// Stopped.
     pub stopped: Waits,
-    /// Runnable after that.
+    /// Runnable after being blocked or stopped.
     pub woken: Waits,
-    /// Runnable all the time.
+    /// Runnable throughout.
     pub preempted: Waits,
     /// Out of CPU quota.
     pub throttled: Waits,
@@ -73,26 +73,26 @@ pub struct WaitsByKind {
 /// Waits of one kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Waits {
-    /// How many ended.
+    /// Number of completed waits.
     pub count: u64,
-    /// How long they were together; exact.
+    /// Total; exact.
     pub sum_ns: u64,
-    /// `None` of nothing.
+    /// Mean; `None` if there were none.
     pub mean_ns: Option<u64>,
-    /// The longest; exact.
+    /// Maximum; exact.
     pub max_ns: u64,
-    /// Half of them were no longer, and so on. `None` of nothing.
+    /// Quantiles; `None` if there were none.
     pub quantiles: Option<Quantiles>,
-    /// How many were how long: those that are not empty, in order.
+    /// Non-empty histogram buckets, in order.
     pub buckets: Vec<Bucket>,
-    /// How many by powers of two of microseconds: below 2, from 2, from 4, from 8, and so on.
+    /// Counts by powers of two of microseconds: below 2, from 2, from 4, from 8, and so on.
     #[serde(skip)]
     pub by_power_of_two: Vec<u64>,
-    /// Waits that had not ended at the end. In none of the figures above.
+    /// Waits in progress at the end. In none of the figures above.
     pub open: OpenReport,
 }
 
-/// Quantiles, each with how far off it can be.
+/// Quantiles with their error bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct Quantiles {
@@ -106,25 +106,25 @@ pub struct Quantiles {
     pub p999_bound_ns: u64,
 }
 
-/// Some of the waits.
+/// A histogram bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
-    /// They were at least so long.
+    /// Lower bound.
     pub from_ns: u64,
-    /// And at most so long; `None` of the last bucket, which has no end.
+    /// Upper bound; `None` for the last bucket, which has none.
     pub to_ns: Option<u64>,
-    /// How many.
+    /// Number of waits.
     pub count: u64,
 }
 
-/// Waits that had not ended.
+/// Waits in progress at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OpenReport {
-    /// How many.
+    /// Number of waits.
     pub waits: u64,
-    /// How long they had lasted together.
+    /// Total time so far.
     pub sum_ns: u64,
-    /// How long the longest had lasted.
+    /// Longest time so far.
     pub max_ns: u64,
 }
 
@@ -161,14 +161,14 @@ impl Waits {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether there were no waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.open.waits == 0
     }
 }
 
 impl WaitsByKind {
-    /// In the order in which they are shown.
+    /// In display order.
     pub fn all(&self) -> [(Kind, &Waits); Kind::ALL.len()] {
         [
             (Kind::Blocked, &self.blocked),
@@ -199,14 +199,14 @@ impl GroupReport {
         }
     }
 
-    /// Time in which it wanted a CPU and did not have one, nanoseconds.
+    /// Time in which it wanted a CPU and had none, in nanoseconds.
     pub fn denied_ns(&self) -> u64 {
         self.runnable_ns + self.waits.throttled.sum_ns
     }
 }
 
 impl OffcpuReport {
-    /// Of a measurement of `of`, in words.
+    /// Describes a measurement; `of` names the measured threads.
     pub fn new(measured: &Measured, of: String) -> OffcpuReport {
         let mut groups: Vec<_> =
             measured.groups.iter().map(|group| GroupReport::new(group, measured.by)).collect();

@@ -1,4 +1,4 @@
-//! Off-CPU histograms as people read them: the picture that bcc's cpudist draws.
+//! Off-CPU histograms as text, drawn like bcc's cpudist.
 
 use super::{GroupReport, OffcpuReport, QUANTILES, Waits};
 use crate::probes::offcpu::Lost;
@@ -6,9 +6,9 @@ use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use std::fmt::Write;
 
-/// Stars of the bars of all histograms of a row together.
+/// Total width of the bars of all histograms in a row, in stars.
 const STARS: usize = 60;
-/// Stars of a single histogram, as cpudist has them.
+/// Width of the bar of a single histogram, as in cpudist.
 const STARS_OF_ONE: usize = 40;
 
 /// The report, with at most `top` groups.
@@ -118,7 +118,7 @@ fn line(waits: &Waits) -> String {
     line
 }
 
-/// Histograms side by side, a row for each power of two of microseconds.
+/// Histograms side by side, one row per power of two of microseconds.
 fn picture(columns: &[(&str, &[u64])]) -> String {
     let mut out = String::new();
     let Some(rows) = columns.iter().map(|(_, counts)| counts.len()).max() else { return out };
@@ -140,7 +140,7 @@ fn picture(columns: &[(&str, &[u64])]) -> String {
         for (_, counts) in columns {
             let count = counts.get(row).copied().unwrap_or(0);
             let most = counts.iter().copied().max().unwrap_or(0).max(1);
-            // As cpudist does: a bar says less than one star in no star.
+            // As cpudist does: a bar shorter than one star is empty.
             let filled = (u128::from(count) * stars as u128 / u128::from(most)) as usize;
             let _ = write!(out, " : {count:<9}|{:<stars$}|", "*".repeat(filled));
         }

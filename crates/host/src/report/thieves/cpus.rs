@@ -1,4 +1,4 @@
-//! Who used some CPUs, whoever wanted them: the shape in JSON, and in words.
+//! Users of given CPUs, whichever threads wanted them: JSON shape and text.
 
 use super::text::columns;
 use super::words::{cpu_list, in_words};
@@ -14,96 +14,96 @@ use spangap_report::figures::percent_of;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Users shown; all are in the JSON.
+/// Maximum number of users shown; the JSON has all.
 const USERS: usize = 20;
-/// Users named in words, of each CPU.
+/// Maximum number of users named per CPU in the text.
 const NAMED: usize = 3;
 
-/// Who used some CPUs.
+/// Users of some CPUs.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpusReport {
-    /// For how long it was looked, nanoseconds.
+    /// Length of the measurement, in nanoseconds.
     pub duration_ns: u64,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
     /// The CPUs.
     pub cpus: Vec<CpuUseReport>,
-    /// Who used them, most first.
+    /// Users, the largest first.
     pub users: Vec<UserReport>,
-    /// What was looked at.
+    /// Number of events.
     pub events: EventsReport,
-    /// What the looking cost.
+    /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// What it means.
+    /// Conclusions.
     pub conclusions: Vec<String>,
-    /// What these figures cannot tell.
+    /// Limitations of the figures.
     pub notes: Vec<String>,
 }
 
-/// One CPU. Its nanoseconds sum to the duration, but for `steal_ns`, which is part of them.
+/// One CPU. Its nanoseconds sum to the duration; `steal_ns` is contained in the others.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CpuUseReport {
-    /// Which.
+    /// CPU number.
     pub cpu: u16,
-    /// Tasks ran.
+    /// Time running tasks.
     pub tasks_ns: u64,
-    /// Softirqs ran.
+    /// Time in softirqs.
     pub softirq_ns: u64,
-    /// Interrupt handlers ran.
+    /// Time in interrupt handlers.
     pub hardirq_ns: u64,
     /// Idle.
     pub idle_ns: u64,
-    /// Not known: lost, or no event ever came from it.
+    /// Unknown: events were lost, or none ever came from this CPU.
     pub unknown_ns: u64,
-    /// What the hypervisor took, whoever ran.
+    /// Time taken by the hypervisor, whatever ran.
     pub steal_ns: u64,
 }
 
-/// Who used CPUs.
+/// A user of CPUs.
 #[derive(Clone, Debug, Serialize)]
 pub struct UserReport {
-    /// What it is.
+    /// Kind of taker.
     pub kind: Kind,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Process, of tasks.
+    /// Process id, for tasks.
     pub pid: Option<u32>,
-    /// Cgroup, of tasks.
+    /// Cgroup, for tasks.
     pub cgroup: Option<String>,
-    /// Nanoseconds.
+    /// Total time.
     pub total_ns: u64,
-    /// As a share of the time of all these CPUs.
+    /// Share of the time of all these CPUs.
     pub share: f64,
-    /// Stays of a task, runs of an interrupt.
+    /// Runs of a task, or of an interrupt.
     pub count: u64,
-    /// The longest of these, nanoseconds.
+    /// Longest run.
     pub longest_ns: u64,
-    /// Where.
+    /// Time on each CPU.
     pub cpus: Vec<CpuReport>,
 }
 
-/// What is known besides the sums.
+/// Facts beyond the sums.
 pub struct CpuCircumstances<'a> {
-    /// The CPUs looked at.
+    /// The measured CPUs.
     pub cpus: Vec<u16>,
-    /// The process that looks.
+    /// Process id of this tool.
     pub spangap: u32,
-    /// Names of everything.
+    /// Names of all objects.
     pub names: &'a Names,
-    /// For how long, nanoseconds.
+    /// Length of the measurement, in nanoseconds.
     pub duration_ns: u64,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// What was looked at.
+    /// Number of events.
     pub events: EventsReport,
-    /// What the looking cost.
+    /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// What this kernel cannot tell.
+    /// What this kernel cannot report.
     pub lacks: Vec<String>,
 }
 
 impl CpusReport {
-    /// With names and words.
+    /// Adds names and conclusions.
     pub fn new(found: &CpusUsed, known: &CpuCircumstances<'_>) -> CpusReport {
         let mut cpus: BTreeMap<u16, CpuUseReport> =
             known.cpus.iter().map(|&cpu| (cpu, CpuUseReport { cpu, ..CpuUseReport::default() })).collect();

@@ -7,7 +7,7 @@ use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Certainty, Coverage, Finding, Instrument, Interval, Proof, Scope, Testimony};
 use spangap_model::{Cause, Culprit, Doing};
 
-/// What the looking has to say: who is to blame at what cost. What was the target's own, or cleared, is no finding.
+/// Findings: each taker to blame and its cost. The target's own work and takers cleared are not findings.
 pub(super) fn evidence(report: &ThievesReport, when: Option<Interval>) -> Testimony {
     let finding = |cause, cost_ns, note: String, proofs| Finding {
         hop: None,
@@ -52,14 +52,14 @@ pub(super) fn evidence(report: &ThievesReport, when: Option<Interval>) -> Testim
     Testimony::new(coverage, blamed.chain(steal).chain(halted).collect())
 }
 
-/// The process, where it is one; else all that was looked at, which [`Coverage::source`] names.
+/// The process, if there is exactly one; else everything under observation, which [`Coverage::source`] names.
 fn scope(report: &ThievesReport) -> Scope {
     let &[pid] = report.pids.as_slice() else { return Scope::Host };
     let main = report.threads.iter().find(|thread| thread.tid == pid);
     Scope::Process { pid, name: main.map_or_else(String::new, |thread| thread.name.clone()) }
 }
 
-/// What the target did while it was kept from running.
+/// What the target did while it was denied the CPU.
 fn stretches(taker: &TakerReport) -> Vec<Proof> {
     let did = match taker.kind {
         Kind::Quota => vec![(Doing::Throttled, taker.total_ns)],

@@ -1,4 +1,4 @@
-//! Who kept the threads of a target from running: the shape in JSON, with names and a verdict.
+//! Who kept the threads of a target from running: JSON shape, names, verdict.
 
 pub mod cpus;
 mod evidence;
@@ -21,91 +21,91 @@ use spangap_model::evidence::{Interval, Testimony};
 use spangap_model::{Cause, Doing, Taker as Named};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What takes less than this share of the time in which a target wanted a CPU is not worth mention.
+/// Takers below this share of the time in which a target wanted a CPU are not mentioned ...
 pub const WORTH_MENTION: f64 = 0.02;
-/// But what takes this much at once is, nanoseconds.
+/// ... unless they took this much at once, in nanoseconds.
 pub const WORTH_MENTION_AT_ONCE_NS: u64 = 10_000_000;
 
 /// Who kept the threads of a target from running.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThievesReport {
-    /// The same as values that every instrument speaks in.
+    /// The same as evidence, the common form of all instruments.
     pub evidence: Testimony,
-    /// Whose threads, in words.
+    /// The target, in words.
     pub target: String,
-    /// Their processes.
+    /// Its processes.
     pub pids: Vec<u32>,
-    /// For how long it was looked, nanoseconds.
+    /// Length of the measurement, in nanoseconds.
     pub duration_ns: u64,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// Threads that were seen.
+    /// Observed threads.
     pub threads: Vec<ThreadReport>,
-    /// What all threads did together.
+    /// Time of all threads together, by activity.
     pub did: DidReport,
-    /// Nanoseconds in which they ran or could have run.
+    /// Time in which they ran or were runnable.
     pub wanted_ns: u64,
-    /// Of which they were kept from running.
+    /// Of this, time in which they were kept from running.
     pub denied_ns: u64,
-    /// Who kept them from it; who took most first.
+    /// Takers, the largest first.
     pub takers: Vec<TakerReport>,
-    /// What is worth mention, by cause, most first.
+    /// Causes worth mention, the largest first.
     pub causes: Vec<CauseReport>,
-    /// What a thief took at least to be blamed, unless it took much at once, nanoseconds.
+    /// Minimum that a thief takes to be blamed, unless it took much at once.
     pub floor_ns: u64,
-    /// Processes that were stopped or frozen before the looking began.
+    /// Processes that were stopped or frozen before the measurement began.
     pub halted: Vec<Halted>,
-    /// Who took most of what is worth mention.
+    /// The largest taker worth mention.
     pub culprit: Option<CulpritReport>,
-    /// What the hypervisor took from CPUs, whoever ran there.
+    /// Time that the hypervisor took from each CPU, whatever ran there.
     pub steal: Vec<CpuReport>,
-    /// At least this much of it while threads of the target were the tasks there, nanoseconds.
+    /// Lower bound of the part taken while threads of the target ran there.
     pub steal_at_least_ns: u64,
-    /// And at most this much.
+    /// Upper bound of that part.
     pub steal_at_most_ns: u64,
-    /// The worst stretches of time.
+    /// The worst windows of time.
     pub windows: Vec<WindowReport>,
-    /// What was looked at.
+    /// Number of events.
     pub events: EventsReport,
-    /// What the looking cost.
+    /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// What it means.
+    /// Conclusions.
     pub conclusions: Vec<String>,
-    /// What these figures cannot tell.
+    /// Limitations of the figures.
     pub notes: Vec<String>,
 }
 
-/// What was looked at.
+/// Number of events.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct EventsReport {
-    /// Events.
+    /// Events received.
     pub received: u64,
-    /// And those that were lost.
+    /// Events lost.
     pub lost: u64,
-    /// Switches at least that the kernel did not tell of.
+    /// Lower bound of the switches that the kernel did not report.
     pub untold: u64,
 }
 
-/// What threads did, nanoseconds. All of it sums to `sum_ns`.
+/// Time of threads by activity, in nanoseconds. All of it sums to `sum_ns`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DidReport {
-    /// Ran.
+    /// Running.
     pub running_ns: u64,
-    /// Were the tasks of their CPUs, but an interrupt ran.
+    /// Current on a CPU while an interrupt ran.
     pub interrupted_ns: u64,
-    /// Waited for a CPU.
+    /// Waiting for a CPU.
     pub runnable_ns: u64,
-    /// Were out of quota.
+    /// Out of quota.
     pub throttled_ns: u64,
-    /// Were stopped.
+    /// Stopped.
     pub stopped_ns: u64,
-    /// Waited for something else.
+    /// Blocked.
     pub blocked_ns: u64,
-    /// Not known: events were lost, or not told.
+    /// Unknown: events were lost, or not reported.
     pub unknown_ns: u64,
-    /// Before a thread was first seen, and after it was last seen falling asleep.
+    /// Before a thread was first observed, and after it was last observed falling asleep.
     pub unseen_ns: u64,
-    /// All.
+    /// Sum of all.
     pub sum_ns: u64,
 }
 
@@ -128,58 +128,60 @@ impl DidReport {
 /// One thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Its number.
+    /// Thread id.
     pub tid: Tid,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it did.
+    /// Its time by activity.
     #[serde(flatten)]
     pub did: DidReport,
 }
 
-/// Nanoseconds on one CPU.
+/// Time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuReport {
-    /// Which.
+    /// CPU number.
     pub cpu: u16,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub ns: u64,
 }
 
-/// What a taker is.
+/// Kind of taker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A process that is none of the target's.
+    /// A process outside the target.
     Task,
-    /// The target's own: another thread of it.
+    /// Another thread of the target.
     OwnTask,
-    /// Nobody: the CPU was idle, and woke up, or the thread was moved there.
+    /// Nobody: the CPU was idle and woke up, or the thread was migrated there.
     Idle,
-    /// This very program.
+    /// This tool itself.
     Spangap,
     /// A softirq.
     Softirq,
-    /// A softirq for the target's own traffic: packets of the loopback in its own running, and packets for its sockets.
+    /// A softirq for the target's own traffic: loopback packets processed while it runs, and packets for its
+    /// sockets.
     OwnSoftirq,
     /// An interrupt handler.
     Hardirq,
-    /// An interrupt for what the target asked of a device: it mostly wakes the target.
+    /// An interrupt for a request of the target to a device: it usually wakes the target.
     OwnHardirq,
     /// The kernel's own work on each CPU: ticks, timers, load balancing, RCU, calls between CPUs.
     Housekeeping,
-    /// A process that works with the target: it wakes its threads as often as it is in their way, and never for long.
+    /// A process that cooperates with the target: it wakes the target's threads as often as it delays them, and
+    /// never delays them for long.
     Peer,
-    /// The quota of the target's cgroup.
+    /// The CPU quota of the target's cgroup.
     Quota,
-    /// A signal, or a debugger.
+    /// A stop signal, or a debugger.
     Stop,
-    /// Not known who.
+    /// Unknown.
     Unknown,
 }
 
 impl Kind {
-    /// What it is the cause of, where it is anybody's fault.
+    /// The cause it amounts to, if anybody is to blame.
     pub fn cause(self) -> Option<Cause> {
         match self {
             Kind::Task | Kind::Unknown => Some(Cause::RunQueue),
@@ -200,144 +202,144 @@ impl Kind {
 /// Who kept threads from running.
 #[derive(Clone, Debug, Serialize)]
 pub struct TakerReport {
-    /// What it is.
+    /// Kind of taker.
     pub kind: Kind,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Who it is; of tasks the process. `None` for what is none: a quota, a stop signal, somebody not known.
+    /// The taker itself, for tasks the process. `None` for a quota, a stop signal, or an unknown taker.
     #[serde(skip)]
     pub taker: Option<Named>,
-    /// Process, of tasks.
+    /// Process id, for tasks.
     pub pid: Option<u32>,
-    /// Cgroup, of tasks.
+    /// Cgroup, for tasks.
     pub cgroup: Option<String>,
-    /// What it is the cause of.
+    /// Cause that it amounts to.
     pub cause: Option<&'static str>,
-    /// Nanoseconds of the threads' time.
+    /// Time taken from the threads.
     pub total_ns: u64,
-    /// As a share of what they wanted.
+    /// Share of the time that they wanted.
     pub share: f64,
     /// Waits in which it had the CPU, and interruptions.
     pub count: u64,
-    /// The most in one of these, nanoseconds.
+    /// Longest of these.
     pub longest_ns: u64,
     /// How often it woke a thread of the target.
     pub woke: u64,
-    /// Whether it is to blame: it took what was not its own, and enough of it to matter.
+    /// Whether it is to blame: it acted on its own behalf, and took enough to matter.
     pub blamed: bool,
-    /// While a thread was runnable behind it, nanoseconds.
+    /// Time taken from runnable threads.
     pub while_runnable_ns: u64,
-    /// While a thread nominally ran, nanoseconds.
+    /// Time taken by interrupting running threads.
     pub while_running_ns: u64,
-    /// Where.
+    /// Time taken on each CPU.
     pub cpus: Vec<CpuReport>,
 }
 
-/// What a cause cost.
+/// Cost of a cause.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CauseReport {
-    /// Its name.
+    /// Name of the cause.
     pub cause: &'static str,
-    /// Nanoseconds; of `steal` at least these.
+    /// Time taken; for `steal` the lower bound.
     pub ns: u64,
-    /// As a share of what was wanted.
+    /// Share of the wanted time.
     pub share: f64,
 }
 
-/// Who took most.
+/// The largest taker.
 #[derive(Clone, Debug, Serialize)]
 pub struct CulpritReport {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is the cause of.
+    /// Cause that it amounts to.
     pub cause: &'static str,
-    /// Nanoseconds.
+    /// Time taken.
     pub total_ns: u64,
-    /// As a share of what was wanted.
+    /// Share of the wanted time.
     pub share: f64,
 }
 
-/// A stretch of time of one thread.
+/// A window of one thread's time.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowReport {
-    /// Whose.
+    /// Thread id.
     pub tid: Tid,
-    /// Its name.
+    /// Thread name.
     pub name: String,
-    /// Nanoseconds from the begin of the looking.
+    /// Start, relative to the start of the measurement.
     pub from_ns: u64,
-    /// The same in nanoseconds since 1970, to lay it beside logs.
+    /// Start in nanoseconds since 1970, for comparison with logs.
     pub from_unix_ns: Option<i64>,
-    /// Nanoseconds.
+    /// Length.
     pub duration_ns: u64,
-    /// Nanoseconds in which it was kept from running.
+    /// Time in which it was kept from running.
     pub denied_ns: u64,
-    /// What it did.
+    /// Its activities, in order.
     pub pieces: Vec<PieceReport>,
 }
 
-/// What a thread did for a while.
+/// One activity of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PieceReport {
-    /// Nanoseconds from the begin of the window.
+    /// Start, relative to the window.
     pub from_ns: u64,
-    /// Nanoseconds.
+    /// Length.
     pub ns: u64,
-    /// What, by the name of [`Doing`].
+    /// Activity, by the name of [`Doing`].
     pub doing: &'static str,
-    /// Who had the CPU, where that was somebody else.
+    /// Who had the CPU, if that was another.
     pub who: Option<String>,
     /// The same as a value.
     #[serde(skip)]
     pub taker: Option<Named>,
 }
 
-/// What is known besides the sums.
+/// Facts beyond the sums.
 pub struct Circumstances<'a> {
-    /// Whose threads, in words.
+    /// The target, in words.
     pub target: String,
-    /// Whether a thread is one of them.
+    /// Whether a thread belongs to the target.
     pub is_own: &'a dyn Fn(Tid) -> bool,
-    /// The process that looks.
+    /// Process id of this tool.
     pub spangap: u32,
-    /// Names of everything.
+    /// Names of all objects.
     pub names: &'a Names,
-    /// When the looking began and ended, nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the measurement, in nanoseconds of CLOCK_MONOTONIC.
     pub began_ns: u64,
-    /// See `began_ns`.
+    /// End of the measurement, in nanoseconds of CLOCK_MONOTONIC.
     pub ended_ns: u64,
-    /// Nanoseconds in which a CPU is known to have been idle.
+    /// Known idle time of a CPU, in nanoseconds.
     pub idle_ns: &'a dyn Fn(u16) -> u64,
-    /// A moment of CLOCK_MONOTONIC in nanoseconds since 1970.
+    /// Converts a moment of CLOCK_MONOTONIC to nanoseconds since 1970.
     pub unix_ns: &'a dyn Fn(u64) -> Option<i64>,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// What was looked at.
+    /// Number of events.
     pub events: EventsReport,
-    /// What the looking cost.
+    /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// What this kernel cannot tell.
+    /// What this kernel cannot report.
     pub lacks: Vec<String>,
-    /// Processes of the target that were stopped or frozen before the looking began.
+    /// Processes of the target that were stopped or frozen before the measurement began.
     pub halted: Vec<Halted>,
 }
 
 impl Circumstances<'_> {
-    /// Stolen time, if it is worth mention. It is counted in ticks of 10 ms, so that less than two are none.
+    /// Steal time, if it is worth mention. It is counted in ticks of 10 ms, so less than two ticks are ignored.
     fn worthy_steal(&self, at_least_ns: u64, share: &dyn Fn(u64) -> f64) -> Option<u64> {
         const TWO_TICKS_NS: u64 = 20_000_000;
         let enough = share(at_least_ns) >= WORTH_MENTION && at_least_ns >= self.floor_ns().max(TWO_TICKS_NS);
         enough.then_some(at_least_ns)
     }
 
-    /// What a thief took at least, nanoseconds.
+    /// Minimum that a thief takes to be blamed, in nanoseconds.
     fn floor_ns(&self) -> u64 {
         (self.ended_ns - self.began_ns) / FLOOR
     }
 }
 
 impl ThievesReport {
-    /// With names, causes and words.
+    /// Adds names, causes and conclusions.
     pub fn new(found: &Found, known: &Circumstances<'_>) -> ThievesReport {
         let names = known.names;
         let wanted_ns = found.all.wanted_ns();
@@ -412,7 +414,7 @@ impl ThievesReport {
 }
 
 impl TakerReport {
-    /// Whether it is to blame, and took enough of it.
+    /// Whether it is to blame, and took enough to be mentioned.
     pub fn is_worth_mention(&self) -> bool {
         self.blamed
     }
@@ -422,9 +424,9 @@ fn cpus(cpus: &BTreeMap<u16, u64>) -> Vec<CpuReport> {
     cpus.iter().map(|(cpu, ns)| CpuReport { cpu: *cpu, ns: *ns }).collect()
 }
 
-/// How much of the stolen time fell into the time in which threads of the target were the tasks of their CPUs. The
-/// kernel counts it by CPU and in ticks, so there are only bounds: what does not fit into the time of others has hit the
-/// target. An idle CPU wants nothing, and nothing is stolen from it.
+/// Bounds on the steal time that hit threads of the target. The kernel counts steal by CPU and in ticks, so
+/// only bounds are possible: whatever does not fit into other tasks' time has hit the target. An idle CPU wants
+/// nothing, so nothing is stolen from it.
 fn steal_bounds(found: &Found, known: &Circumstances<'_>) -> (u64, u64) {
     let (mut at_least, mut at_most) = (0, 0);
     for (&cpu, &steal_ns) in &found.steal {
@@ -460,8 +462,8 @@ fn causes(
     causes
 }
 
-/// Tasks by their processes, and what one softirq took while the target ran apart from what it took while it waited,
-/// if the first is its own traffic.
+/// Merges tasks into their processes. A softirq that is the target's own traffic while the target runs is kept
+/// apart from the same softirq while the target waits.
 fn takers(found: &Found, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) -> Vec<TakerReport> {
     let mut takers: BTreeMap<(Kind, String), TakerReport> = BTreeMap::new();
     for (thief, doing, taken) in &found.taken {
@@ -492,7 +494,7 @@ fn takers(found: &Found, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) 
     takers
 }
 
-/// Numbers of softirqs.
+/// Softirq numbers.
 const TIMER: u8 = 1;
 const NET_RX: u8 = 3;
 const BLOCK: u8 = 4;
@@ -500,15 +502,15 @@ const SCHED: u8 = 7;
 const HRTIMER: u8 = 8;
 const RCU: u8 = 9;
 
-/// Interruptions by the timer in a second of a thread's time, from which on they are more than ticks: no kernel ticks
-/// more often than 1,000 times a second.
+/// Timer interruptions per second of a thread's time, above which they cannot all be ticks: no kernel ticks
+/// more than 1,000 times a second.
 const MORE_THAN_TICKS: u64 = 1_500;
 
-/// A thief took at least this share of the time that was looked at. Without this floor, whoever takes next to nothing of
-/// an idle process takes a large share of it.
+/// Minimum share of the elapsed time that a thief takes. Without it, whoever uses next to nothing would take a
+/// large share of an almost idle process's time.
 const FLOOR: u64 = 1_000;
 
-/// Says whether a taker is to blame, after who it woke has cleared those that worked for the target.
+/// Decides whether a taker is to blame; takers that worked for the target are cleared by whom they woke.
 fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
     let names = known.names;
     let woke = |is_it: &dyn Fn(&Waker) -> bool| -> u64 {
@@ -525,7 +527,8 @@ fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
             woke(&|by| matches!(by, Waker::Hardirq(irq) if is_it(irq)))
         }
         (Kind::Softirq, _) => match &taker.taker {
-            // Who wakes by packets is told without the interface. Nothing but what the target waits for wakes it.
+            // A waker by packets is recorded without its interface. Only traffic that the target waits for
+            // wakes it.
             Some(Named::Softirq { vector, device })
                 if vector == "NET_RX" && device.as_deref() == Some("lo") =>
             {
@@ -581,7 +584,7 @@ fn identity(kind: Kind, name: impl Into<String>) -> TakerReport {
 fn identify(thief: Thief, doing: Doing, known: &Circumstances<'_>) -> TakerReport {
     let names = known.names;
     let named = |taker: Taker| match taker {
-        // Its process stands for all of its threads.
+        // A process stands for all its threads.
         Taker::Task(tid) if tid != 0 => {
             names.named(&Taker::Task(names.tgid(tid).filter(|pid| *pid != 0).unwrap_or(tid)))
         }

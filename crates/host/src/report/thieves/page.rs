@@ -1,5 +1,5 @@
-//! What the page of thieves shows: every sentence and figure in words, and what is drawn. The page itself is built from
-//! `web/src/report/`; a document of this shape stands in it.
+//! Content of the page of thieves: all sentences and figures in words, and the data for its drawings. The page
+//! itself is built from `web/src/report/`, and embeds a document of this shape.
 
 use super::picture::{caption, class_of, longest, title};
 use super::text::{did_rows, looked_at, name, time, who};
@@ -10,7 +10,7 @@ use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::percent_of;
 
-/// Takers shown; all are in the JSON of `--json`.
+/// Maximum number of takers shown; `--json` has all.
 const TAKERS: usize = 50;
 
 /// The page.
@@ -18,97 +18,97 @@ const TAKERS: usize = 50;
 pub struct ThievesPage {
     /// Title of the document.
     pub title: String,
-    /// Whose threads, for how long, how many events.
+    /// Target, duration, number of events.
     pub facts: String,
-    /// What it means, the first one first.
+    /// Conclusions, the main one first.
     pub conclusions: Vec<String>,
-    /// What all threads did together.
+    /// Time of all threads together, by activity.
     pub did: Vec<DidPage>,
-    /// Who had the CPU while they wanted one.
+    /// Who had the CPU while they wanted it.
     pub takers: Vec<TakerPage>,
-    /// How many more takers there are, and what they took together.
+    /// Number of further takers, and their total.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more_takers: Option<String>,
-    /// The worst stretches of time.
+    /// The worst windows of time.
     pub windows: Vec<WindowPage>,
-    /// What the figures cannot tell.
+    /// Limitations of the figures.
     pub notes: Vec<String>,
-    /// What the looking cost.
+    /// Measurement overhead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<String>,
 }
 
-/// A part of what threads did.
+/// One activity of threads.
 #[derive(Clone, Debug, Serialize)]
 pub struct DidPage {
-    /// What, as the colours are named.
+    /// Activity, by the name of its colour.
     pub doing: &'static str,
     /// In words.
     pub words: &'static str,
-    /// How long.
+    /// Duration.
     pub time: String,
-    /// Of all time.
+    /// Share of all time.
     pub share: f64,
     /// The same in words.
     pub of_all: String,
-    /// Of the time in which a CPU was wanted, where it is part of that.
+    /// Share of the wanted time, where the activity is part of it.
     pub of_wanted: String,
 }
 
-/// One that had a CPU.
+/// A taker.
 #[derive(Clone, Debug, Serialize)]
 pub struct TakerPage {
-    /// Its name, with its cgroup.
+    /// Name, with the cgroup.
     pub name: String,
-    /// What it is to blame for, if it is.
+    /// The cause it is blamed for, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blamed_for: Option<&'static str>,
-    /// What it took, as a share of what was wanted.
+    /// Time taken, as a share of the wanted time.
     pub share: f64,
     /// The same in words.
     pub of_wanted: String,
-    /// What it took.
+    /// Time taken.
     pub time: String,
-    /// How often.
+    /// Number of waits and interruptions.
     pub count: String,
-    /// The most at once.
+    /// Longest of these.
     pub longest: String,
-    /// While a thread waited.
+    /// Taken while a thread was runnable.
     pub waited: String,
-    /// While a thread nominally ran.
+    /// Taken while a thread ran.
     pub ran: String,
-    /// On which CPUs.
+    /// CPUs involved.
     pub cpus: String,
 }
 
-/// A stretch of time of one thread.
+/// A window of one thread's time.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowPage {
-    /// Whose, when, for how long.
+    /// Thread, time and length.
     pub words: String,
-    /// Who had its CPU longest.
+    /// Who had its CPU for longest.
     pub longest: String,
-    /// Nanoseconds.
+    /// Length in nanoseconds.
     pub duration_ns: u64,
-    /// What the thread did, in order.
+    /// Activities, in order.
     pub pieces: Vec<PiecePage>,
 }
 
-/// What a thread did for a while.
+/// One activity in a window.
 #[derive(Clone, Debug, Serialize)]
 pub struct PiecePage {
-    /// What, as the colours are named.
+    /// Activity, by the name of its colour.
     pub doing: &'static str,
-    /// Nanoseconds from the begin of the window.
+    /// Start in nanoseconds, relative to the window.
     pub from_ns: u64,
-    /// Nanoseconds.
+    /// Length in nanoseconds.
     pub ns: u64,
     /// Who had the CPU, or what the thread waited for.
     pub who: String,
 }
 
 impl ThievesPage {
-    /// What is shown of a report.
+    /// Selects what to show of a report.
     pub fn new(report: &ThievesReport) -> ThievesPage {
         let rest = report.takers.get(TAKERS..).unwrap_or_default();
         let more_takers = (!rest.is_empty()).then(|| {

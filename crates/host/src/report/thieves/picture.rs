@@ -1,4 +1,4 @@
-//! The worst windows drawn, each as a bar of what the thread did: a picture of its own.
+//! The worst windows as a stand-alone picture, one bar of activities per window.
 
 use super::{PieceReport, ThievesReport, WindowReport, text};
 use spangap_model::Taker;
@@ -6,23 +6,23 @@ use spangap_model::duration::format_ns;
 use spangap_report::figures::percent_of;
 use spangap_report::svg::{self, Anchor, Picture, Rect};
 
-/// Of a bar, in the picture's own units.
+/// Width of a bar, in the picture's units.
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 44.0;
-/// Of a bar with the times below it.
+/// Height of a bar with its time axis.
 const BAR: f64 = HEIGHT + 16.0;
-/// Lines of time in it.
+/// Number of grid lines.
 const LINES: u64 = 10;
-/// Around everything, and the lines of text above a bar and above the legend.
+/// Outer margin, and height of the text lines above a bar and above the legend.
 const MARGIN: f64 = 16.0;
 const LINE: f64 = 20.0;
-/// Who had the CPU longest: so many are named.
+/// Number of takers named in a caption, longest first.
 const NAMED: usize = 3;
-/// A legend's square with its words, per letter and in all.
+/// Width of a letter in the legend, and of the square with its padding.
 const LETTER: f64 = 7.0;
 const SQUARE: f64 = 34.0;
 
-/// What is drawn: its name, which is also that of its colour, and what it means.
+/// Drawn classes: name, which is also that of the colour, and meaning.
 const CLASSES: [(&str, &str); 8] = [
     ("running", "running"),
     ("interrupted", "interrupted by a softirq or an interrupt"),
@@ -34,10 +34,10 @@ const CLASSES: [(&str, &str); 8] = [
     (UNKNOWN, "not known"),
 ];
 
-/// It has the colour of the page.
+/// Drawn in the colour of the page.
 const UNKNOWN: &str = "unknown";
 
-/// How bars are drawn.
+/// Style sheet of the bars.
 fn style() -> String {
     let colour = |name| if name == UNKNOWN { "ground" } else { name };
     let classes =
@@ -45,7 +45,7 @@ fn style() -> String {
     classes.concat() + "text.time{font-size:11px;fill:var(--soft)}\n"
 }
 
-/// What a piece is drawn as.
+/// Class that an activity is drawn as.
 pub(super) fn class_of(piece: &PieceReport) -> &'static str {
     let behind_task = |taker: &Taker| matches!(taker, Taker::Task { .. } | Taker::Idle);
     match (piece.doing, &piece.taker) {
@@ -54,7 +54,7 @@ pub(super) fn class_of(piece: &PieceReport) -> &'static str {
     }
 }
 
-/// The bar of a window and the times below it, from `top` on and to the right of `left`.
+/// Bar and time axis of a window, below `top` and to the right of `left`.
 fn bar(window: &WindowReport, left: f64, top: f64) -> String {
     let mut svg = String::new();
     let x = |ns: u64| ns as f64 * WIDTH / window.duration_ns.max(1) as f64;
@@ -77,7 +77,7 @@ fn bar(window: &WindowReport, left: f64, top: f64) -> String {
     svg
 }
 
-/// SVG that needs nothing else, for light and dark pages.
+/// Self-contained SVG, for light and dark pages.
 pub fn svg(report: &ThievesReport) -> String {
     let mut drawn = String::new();
     let mut y = MARGIN;
@@ -102,7 +102,7 @@ pub fn svg(report: &ThievesReport) -> String {
     Picture { class: "", width: WIDTH + 2.0 * MARGIN, height: y, label: &label }.file(&style, &drawn)
 }
 
-/// What the picture and the page show.
+/// Title of the picture and the page.
 pub(super) fn title(report: &ThievesReport) -> String {
     format!("Who took the CPU from {}", report.target)
 }
@@ -120,7 +120,7 @@ pub(super) fn caption(window: &WindowReport) -> String {
     )
 }
 
-/// `behind worker (pid 7) 29.8 ms, behind timer 33.0 us`: what took longest.
+/// `behind worker (pid 7) 29.8 ms, behind timer 33.0 us`: the longest activities.
 pub(super) fn longest(window: &WindowReport) -> String {
     let mut sums: Vec<(String, u64)> = Vec::new();
     for piece in &window.pieces {
@@ -136,7 +136,7 @@ pub(super) fn longest(window: &WindowReport) -> String {
     named.join(", ")
 }
 
-/// What the colours mean that are there, in as many lines as it takes; where it ends.
+/// Draws the legend of the colours in use, in as many lines as needed, and returns its lower edge.
 fn legend(svg: &mut String, report: &ThievesReport, top: f64) -> f64 {
     let used = |(name, _): &&(&str, &str)| {
         let mut pieces = report.windows.iter().flat_map(|window| &window.pieces);

@@ -23,7 +23,7 @@ fn names() -> Names {
     names
 }
 
-/// Of thread 10, which does these for so many milliseconds each.
+/// A report on thread 10, whose activities last this many milliseconds each.
 fn report(did: &[(u64, Doing, Option<Taker>)], steal_ms: u64) -> ThievesReport {
     const MS: u64 = 1_000_000;
     let mut thieves = Thieves::new(2, 10 * MS);
@@ -140,7 +140,7 @@ fn little_is_not_worth_mention_unless_at_once() {
     assert_eq!(culprit(&at_once), Some(("run-queue", "<b>hog & co (pid 20)")));
 }
 
-/// A thread that hardly wants the CPU loses a large share of next to nothing to whoever comes by.
+/// A thread that is almost idle loses a large share of next to nothing to any other thread.
 #[test]
 fn an_idle_process_has_no_thief() {
     let hog = Some(Taker::Task(20));
@@ -217,7 +217,7 @@ fn who_works_with_the_target_is_no_thief() {
     assert_eq!(culprit(&peer), None);
     assert_eq!((peer.takers[0].kind, peer.takers[0].woke), (Kind::Peer, 20));
     assert!(peer.conclusions.join(" ").contains("it works with the target"), "{:?}", peer.conclusions);
-    // Who never woke it, and who kept the CPU, are thieves.
+    // Takers that never woke it, and those that kept the CPU, are thieves.
     assert_eq!(judged(0, 1).takers[0].kind, Kind::Task);
     assert!(culprit(&judged(0, 1)).is_some() && culprit(&judged(20, 50)).is_some());
 }

@@ -1,4 +1,4 @@
-//! Thieves as a terminal shows them.
+//! Thieves as text for a terminal.
 
 use super::words::{cpu_list, in_words};
 use super::{DidReport, PieceReport, TakerReport, ThievesReport, WindowReport};
@@ -9,11 +9,11 @@ use spangap_report::table::aligned;
 use spangap_report::times::time_of_day;
 use std::collections::BTreeMap;
 
-/// Takers shown; all are in the JSON.
+/// Maximum number of takers shown; the JSON has all.
 const TAKERS: usize = 15;
-/// Pieces of a window told one by one; of one with more, what each tenth consists of.
+/// A window with up to this many activities lists each of them; a longer one is summarised by tenths.
 const PIECES: usize = 10;
-/// Parts told of a tenth.
+/// Maximum number of activities listed per tenth.
 const PARTS: usize = 3;
 
 /// The report.
@@ -42,24 +42,24 @@ pub(super) fn looked_at(report: &ThievesReport) -> String {
     )
 }
 
-/// Columns, the first one to the left, all of it indented.
+/// Indented columns, the first one left-aligned.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     aligned(rows, |column| column == 0).lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// A part of what threads did.
+/// One activity of threads.
 pub(super) struct DidRow {
-    /// As [`spangap_model::Doing`] names it.
+    /// Name as in [`spangap_model::Doing`].
     pub doing: &'static str,
     /// In words.
     pub words: &'static str,
     /// Nanoseconds.
     pub ns: u64,
-    /// Whether it is part of the time in which a CPU was wanted.
+    /// Whether it is part of the wanted time.
     pub is_wanted: bool,
 }
 
-/// What threads did, where they did any of it; and that they ran, in any case.
+/// Activities of threads that took any time, and running in any case.
 pub(super) fn did_rows(did: &DidReport) -> impl Iterator<Item = DidRow> {
     [
         ("running", "running", did.running_ns, true),
@@ -113,12 +113,12 @@ fn takers(report: &ThievesReport) -> String {
     text
 }
 
-/// A time, or that there is none.
+/// A duration, or a dash for none.
 pub(super) fn time(ns: u64) -> String {
     if ns == 0 { "-".into() } else { format_ns(ns) }
 }
 
-/// Its name, with its cgroup.
+/// Name of a taker, with its cgroup.
 pub(super) fn name(taker: &TakerReport) -> String {
     match taker.cgroup.as_deref() {
         Some(path) if path != "/" => format!("{} in {path}", taker.name),
@@ -151,7 +151,7 @@ pub(super) fn begin(window: &WindowReport) -> String {
         .map_or_else(|| after.clone(), |unix_ns| format!("at {} UTC, {after}", time_of_day(unix_ns)))
 }
 
-/// Who had it, in words.
+/// Who had the CPU, in words.
 pub(super) fn who(piece: &PieceReport) -> String {
     match (&piece.who, piece.doing) {
         (Some(who), "runnable") => format!("behind {who}"),
@@ -166,7 +166,7 @@ fn ms(ns: u64) -> String {
     format!("{:.2}", ns as f64 / 1e6)
 }
 
-/// `0.00 ms running | 0.21 NET_RX of vx | 0.40 running`, or what each tenth of the window consists of.
+/// `0.00 ms running | 0.21 NET_RX of vx | 0.40 running`, or the activities of each tenth of the window.
 fn time_line(window: &WindowReport) -> String {
     if window.pieces.len() <= PIECES {
         let piece = |piece: &PieceReport| format!("{} {}", ms(piece.from_ns), who(piece));

@@ -1,4 +1,4 @@
-//! The verdict on thieves in words, with caveats.
+//! Conclusions about thieves in words, with caveats.
 
 use super::{Kind, TakerReport, ThievesReport, WORTH_MENTION, WORTH_MENTION_AT_ONCE_NS};
 use crate::probes::cost::Cost;
@@ -8,10 +8,10 @@ use spangap_model::{Cause, Cpus, Taker};
 use spangap_report::figures::percent_of;
 use spangap_report::wrap::{COLUMNS, wrap};
 
-/// Thieves named after the first.
+/// Maximum number of thieves named after the first.
 const MORE: usize = 3;
 
-/// The last part of a report.
+/// Closing part of a report.
 pub(super) fn in_words(conclusions: &[String], notes: &[String], cost: Option<&Cost>) -> String {
     let mut text = String::from("\nIn words\n");
     for words in conclusions {
@@ -31,7 +31,7 @@ pub(super) fn cpu_list(cpus: impl IntoIterator<Item = u16>) -> String {
     cpus.into_iter().map(u32::from).collect::<Cpus>().to_string()
 }
 
-/// The first culprit with its share and cost, and what else is worth mention; or that nothing is.
+/// The main culprit with its share and cost, and the others worth mention; or that there is none.
 pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     let halted =
         report.halted.iter().map(|halted| format!("stopped: {}. {}.", halted.sentence(), halted.remedy()));
@@ -44,7 +44,7 @@ pub(super) fn conclusions(report: &ThievesReport) -> Vec<String> {
     let mut advised: Vec<&str> = Vec::new();
     for taker in report.takers.iter().filter(|taker| taker.is_worth_mention()) {
         let cause = taker.cause.unwrap_or_default();
-        // What helps is the same for all of one cause.
+        // All takers of one cause have the same remedy.
         let advice = if advised.contains(&cause) { String::new() } else { format!(" {}", advice(taker)) };
         advised.push(cause);
         blamed.push((taker.total_ns, blame(report, taker) + &advice));
@@ -211,7 +211,7 @@ fn not_blamed(report: &ThievesReport, taker: &TakerReport) -> Option<String> {
     })
 }
 
-/// What the figures cannot tell.
+/// Limitations of the figures.
 pub(super) fn notes(report: &ThievesReport, lacks: &[String]) -> Vec<String> {
     let mut notes = Vec::new();
     if report.interrupted {

@@ -13,12 +13,12 @@ impl State {
         if self.flavour.v2 { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/cpuset" }
     }
 
-    /// The folder of a group.
+    /// Folder of a group.
     pub fn at(&self, group: &str) -> String {
         format!("{}{}", self.mount(), group.trim_end_matches('/'))
     }
 
-    /// The group of a folder.
+    /// Group of a folder.
     pub fn group_at(&self, folder: &str) -> Option<String> {
         let group = folder.strip_prefix(self.mount())?;
         let group = if group.is_empty() { "/" } else { group };
@@ -38,13 +38,13 @@ impl State {
         self.tasks.values().any(|task| task.group == group)
     }
 
-    /// CPUs that tasks of a group get.
+    /// Effective CPUs of a group.
     pub fn effective(&self, group: &str) -> Cpus {
         let own = &self.groups[group];
         if self.flavour.v2 { own.effective.clone() } else { own.cpus.clone() }
     }
 
-    /// Whether a group of version 2 has files of this controller.
+    /// Whether a version 2 group has the controller's files.
     fn has_cpuset(&self, group: &str) -> bool {
         !self.flavour.v2 || (group != "/" && self.enabled)
     }
@@ -152,7 +152,7 @@ impl State {
     fn write_v2(&mut self, group: &str, name: &str, text: &str) -> Answer {
         match name {
             "cgroup.subtree_control" => {
-                // Ours are the children of the root only.
+                // Only the root's children are ours.
                 if text == "-cpuset" {
                     for group in self.groups.values_mut() {
                         (group.cpus, group.partition) = (Cpus::default(), Partition::Member);
@@ -175,7 +175,7 @@ impl State {
                 if kind == "isolated" && self.flavour.no_isolated {
                     return Err(Errno::INVAL);
                 }
-                // The write succeeds; whether it holds is read.
+                // The write succeeds; reading shows whether it took effect.
                 let partition = match kind {
                     "member" => Partition::Member,
                     kind if self.may_be_partition(group) => Partition::Valid(kind.to_owned()),
@@ -210,7 +210,7 @@ impl State {
             && !self.children("/").iter().any(overlap)
     }
 
-    /// Partitions take from the root, what is left goes down; a partition that is none any more holds nothing.
+    /// Partitions take CPUs from the root, and the rest is passed down; a former partition holds nothing.
     pub fn compute_v2(&mut self) {
         let names: Vec<String> = self.groups.keys().cloned().collect();
         for name in &names {
@@ -226,7 +226,7 @@ impl State {
         }
         let held = self.groups.values().filter(|group| matches!(group.partition, Partition::Valid(_)));
         let held = held.fold(Cpus::default(), |all, group| all.either(&group.cpus));
-        // In the order of paths, parents come before their children.
+        // In path order, parents come before their children.
         for name in &names {
             let above = if name == "/" {
                 self.online.without(&held)

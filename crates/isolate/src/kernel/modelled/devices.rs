@@ -4,7 +4,7 @@ use super::{Answer, Irq, Rx, State};
 use rustix::io::Errno;
 use spangap_model::Cpus;
 
-/// Where a value of a queue is.
+/// Location of a queue's value.
 struct Queue<'a> {
     interface: &'a str,
     queue: usize,
@@ -42,7 +42,7 @@ impl State {
         self.files.get(path).cloned()
     }
 
-    /// As wide as the machine, as the kernel prints it.
+    /// As wide as the machine, in the kernel's format.
     fn mask(&self, cpus: &Cpus) -> String {
         let digits = self.online.iter().last().map_or(1, |last| last as usize / 4 + 1);
         format!("{:0>digits$}", cpus.mask())
@@ -56,7 +56,7 @@ impl State {
                 return Err(Errno::IO);
             }
             let cpus = Cpus::parse_list(text).filter(|_| name == "smp_affinity_list").ok_or(Errno::INVAL)?;
-            // A CPU beyond the last one is out of range; one that is only offline leaves the rest.
+            // A CPU beyond the last one is out of range; one that is only offline is ignored.
             if cpus.iter().last() > online.iter().last() {
                 return Err(Errno::RANGE);
             }
@@ -81,7 +81,8 @@ impl State {
         Ok(())
     }
 
-    /// `ethtool -L`: queues that go lose what was set; interrupts are numbered anew, or are the same and spread anew.
+    /// `ethtool -L`: removed queues lose their settings; interrupts are either renumbered, or kept and
+    /// redistributed.
     pub fn set_queues(&mut self, name: &str, queues: u32) -> Answer {
         let online: Vec<u32> = self.online.iter().collect();
         let interface = self.interfaces.get_mut(name).ok_or(Errno::NODEV)?;
@@ -97,7 +98,7 @@ impl State {
         if self.flavour.renumbers {
             self.irqs.retain(|_, irq| !matches!(&irq.queue, Some((of, _)) if of == name));
             for queue in 0..queues {
-                // The kernel gives the lowest number that is free: often one that another interrupt had.
+                // The kernel assigns the lowest free number: often one that belonged to another interrupt.
                 let free = (20..).find(|number| !self.irqs.contains_key(number)).expect("numbers enough");
                 let irq = Irq {
                     name: format!("{name}-TxRx-{queue}"),

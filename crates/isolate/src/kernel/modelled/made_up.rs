@@ -1,4 +1,4 @@
-//! Machines made up, and what is wanted of them.
+//! Generated machines, and policies for them.
 
 use super::{Group, Interface, Irq, Rx, State, Task};
 use crate::plan::{IrqbalancePolicy, NetCpus, Policy};
@@ -6,18 +6,19 @@ use proptest::prelude::*;
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
-/// What kernels differ in.
+/// Differences between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Flavour {
-    /// Cgroups of version 2.
+    /// Cgroup version 2.
     pub v2: bool,
-    /// 6.2 and later: what a thread was pinned to outlives a change of its cgroup.
+    /// 6.2 and later: a thread's affinity survives a change of its cgroup.
     pub keeps_pinned: bool,
-    /// A change of the number of queues makes new interrupts; else the driver keeps them, and spreads them anew.
+    /// A change of the number of queues creates new interrupts; otherwise the driver keeps and redistributes
+    /// them.
     pub renumbers: bool,
-    /// 6.1: a partition that became invalid is valid again by itself.
+    /// 6.1: an invalid partition becomes valid again by itself.
     pub recovers: bool,
-    /// Before 6.1: partitions are `root` only.
+    /// Before 6.1: partitions can only be `root`.
     pub no_isolated: bool,
 }
 
@@ -32,7 +33,7 @@ const NAMES: [&str; 8] = [
     "/z",
 ];
 
-/// What a group and its tasks are made from.
+/// Seed of a group and its tasks.
 type RawGroup = (bool, u16, Vec<(u16, bool)>);
 
 /// A machine, and a policy for it.
@@ -90,7 +91,7 @@ pub(crate) fn made_up() -> impl Strategy<Value = (State, Policy)> {
         )
 }
 
-/// CPUs, and nothing on them.
+/// CPUs with nothing on them.
 fn bare(flavour: Flavour, cores: u32, smt: bool) -> State {
     let online: Cpus = (0..cores * if smt { 2 } else { 1 }).collect();
     let mut files = BTreeMap::from([("/proc/sys/kernel/random/boot_id".to_owned(), "boot".to_owned())]);
@@ -122,7 +123,7 @@ fn bare(flavour: Flavour, cores: u32, smt: bool) -> State {
     }
 }
 
-/// Those of the online CPUs whose bit is set; never none.
+/// The online CPUs whose bit is set; never none.
 fn some(of: &Cpus, bits: u16) -> Cpus {
     let chosen: Cpus = of.iter().filter(|cpu| bits >> (cpu % 16) & 1 == 1).collect();
     if chosen.is_empty() { of.clone() } else { chosen }
@@ -135,7 +136,7 @@ fn add_interfaces(state: &mut State, interfaces: &[RawInterface]) {
     for (at, ((now, more, values), flags)) in interfaces.iter().enumerate() {
         let name = format!("eth{at}");
         let mut irq = |name: String, queue, affinity, managed| {
-            // Other devices have numbers in between.
+            // Other devices own the numbers in between.
             number += 1 + u32::from(number % 3 == 0);
             state.irqs.insert(number, Irq { name, affinity, managed, queue });
         };
@@ -166,7 +167,7 @@ fn add_groups(state: &mut State, groups: &[Option<RawGroup>]) {
         };
         let mut group = Group { mems: above.mems.clone(), balanced: true, ..Group::default() };
         if !state.flavour.v2 {
-            // With CPU 0 in it, no group has only CPUs that may become the network's.
+            // Containing CPU 0, no group consists only of CPUs that may become the network's.
             let zero = Cpus::from_iter([0]);
             group.cpus = if *inherits { above.cpus.clone() } else { some(&above.cpus, *bits).either(&zero) };
         } else {

@@ -1,8 +1,8 @@
-//! A machine in memory that keeps the kernel's rules, for tests: what the kernel refuses is refused, what it changes by
-//! itself is changed, and others may act between any two writes.
+//! A machine in memory that follows the kernel's rules, for tests: it refuses what the kernel refuses, has the
+//! same side effects, and lets others act between any two writes.
 //!
-//! The rules are those of `kernel/cgroup/cpuset.c` (6.1 and 6.12), `kernel/irq/proc.c` and `net/core/net-sysfs.c`, as
-//! far as a plan meets them, and what was seen on such machines.
+//! The rules follow `kernel/cgroup/cpuset.c` (6.1 and 6.12), `kernel/irq/proc.c` and `net/core/net-sysfs.c`, as
+//! far as a plan encounters them, and observations on such machines.
 
 mod cgroups;
 mod devices;
@@ -25,15 +25,15 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug)]
 pub(crate) struct Modelled {
     pub state: RefCell<State>,
-    /// What others do, and before which write.
+    /// Actions of others, by the number of the write that they precede.
     others: RefCell<Vec<(u64, Act)>>,
-    /// Writes until now, of every single task and file.
+    /// Number of writes so far, each task and file counted separately.
     pub writes: Cell<u64>,
-    /// Before which write the process is killed.
+    /// Number of the write before which the process is killed.
     pub killed_at: Cell<Option<u64>>,
 }
 
-/// All that can be seen of it.
+/// The complete observable state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct State {
     pub flavour: Flavour,
@@ -41,12 +41,12 @@ pub(crate) struct State {
     /// Files that nothing changes.
     pub files: BTreeMap<String, String>,
     pub groups: BTreeMap<String, Group>,
-    /// Version 2: the children of the root have the controller.
+    /// Version 2: whether the root's children have the controller.
     pub enabled: bool,
     pub tasks: BTreeMap<u32, Task>,
     pub irqs: BTreeMap<u32, Irq>,
     pub interfaces: BTreeMap<String, Interface>,
-    /// A running irqbalance's.
+    /// List of a running irqbalance.
     pub banned: Option<BTreeSet<u32>>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Task {
     pub bound: bool,
     pub group: String,
     pub allowed: Cpus,
-    /// What somebody asked for, where the kernel keeps that.
+    /// The requested affinity, where the kernel keeps it.
     pub asked: Option<Cpus>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Irq {
     pub name: String,
     pub affinity: Cpus,
     pub managed: bool,
-    /// Of a queue of this interface.
+    /// Interface and number of its queue.
     pub queue: Option<(String, u32)>,
 }
 
@@ -104,24 +104,24 @@ pub(crate) struct Rx {
     pub flows: u64,
 }
 
-/// What somebody else does.
+/// An action of somebody else.
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
-    /// A container is started below this group, with its set, and a task in it.
+    /// A container starts below this group, with its own set and a task.
     Container { below: String, name: String },
-    /// A group with all its tasks goes, if it has no groups below it.
+    /// A group vanishes with all its tasks, unless it has child groups.
     Gone { group: String },
     /// A value is written.
     Write { path: String, text: String },
-    /// A task has a child.
+    /// A task forks.
     Fork { of: u32, child: u32 },
-    /// A task ends.
+    /// A task exits.
     Exit { tid: u32 },
 }
 
 type Answer<T = ()> = Result<T, Errno>;
 
-/// When every task was started, ticks since boot.
+/// Start time of every task, in ticks since boot.
 pub(crate) const START_TICKS: u64 = 77;
 
 impl Modelled {
@@ -130,13 +130,13 @@ impl Modelled {
         Modelled { state, others, writes: Cell::new(0), killed_at: Cell::new(None) }
     }
 
-    /// Before the write of this number, counted from 0, somebody else does something.
+    /// Schedules an action before the write of this number, counted from 0.
     pub fn act_at(&self, write: u64, act: Act) {
         self.others.borrow_mut().push((write, act));
     }
 
     pub fn act(&self, act: &Act) {
-        // What they may not do fails for them, too.
+        // What the kernel forbids fails for others, too.
         let _ = self.state.borrow_mut().act(act);
     }
 
@@ -144,7 +144,7 @@ impl Modelled {
         self.state.borrow().clone()
     }
 
-    /// One write is about to be made.
+    /// Called before each write.
     fn step(&self) {
         let at = self.writes.get();
         let due: Vec<Act> = {
@@ -300,8 +300,8 @@ impl State {
                 let at = self.at(&path);
                 self.make_group(&at)?;
                 if !self.flavour.v2 {
-                    // As the runtimes do: a group of version 1 is empty until the set of its parent is copied.
-                    // At the top they fail while a group beside it has CPUs to itself, and clean up.
+                    // Like container runtimes: a version 1 group is empty until its parent's set is copied. At
+                    // the top level this fails while a sibling has exclusive CPUs, and they clean up.
                     let above = self.groups[below].clone();
                     let copied = self
                         .write_group_file(&format!("{at}/cpuset.cpus"), &above.cpus.to_string())

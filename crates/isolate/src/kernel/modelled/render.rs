@@ -11,7 +11,7 @@ impl State {
     pub fn render(&self) -> String {
         let mut text = String::new();
         let mut put = |path: &str, content: &str| {
-            // A string takes whatever is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "=== {path}\n{}", content.trim_end());
         };
         for (path, content) in &self.files {

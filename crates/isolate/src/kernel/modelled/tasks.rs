@@ -1,11 +1,11 @@
-//! Tasks: where they may run, and what becomes of that when their group changes.
+//! Tasks: their affinity, and what a change of their group does to it.
 
 use super::{Answer, State};
 use rustix::io::Errno;
 use spangap_model::Cpus;
 
 impl State {
-    /// Into another group.
+    /// Moves a task into a group.
     pub fn attach(&mut self, tid: u32, group: &str) -> Answer {
         let task = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
         if task.bound {
@@ -22,7 +22,7 @@ impl State {
         Ok(())
     }
 
-    /// The CPUs of its group have changed.
+    /// Updates a task after the CPUs of its group changed.
     pub fn spread(&mut self, tid: u32) {
         let Some(group) = self.tasks.get(&tid).map(|task| task.group.clone()) else { return };
         let effective = self.effective(&group);
@@ -30,7 +30,7 @@ impl State {
         if task.bound {
             return;
         }
-        // What the kernel bound its own threads to it never remembers.
+        // The kernel never remembers what its own threads were bound to.
         let keeps = self.flavour.keeps_pinned && !task.kernel;
         let asked = task.asked.as_ref().filter(|_| keeps).map(|asked| asked.both(&effective));
         task.allowed = asked.filter(|cpus| !cpus.is_empty()).unwrap_or(effective);

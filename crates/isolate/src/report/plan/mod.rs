@@ -1,4 +1,4 @@
-//! A plan for a terminal: a diff with the reason of each line. As JSON a plan is what it is itself.
+//! A plan for a terminal: a diff with the reason for each line. In JSON, the plan itself is printed.
 
 mod rows;
 #[cfg(test)]
@@ -11,15 +11,15 @@ use spangap_report::figures::counted;
 use spangap_report::wrap::{NARROWEST, wrap_strictly};
 use std::fmt::Write;
 
-/// Why there is no plan, as JSON.
+/// Reasons for not making a plan, as JSON.
 #[derive(Debug, Serialize)]
 pub struct Refused<'a> {
-    /// Every reason.
+    /// All reasons.
     pub refused: &'a [Refusal],
 }
 
-/// The plan, and last the command that comes next, in lines of at most `width` columns (80 at least) where no path or list is
-/// longer.
+/// The plan and, at the end, the next command, wrapped at `width` columns (80 at least) except for longer paths
+/// and lists.
 pub fn text(plan: &Plan, next: &str, width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
@@ -56,7 +56,7 @@ pub fn text(plan: &Plan, next: &str, width: usize) -> String {
     text
 }
 
-/// In the order in which they are applied.
+/// In the order of execution.
 const PARTS: [Part; 6] =
     [Part::Irqbalance, Part::Queues, Part::Irqs, Part::Steering, Part::Cpusets, Part::Tasks];
 
@@ -91,7 +91,7 @@ fn head(text: &mut String, plan: &Plan, width: usize) {
     }
 }
 
-/// `- old  + new  where`, and why behind it or below.
+/// `- old  + new  where`, with the reason behind it or below.
 fn lines(text: &mut String, rows: &[Row], width: usize) {
     let widest =
         |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default();
@@ -121,7 +121,7 @@ fn permanent(text: &mut String, settings: &[Permanent], width: usize) {
     }
 }
 
-/// Why there is no plan: every reason with its rule, and what could be done.
+/// All reasons for a refusal, each with its rule and possible remedy.
 pub fn refused_text(refusals: &[Refusal], width: usize) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Changes as rows; those that are alike become one.
+//! Changes as rows; similar ones are merged.
 
 use crate::place::Place;
 use crate::plan::Change;
@@ -16,14 +16,14 @@ pub(super) struct Row {
     pub needed: bool,
 }
 
-/// From how many on changes that differ in their place alone become one row.
+/// From this number on, changes that differ only in their place are merged.
 const ALIKE: usize = 3;
-/// With more rows than this, changes to the same value become one row whatever was there before.
+/// With more rows than this, changes to the same value are merged whatever their old values.
 const MANY: usize = 24;
-/// Longer values are cut; all of them are in the JSON.
+/// Longer values are truncated; the JSON has them in full.
 const LONGEST: usize = 32;
 
-/// The rows of one part, in the order of its changes.
+/// Rows of one part, in the order of its changes.
 pub(super) fn rows(changes: &[&Change]) -> Vec<Row> {
     let alike = folded(changes, |change| {
         (shape(&change.place), change.from.clone().unwrap_or_default(), change.to.clone(), change.why.clone())
@@ -83,8 +83,8 @@ fn shape(place: &Place) -> String {
     }
 }
 
-/// A path cut into what is the same for its kind, what tells it apart, and the rest: the number of an interrupt or queue,
-/// or the way from a top cgroup to one below it.
+/// Splits a path into a part common to its kind, the distinguishing part, and the rest: the number of an
+/// interrupt or queue, or the path below a top-level cgroup.
 fn parts(path: &str) -> (&str, &str, &str) {
     let cut = |from: usize, to: usize| (&path[..from], &path[from..to], &path[to..]);
     let whole = cut(path.len(), path.len());

@@ -1,4 +1,4 @@
-//! What interrupts and steering can do to applications, as the values that every instrument speaks in.
+//! Misplaced interrupts and packet steering as evidence.
 
 use super::{CpuReport, ShowReport};
 use crate::topology::Interface;
@@ -6,8 +6,8 @@ use spangap_model::evidence::{Certainty, Coverage, Finding, Instrument, Missing,
 use spangap_model::{Cause, Cpus, Culprit};
 use std::collections::BTreeMap;
 
-/// What the reading has to say: packets that are, or may be, handled on CPUs that are set apart for applications. On a
-/// machine that sets none apart every CPU is anybody's, and nothing is out of place.
+/// Findings: packets that are, or may be, processed on CPUs reserved for applications. On a machine that
+/// reserves none, nothing is out of place.
 pub(super) fn evidence(report: &ShowReport) -> Testimony {
     let mut reached: BTreeMap<String, (Cpus, BTreeMap<String, String>)> = BTreeMap::new();
     let mut set_apart = false;
@@ -51,7 +51,7 @@ pub(super) fn evidence(report: &ShowReport) -> Testimony {
     Testimony::new(coverage, findings.collect())
 }
 
-/// For whom a CPU is set apart, in words that go on after "which".
+/// What a CPU is reserved for, as a phrase that follows "which".
 fn whose(cpu: &CpuReport, report: &ShowReport) -> Option<String> {
     if !cpu.exclusive_to.is_empty() {
         return Some(format!("{} has alone", cpu.exclusive_to.join(", ")));
@@ -69,7 +69,7 @@ fn are(net: &Cpus) -> String {
     format!("{} {}", net.words(), if net.len() == 1 { "is" } else { "are" })
 }
 
-/// How packets come to a CPU: the file that lets them, and what stands there.
+/// How packets reach a CPU: the file that directs them, and its content.
 fn ways(cpu: &CpuReport, report: &ShowReport) -> Vec<(String, String)> {
     let topology = &report.topology;
     let mut ways = Vec::new();
@@ -93,7 +93,7 @@ fn ways(cpu: &CpuReport, report: &ShowReport) -> Vec<(String, String)> {
     ways
 }
 
-/// Whether packets come by it: an interrupt of a queue, or the only one that there is. Others are of events.
+/// Whether packets arrive by it: an interrupt of a queue, or the only one. Others signal events.
 fn moves_packets(interface: &Interface, queue: Option<u32>) -> bool {
     queue.is_some() || interface.irqs.iter().all(|irq| irq.queue.is_none())
 }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn interrupts_on_the_cpus_of_applications_may_take_them() {
-        // Queues 0 and 1 go to CPUs 1 and 49, which the network has; 2 and 50 are the applications'.
+        // Queues 0 and 1 go to CPUs 1 and 49, which belong to the network; 2 and 50 are the applications'.
         let testimony = of(&article(), Some(&[0, 1, 48, 49]));
         let [finding] = testimony.findings.as_slice() else { panic!("{testimony:?}") };
         assert_eq!(finding.culprit, Culprit::of(Cause::SoftirqOnCpu));

@@ -1,4 +1,4 @@
-//! The cgroups as a tree, with what is alike counted.
+//! The cgroups as a tree, with similar ones merged.
 
 use crate::topology::{Cpusets, Group, Owner, Topology, Version};
 use spangap_model::Cpus;
@@ -7,21 +7,21 @@ use spangap_report::figures::counted;
 use spangap_report::wrap::wrap_strictly;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Groups alike that are shown by name; more are counted.
+/// Merged groups shown by name; the rest is counted.
 const NAMED: usize = 3;
-/// Lines of the tree; what is left out is counted.
+/// Maximum number of lines; the rest is counted.
 const LINES: usize = 48;
-/// Characters of a name.
+/// Maximum length of a name.
 const NAME: usize = 44;
-/// Characters of an id.
+/// Maximum length of an id.
 const ID: usize = 8;
 
-/// Whether it is the group that `isolate` made for the network.
+/// Whether it is the network's group, made by `isolate`.
 pub(super) fn is_net(group: &Group) -> bool {
     group.owner == Owner::Ours && group.path.ends_with("-net")
 }
 
-/// CPUs and name of each group that is held to half of the CPUs at most, and to fewer than its parent.
+/// CPUs and name of each group that is confined to at most half of the CPUs, and to fewer than its parent.
 pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, String)> {
     let Some(cpusets) = &topology.cpusets else { return Vec::new() };
     let online = topology.online();
@@ -36,7 +36,7 @@ pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, String)> {
     (0..cpusets.groups.len()).filter(|at| !is_net(&cpusets.groups[*at])).filter_map(|at| few(&at)).collect()
 }
 
-/// What a group is called: pods and units by what they are, others by their path.
+/// Display name of a group: pods and units by their identity, others by their path.
 pub(super) fn name(group: &Group) -> String {
     let id = |id: &str| id.chars().take(ID).collect::<String>();
     match &group.owner {
@@ -49,7 +49,7 @@ pub(super) fn name(group: &Group) -> String {
     }
 }
 
-/// What it is, in a word that can be counted.
+/// Kind of a group, as a countable noun.
 fn class(group: &Group) -> &'static str {
     match &group.owner {
         Owner::Kubelet { container: Some(_), .. } => "container",
@@ -65,7 +65,7 @@ struct Tree<'a> {
     groups: &'a [Group],
     parent: Vec<Option<usize>>,
     children: Vec<Vec<usize>>,
-    /// The same for groups that are alike, with all that is below them.
+    /// Equal numbers for groups that are alike, including everything below them.
     kinds: Vec<usize>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Tree<'a> {
         for (at, group) in groups.iter().enumerate() {
             let above = group.path.rsplit_once('/').map_or("/", |(above, _)| above);
             let above = if above.is_empty() { "/" } else { above };
-            // Parents come first, so that there is no way round in a circle.
+            // Parents come first, so there are no cycles.
             let parent = by_path.get(above).copied().filter(|parent| *parent < at);
             tree.parent[at] = parent;
             if let Some(parent) = parent {
@@ -101,7 +101,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// CPUs that its tasks get: what is told, else its parent's.
+    /// Effective CPUs: its own if known, else its parent's.
     fn effective(&self, at: usize) -> Option<&'a Cpus> {
         let mut at = Some(at);
         while let Some(here) = at {
@@ -113,7 +113,7 @@ impl<'a> Tree<'a> {
         None
     }
 
-    /// Groups and tasks of it and all below, and whether all have the same CPUs and nothing special.
+    /// Groups and tasks in the subtree, and whether all have the same CPUs and nothing special.
     fn sum(&self, at: usize) -> Sum {
         let group = &self.groups[at];
         let mut sum = Sum { below: 0, tasks: u64::from(group.tasks), plain: special(group).is_empty() };
@@ -134,7 +134,7 @@ struct Sum {
     plain: bool,
 }
 
-/// What sets it apart from others.
+/// Distinguishing features.
 fn special(group: &Group) -> Vec<String> {
     let mut words = Vec::new();
     if group.owner == Owner::Ours {
@@ -149,7 +149,7 @@ fn special(group: &Group) -> Vec<String> {
     words
 }
 
-/// A line of the tree: what it is of, and the words.
+/// A line of the tree: its groups and its text.
 struct Line {
     head: String,
     words: String,
@@ -197,7 +197,7 @@ pub(super) fn text(topology: &Topology, width: usize) -> String {
     text
 }
 
-/// What is below some groups that are alike: alike ones together.
+/// Children of some merged groups, similar ones merged in turn.
 fn below(tree: &Tree<'_>, above: &[usize], depth: usize, lines: &mut Vec<Line>) {
     let mut alike: Vec<(usize, Vec<usize>)> = Vec::new();
     for &child in above.iter().flat_map(|at| &tree.children[*at]) {
@@ -218,7 +218,7 @@ fn below(tree: &Tree<'_>, above: &[usize], depth: usize, lines: &mut Vec<Line>) 
     }
 }
 
-/// One group, or several that are alike.
+/// One group, or several merged ones.
 fn line(tree: &Tree<'_>, group: &[usize], depth: usize) -> Line {
     let first = &tree.groups[group[0]];
     let called = match group {

@@ -1,4 +1,4 @@
-//! What stands beside a CPU, in words that can be put together for several CPUs.
+//! Annotations of a CPU, which can be merged over several CPUs.
 
 use super::words::list;
 use super::{CpuReport, ShowReport};
@@ -6,37 +6,37 @@ use spangap_report::cut::keep_start;
 use spangap_report::figures::counted;
 use std::collections::BTreeSet;
 
-/// Something that is on a CPU, or holds for it.
+/// Something that happens on a CPU, or applies to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// As it stands.
+    /// Literal text.
     Words(String),
     /// Interrupts of one interface.
     Interrupts {
         interface: String,
-        /// They go here. Else they only came.
+        /// Whether they are directed here; otherwise they only arrived here.
         goes: bool,
         queues: BTreeSet<u32>,
-        /// Some that are of no queue.
+        /// Whether some belong to no queue.
         other: bool,
     },
-    /// Packets of one interface that are handed here in software.
+    /// Packets of one interface that are steered here by software.
     Steered { interface: String, queues: BTreeSet<u32> },
-    /// How often something happened.
+    /// Number of occurrences.
     Count { what: &'static str, number: u64 },
-    /// Containers that have a CPU to themselves.
+    /// Containers that own a CPU exclusively.
     Exclusive(BTreeSet<String>),
-    /// Groups that are held to a few CPUs.
+    /// Groups confined to a few CPUs.
     Groups(BTreeSet<String>),
 }
 
-/// Names told in full; more are counted.
+/// Names shown in full; the rest is counted.
 const NAMED: usize = 2;
-/// Characters of a name.
+/// Maximum length of a name.
 const NAME: usize = 40;
 
 impl Item {
-    /// Whether both are of one kind, so that they can be put together.
+    /// Whether both are of one kind and can be merged.
     pub fn is_like(&self, other: &Item) -> bool {
         match (self, other) {
             (Item::Words(one), Item::Words(two)) => one == two,
@@ -51,7 +51,7 @@ impl Item {
         }
     }
 
-    /// Puts one of the same kind together with this.
+    /// Merges another item of the same kind into this one.
     pub fn add(&mut self, more: &Item) {
         match (self, more) {
             (Item::Interrupts { queues, other, .. }, Item::Interrupts { queues: more, other: also, .. }) => {
@@ -67,7 +67,7 @@ impl Item {
         }
     }
 
-    /// In words.
+    /// As text.
     pub fn words(&self) -> String {
         match self {
             Item::Words(words) => words.clone(),
@@ -100,7 +100,7 @@ fn named(names: &BTreeSet<String>, what: &str) -> String {
     if names.len() > NAMED {
         return counted(names.len(), what);
     }
-    // Of a pod's uid eight characters tell it from others.
+    // Eight characters of a pod's uid distinguish it from others.
     let brief = |name: &String| match name.split_once('/').filter(|(pod, _)| pod.len() > 12 && pod.is_ascii())
     {
         Some((pod, container)) => keep_start(&format!("{}/{container}", &pod[..8]), NAME),
@@ -109,7 +109,7 @@ fn named(names: &BTreeSet<String>, what: &str) -> String {
     names.iter().map(brief).collect::<Vec<_>>().join(", ")
 }
 
-/// All that is to be said of a CPU.
+/// All annotations of a CPU.
 pub(super) fn items(report: &ShowReport, cpu: &CpuReport) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut push = |item: Item| match items.iter_mut().find(|old| old.is_like(&item)) {
@@ -135,13 +135,13 @@ pub(super) fn items(report: &ShowReport, cpu: &CpuReport) -> Vec<Item> {
     for steered in &cpu.steered {
         push(Item::Steered { interface: steered.interface.clone(), queues: [steered.queue].into() });
     }
-    // The container that has it to itself is told already.
+    // The container that owns it is already mentioned.
     let told = |name: &&String| !cpu.exclusive_to.is_empty() && name.contains(" container ");
     let groups: BTreeSet<String> = cpu.groups.iter().filter(|name| !told(name)).cloned().collect();
     if !groups.is_empty() {
         push(Item::Groups(groups));
     }
-    // Since boot much happens once.
+    // Since boot, many things happen once.
     if !report.since_boot {
         for (number, what) in [(cpu.backlog_dropped, "dropped"), (cpu.time_squeeze, "squeezed")] {
             if number > 0 {
@@ -155,7 +155,7 @@ pub(super) fn items(report: &ShowReport, cpu: &CpuReport) -> Vec<Item> {
     items
 }
 
-/// What holds for a CPU, in the words of the legend.
+/// Properties of a CPU, in the words of the legend.
 pub(super) fn marks(cpu: &CpuReport) -> [(bool, &'static str); 4] {
     [
         (cpu.net, "NET"),

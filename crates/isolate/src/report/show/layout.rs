@@ -1,18 +1,18 @@
-//! CPUs nested as they are in the machine: packages, nodes, caches, cores.
+//! CPUs nested as in the hardware: packages, nodes, caches, cores.
 
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
 /// A package.
 pub(super) struct Package {
-    /// Its number; `None`: not told.
+    /// Number; `None` if unknown.
     pub number: Option<u32>,
     pub nodes: Vec<Node>,
 }
 
-/// A NUMA node, or the part of it that is in one package.
+/// A NUMA node, or its part in one package.
 pub(super) struct Node {
-    /// Its number; `None`: not told.
+    /// Number; `None` if unknown.
     pub number: Option<u32>,
     pub caches: Vec<Cache>,
 }
@@ -22,10 +22,10 @@ pub(super) struct Cache {
     pub cores: Vec<Core>,
 }
 
-/// Places in [`Topology::cpus`] of the threads of one core.
+/// Indices in [`Topology::cpus`] of one core's threads.
 pub(super) type Core = Vec<usize>;
 
-/// Each online CPU once. Everything is in the order of its first CPU.
+/// Each online CPU once. Everything is ordered by its first CPU.
 pub(super) fn packages(topology: &Topology) -> Vec<Package> {
     type Tree<T> = BTreeMap<Option<u32>, T>;
     let mut tree: Tree<Tree<Tree<BTreeMap<u32, Core>>>> = BTreeMap::new();
@@ -54,13 +54,13 @@ pub(super) fn packages(topology: &Topology) -> Vec<Package> {
 }
 
 impl Cache {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.cores.iter().map(Vec::len).sum()
     }
 }
 
-/// `node 1`, or that it is not told.
+/// `node 1`, or that the number is unknown.
 pub(super) fn called(what: &str, number: Option<u32>) -> String {
     number.map_or_else(|| format!("{what} not told"), |number| format!("{what} {number}"))
 }

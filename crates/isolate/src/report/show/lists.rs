@@ -1,4 +1,4 @@
-//! What stands below the map: interfaces, who moves things, what was decided at boot, what is not known.
+//! The lists below the map: interfaces, services that move tasks and interrupts, boot settings, unknowns.
 
 use super::ShowReport;
 use crate::topology::{Interface, InterfaceIrq, Irq, Topology};
@@ -8,11 +8,11 @@ use spangap_report::figures::counted;
 use spangap_report::wrap::wrap_strictly;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Interfaces alike that are shown by name; more are counted.
+/// Merged interfaces shown by name; the rest is counted.
 const NAMED: usize = 4;
-/// Targets of interrupts that are told one by one.
+/// Interrupt targets shown one by one.
 const TARGETS: usize = 12;
-/// Errors of one kind that are told.
+/// Errors of one kind shown.
 const ERRORS: usize = 12;
 
 /// The interfaces.
@@ -23,7 +23,7 @@ pub(super) fn interfaces(report: &ShowReport, width: usize) -> String {
     if topology.interfaces.is_empty() {
         text += "  none\n";
     }
-    // A node of Kubernetes has hundreds that say the same.
+    // A Kubernetes node has hundreds of identical ones.
     let mut alike: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
     for interface in &topology.interfaces {
         let words = interface_words(interface, &irqs);
@@ -46,7 +46,7 @@ pub(super) fn interfaces(report: &ShowReport, width: usize) -> String {
     text
 }
 
-/// What there is to say of an interface, one line each.
+/// Description of an interface, one item per line.
 fn interface_words(interface: &Interface, irqs: &BTreeMap<u32, &Irq>) -> Vec<String> {
     let mut first = vec![match &interface.driver {
         Some(driver) => driver.clone(),
@@ -78,7 +78,7 @@ fn interface_words(interface: &Interface, irqs: &BTreeMap<u32, &Irq>) -> Vec<Str
     words
 }
 
-/// Which interrupt goes where.
+/// Targets of the interrupts.
 fn irq_words(interface: &Interface, irqs: &BTreeMap<u32, &Irq>) -> Vec<String> {
     let mut words = Vec::new();
     for (of_queues, what) in [(true, "queues"), (false, "other")] {
@@ -132,7 +132,7 @@ fn irq_words(interface: &Interface, irqs: &BTreeMap<u32, &Irq>) -> Vec<String> {
     words
 }
 
-/// Numbers as they stand, with runs put together: `1,49,2,50`, `0-62`.
+/// Numbers in the given order, with runs merged: `1,49,2,50`, `0-62`.
 fn in_order(numbers: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {
@@ -145,7 +145,7 @@ fn in_order(numbers: &[u32]) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 
-/// Steering in software: RPS, RFS, XPS.
+/// Software steering: RPS, RFS, XPS.
 fn steering(interface: &Interface) -> Vec<String> {
     let mut words = Vec::new();
     let told = interface.rx.iter().any(|rx| rx.rps_cpus.is_some());
@@ -170,7 +170,7 @@ fn steering(interface: &Interface) -> Vec<String> {
     words
 }
 
-/// Queues by the CPUs they have; those without any are left out.
+/// Queues grouped by their CPUs; those without any are omitted.
 fn by_cpus(queues: impl Iterator<Item = (Cpus, u32)>) -> Vec<String> {
     let mut sets: Vec<(Cpus, Vec<u32>)> = Vec::new();
     let mut all = 0;
@@ -195,7 +195,7 @@ fn by_cpus(queues: impl Iterator<Item = (Cpus, u32)>) -> Vec<String> {
     sets.iter().map(words).collect()
 }
 
-/// Who else moves interrupts and tasks.
+/// Services that move interrupts and tasks.
 pub(super) fn movers(topology: &Topology, width: usize) -> String {
     let mut text = "Who moves things\n".to_owned();
     let mut line =
@@ -256,7 +256,7 @@ pub(super) fn movers(topology: &Topology, width: usize) -> String {
     text
 }
 
-/// What was decided at boot.
+/// Settings made at boot.
 pub(super) fn boot(topology: &Topology, width: usize) -> String {
     let boot = &topology.boot;
     let mut words = Vec::new();
@@ -279,7 +279,7 @@ pub(super) fn boot(topology: &Topology, width: usize) -> String {
     text
 }
 
-/// What could not be read, and why.
+/// Files that could not be read, and why.
 pub(super) fn unknown(report: &ShowReport, width: usize) -> String {
     let errors = report.topology.unknown.iter().map(ToString::to_string);
     let all: Vec<String> = report.unknown.iter().cloned().chain(errors).collect();
@@ -297,7 +297,7 @@ pub(super) fn unknown(report: &ShowReport, width: usize) -> String {
     text
 }
 
-/// The CPUs for the network, and what a plan would choose.
+/// The network's CPUs, and those that a plan would choose.
 pub(super) fn net(report: &ShowReport, width: usize) -> String {
     let mut text = String::new();
     if let Some(net) = &report.net_cpus {

@@ -1,4 +1,4 @@
-//! The CPUs as rows: one for each core, or one for each lot of cores that are alike.
+//! The CPUs as rows: one per core, or one per group of similar cores.
 
 use super::item::{self, Item};
 use super::layout::{self, Cache};
@@ -9,33 +9,33 @@ use spangap_report::figures::{rate, whole_percent};
 use spangap_report::wrap::cell_lines;
 use std::fmt::Write;
 
-/// Rows up to which nothing is put together.
+/// Up to this number of rows nothing is merged.
 const SMALL: usize = 24;
-/// Rows above which cores are put together that are alike in kind only.
+/// Above this number of rows, cores are merged that are similar only in kind.
 const LONG: usize = 40;
-/// Columns for the numbers of CPUs.
+/// Width of the column of CPU numbers.
 const CPUS: usize = 16;
-/// Columns from which on all figures are shown.
+/// Width from which on all figures are shown.
 const WIDE: usize = 96;
 
-/// What is shown in columns.
+/// Column headings.
 const HEADS: [&str; 5] = ["SOFTIRQ%", "IRQ%", "TASKS%", "NET_RX/s", "IRQ/s"];
 
-/// What is put together.
+/// Degree of merging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fold {
     /// Nothing.
     Nothing,
-    /// Cores that have the same on them, with a like share of softirqs.
+    /// Cores with the same annotations and similar softirq shares.
     Alike,
-    /// Cores that have things of the same kind on them, such as queues of one interface.
+    /// Cores with annotations of the same kinds, such as queues of one interface.
     Kinds,
-    /// The same, and only those that softirqs keep busy stand alone.
+    /// The same, and only cores busy with softirqs stay separate.
     Busy,
 }
 
 impl Fold {
-    /// Shares of softirqs that are told apart.
+    /// Boundaries between softirq shares that count as different.
     fn classes(self) -> &'static [f64] {
         match self {
             Fold::Nothing => &[],
@@ -46,7 +46,7 @@ impl Fold {
     }
 }
 
-/// A figure of several CPUs.
+/// A figure over several CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     low: Option<f64>,
@@ -59,7 +59,7 @@ impl Span {
     }
 
     fn add(&mut self, other: Span) {
-        // Of a CPU that tells nothing nothing is known.
+        // A CPU without data makes the figure unknown.
         self.low = self.low.zip(other.low).map(|(one, two)| one.min(two));
         self.high = self.high.zip(other.high).map(|(one, two)| one.max(two));
     }
@@ -77,7 +77,7 @@ struct Row {
     cpus: Cpus,
     figures: [Span; 5],
     items: Vec<Item>,
-    /// Share of softirqs of the first of them.
+    /// Softirq share of the first CPU.
     softirqs: f64,
 }
 
@@ -126,7 +126,7 @@ impl Row {
     }
 }
 
-/// One core, or several: a row, or one for each thread where these differ.
+/// One core or several merged ones: a row, or one per thread if these differ.
 #[derive(Clone, Debug)]
 struct Block {
     rows: Vec<Row>,
@@ -151,7 +151,7 @@ struct Lot {
     blocks: Vec<Block>,
 }
 
-/// The map in lines of at most `width` columns; with `all`, one row for each core however many there are.
+/// The map in lines of at most `width` columns; with `all`, one row per core regardless of their number.
 pub(super) fn text(report: &ShowReport, width: usize, all: bool) -> String {
     let folds =
         if all { &[Fold::Nothing][..] } else { &[Fold::Nothing, Fold::Alike, Fold::Kinds, Fold::Busy] };

@@ -1,4 +1,4 @@
-//! The CPUs of a machine with what is on them: the shape in JSON, and what the text, the picture and the page show.
+//! The CPUs of a machine with everything placed on them: JSON shape, text, picture, page.
 
 mod evidence;
 mod groups;
@@ -20,102 +20,102 @@ use spangap_model::Cpus;
 use spangap_model::evidence::Testimony;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A machine at one moment.
+/// The machine at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
-    /// What it was.
+    /// Topology.
     pub topology: &'a Topology,
-    /// For how long it had been up, nanoseconds; `None`: not told.
+    /// Uptime in nanoseconds; `None` if unknown.
     pub uptime_ns: Option<u64>,
 }
 
-/// What is known besides the files of the machine.
+/// Facts beyond the machine's files.
 #[derive(Clone, Debug, Default)]
 pub struct Circumstances {
-    /// Interfaces to be listed; empty: all.
+    /// Interfaces to list; empty for all.
     pub interfaces: Vec<String>,
-    /// CPUs for the network of the plan that is applied.
+    /// The network's CPUs under the applied plan.
     pub applied: Option<Cpus>,
-    /// What a plan for these interfaces would be, when none is applied and somebody asked.
+    /// The plan that these interfaces would get, if none is applied and one was requested.
     pub planned: Option<Result<Plan, Vec<Refusal>>>,
-    /// The wait between the readings was cut short.
+    /// Whether the wait between the readings was interrupted.
     pub interrupted: bool,
-    /// What is not known besides what [`Topology::unknown`] tells, and why.
+    /// Further unknowns besides [`Topology::unknown`], with reasons.
     pub unknown: Vec<String>,
 }
 
-/// The CPUs of a machine, with what is on them.
+/// The CPUs of a machine with everything placed on them.
 #[derive(Clone, Debug, Serialize)]
 pub struct ShowReport {
-    /// The same as values that every instrument speaks in.
+    /// The same as evidence, the common form of all instruments.
     pub evidence: Testimony,
-    /// Time that the shares and rates below are of, nanoseconds; `None`: not told, and there are no rates.
+    /// Time that the shares and rates refer to, in nanoseconds; `None` if unknown, which leaves no rates.
     pub duration_ns: Option<u64>,
-    /// There was one reading only: shares and rates are of the time since boot.
+    /// Whether there was only one reading: shares and rates then refer to the time since boot.
     pub since_boot: bool,
-    /// Ended by Ctrl-C.
+    /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// CPUs for the network of the plan that is applied, or of the group that `isolate` made.
+    /// The network's CPUs under the applied plan, or in the group that `isolate` made.
     pub net_cpus: Option<Cpus>,
-    /// What a plan would choose.
+    /// The choice that a plan would make.
     pub planned: Option<PlannedReport>,
-    /// What is not known besides what [`Topology::unknown`] tells, and why.
+    /// Further unknowns besides [`Topology::unknown`], with reasons.
     pub unknown: Vec<String>,
-    /// One for each online CPU.
+    /// Online CPUs.
     pub cpus: Vec<CpuReport>,
-    /// The machine as it is now; of its interfaces those that were asked for.
+    /// The machine's current state, with only the requested interfaces.
     pub topology: Topology,
 }
 
-/// What a plan would choose.
+/// The choice that a plan would make.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedReport {
-    /// CPUs for the network; `None`: there is no plan.
+    /// The network's CPUs; `None` if there is no plan.
     pub net_cpus: Option<Cpus>,
-    /// Why these, or why there is none, one sentence each.
+    /// Reasons for the choice or for the refusal, one sentence each.
     pub why: Vec<String>,
 }
 
-/// A CPU, and what is on it. Shares are of the time of [`ShowReport::duration_ns`], 0 to 1; `None`: not told.
+/// A CPU and everything placed on it. Shares are fractions of [`ShowReport::duration_ns`]; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CpuReport {
-    /// Its number.
+    /// CPU number.
     pub cpu: u32,
-    /// Share of softirqs.
+    /// Time in softirqs.
     pub softirq_share: Option<f64>,
-    /// Share of interrupts.
+    /// Time in interrupts.
     pub irq_share: Option<f64>,
-    /// Share of tasks.
+    /// Time running tasks.
     pub tasks_share: Option<f64>,
-    /// Share that the hypervisor took.
+    /// Time taken by the hypervisor.
     pub steal_share: Option<f64>,
-    /// Share without work.
+    /// Idle time.
     pub idle_share: Option<f64>,
-    /// Softirqs NET_RX, a second.
+    /// NET_RX softirqs per second.
     pub net_rx_per_s: Option<f64>,
-    /// Softirqs NET_TX, a second.
+    /// NET_TX softirqs per second.
     pub net_tx_per_s: Option<f64>,
-    /// Interrupts of devices, a second.
+    /// Device interrupts per second.
     pub interrupts_per_s: Option<f64>,
-    /// Packets dropped since the backlog was full, in this time.
+    /// Packets dropped because the backlog was full.
     pub backlog_dropped: u64,
-    /// Times that NET_RX had to stop with packets left, in this time.
+    /// Times that NET_RX stopped with packets left.
     pub time_squeeze: u64,
-    /// Interrupts of interfaces that go here, or came here in this time.
+    /// Interrupts of interfaces that are directed here, or arrived here.
     pub interrupts: Vec<InterruptReport>,
-    /// Receive queues whose packets are handed here in software (RPS).
+    /// Receive queues whose packets are steered here by software (RPS).
     pub steered: Vec<SteeredReport>,
-    /// For the network, by the plan that is applied.
+    /// Whether the applied plan gives it to the network.
     pub net: bool,
-    /// A plan would choose it for the network.
+    /// Whether a plan would choose it for the network.
     pub planned: bool,
-    /// Isolated at boot (`isolcpus=`).
+    /// Whether it was isolated at boot (`isolcpus=`).
     pub boot_isolated: bool,
-    /// The scheduler balances tasks onto it; `None`: not told.
+    /// Whether the scheduler balances tasks onto it; `None` if unknown.
     pub balanced: Option<bool>,
-    /// Containers that have it to themselves, `POD/CONTAINER`.
+    /// Containers that own it exclusively, `POD/CONTAINER`.
     pub exclusive_to: Vec<String>,
-    /// Cgroups that are held to half of the CPUs at most, this one among them.
+    /// Cgroups confined to at most half of the CPUs, including this one.
     pub groups: Vec<String>,
 }
 
@@ -124,17 +124,17 @@ pub struct CpuReport {
 pub struct InterruptReport {
     /// Interface.
     pub interface: String,
-    /// Number of the interrupt.
+    /// IRQ number.
     pub irq: u32,
-    /// Queue; `None`: it is of none (configuration, events).
+    /// Queue; `None` for an interrupt without one (configuration, events).
     pub queue: Option<u32>,
-    /// It goes here now. Else it only came here in this time.
+    /// Whether it is directed here; otherwise it only arrived here.
     pub goes_here: bool,
-    /// How many came here, a second.
+    /// Arrivals per second.
     pub per_s: Option<f64>,
 }
 
-/// Packets handed to a CPU in software.
+/// Packets steered to a CPU by software.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SteeredReport {
     /// Interface.
@@ -144,7 +144,7 @@ pub struct SteeredReport {
 }
 
 impl ShowReport {
-    /// Lays two readings of a machine over each other; without the first, figures are those since boot.
+    /// Combines two readings of a machine; without the first one, figures refer to the time since boot.
     pub fn new(before: Option<Reading<'_>>, now: Reading<'_>, known: &Circumstances) -> ShowReport {
         let mut topology = now.topology.clone();
         if !known.interfaces.is_empty() {
@@ -212,7 +212,7 @@ impl ShowReport {
     }
 }
 
-/// CPUs of the group that `isolate` made for the network.
+/// CPUs of the network's group, made by `isolate`.
 fn ours(topology: &Topology) -> Option<Cpus> {
     let groups = &topology.cpusets.as_ref()?.groups;
     let net = groups.iter().find(|group| groups::is_net(group))?;
@@ -233,7 +233,7 @@ fn planned(plan: &Result<Plan, Vec<Refusal>>) -> Option<PlannedReport> {
     }
 }
 
-/// What lies between two readings, by CPU.
+/// Differences between two readings, by CPU.
 struct Over<'a> {
     now: &'a Topology,
     before: Option<&'a Topology>,
@@ -268,7 +268,7 @@ impl<'a> Over<'a> {
                 let none = BTreeMap::new();
                 let came = counts.get(&one.irq).unwrap_or(&none);
                 let goes = irqs.get(&one.irq).map(|irq| goes(irq)).unwrap_or_default();
-                // Since boot it may have come to any CPU at some time.
+                // Since boot it may have arrived at any CPU at some time.
                 let recently = came.iter().filter(|(_, count)| before.is_some() && **count > 0);
                 let cpus: BTreeSet<u32> = goes.iter().chain(recently.map(|(cpu, _)| *cpu)).collect();
                 for cpu in cpus {
@@ -297,14 +297,14 @@ impl<'a> Over<'a> {
         over
     }
 
-    /// How often an interrupt came, by CPU.
+    /// Arrivals of an interrupt, by CPU.
     fn counts(&self, irq: &Irq) -> BTreeMap<u32, u64> {
         let by_cpu = |topology: &Topology, irq: &Irq| -> BTreeMap<u32, u64> {
             topology.cpus.iter().map(|cpu| cpu.number).zip(irq.counts.iter().copied()).collect()
         };
         let mut counts = by_cpu(self.now, irq);
         let Some(before) = self.before else { return counts };
-        // A number that is another's by now begins anew.
+        // The counter of a number that now belongs to another interrupt starts anew.
         let same = before.irqs.iter().find(|old| old.number == irq.number && old.name == irq.name);
         for (cpu, count) in same.map(|old| by_cpu(before, old)).unwrap_or_default() {
             if let Some(now) = counts.get_mut(&cpu) {
@@ -314,12 +314,12 @@ impl<'a> Over<'a> {
         counts
     }
 
-    /// What a CPU did meanwhile.
+    /// Load of a CPU between the readings.
     fn load(&self, cpu: u32) -> Option<CpuLoad> {
         let of = |topology: &Topology| topology.load.iter().find(|load| load.cpu == cpu).copied();
         let now = of(self.now)?;
         let Some(before) = self.before else { return Some(now) };
-        // A CPU that came online meanwhile tells nothing of this time.
+        // A CPU that came online in between has no figures.
         let old = of(before)?;
         let less = |field: fn(&CpuLoad) -> u64| field(&now).saturating_sub(field(&old));
         Some(CpuLoad {
@@ -341,8 +341,8 @@ impl<'a> Over<'a> {
     }
 }
 
-/// Where an interrupt goes: what the controller was told, else where it may go. What it was told is old until the next
-/// one comes: where that is none of the CPUs it may go to, it does not count.
+/// Target of an interrupt: the effective affinity, else the configured one. The effective affinity is stale
+/// until the next interrupt; it is ignored if it contradicts the configured one.
 fn goes(irq: &Irq) -> Cpus {
     let may = irq.affinity.as_ref();
     let told = irq.effective.as_ref().map(|told| may.map_or(told.clone(), |may| told.both(may)));

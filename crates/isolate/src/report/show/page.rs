@@ -1,5 +1,5 @@
-//! What the page of a machine's CPUs shows: where each CPU stands, how busy it is, what is on it in words, and the lists. The page
-//! itself is built from `web/src/report/`; a document of this shape stands in it.
+//! Content of the page of a machine's CPUs: position, load and annotations of each CPU, and the lists. The page
+//! itself is built from `web/src/report/`, and embeds a document of this shape.
 
 use super::item::{self, Item};
 use super::layout::{self, Cache};
@@ -8,23 +8,24 @@ use super::{CpuReport, ShowReport, groups, lists, text};
 use serde::Serialize;
 use spangap_report::figures::{counted, rate, whole_percent};
 
-/// Columns of what is shown as text.
+/// Width of the text parts, in columns.
 const COLUMNS: usize = 100;
 
 /// The page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ShowPage {
-    /// Which machine, over which time.
+    /// Machine and period.
     pub title: String,
-    /// What is applied, and what a plan would choose.
+    /// The applied plan, and the choice that a plan would make.
     pub plans: Vec<String>,
-    /// What the labels of interrupts mean.
+    /// Meaning of the interrupt labels.
     pub labels: Vec<String>,
     /// The machine's packages.
     pub packages: Vec<PackagePage>,
-    /// Every CPU, in the order in which the packages have them.
+    /// Every CPU, in package order.
     pub cpus: Vec<CpuPage>,
-    /// Lists below the map: interfaces, groups, who moves things, what was decided at boot, what is not known.
+    /// Lists below the map: interfaces, groups, services that move tasks and interrupts, boot settings,
+    /// unknowns.
     pub lists: Vec<ListPage>,
 }
 
@@ -33,11 +34,11 @@ pub struct ShowPage {
 pub struct PackagePage {
     /// `package 0`
     pub name: String,
-    /// Its NUMA nodes.
+    /// NUMA nodes.
     pub nodes: Vec<NodePage>,
 }
 
-/// A NUMA node, or the part of it that is in one package.
+/// A NUMA node, or its part in one package.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodePage {
     /// `node 0`, where there are several.
@@ -53,44 +54,44 @@ pub struct CachePage {
     /// `a cache of 8 CPUs`, where a node has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How many CPUs each core has: the next so many of all.
+    /// Number of CPUs of each core, taken from the list of all CPUs in order.
     pub cores: Vec<usize>,
 }
 
 /// A CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpuPage {
-    /// Its number.
+    /// CPU number.
     pub cpu: u32,
-    /// Share of softirqs, 0 to 1; `None`: not told.
+    /// Softirq share, 0 to 1; `None` if unknown.
     pub softirq_share: Option<f64>,
     /// Share of tasks.
     pub tasks_share: Option<f64>,
-    /// For the network, by the plan that is applied.
+    /// Whether the applied plan gives it to the network.
     pub net: bool,
-    /// A plan would choose it for the network.
+    /// Whether a plan would choose it for the network.
     pub planned: bool,
-    /// Isolated at boot, or tasks are not balanced onto it.
+    /// Whether it was isolated at boot, or tasks are not balanced onto it.
     pub apart: bool,
-    /// What is on it, as short as can be.
+    /// Shortest description of what is on it.
     pub label: String,
-    /// Everything known of it, one line each.
+    /// Everything known about it, one item per line.
     pub told: Vec<String>,
-    /// Its row of the table.
+    /// Row of the table.
     pub row: Vec<String>,
 }
 
-/// A list, as text in lines.
+/// A list as lines of text.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListPage {
-    /// What it is of.
+    /// Title.
     pub title: String,
-    /// Its lines; deeper ones are indented.
+    /// Lines, indented by depth.
     pub lines: Vec<String>,
 }
 
 impl ShowPage {
-    /// What is shown of a report.
+    /// Selects what to show of a report.
     pub fn new(report: &ShowReport) -> ShowPage {
         let labels = Labels::new(report);
         let packages = layout::packages(&report.topology);
@@ -131,7 +132,7 @@ impl ShowPage {
     }
 }
 
-/// A list whose first line is its title, or begins with it.
+/// A list whose first line is, or begins with, its title.
 fn list(text: &str) -> Option<ListPage> {
     let (first, rest) = text.split_once('\n')?;
     let (title, begun) = match first.split_once(": ").filter(|(title, _)| !title.starts_with(' ')) {

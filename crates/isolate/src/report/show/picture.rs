@@ -1,4 +1,4 @@
-//! The map drawn: boxes in boxes, one SVG that needs no other file, for light and dark pages.
+//! The map as nested boxes: a self-contained SVG for light and dark pages.
 
 use super::item::{self, Item};
 use super::layout::{self, Cache, Core, Node};
@@ -10,23 +10,23 @@ use spangap_report::figures::{counted, rate, whole_percent};
 use spangap_report::html::escaped;
 use spangap_report::svg::{self, Anchor, Picture, Rect};
 
-/// Width of a machine of many cores; a small one is narrower, in the picture's own units.
+/// Maximum width, for a machine with many cores, in the picture's units.
 const WIDEST: f64 = 1240.0;
-/// As wide as the legend.
+/// Minimum width: that of the legend.
 const NARROWEST: f64 = 720.0;
-/// A CPU.
+/// Width and height of a CPU.
 const CPU: (f64, f64) = (76.0, 38.0);
-/// Between boxes, and around what is in one.
+/// Distance between boxes, and padding inside them.
 const GAP: f64 = 6.0;
-/// Room for the name of a box.
+/// Height of a box's title.
 const NAME: f64 = 18.0;
-/// Characters of a label in a CPU.
+/// Maximum length of a CPU's label.
 const LABEL: usize = 13;
-/// Lines of a tooltip about interrupts; the rest is counted.
+/// Maximum number of interrupt lines in a tooltip; the rest is counted.
 const TOLD: usize = 12;
 
-/// Least share of softirqs of each colour of the palette's heat, in words, and whether the writing on it is that of the
-/// page; else the other.
+/// Lower bound of the softirq share for each heat colour of the palette, its legend, and whether text on it
+/// uses the page's text colour or the inverse one.
 const HEAT: [(f64, &str, bool); 6] = [
     (0.0, "below 1 %", true),
     (0.01, "1 to 5 %", true),
@@ -36,7 +36,7 @@ const HEAT: [(f64, &str, bool); 6] = [
     (0.60, "60 % and more", false),
 ];
 
-/// What is said in each CPU, and how it is drawn, in the order of the styles below.
+/// Style sheet of texts and CPUs, in the order of the styles below.
 const STYLE: &str = "\
 .map text{font-family:system-ui,'DejaVu Sans',sans-serif;font-size:11px}\
 .map .box{fill:none;stroke:var(--mixed);stroke-opacity:.6}.map .package{fill:var(--panel)}.map .core{fill:var(--line)}\
@@ -53,7 +53,7 @@ const HATCH: &str = "<defs><pattern id=\"map-hatch\" width=\"7\" height=\"7\" pa
     patternTransform=\"rotate(45)\"><line class=\"line\" x1=\"0\" y1=\"0\" x2=\"0\" y2=\"7\" stroke-width=\"1.6\" \
     stroke-opacity=\".45\"/></pattern></defs>\n";
 
-/// The picture, as a file.
+/// The picture as a file.
 pub fn svg(report: &ShowReport) -> String {
     let drawing = Drawing::new(report);
     let (width, body, height) = drawing.body();
@@ -63,15 +63,15 @@ pub fn svg(report: &ShowReport) -> String {
     picture.file(&style, &(HATCH.to_owned() + &body))
 }
 
-/// What stands in CPUs about interrupts.
+/// Interrupt labels of the CPUs.
 pub(super) struct Labels<'a> {
     report: &'a ShowReport,
-    /// Interfaces that are seen in CPUs; by letters where there are several.
+    /// Interfaces that occur in labels; abbreviated to letters if there are several.
     letters: Vec<String>,
 }
 
 impl<'a> Labels<'a> {
-    /// Of a report.
+    /// Labels for a report.
     pub fn new(report: &'a ShowReport) -> Labels<'a> {
         let seen = |name: &String| {
             report.cpus.iter().any(|cpu| {
@@ -83,7 +83,7 @@ impl<'a> Labels<'a> {
         Labels { report, letters: names.filter(seen).collect() }
     }
 
-    /// What is on a CPU, as short as can be.
+    /// Shortest description of what is on a CPU.
     pub fn of(&self, cpu: &CpuReport) -> String {
         let letter = |interface: &str| match self.letters.len() {
             0 | 1 => String::new(),
@@ -112,7 +112,7 @@ impl<'a> Labels<'a> {
         words.join(" ")
     }
 
-    /// What they mean, one sentence each.
+    /// Meaning of the labels, one sentence each.
     pub fn legend(&self) -> Vec<String> {
         match self.letters.as_slice() {
             [] => Vec::new(),
@@ -132,7 +132,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// What is drawn.
+/// Drawing state.
 struct Drawing<'a> {
     report: &'a ShowReport,
     labels: Labels<'a>,
@@ -143,7 +143,7 @@ impl<'a> Drawing<'a> {
         Drawing { report, labels: Labels::new(report) }
     }
 
-    /// Width, what is in it, height.
+    /// Width, content and height.
     fn body(&self) -> (f64, String, f64) {
         let packages = layout::packages(&self.report.topology);
         let inside = WIDEST - 6.0 * GAP;
@@ -260,7 +260,7 @@ impl<'a> Drawing<'a> {
         *svg += "</g>\n";
     }
 
-    /// What the colours and outlines mean; where it ends.
+    /// Draws the legend of colours and outlines, and returns its lower edge.
     fn legend(&self, svg: &mut String, width: f64) -> f64 {
         *svg += &svg::text("title ink", 2.0 * GAP, 24.0, Anchor::Start, &text::title(self.report));
         let mut entries: Vec<(String, String)> = HEAT
@@ -310,13 +310,13 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// A letter for each of many: A to Z, then A1 to Z1, and so on.
+/// Letters for any number of items: A to Z, then A1 to Z1, and so on.
 fn called(at: usize) -> String {
     let letter = char::from(b'A' + (at % 26) as u8);
     if at < 26 { letter.to_string() } else { format!("{letter}{}", at / 26) }
 }
 
-/// Everything known of a CPU.
+/// Everything known about a CPU.
 pub(super) fn tooltip(report: &ShowReport, cpu: &CpuReport) -> String {
     let share = |share: Option<f64>| {
         share.map_or("not told".to_owned(), |share| format!("{} %", whole_percent(share)))
@@ -356,9 +356,9 @@ pub(super) fn tooltip(report: &ShowReport, cpu: &CpuReport) -> String {
     lines.join("\n")
 }
 
-/// How the cores of a node are laid out.
+/// Arrangement of a node's cores.
 struct Grid {
-    /// Cores beside each other, in a cache.
+    /// Cores side by side in a cache.
     columns: usize,
     core_height: f64,
     /// Whether caches have boxes of their own.
@@ -366,12 +366,12 @@ struct Grid {
     cache_height: f64,
     width: f64,
     height: f64,
-    /// What it was to fit into.
+    /// Available width.
     within: f64,
 }
 
 impl Grid {
-    /// The one that is least high.
+    /// The arrangement with the smallest height.
     fn new(node: &Node, within: f64) -> Grid {
         let most = node.caches.iter().map(|cache| cache.cores.len()).max().unwrap_or(1).max(1);
         let fits = |grid: &Grid| grid.columns == 1 || grid.width <= within;
@@ -405,12 +405,12 @@ impl Grid {
         grid
     }
 
-    /// Around the cores of a cache, and above them.
+    /// Space around and above the cores of a cache.
     fn around(&self) -> (f64, f64) {
         if self.divided { (GAP, NAME - GAP / 2.0) } else { (0.0, 0.0) }
     }
 
-    /// Of the box of a cache.
+    /// Size of a cache's box.
     fn size(&self, cache: &Cache) -> (f64, f64) {
         let (pad, name) = self.around();
         let columns = cache.cores.len().clamp(1, self.columns);

@@ -1,4 +1,4 @@
-//! Over made-up machines: no CPU is lost, everything fits, nothing panics.
+//! On generated machines: no CPU is lost, everything fits, nothing panics.
 
 use super::page::ShowPage;
 use super::{Circumstances, Reading, ShowReport};
@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use spangap_machine::Host;
 use spangap_model::Cpus;
 
-/// A machine: packages, caches in each, cores in each, threads of each. Threads are numbered as Linux does on most
-/// machines: first one of every core, then the others; with `mixed`, packages take turns.
+/// A machine with so many packages, caches in each, cores in each, threads of each. Threads are numbered as
+/// Linux does on most machines: first one of every core, then the others; with `mixed`, packages alternate.
 pub(super) fn machine(packages: u32, caches: u32, cores: u32, threads: u32, mixed: bool) -> Topology {
     let all = packages * caches * cores;
     let number = |package: u32, core: u32, thread: u32| {
@@ -45,7 +45,7 @@ pub(super) fn machine(packages: u32, caches: u32, cores: u32, threads: u32, mixe
     Topology { cpus, load, boot, ..Topology::default() }
 }
 
-/// Adds an interface whose queues go to these CPUs, one each, and which has one interrupt more.
+/// Adds an interface with one queue for each of these CPUs, and one more interrupt.
 pub(super) fn interface(topology: &mut Topology, name: &str, first_irq: u32, to: &[u32]) {
     let online = topology.cpus.len();
     let mut irqs = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn article() -> Topology {
     topology
 }
 
-/// A second reading: the network was busy on these CPUs.
+/// A second reading: the network kept these CPUs busy.
 pub(super) fn later(topology: &Topology, busy: &[u32]) -> Topology {
     let mut later = topology.clone();
     for load in &mut later.load {
@@ -113,12 +113,12 @@ pub(super) fn seen(before: &Topology, now: &Topology, known: &Circumstances) -> 
     ShowReport::new(Some(reading(before, 50_000_000_000)), reading(now, 51_000_000_000), known)
 }
 
-/// The numbers of the CPUs in the rows of the map.
+/// CPU numbers in the rows of the map.
 pub(super) fn rows(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     let body = text.lines().skip_while(|line| !line.starts_with("    CPU ")).skip(1);
     for line in body.take_while(|line| !line.is_empty()) {
-        // Headings stand further left.
+        // Headings are indented less.
         let Some(rest) = line.strip_prefix("  ").filter(|rest| rest.starts_with([' ', '┌', '├', '└', '│']))
         else {
             continue;
@@ -130,7 +130,7 @@ pub(super) fn rows(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// The numbers of the CPUs in the picture, in order.
+/// CPU numbers in the picture, in order.
 fn drawn(svg: &str) -> Vec<u32> {
     let numbers = svg.split("<g data-cpu=\"").skip(1);
     let mut cpus: Vec<u32> = numbers.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
@@ -279,7 +279,7 @@ fn pods_that_are_alike_are_counted_and_exclusive_ones_shown() {
     assert!(text.lines().count() < 60, "{text}");
 }
 
-/// Writes pictures of made-up machines where somebody wants to look at them: `SHOW_PICTURES=DIR`.
+/// Writes pictures of generated machines for inspection: `SHOW_PICTURES=DIR`.
 #[test]
 fn pictures() {
     let Some(folder) = std::env::var_os("SHOW_PICTURES") else { return };

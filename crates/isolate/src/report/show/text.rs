@@ -1,4 +1,4 @@
-//! The machine for a terminal.
+//! The machine as text for a terminal.
 
 use super::{ShowReport, groups, lists, map};
 use spangap_model::duration::format_ns;
@@ -6,8 +6,8 @@ use spangap_report::figures::counted;
 use spangap_report::times::span;
 use spangap_report::wrap::{NARROWEST, wrap_strictly};
 
-/// All of it, in lines of at most `width` columns (80 at least); with `all`, one row for each core however many there
-/// are.
+/// Everything in lines of at most `width` columns (80 at least); with `all`, one row per core regardless of
+/// their number.
 pub fn text(report: &ShowReport, width: usize, all: bool) -> String {
     let width = width.max(NARROWEST);
     let mut text = String::new();
@@ -29,7 +29,7 @@ pub fn text(report: &ShowReport, width: usize, all: bool) -> String {
     text
 }
 
-/// What is seen, and of which time the figures are.
+/// Title, with the period of the figures.
 pub(super) fn title(report: &ShowReport) -> String {
     let mut cores: Vec<_> = report.topology.cpus.iter().map(|cpu| cpu.siblings.iter().next()).collect();
     cores.sort_unstable();
@@ -38,7 +38,7 @@ pub(super) fn title(report: &ShowReport) -> String {
     format!("{what}; {}", time(report))
 }
 
-/// Of which time the figures are.
+/// Period of the figures.
 pub(super) fn time(report: &ShowReport) -> String {
     let cut = if report.interrupted { " (interrupted)" } else { "" };
     match (report.since_boot, report.duration_ns) {

@@ -2,7 +2,7 @@
 
 use spangap_model::Cpus;
 
-/// Numbers as the kernel writes them; from four on in equal steps as `0-62/2`: every second one from 0 to 62.
+/// Numbers in the kernel's format; four or more at equal distances as `0-62/2`: every second one from 0 to 62.
 pub(super) fn list(numbers: impl IntoIterator<Item = u32>) -> String {
     const STEPS: usize = 4;
     let numbers: Vec<u32> = numbers.into_iter().collect();
@@ -23,8 +23,8 @@ pub(super) fn list(numbers: impl IntoIterator<Item = u32>) -> String {
     parts.join(",")
 }
 
-/// A list of CPUs in lines of at most `width` columns, each but the last with a comma at its end. A part that is longer,
-/// `100-500/100,`, has a line of its own.
+/// A list of CPUs in lines of at most `width` columns, each but the last ending with a comma. A longer element,
+/// `100-500/100,`, gets a line of its own.
 pub(super) fn list_lines(cpus: &Cpus, width: usize) -> Vec<String> {
     let list = list(cpus.iter());
     let mut lines = vec![String::new()];
@@ -41,7 +41,7 @@ pub(super) fn list_lines(cpus: &Cpus, width: usize) -> Vec<String> {
     lines
 }
 
-/// Reads what [`list`] writes.
+/// Parses the output of [`list`].
 #[cfg(test)]
 pub(super) fn parse_list(list: &str) -> Option<Vec<u32>> {
     let mut numbers = Vec::new();

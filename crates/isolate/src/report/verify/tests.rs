@@ -8,7 +8,7 @@ use crate::verify::gain::compare;
 use crate::verify::proof::{read, tests::table};
 use crate::verify::since::Since;
 
-/// A second on a machine where IRQ 40 came on `cpu`, and CPU 3 was busy for half of it.
+/// One second on a machine where IRQ 40 arrived on `cpu`, and CPU 3 was half busy.
 fn report(cpu: usize) -> VerifyReport {
     let (plan, before) = (made_plan(4, "2-3"), made_topology(4));
     let mut after = before.clone();

@@ -27,7 +27,7 @@ fn group(path: &str, file: &str, found: &str) -> Standing {
     standing(Place::file(format!("/sys/fs/cgroup{path}/{file}")), changed(found))
 }
 
-/// Who changed the first of these.
+/// Originator of the first drift.
 fn who(standings: &[Standing], now: &Topology) -> (Who, String) {
     let found = drift(standings, now);
     (found[0].who, found[0].words())

@@ -1,4 +1,4 @@
-//! Who may run on the network's CPUs.
+//! Which tasks may run on the network's CPUs.
 
 use super::{Judgement, Look, Verdict, counted, first, percent};
 use crate::place::Place;
@@ -8,7 +8,7 @@ use crate::verify::since::total_ticks;
 use spangap_model::Cpus;
 use std::collections::BTreeSet;
 
-/// Threads of applications that may run on the network's CPUs.
+/// Application threads that may run on the network's CPUs.
 pub fn user_tasks(look: &Look<'_>) -> Judgement {
     let net = look.net();
     let mut evidence = Vec::new();
@@ -85,18 +85,18 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
     judgement.with(list)
 }
 
-/// Pinned threads of a group that are no threads of the kernel.
+/// Pinned threads of a group, without kernel threads.
 fn users_of<'a>(look: &'a Look<'_>, group: &'a Group) -> impl Iterator<Item = &'a PinnedTask> {
     look.now.pinned.iter().filter(move |task| !task.kernel && task.group == group.path)
 }
 
-/// The path of a file in a cgroup's folder as the group's path below the mount.
+/// Converts a file in a cgroup's folder to the group's path below the mount.
 fn group_of<'a>(mount: &str, path: &'a str) -> Option<&'a str> {
     let below = path.strip_prefix(mount)?.rsplit_once('/')?.0;
     Some(if below.is_empty() { "/" } else { below })
 }
 
-/// Groups for which the plan has a change, below the mount.
+/// Groups that the plan changes, below the mount.
 fn planned<'a>(look: &'a Look<'_>, mount: &str) -> BTreeSet<&'a str> {
     let of_place = |place: &'a Place| match place {
         Place::File { path } => group_of(mount, path),
@@ -121,7 +121,7 @@ pub fn partition(look: &Look<'_>) -> Option<Judgement> {
     };
     let net = look.net();
     let ours = |group: &&Group| group.owner == Owner::Ours;
-    // Version 1 has a group for applications, too, which has none of these CPUs.
+    // Version 1 also has a group for applications, without these CPUs.
     let for_net = |group: &&Group| {
         let set = group.cpus.as_ref().filter(|cpus| !cpus.is_empty()).or(group.effective.as_ref());
         group.partition.is_some() || set.is_none_or(|cpus| !cpus.both(net).is_empty())
@@ -163,14 +163,14 @@ pub fn partition(look: &Look<'_>) -> Option<Judgement> {
     Some(judgement.with(evidence))
 }
 
-/// Whether other groups have any of the network's CPUs, those that came since the plan apart.
+/// Whether other groups have any of the network's CPUs; groups created after the plan are judged separately.
 pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
     let (true, Some(cpusets)) = (look.cpusets(), &look.now.cpusets) else { return Vec::new() };
     let net = look.net();
     let planned = planned(look, &cpusets.mount);
     let (mut known, mut new) = (Vec::new(), Vec::new());
     for group in cpusets.groups.iter().filter(|group| group.owner != Owner::Ours) {
-        // The root of version 1 always has all; who is in it is judged by its tasks.
+        // The root of version 1 always has all CPUs; it is judged by its tasks.
         if group.owner == Owner::Root && cpusets.version == Version::V1 {
             continue;
         }
@@ -181,7 +181,7 @@ pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
         }
         let tasks = counted(group.tasks.saturating_sub(group.kernel_tasks), "thread");
         let line = format!("{} has {} ({tasks})", group.path, both.words());
-        // Version 2 needs no change of a group for it to lose CPUs, so that none is in the plan.
+        // In version 2 groups lose CPUs without being changed, so none is in the plan.
         let is_new = cpusets.version == Version::V1 && !planned.contains(group.path.as_str());
         if is_new { new.push(line) } else { known.push(line) }
     }
@@ -235,7 +235,7 @@ fn is_are(cpus: &Cpus) -> String {
     format!("{} {}", cpus.words(), if cpus.len() == 1 { "is" } else { "are" })
 }
 
-/// Threads of the kernel that stay there.
+/// Kernel threads that stay there.
 pub fn kernel_threads(look: &Look<'_>) -> Option<Judgement> {
     let net = look.net();
     let stays = |task: &&PinnedTask| task.kernel && task.bound && !task.allowed.both(net).is_empty();

@@ -1,4 +1,4 @@
-//! Where interrupts came and softirqs ran.
+//! Where interrupts arrived and softirqs ran.
 
 use super::{Judgement, Look, Verdict, counted, first, percent};
 use crate::topology::Interface;
@@ -6,11 +6,11 @@ use spangap_model::Cpus;
 use spangap_model::count::grouped;
 use std::collections::BTreeMap;
 
-/// From this share of NET_RX on the network's CPUs on, steering in software is said to work: less can come from what
-/// else raises it there.
+/// From this share of NET_RX on the network's CPUs on, software steering counts as working: other sources of
+/// NET_RX there do not explain that much.
 const STEERED_SHARE: f64 = 0.5;
 
-/// The interrupts of one interface, or how its packets are steered where it has none.
+/// The interrupts of one interface or, if it has none, the steering of its packets.
 pub fn of_interface(look: &Look<'_>, name: &str) -> Vec<Judgement> {
     let Some(interface) = look.now.interface(name) else {
         return vec![Judgement::cannot_tell("interrupts", "the interface no longer exists").of(name)];
@@ -108,8 +108,8 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
     judgement.with(evidence)
 }
 
-/// Where packets are handed to other CPUs in software. Whether they are is seen in NET_RX only, which other things raise
-/// too: so a small share says nothing, and neither does a large one without packets of this interface.
+/// Where software steers packets. The effect shows only in NET_RX, which other sources raise too: a small share
+/// proves nothing, and neither does a large one without packets of this interface.
 fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
     let net = look.net();
     let mut evidence = Vec::new();
@@ -226,7 +226,7 @@ pub fn softirqs(look: &Look<'_>) -> Judgement {
     Judgement::new("softirqs", Verdict::Remark, summary).with(evidence)
 }
 
-/// Interrupts of others that came on the network's CPUs.
+/// Other devices' interrupts that arrived on the network's CPUs.
 pub fn others(look: &Look<'_>) -> Option<Judgement> {
     let ours: Vec<u32> = look
         .plan

@@ -1,4 +1,5 @@
-//! Whether a plan does what it is for: judged from what happened between two readings, each judgement with its evidence.
+//! Whether a plan has its intended effect: judged by what happened between two readings, each judgement with
+//! its evidence.
 
 mod groups;
 mod interrupts;
@@ -10,44 +11,44 @@ use serde::Serialize;
 use spangap_model::Cpus;
 use spangap_report::figures::{counted, small_percent};
 
-/// What is looked at.
+/// Input of the judgements.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// The plan that was applied.
+    /// The applied plan.
     pub plan: &'a Plan,
     /// The machine at the later reading.
     pub now: &'a Topology,
-    /// What happened since the earlier one.
+    /// What happened since the earlier reading.
     pub since: &'a Since,
 }
 
-/// One thing that was looked at.
+/// One judgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     /// Stable name, `interrupts`.
     pub what: &'static str,
-    /// Interface that it is of.
+    /// Interface, if it concerns one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// What came of it.
     pub verdict: Verdict,
-    /// In a sentence, with the figures; of `cannot_tell`: why.
+    /// A sentence with the figures; for `cannot_tell`, the reason.
     pub summary: String,
-    /// More figures.
+    /// Further figures.
     pub evidence: Vec<String>,
 }
 
-/// What came of a look.
+/// Verdict of one judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It does not.
+    /// The plan does not have this effect.
     DoesNotHold,
-    /// It cannot be told.
+    /// Unknown.
     CannotTell,
-    /// It does.
+    /// The plan has this effect.
     Holds,
-    /// Nothing that could hold or not, but good to know.
+    /// A remark without a verdict.
     Remark,
 }
 
@@ -85,7 +86,7 @@ pub(crate) fn keeps_applications_off(plan: &Plan) -> bool {
     plan.changes.iter().any(|change| change.part == Part::Cpusets)
 }
 
-/// Judges everything.
+/// Makes all judgements.
 pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
     if look.since.stands_still {
         let why = "on a copy nothing runs, and no kernel acts on its values";
@@ -103,15 +104,15 @@ pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
     all
 }
 
-/// A part of a whole; without a whole it is nothing.
+/// A part of a whole as a percentage; 0 if the whole is 0.
 fn percent(part: u64, whole: u64) -> String {
     small_percent(part as f64 / whole.max(1) as f64)
 }
 
-/// How many of a list are named before the rest is counted.
+/// List items shown; the rest is counted.
 const NAMED: usize = 5;
 
-/// The first of a list; how many more there are.
+/// The first items of a list, and the number of the rest.
 fn first(list: impl ExactSizeIterator<Item = String>) -> Vec<String> {
     let more = list.len().saturating_sub(NAMED);
     let mut named: Vec<String> = list.take(NAMED).collect();

@@ -5,8 +5,8 @@ use crate::topology::*;
 use crate::verify::since::Since;
 use proptest::prelude::*;
 
-/// A machine of so many CPUs with an interface eth0 of two queues (IRQs 40 and 41) and one more interrupt (IRQ 42), a
-/// disk (IRQ 50), and a cgroup v2 tree with our group for the last two CPUs.
+/// A machine with so many CPUs, an interface eth0 with two queues (IRQs 40 and 41) and one more interrupt (IRQ
+/// 42), a disk (IRQ 50), and a cgroup v2 tree with our group for the last two CPUs.
 pub(crate) fn made_topology(cpus: u32) -> Topology {
     let of =
         |number| Cpu { number, siblings: Cpus::from_iter([number]), package: None, node: None, cache: None };
@@ -96,7 +96,7 @@ pub(crate) fn made_plan(cpus: u32, net: &str) -> Plan {
     }
 }
 
-/// The machine a second later, with interrupts `(irq, cpu, how many)` and NET_RX `(cpu, how many)`.
+/// The machine a second later, with interrupts `(irq, cpu, count)` and NET_RX `(cpu, count)`.
 fn later(before: &Topology, irqs: &[(u32, usize, u64)], net_rx: &[(usize, u64)]) -> Topology {
     let mut after = before.clone();
     after.load.iter_mut().for_each(|load| load.idle_ticks += 100);
@@ -117,7 +117,7 @@ fn one<'a>(all: &'a [Judgement], what: &str) -> &'a Judgement {
     all.iter().find(|judgement| judgement.what == what).unwrap_or_else(|| panic!("no {what} in {all:#?}"))
 }
 
-/// Plan for CPUs 2-3 of 4, and the machine.
+/// A plan for CPUs 2-3 of 4, and the machine.
 fn machine() -> (Plan, Topology) {
     (made_plan(4, "2-3"), made_topology(4))
 }
@@ -167,7 +167,7 @@ fn what_cannot_be_told_says_why() {
     let stands = judged(&plan, None, &after);
     assert_eq!(stands.len(), 1);
     assert!(one(&stands, "effect").summary.starts_with("on a copy nothing runs"));
-    // Numbered anew: 41 is another one now.
+    // Renumbered: 41 is now another interrupt.
     let mut renamed = after.clone();
     renamed.irqs[1].name = "eth1-0".into();
     let interrupts = judged(&plan, Some(&before), &renamed);
@@ -353,7 +353,7 @@ fn numbers_as_people_read_them() {
     assert_eq!(seven, ["0", "1", "2", "3", "4", "and 2 more"]);
 }
 
-/// Counters of a machine, and whether each of its CPUs is there.
+/// Counters of a machine, and whether each of its CPUs is online.
 fn reading() -> impl Strategy<Value = (Vec<u64>, Vec<bool>)> {
     (
         prop::collection::vec(prop_oneof![0_u64..5_000, any::<u64>()], 24),

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// A gap table of one pair, as `spangap gaps --json` prints it.
+/// A gap table of one pair, as printed by `spangap gaps --json`.
 pub(crate) fn table(calls: u64, p99_ns: u64, ci95: Option<[u64; 2]>) -> Value {
     let mut gap = json!({"p50_ns": p99_ns / 4, "p90_ns": p99_ns / 2, "p95_ns": p99_ns / 4 * 3, "p99_ns": p99_ns,
         "p999_ns": p99_ns * 2, "max_ns": p99_ns * 3, "mean_ns": p99_ns / 3});
@@ -18,7 +18,7 @@ fn a_gap_table_with_its_own_interval_or_without() {
     assert_eq!(own.proof, Source::GapTable);
     assert_eq!(own.measured[0].p99, Some(Figure { ns: 1_000_000, ci95_ns: Some([900_000, 1_100_000]) }));
     let bracket = read(&table(10_000, 1_000_000, None)).unwrap();
-    // Between p95 and p99.9, each off by no more than a bucket.
+    // Between p95 and p99.9, each off by at most a bucket.
     assert_eq!(bracket.measured[0].p99.unwrap().ci95_ns, Some([716_250, 2_090_000]));
     let few = read(&table(300, 1_000_000, Some([900_000, 3_000_000]))).unwrap();
     assert_eq!(few.measured[0].p99, Some(Figure { ns: 1_000_000, ci95_ns: None }));

@@ -1,4 +1,4 @@
-//! One direction of a line: which packet comes out when. Arithmetic only; the time is told.
+//! One direction of a line: which packet leaves when. Pure arithmetic; the caller passes the time.
 
 use super::packet::{Tcp, tcp};
 use super::way::{Count, Shape, Way};
@@ -6,115 +6,115 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
-/// Packets that may be on their way, whatever the flags say.
+/// Maximum number of packets in transit, whatever the flags say.
 pub const MOST_PACKETS: usize = 16_384;
-/// Bytes that may be.
+/// Maximum number of bytes in transit.
 pub const MOST_BYTES: usize = 64 << 20;
-/// How long a packet that is to come out after the next waits for one.
+/// Maximum time that a packet to be swapped waits for its successor.
 const SWAP_PATIENCE_NS: u64 = 20_000_000;
-/// Lost packets that are remembered until they are sent again.
+/// Number of lost packets remembered until they are retransmitted.
 const MOST_LOST: usize = 64;
-/// An exponential jitter is cut off at so many times its mean.
+/// An exponential jitter is truncated at this multiple of its mean.
 const EXPONENTIAL_CUT: f64 = 20.0;
 
-/// What became of a packet, where that is not the constant delay alone.
+/// Fate of a packet, other than the constant delay alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum Fate {
-    /// It was lost.
+    /// Lost.
     Dropped {
-        /// Its number among those that are counted, if it is.
+        /// Its number among the counted packets, if it is counted.
         number: u64,
-        /// Why.
+        /// Reason.
         because: Loss,
     },
-    /// It takes longer than the constant delay.
+    /// Delayed beyond the constant delay.
     Delayed {
-        /// Its number among those that are counted, or 0.
+        /// Its number among the counted packets, or 0.
         number: u64,
-        /// By how much longer.
+        /// Additional delay.
         by_ns: u64,
     },
-    /// It comes twice.
+    /// Duplicated.
     Twice {
         /// Its number.
         number: u64,
     },
-    /// It comes out after the next.
+    /// Swapped with its successor.
     Swapped {
         /// Its number.
         number: u64,
     },
-    /// It carries what was lost before.
+    /// Retransmission of a lost packet.
     Again {
-        /// How long after the loss (the first, if there were several) it came to the line.
+        /// Time since the loss (the first one, if there were several).
         after_ns: u64,
     },
 }
 
-/// Why a packet was lost.
+/// Reason of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// Its number was on the list.
+    /// Its number was listed.
     Named,
-    /// Its connection is lost.
+    /// Its connection is black-holed.
     Hole,
-    /// It is larger than what passes.
+    /// It exceeds the maximum size.
     TooLarge,
-    /// By chance.
+    /// Random loss.
     Chance,
-    /// The rate left no room for it.
+    /// The rate's queue was full.
     Queue,
-    /// More packets were on their way than the line keeps.
+    /// The line was full.
     Full,
 }
 
-/// How many packets had which fate.
+/// Number of packets by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Came to the line.
+    /// Packets that entered the line.
     pub received: u64,
-    /// Of these, those that lists and chance go by.
+    /// Of these, packets that lists and chance apply to.
     pub counted: u64,
-    /// Came out, duplicates too.
+    /// Packets that left the line, including duplicates.
     pub passed: u64,
-    /// Lost because their number was on the list.
+    /// Lost because their number was listed.
     pub dropped_named: u64,
     /// Lost with their connection.
     pub dropped_hole: u64,
     /// Lost because they were too large.
     pub dropped_too_large: u64,
-    /// Lost by chance.
+    /// Lost at random.
     pub dropped_chance: u64,
-    /// Lost because the rate left no room.
+    /// Lost because the rate's queue was full.
     pub dropped_queue: u64,
-    /// Lost because too many were on their way.
+    /// Lost because the line was full.
     pub dropped_full: u64,
-    /// Came out twice.
+    /// Duplicated.
     pub twice: u64,
-    /// Came out after the next.
+    /// Swapped with their successor.
     pub swapped: u64,
-    /// Took longer than the constant delay.
+    /// Delayed beyond the constant delay.
     pub delayed: u64,
-    /// Carried what had been lost before.
+    /// Retransmissions of lost packets.
     pub again: u64,
-    /// Still on their way at the end.
+    /// In transit at the end.
     pub left: u64,
 }
 
-/// A packet that comes out.
+/// A packet to leave the line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// When it is due.
+    /// Due time.
     pub due_ns: u64,
     order: u64,
-    /// All of it.
+    /// Whole packet.
     pub bytes: Box<[u8]>,
 }
 
-/// The heap has the largest on top: that is the one that is due first, and of these the one that came first.
+/// The heap has its largest element on top: the packet due first, and among equals the one that arrived first.
 impl Ord for Packet {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.due_ns, other.order).cmp(&(self.due_ns, self.order))
@@ -130,28 +130,28 @@ impl PartialOrd for Packet {
 /// One direction.
 pub struct Direction {
     way: Way,
-    /// One source of chance for each purpose, so that another jitter loses the same packets.
+    /// One random generator per purpose, so that another jitter loses the same packets.
     losing: fastrand::Rng,
     jittering: fastrand::Rng,
-    /// Nothing comes out before this.
+    /// No packet leaves before this.
     behind_ns: u64,
-    /// When the last one comes out.
+    /// Due time of the last packet.
     last_due_ns: u64,
-    /// When all that the rate lets pass has passed.
+    /// Time at which the rate has passed all queued packets.
     free_ns: u64,
-    /// Waits for the next one.
+    /// Waits for its successor.
     swapped: Option<Packet>,
     waiting: BinaryHeap<Packet>,
     waiting_bytes: usize,
     order: u64,
     lost: VecDeque<(Tcp, u64)>,
-    /// Connections that are lost, by their ends.
+    /// Black-holed connections, by their addresses.
     holes: Vec<(SocketAddr, SocketAddr)>,
     counts: Counts,
 }
 
 impl Direction {
-    /// One that has seen nothing yet.
+    /// A direction without traffic so far.
     pub fn new(way: Way, seed: u64) -> Direction {
         let mut chance = fastrand::Rng::with_seed(seed);
         Direction {
@@ -171,7 +171,7 @@ impl Direction {
         }
     }
 
-    /// A packet has come. Says what becomes of it, if that is anything but the constant delay.
+    /// Processes an arriving packet. Reports its fate, if it is anything but the constant delay.
     pub fn arrived(&mut self, now_ns: u64, bytes: &[u8], mut say: impl FnMut(Option<Tcp>, Fate)) {
         self.counts.received += 1;
         let tcp = tcp(bytes);
@@ -221,14 +221,14 @@ impl Direction {
         }
     }
 
-    /// When something comes out next.
+    /// Due time of the next packet.
     pub fn next_due_ns(&self) -> Option<u64> {
         let swapped = self.swapped.as_ref().map(|packet| packet.due_ns);
         let waiting = self.waiting.peek().map(|packet| packet.due_ns);
         swapped.into_iter().chain(waiting).min()
     }
 
-    /// What comes out by now, one after the other.
+    /// The next packet due by now.
     pub fn release(&mut self, now_ns: u64) -> Option<Packet> {
         if self.swapped.as_ref().is_some_and(|packet| packet.due_ns <= now_ns) {
             self.waiting.extend(self.swapped.take());
@@ -242,12 +242,12 @@ impl Direction {
         Some(packet)
     }
 
-    /// How many had which fate so far.
+    /// Number of packets by fate so far.
     pub fn counts(&self) -> Counts {
         Counts { left: (self.waiting.len() + usize::from(self.swapped.is_some())) as u64, ..self.counts }
     }
 
-    /// The number that lists know it by; 0 for a packet that is not counted.
+    /// Its number in lists; 0 for a packet that is not counted.
     fn number(&mut self, tcp: Option<&Tcp>) -> u64 {
         let bounds = self.way.least_bytes..=self.way.most_bytes;
         let counts = tcp.is_some_and(|tcp| match self.way.count {
@@ -262,9 +262,9 @@ impl Direction {
     }
 
     fn loses(&mut self, now_ns: u64, number: u64, bytes: usize, tcp: Option<&Tcp>) -> Option<Loss> {
-        // Drawn for each that is counted, so that lists do not move the losses by chance.
+        // Drawn for every counted packet, so that lists do not shift the random losses.
         let unlucky = number > 0 && self.losing.f64() < self.way.loss;
-        // Two, because it may come twice.
+        // Two draws, for a possible duplicate.
         let packets = self.waiting.len() + usize::from(self.swapped.is_some()) + 2;
         if self.is_in_hole(number, tcp) {
             Some(Loss::Hole)
@@ -340,7 +340,7 @@ impl Direction {
     }
 
     fn remember(&mut self, tcp: Tcp, now_ns: u64) {
-        // Lost once more: what counts is since when it is missing.
+        // Lost again: the time of the first loss counts.
         if self.lost.iter().any(|(lost, _)| tcp.covers(lost)) {
             return;
         }
@@ -360,7 +360,7 @@ fn ns(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Whether a list has a number; none has 0.
+/// Whether a list contains a number; none contains 0.
 fn named(list: &[u64], number: u64) -> bool {
     list.binary_search(&number).is_ok()
 }

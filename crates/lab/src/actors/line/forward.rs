@@ -1,4 +1,4 @@
-//! The loop of a line: packets from one device to the other, each when it is due.
+//! The loop of a line: forwards packets between two devices when they are due.
 
 use super::direction::{Direction, Packet};
 use super::log::{Direct, Entry, Log, Side, Summary};
@@ -10,9 +10,9 @@ use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
-/// The largest packet of IP.
+/// Maximum size of an IP packet.
 const PACKET_BYTES: usize = 65_536;
-/// Packets taken from one device before the other gets its turn.
+/// Packets read from one device before the other gets its turn.
 const TURN: usize = 64;
 const LATE_NS: u64 = 1_000_000;
 
@@ -44,10 +44,10 @@ impl Forwarder {
     /// Runs until standard input ends.
     ///
     /// # Errors
-    /// When a device is gone.
+    /// A device is gone.
     pub fn run(&mut self) -> Result<(), LabError> {
         let failed = |what: &str, error: Errno| LabError::program("line", format!("{what}: {error}"));
-        // 50 us unless told otherwise: how much later than asked for the kernel may wake us up.
+        // The default is 50 us: the kernel may wake us up that much late.
         set_current_timer_slack(NonZeroU64::new(1)).map_err(|error| failed("timer slack", error))?;
         let stdin = std::io::stdin();
         loop {
@@ -76,7 +76,7 @@ impl Forwarder {
         }
     }
 
-    /// What was done to which packet.
+    /// Log of packet fates.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -113,7 +113,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Lets out what is due.
+    /// Sends packets that are due.
     fn release(&mut self) -> Result<(), Errno> {
         for (at, direction) in self.directions.iter_mut().enumerate() {
             let late = &mut self.lateness[at];
@@ -121,7 +121,7 @@ impl Forwarder {
             while let Some(Packet { due_ns, bytes, .. }) = direction.release(now_ns) {
                 match write(&self.ends[1 - at], &bytes) {
                     Err(Errno::BADFD) => return Err(Errno::BADFD),
-                    // As on any link: what the other end does not take is lost.
+                    // As on any link: packets that the other end refuses are lost.
                     Err(_) => late.refused += 1,
                     Ok(_) => {}
                 }

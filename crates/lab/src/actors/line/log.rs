@@ -1,4 +1,4 @@
-//! What a line did to which packet, as JSON Lines, and its counts at the end.
+//! Log of packet fates as JSON Lines, and the final counts.
 
 use super::direction::{Counts, Fate};
 use super::packet::Tcp;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::Path;
 
-/// Entries that are kept; the rest is counted.
+/// Maximum number of entries; the rest is counted.
 const MOST_ENTRIES: usize = 200_000;
 
-/// One packet that did not just take the constant delay.
+/// A packet with a fate other than the constant delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When it came to the line, nanoseconds since 1970.
+    /// Arrival at the line, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// In which direction.
+    /// Direction.
     pub way: Direct,
-    /// What became of it.
+    /// Fate.
     #[serde(flatten)]
     pub fate: Fate,
-    /// What it is, if it is TCP.
+    /// The packet, if it is TCP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tcp: Option<Tcp>,
 }
@@ -35,7 +35,7 @@ pub enum Direct {
     B,
 }
 
-/// What the actor prints at its end.
+/// Printed by the actor when it ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// From A to B.
@@ -51,20 +51,20 @@ pub struct Summary {
 /// One direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Side {
-    /// What became of the packets.
+    /// Packets by fate.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Came out, and the device did not take them: it is down, or they are malformed.
+    /// Packets that the device refused: it is down, or they are malformed.
     pub refused: u64,
-    /// How much later than due packets came out, on average, nanoseconds.
+    /// Mean lateness of packets, in nanoseconds.
     pub late_mean_ns: u64,
-    /// Of them, those that were more than a millisecond late.
+    /// Packets more than a millisecond late.
     pub late_1ms: u64,
-    /// The latest.
+    /// Maximum lateness.
     pub late_most_ns: u64,
 }
 
-/// Keeps entries until the end: a write that waits for a disk would be a delay of its own.
+/// Keeps entries until the end: a write that waits for a disk would add a delay.
 #[derive(Default)]
 pub struct Log {
     entries: Vec<Entry>,
@@ -72,7 +72,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// One more.
+    /// Adds an entry.
     pub fn push(&mut self, entry: Entry) {
         if self.entries.len() < MOST_ENTRIES {
             self.entries.push(entry);
@@ -81,15 +81,15 @@ impl Log {
         }
     }
 
-    /// How many were kept, and how many not.
+    /// Number of entries kept, and dropped.
     pub fn counts(&self) -> (u64, u64) {
         (self.entries.len() as u64, self.not_kept)
     }
 
-    /// Writes them.
+    /// Writes the log.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), LabError> {
         let write = || -> std::io::Result<()> {
             let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
@@ -106,7 +106,7 @@ impl Log {
 /// Reads a log.
 ///
 /// # Errors
-/// When it cannot be read, or a line of it is none.
+/// It cannot be read, or contains a malformed line.
 pub fn read(path: &Path) -> Result<Vec<Entry>, LabError> {
     let text = std::fs::read_to_string(path).map_err(LabError::file("read", path))?;
     text.lines()

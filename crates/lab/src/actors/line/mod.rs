@@ -1,10 +1,10 @@
-//! `line [OPTIONS] NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B`: a link with faults, made to order. Forwards IP packets
-//! between TUN devices in two network namespaces, each direction with a delay of its own, and with losses, reordering,
-//! duplicates and clumps at packets that are named. For faults whose truth is known: its log says what became of
-//! which packet. What it adds by itself is about 10 us.
+//! `line [OPTIONS] NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B`: a link with configurable faults. Forwards IP
+//! packets between TUN devices in two network namespaces, with separate delays, losses, reordering, duplicates
+//! and clumps per direction, applied to chosen packets. For faults with known truth: its log records the fate
+//! of every packet. Its own overhead is about 10 us.
 //!
-//! Direction a is from A to B. It prints `ready` when it forwards; at the end of its standard input it prints its counts
-//! as one JSON document.
+//! Direction a is from A to B. It prints `ready` when it forwards, and its counts as one JSON document when its
+//! standard input ends.
 
 pub mod direction;
 mod forward;
@@ -19,7 +19,7 @@ use forward::Forwarder;
 use std::path::PathBuf;
 use way::Way;
 
-/// Words on its flags, for people.
+/// Help text of its flags.
 pub const FLAGS: &str = "\
 Flags of direction a, from A to B; those of direction b end in -b. NS is a number of nanoseconds:
   --delay-a NS          how long every packet takes
@@ -51,7 +51,7 @@ Example:
   sleep 60 | spangap lab actor line --delay-a 5000000 --delay-b 5000000 --drop-b 20-22 --seed 7 client tun0 server tun0
       5 ms each way; three packets with payload from the server are lost";
 
-/// What a line is told.
+/// Arguments of a line.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     ways: [Way; 2],
@@ -77,7 +77,7 @@ pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A way does not know which of the two it is.
+/// A direction's error does not know which of the two it is.
 fn of_way(way: &str, error: LabError) -> LabError {
     LabError::Parameter(format!("line: direction {way}: {error}"))
 }

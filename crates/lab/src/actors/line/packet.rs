@@ -1,13 +1,13 @@
-//! The TCP packet inside bytes of IP, as far as a line looks at it.
+//! Parser for TCP in an IP packet, as far as a line needs it.
 
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How many extension headers of IPv6 are looked past.
+/// Maximum number of IPv6 extension headers skipped.
 const MOST_EXTENSIONS: usize = 8;
 const TCP: u8 = 6;
 
-/// What a line wants to know of a TCP packet.
+/// Relevant facts about a TCP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tcp {
     /// Where it comes from.
@@ -23,7 +23,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Whether it carries all that `other` did, on the same connection in the same direction.
+    /// Whether it carries all bytes of `other`, on the same connection in the same direction.
     pub fn covers(&self, other: &Tcp) -> bool {
         let behind = other.sequence.wrapping_sub(self.sequence);
         (self.source, self.destination, self.syn) == (other.source, other.destination, other.syn)
@@ -32,7 +32,7 @@ impl Tcp {
     }
 }
 
-/// Reads it; `None` for what is not TCP, is cut short, or is a fragment without the header.
+/// Parses it; `None` if it is not TCP, is truncated, or is a fragment without the header.
 pub fn tcp(packet: &[u8]) -> Option<Tcp> {
     let (source, destination, segment) = match packet.first()? >> 4 {
         4 => {
@@ -73,13 +73,13 @@ pub fn tcp(packet: &[u8]) -> Option<Tcp> {
     })
 }
 
-/// Where TCP begins in a packet of IPv6.
+/// Offset of TCP in an IPv6 packet.
 fn past_extensions(packet: &[u8]) -> Option<usize> {
     let (mut kind, mut at) = (*packet.get(6)?, 40);
     for _ in 0..MOST_EXTENSIONS {
         match kind {
             TCP => return Some(at),
-            // A fragment: only the first has the header of TCP.
+            // A fragment: only the first has the TCP header.
             44 if number(packet, at + 2)? >> 3 == 0 => {
                 kind = *packet.get(at)?;
                 at += 8;

@@ -1,4 +1,4 @@
-//! A TUN device of a namespace, as a file. The one `unsafe` of the lab: no library makes this request.
+//! A TUN device of a namespace, as a file. The only `unsafe` of the lab: no library makes this request.
 #![allow(unsafe_code)]
 
 use crate::LabError;
@@ -8,11 +8,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Makes a file of `/dev/net/tun` a device.
+/// Turns a file of `/dev/net/tun` into a device.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<i32>(b'T', 202);
 /// Bare IP packets.
 const IFF_TUN: u16 = 0x0001;
-/// With nothing in front of them.
+/// Without a header in front.
 const IFF_NO_PI: u16 = 0x1000;
 
 /// `struct ifreq` of `linux/if.h`, with the flags of its union.
@@ -23,11 +23,11 @@ struct Request {
     rest: [u8; 22],
 }
 
-/// Enters a namespace (a name of `ip netns`, or a path) and attaches to a device that is there: a device belongs to the
-/// namespace in which its file was opened. The calling thread stays in that namespace.
+/// Enters a namespace (a name of `ip netns`, or a path) and attaches to an existing device: a device belongs to
+/// the namespace in which its file was opened. The calling thread stays in that namespace.
 ///
 /// # Errors
-/// When there is no such namespace or device, or the right is missing.
+/// The namespace or device does not exist, or the right is missing.
 pub fn attach(namespace: &str, device: &str) -> Result<OwnedFd, LabError> {
     let failed = |what: &str, error: rustix::io::Errno| {
         LabError::program("line", format!("{device} in {namespace}: {what}: {error}"))

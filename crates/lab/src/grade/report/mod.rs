@@ -1,4 +1,4 @@
-//! What users see of a grading: the JSON shapes here, and made of them the table and the page.
+//! Results of a grading: the JSON shapes, from which table and page are made.
 
 pub mod page;
 #[cfg(test)]
@@ -10,80 +10,81 @@ use super::score::{Judged, Score, score};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// There is a verdict.
+    /// Judged.
     Judged,
-    /// Its fault did not act, or its near miss had it: it proves nothing, and the judge was not asked.
+    /// The fault did not act, or the control run showed it: the run proves nothing, and the judge was not
+    /// asked.
     DidNotAct,
-    /// It cannot be made here.
+    /// The run cannot be made here.
     Unavailable,
-    /// Making it failed.
+    /// Making the run failed.
     Failed,
-    /// The judge failed, or what it said is no verdict.
+    /// The judge failed, or its output is not a verdict.
     JudgeFailed,
-    /// The judge took too long.
+    /// The judge exceeded its time limit.
     JudgeTimedOut,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What was made, as `spangap lab run` takes it.
+    /// Name, as `spangap lab run` accepts it.
     pub run: String,
     /// Name of the scenario.
     pub scenario: String,
-    /// Whether its near miss.
+    /// Whether it is the near miss.
     pub near_miss: bool,
-    /// Which repeat, from 1; absent for a folder that was there.
+    /// Number of the repetition, from 1; absent for an existing folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
     /// Its seed.
     pub seed: u64,
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
-    /// Its folder, where it stays.
+    /// Folder, if kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// The name under which the judge saw it.
+    /// Name under which the judge saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged_as: Option<String>,
-    /// What was to blame; absent when it was not made.
+    /// The culprit; absent if the run was not made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub truth: Option<String>,
-    /// What else is right.
+    /// Other correct answers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub also_right: Vec<String>,
-    /// Of a near miss: what it looks like.
+    /// For a near miss: the culprit that it resembles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looks_like: Option<String>,
     /// The leg that was longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leg: Option<String>,
-    /// Whom the judge blames; `none`, `unknown`.
+    /// The judge's culprit, or `none` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// The leg that it names.
+    /// The judge's leg.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict_leg: Option<String>,
-    /// Its reasons.
+    /// The judge's reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether that is right.
+    /// Whether the culprit is right.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub right: Option<bool>,
-    /// Whether the leg is, where both name one.
+    /// Whether the leg is right, if both name one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leg_right: Option<bool>,
-    /// Whether somebody was blamed who is not to blame, in a healthy or near-miss run.
+    /// Whether an innocent culprit was blamed, in a healthy or near-miss run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub false_alarm: Option<bool>,
-    /// Why there is no verdict.
+    /// Reason for a missing verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Seconds that it took to make it.
+    /// Seconds to make the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_s: Option<f64>,
     /// Seconds that the judge took.
@@ -94,7 +95,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// One without more to tell.
+    /// A row without an outcome.
     pub fn new(run: String, scenario: &str, near_miss: bool, seed: u64, outcome: Outcome) -> Row {
         Row {
             run,
@@ -122,7 +123,7 @@ impl Row {
         }
     }
 
-    /// One of a run that was made.
+    /// A row for an existing run.
     pub fn of(kept: &Kept) -> Row {
         let truth = &kept.truth;
         let culprit = match &truth.side {
@@ -139,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Notes the verdict.
+    /// Records the verdict.
     pub fn judged(&mut self, judged: Judged, why: Option<String>) {
         self.outcome = Outcome::Judged;
         self.verdict = Some(judged.answer.to_string());
@@ -152,60 +153,60 @@ impl Row {
     }
 }
 
-/// How many runs came to what; they sum to `graded`.
+/// Number of runs by outcome; they sum to `graded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Runs that were to be graded.
+    /// Runs to grade.
     pub planned: u64,
-    /// Runs that were, until the end or an interrupt.
+    /// Runs graded, up to the end or an interrupt.
     pub graded: u64,
-    /// Those with a verdict.
+    /// Runs with a verdict.
     pub judged: u64,
-    /// Those whose fault did not act.
+    /// Runs whose fault did not act.
     pub did_not_act: u64,
-    /// Those that cannot be made here.
+    /// Runs that cannot be made here.
     pub unavailable: u64,
-    /// Those whose making failed.
+    /// Runs that failed.
     pub failed: u64,
-    /// Those on which the judge failed.
+    /// Runs on which the judge failed.
     pub judge_failed: u64,
-    /// Those on which it took too long.
+    /// Runs on which the judge exceeded its time limit.
     pub judge_timed_out: u64,
 }
 
-/// What a grading is of.
+/// Settings of a grading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
     /// The judge's command.
     pub judge: String,
-    /// Whether it saw the evidence alone.
+    /// Whether it saw only the evidence.
     pub blind: bool,
     /// Seed of the order and of the runs.
     pub seed: u64,
-    /// Runs of each; absent when folders were graded that were there.
+    /// Repetitions; absent for existing folders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeats: Option<u64>,
-    /// Whether it was ended before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
 }
 
-/// All of it: what `spangap lab grade --json` prints.
+/// The document of `spangap lab grade --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GradeReport {
-    /// What was graded, and how.
+    /// Settings.
     #[serde(flatten)]
     pub setting: Setting,
-    /// How many runs came to what.
+    /// Number of runs by outcome.
     pub runs: Counts,
-    /// Verdicts against truths.
+    /// Scores.
     #[serde(flatten)]
     pub score: Score,
-    /// Every run, in the order in which they were graded.
+    /// Rows in the order of grading.
     pub rows: Vec<Row>,
 }
 
 impl GradeReport {
-    /// Adds up.
+    /// Sums up.
     pub fn new(setting: Setting, planned: usize, rows: Vec<Row>) -> GradeReport {
         let count = |outcome| rows.iter().filter(|row| row.outcome == outcome).count() as u64;
         let runs = Counts {

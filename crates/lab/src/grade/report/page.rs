@@ -1,4 +1,4 @@
-//! What the page of a grading shows beside the report itself: its title, and where the folders are. The page is built from
+//! Parts of the grading's page besides the report: its title, and links to folders. The page is built from
 //! `web/src/report/`.
 
 use super::GradeReport;
@@ -13,13 +13,13 @@ pub fn title(report: &GradeReport) -> String {
     }
 }
 
-/// Of each row, the address of its folder, where it stays; of those below `beside`, the folder that the page is written to,
-/// a relative one.
+/// Links to the kept folders, by row; relative for folders below `beside`, the folder that the page is written
+/// to.
 pub fn links(report: &GradeReport, beside: &Path) -> Vec<Option<String>> {
     report.rows.iter().map(|row| row.folder.as_ref().map(|folder| address(folder, beside))).collect()
 }
 
-/// A folder as a link takes it: relative where it lies below the page.
+/// A folder as a link: relative if it lies below the page.
 fn address(folder: &Path, beside: &Path) -> String {
     let (text, prefix) = match folder.strip_prefix(beside) {
         Ok(below) => (below, "./"),

@@ -66,10 +66,10 @@ fn share(share: &Share) -> String {
     }
 }
 
-/// Verdicts are numbered, since their names would not fit above their columns; a right one has a star.
+/// Verdicts are numbered, because their names would not fit above their columns; right ones are starred.
 fn matrix(report: &GradeReport) -> String {
     let matrix = &report.score.matrix;
-    // Truths have the first numbers, so that what is right lies on a diagonal.
+    // Truths get the first numbers, so that right verdicts are on the diagonal.
     let mut names: Vec<&str> = matrix.rows.iter().map(String::as_str).collect();
     let others =
         matrix.columns.iter().map(String::as_str).filter(|name| !matrix.rows.iter().any(|row| row == name));
@@ -131,7 +131,7 @@ pub fn which(row: &Row) -> String {
     }
 }
 
-/// What became of a run, in a line.
+/// Outcome of a run, as a line.
 pub fn line(row: &Row) -> String {
     let truth = row.truth.as_deref().unwrap_or("?");
     let said = match (row.outcome, &row.verdict) {

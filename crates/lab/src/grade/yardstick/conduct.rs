@@ -1,5 +1,5 @@
-//! A draw from its beginning to its rows: each run made (or taken from its folder), judged by the judge in question and by
-//! the dumb ones, with all evidence and with some taken away.
+//! Grades a draw: makes each run (or takes an existing one), and asks the judge in question and the naive ones,
+//! with all evidence and with some removed.
 
 use super::known::known;
 use super::report::{NotDrawn, Outcome, Row, Said, Shares};
@@ -20,47 +20,47 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Times that something is drawn for a run, until it acts.
+/// Maximum number of attempts per run, until one acts.
 const ATTEMPTS: u64 = 4;
 
 /// A run to be graded.
 pub enum Task {
-    /// Of a draw, still to be made.
+    /// A run of a draw, still to be made.
     Draw {
         /// Its seed.
         seed: u64,
         /// Number of the run.
         number: u64,
-        /// This attempt and no other; without it, as many as it takes.
+        /// Only this attempt; `None` for as many as needed.
         attempt: Option<u64>,
     },
-    /// There already.
+    /// An existing run.
     There(Box<Kept>),
 }
 
-/// How a draw is graded.
+/// Settings of a graded draw.
 pub struct Settings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
-    /// Where journals are.
+    /// Folder of the journals.
     pub state: PathBuf,
     /// Who is asked.
     pub judge: Judge,
-    /// With what taken away, beside with all.
+    /// Evidence to remove in additional passes.
     pub take_away: Vec<TakeAway>,
-    /// Stacks that are not here, and why.
+    /// Missing stacks, and why.
     pub missing: Vec<(String, String)>,
-    /// How what was recorded gets the clock of its host.
+    /// Shifts recordings to the clock of their host.
     pub retime: &'a Retime<'a>,
-    /// Where the folders of runs stay, or are already; without it, none stays.
+    /// Where the folders of runs are kept, or exist already; without it, none is kept.
     pub out: Option<PathBuf>,
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
-    /// Told what happens.
+    /// Receives progress.
     pub tell: &'a dyn Fn(Told<'_>),
 }
 
-/// What happens.
+/// Progress of a grading.
 pub enum Told<'a> {
     /// A run of this name begins.
     Begins(&'a str),
@@ -68,10 +68,10 @@ pub enum Told<'a> {
     Over(&'a Row),
 }
 
-/// Grades all of them in this order. Ends early when interrupted: what was graded until then is the result.
+/// Grades all tasks in order. Ends early if interrupted, with the results so far.
 ///
 /// # Errors
-/// When the grading itself cannot go on. Runs that cannot be made, and judges that fail, are told in rows.
+/// The grading itself cannot continue. Runs that cannot be made, and failing judges, become rows.
 pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec<NotDrawn>), LabError> {
     let makes = tasks.iter().any(|task| matches!(task, Task::Draw { .. }));
     let scratch = Scratch::of(makes, &settings.state, &settings.spangap)?;
@@ -104,7 +104,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec
     Ok((rows, not_drawn))
 }
 
-/// Draws until something acts.
+/// Draws until a run acts.
 fn drawn(
     (seed, number, only): (u64, u64, Option<u64>),
     scratch: &Path,
@@ -164,7 +164,7 @@ fn drawn(
     }
     let mut row = row.expect("there is an attempt");
     if row.outcome != Outcome::Judged && !again.is_empty() {
-        // The last is what the row itself says.
+        // The row itself reports the last one.
         again.pop();
     }
     row.drawn_again = again;
@@ -172,7 +172,7 @@ fn drawn(
     Ok(row)
 }
 
-/// Tonic takes the place of what is not installed.
+/// Replaces missing stacks with tonic.
 fn replace_what_is_missing(drawn: &mut Drawn, settings: &Settings<'_>, not_drawn: &mut Vec<NotDrawn>) {
     let Some(stacks) = &drawn.stacks else { return };
     let lacks = settings.missing.iter().filter(|(name, _)| *name == stacks.target || *name == stacks.client);
@@ -189,7 +189,7 @@ fn replace_what_is_missing(drawn: &mut Drawn, settings: &Settings<'_>, not_drawn
     drawn.stacks = None;
 }
 
-/// A run that was made before: of a draw that goes on.
+/// A run of the same draw that was made before.
 fn there(out: &Path, drawn: &Drawn) -> Result<Option<Kept>, LabError> {
     if !out.join(folder::TRUTH).exists() {
         return Ok(None);
@@ -221,7 +221,7 @@ fn make(drawn: &Drawn, out: &Path, settings: &Settings<'_>) -> Result<Kept, LabE
     Ok(Kept { folder: out.to_owned(), truth })
 }
 
-/// Asks everybody about a run that acted.
+/// Asks every judge about a run that acted.
 fn judged(mut row: Row, kept: &Kept, scratch: &Path, settings: &Settings<'_>) -> Result<Row, LabError> {
     row.folder = Some(kept.folder.clone());
     if let Some(drawn) = &kept.truth.drawn {

@@ -1,4 +1,4 @@
-//! What is known of a run's folder by construction, for its conclusions to stand beside.
+//! Facts about a run that are known by construction, to compare conclusions with.
 
 use super::standing::{Fault, Known};
 use crate::LabError;
@@ -10,16 +10,16 @@ use spangap_model::{Cause, Culprit, Legs, Side};
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
 
-/// What the machine did by itself is told where it could explain so much of what slow calls take beyond the median.
+/// The machine's own noise counts if it could explain this share of the slow calls' excess over the median.
 const NOISE: f64 = 0.5;
-/// Faults that themselves keep threads from their CPUs: there the counters show the fault.
+/// Faults that themselves keep threads off their CPUs: their effect shows in the same counters.
 const OF_THE_CPU: [Cause; 5] =
     [Cause::RunQueue, Cause::CpuQuota, Cause::Stopped, Cause::SoftirqOnCpu, Cause::SoftirqLate];
 
-/// What is known of a run.
+/// Known facts about a run.
 ///
 /// # Errors
-/// When its truth names what nobody knows, or its spans cannot be read.
+/// Its truth contains unknown names, or its spans cannot be read.
 pub fn known(kept: &Kept) -> Result<Known, LabError> {
     let (truth, judged) = (&kept.truth, kept.judged(None)?);
     let calls = calls(kept)?;
@@ -56,7 +56,7 @@ fn by_id(affected: &[Affected]) -> BTreeMap<String, Option<u64>> {
     affected.iter().map(|call| (call.trace_id.clone(), call.cost_ns)).collect()
 }
 
-/// Calls of the measured phase; none where there are no spans.
+/// Calls of the measured phase; none without spans.
 fn calls(kept: &Kept) -> Result<Vec<(String, u64)>, LabError> {
     let [client, server] = Side::ALL.map(|side| kept.folder.join(folder::spans(side)));
     if !client.exists() || !server.exists() {
@@ -68,14 +68,14 @@ fn calls(kept: &Kept) -> Result<Vec<(String, u64)>, LabError> {
     Ok(calls.into_iter().map(|call| (call.trace_id.clone(), call.duration_ns())).collect())
 }
 
-/// What threads waited for CPUs, and what the machine stood still, beside what slow calls took beyond the median.
+/// Run-queue waits and machine pauses, relative to the slow calls' excess over the median.
 fn noise(kept: &Kept, calls: &[(String, u64)], fault: Cause) -> Vec<Culprit> {
     let Some(beside) = kept.truth.beside.filter(|_| !OF_THE_CPU.contains(&fault)) else { return Vec::new() };
     let mut took: Vec<u64> = calls.iter().map(|(_, ns)| *ns).collect();
     took.sort_unstable();
     let median = took.get(took.len() / 2).copied().unwrap_or(0);
     let beyond: f64 = took.iter().map(|ns| ns.saturating_sub(median) as f64).sum();
-    // A thread that waits keeps all calls waiting that are under way: on average so many.
+    // A waiting thread delays all calls in flight: this many on average.
     let under_way = match beside.measured_ns {
         0 => 1.0,
         ns => (took.iter().sum::<u64>() as f64 / ns as f64).max(1.0),
@@ -138,7 +138,7 @@ mod tests {
         };
         let with = |client, server, fault| with_in(2_000, client, server, fault);
         assert_eq!(with(499, 0, Cause::Rto), [""; 0]);
-        // The calls take 1,100 in all: in 550 there are two of them under way at any time, and each waits.
+        // The calls take 1,100 in total: over 550, two of them are in flight at any time, and both wait.
         assert_eq!(with_in(550, 250, 0, Cause::Rto), ["run-queue (client)", "cpu-saturated"]);
         assert_eq!(with_in(550, 249, 0, Cause::Rto), [""; 0]);
         assert_eq!(with(600, 0, Cause::Rto), ["run-queue (client)", "cpu-saturated"]);

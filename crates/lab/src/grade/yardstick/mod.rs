@@ -1,5 +1,5 @@
-//! The yardstick: what a judge is worth on runs that nobody tuned on. [`conduct()`] makes or takes them and asks; how each
-//! conclusion stands is said in [`standing`], and added up here: both are pure.
+//! The yardstick: performance of a judge on runs that nobody tuned for. [`conduct()`] makes or takes the runs
+//! and asks; [`standing`] classifies each conclusion, and this module sums them up: both are pure.
 
 pub mod conduct;
 pub mod known;
@@ -14,39 +14,40 @@ use crate::grade::score::Share;
 use serde::Serialize;
 use standing::{Standing, Stands};
 
-/// A fault is found from an excess on if the judge is right in so many of the runs with that excess or more.
+/// A fault counts as found from an excess on if the judge is right in this share of runs with at least that
+/// excess.
 const FOUND: f64 = 0.9;
-/// Fewer runs do not show that.
+/// Fewer runs do not suffice.
 const LEAST_RUNS: usize = 3;
 
-/// Conclusions added up. Every run is one of the first seven.
+/// Summed conclusions. Every run is in exactly one of the first seven.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tally {
-    /// All who are named are to blame, or nothing is and it says so.
+    /// All named culprits are right, or nothing is wrong and the judge says so.
     pub right: Share,
-    /// Nobody is named, and the place is right.
+    /// No culprit, and the place is right.
     pub right_place: Share,
-    /// Nobody is named but what the machine itself did to the run.
+    /// Only the machine's own noise is named.
     pub noise: Share,
-    /// It cannot tell.
+    /// Undecided.
     pub unknown: Share,
-    /// Nobody is named, and nothing was wrong at the place.
+    /// No culprit, and the place is wrong.
     pub wrong_place: Share,
     /// "Nothing" where there was a fault.
     pub wrongly_nothing: Share,
-    /// Somebody is named who is not to blame.
+    /// An innocent culprit is named.
     pub innocent: Share,
-    /// Of the right culprits: those that rest on calls which the fault made longer.
+    /// Among right culprits: those supported by calls that the fault made longer.
     pub grounded: Share,
-    /// Of the right culprits' shares that are known by construction: those that the 90 % interval holds.
+    /// Among right culprits with a share known by construction: those whose 90 % interval contains it.
     pub held: Share,
-    /// Intervals that lie below the constructed share.
+    /// Intervals below the constructed share.
     pub too_low: u64,
-    /// Intervals that lie above it.
+    /// Intervals above it.
     pub too_high: u64,
 }
 
-/// Adds up.
+/// Sums up.
 pub fn tally<'a>(all: impl Iterator<Item = &'a Stands> + Clone) -> Tally {
     let of = all.clone().count() as u64;
     let share =
@@ -72,8 +73,8 @@ pub fn tally<'a>(all: impl Iterator<Item = &'a Stands> + Clone) -> Tally {
     }
 }
 
-/// The smallest excess from which on a fault is found in nine of ten runs: of runs with an excess each, and whether the judge
-/// was right. `None` where there is none, or too few runs show it.
+/// The smallest excess from which on a fault is found in nine of ten runs, given each run's excess and whether
+/// the judge was right. `None` if there is none, or too few runs.
 pub fn floor_ns(runs: &[(u64, bool)]) -> Option<u64> {
     let mut runs = runs.to_vec();
     runs.sort_unstable_by_key(|(excess_ns, _)| *excess_ns);
@@ -81,7 +82,7 @@ pub fn floor_ns(runs: &[(u64, bool)]) -> Option<u64> {
         let right = from.iter().filter(|(_, right)| *right).count();
         from.len() >= LEAST_RUNS && right as f64 >= FOUND * from.len() as f64
     };
-    // A floor is an excess at which it was right.
+    // A floor is an excess at which the judge was right.
     (0..runs.len()).find(|at| runs[*at].1 && found(&runs[*at..])).map(|at| runs[at].0)
 }
 

@@ -1,4 +1,4 @@
-//! What users see of a graded draw: the JSON shapes, and how runs add up to them.
+//! Results of a graded draw: the JSON shapes, and the sums over runs.
 
 use super::standing::{Standing, Stands};
 use super::{Tally, floor_ns, tally};
@@ -7,15 +7,15 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// What became of a run.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It was made, acted and was judged.
+    /// Made, acted and judged.
     Judged,
-    /// Whatever was drawn for it, it did not act.
+    /// No attempt acted.
     DidNotAct,
-    /// It cannot be made here.
+    /// Cannot be made here.
     Unavailable,
     /// Making it failed.
     Failed,
@@ -24,92 +24,92 @@ pub enum Outcome {
 /// A run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Number in the draw; of a folder that was there and not drawn, its place.
+    /// Number in the draw; for an existing folder that was not drawn, its position.
     pub number: u64,
-    /// What was made, as `spangap lab run` takes it.
+    /// Name, as `spangap lab run` accepts it.
     pub run: String,
-    /// What became of it.
+    /// Outcome.
     pub outcome: Outcome,
     /// What was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drawn: Option<Drawn>,
-    /// What is to blame; empty where nothing is.
+    /// True culprits; empty if nothing is wrong.
     pub truth: Vec<String>,
-    /// What the fault costs a call, mean, nanoseconds.
+    /// Mean cost of the fault per call, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excess_ns: Option<u64>,
     /// Median of all calls, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_ns: Option<u64>,
-    /// What was said of it.
+    /// Conclusions.
     pub said: Vec<Said>,
-    /// Times that something else was drawn for it, since what was drawn did not act: why, each time.
+    /// Reasons why earlier attempts did not act.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drawn_again: Vec<String>,
-    /// Why it was not judged.
+    /// Reason for not being judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Its folder, where it stays.
+    /// Folder, if kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// Seconds that it took to make it.
+    /// Seconds to make the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_s: Option<f64>,
 }
 
-/// What a judge said of a run.
+/// A judge's conclusion about a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Said {
-    /// Who.
+    /// Judge.
     pub judge: String,
-    /// What evidence was taken away before.
+    /// Evidence removed before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_away: Option<&'static str>,
-    /// What, in a few words.
+    /// Conclusion in short form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<String>,
-    /// How that stands.
+    /// Classification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
-    /// Of a right culprit: whether it rests on the calls that were longer.
+    /// For a right culprit: whether it is supported by the calls that were longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grounded: Option<bool>,
-    /// Those who are named and not to blame.
+    /// Innocent culprits that are named.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub innocents: Vec<String>,
-    /// The share by construction, and the interval that was given.
+    /// The share by construction, and the judge's interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Shares>,
-    /// Its reasons.
+    /// Reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Why it said nothing.
+    /// Reason for a missing conclusion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Seconds that it took, with the gathering of the evidence.
+    /// Seconds taken, including the gathering of evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judge_s: Option<f64>,
     #[serde(skip)]
     pub(super) stands: Option<Stands>,
 }
 
-/// A share by construction beside an interval.
+/// A share by construction and the judge's interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
     /// By construction.
     pub constructed: f64,
-    /// Lower end of the 90 % interval that was given.
+    /// Lower end of the judge's 90 % interval.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
 }
 
-/// What a judge is worth, with all evidence or with some taken away.
+/// Scores of a judge, with all evidence or with some removed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// Who.
+    /// Judge.
     pub judge: String,
-    /// What was taken away.
+    /// Removed evidence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taken_away: Option<&'static str>,
     /// Runs on which it failed.
@@ -117,18 +117,18 @@ pub struct Score {
     /// All runs.
     #[serde(flatten)]
     pub all: Tally,
-    /// By what was wrong: `nothing`, `near miss`, `one fault`, `two faults`.
+    /// By part of the distribution: `nothing`, `near miss`, `one fault`, `two faults`.
     pub parts: Vec<Part>,
-    /// By what was made.
+    /// By scenario.
     pub runs: Vec<PerRun>,
 }
 
-/// Runs of one kind.
+/// Runs of one part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
     /// Which.
     pub part: &'static str,
-    /// How they stand.
+    /// Classifications.
     #[serde(flatten)]
     pub tally: Tally,
 }
@@ -138,67 +138,67 @@ pub struct Part {
 pub struct PerRun {
     /// Which.
     pub run: String,
-    /// How they stand.
+    /// Classifications.
     #[serde(flatten)]
     pub tally: Tally,
-    /// The smallest excess of a call from which on the judge was right in nine of ten runs, nanoseconds.
+    /// The smallest excess per call from which on the judge was right in nine of ten runs, in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor_ns: Option<u64>,
 }
 
-/// How many runs came to what; all but `drawn_again` sum to `graded`.
+/// Number of runs by outcome; all but `drawn_again` sum to `graded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Runs that were to be graded.
+    /// Runs to grade.
     pub planned: u64,
-    /// Those that were, until the end or an interrupt.
+    /// Runs graded, up to the end or an interrupt.
     pub graded: u64,
-    /// Those that were judged.
+    /// Runs judged.
     pub judged: u64,
-    /// Those that did not act, whatever was drawn.
+    /// Runs without an attempt that acted.
     pub did_not_act: u64,
-    /// Those that cannot be made here.
+    /// Runs that cannot be made here.
     pub unavailable: u64,
-    /// Those whose making failed.
+    /// Runs that failed.
     pub failed: u64,
-    /// Times that something else was drawn for a run.
+    /// Number of additional attempts.
     pub drawn_again: u64,
 }
 
-/// Something of the distribution that this machine lacks.
+/// A part of the distribution that this machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotDrawn {
     /// A stack.
     pub what: String,
-    /// What is missing, and what brings it.
+    /// What is missing, and how to get it.
     pub why: String,
-    /// Runs for which it was drawn; tonic took its place.
+    /// Runs for which it was drawn, and replaced by tonic.
     pub runs: u64,
 }
 
-/// All of it: what `spangap lab grade --draw N --json` prints.
+/// The document of `spangap lab grade --draw N --json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct DrawReport {
     /// The judge in question.
     pub judge: String,
-    /// Seed of the draw; absent where folders were graded that are of several.
+    /// Seed of the draw; absent if the graded folders stem from several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Whether it was ended before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// Load averages of the machine, of 1, 5 and 15 minutes, when it began and when it ended.
+    /// Load averages of 1, 5 and 15 minutes, at the start and at the end.
     pub load: [Vec<f64>; 2],
-    /// How many runs came to what.
+    /// Number of runs by outcome.
     pub runs: Counts,
-    /// What was not drawn, and why.
+    /// Missing parts of the distribution.
     pub not_drawn: Vec<NotDrawn>,
-    /// What each judge is worth: the one in question first, then the dumb ones, then what it is worth with less.
+    /// Scores of each judge: the one in question first, then the naive ones, then with evidence removed.
     pub scores: Vec<Score>,
     /// Every run.
     pub rows: Vec<Row>,
 }
 
-/// How many runs came to what.
+/// Number of runs by outcome.
 pub fn counts(planned: usize, rows: &[Row]) -> Counts {
     let count = |outcome| rows.iter().filter(|row| row.outcome == outcome).count() as u64;
     Counts {
@@ -212,7 +212,7 @@ pub fn counts(planned: usize, rows: &[Row]) -> Counts {
     }
 }
 
-/// What each judge is worth, in the order in which they first spoke.
+/// Scores of each judge, by first appearance.
 pub fn scores(rows: &[Row]) -> Vec<Score> {
     let mut who: Vec<(&str, Option<&'static str>)> = Vec::new();
     for said in rows.iter().flat_map(|row| &row.said) {
@@ -221,7 +221,7 @@ pub fn scores(rows: &[Row]) -> Vec<Score> {
             who.push(one);
         }
     }
-    // With less evidence comes last.
+    // Reduced evidence comes last.
     who.sort_by_key(|(_, taken_away)| taken_away.is_some());
     who.into_iter().map(|(judge, taken_away)| score(rows, judge, taken_away)).collect()
 }
@@ -258,7 +258,7 @@ fn score(rows: &[Row], judge: &str, taken_away: Option<&'static str>) -> Score {
     }
 }
 
-/// What was wrong in a run.
+/// Parts of the distribution.
 const PARTS: [&str; 4] = ["nothing", "near miss", "one fault", "two faults"];
 
 fn part_of(row: &Row) -> &'static str {

@@ -1,4 +1,4 @@
-//! One conclusion beside one truth: how it stands. Pure.
+//! Classification of a conclusion against the truth. Pure.
 
 use crate::grade::conclusion::{Conclusion, Interval, Kind, Question};
 use crate::grade::score::meant;
@@ -6,21 +6,21 @@ use serde::Serialize;
 use spangap_model::{Culprit, Leg, Legs};
 use std::collections::BTreeMap;
 
-/// Of the calls that a conclusion rests on, so many have to be affected ones.
+/// Minimum share of affected calls among those that support a conclusion.
 const MOST_OF_THEM: f64 = 0.8;
-/// Share of all excess that the calls in question have together: those beyond are not looked at.
+/// Calls are examined up to this share of the total excess.
 const IN_QUESTION: f64 = 0.8;
 
 /// A fault of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What is to blame.
+    /// Culprit.
     pub culprit: Culprit,
-    /// Other names that are right.
+    /// Other correct answers.
     pub also_right: Vec<Culprit>,
-    /// Legs of the call that it makes longer; `None` where it is not on one leg.
+    /// Legs that it makes longer; `None` if it is not confined to a leg.
     pub legs: Option<Legs>,
-    /// Calls that it made longer, by trace id, and by how much where that is known by construction.
+    /// Affected calls by trace id, with the cost if known by construction.
     pub affected: BTreeMap<String, Option<u64>>,
 }
 
@@ -30,55 +30,53 @@ impl Fault {
     }
 }
 
-/// What is known of a run by construction.
+/// Facts about a run that are known by construction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// What is to blame: nothing, one or two.
+    /// Faults: none, one or two.
     pub faults: Vec<Fault>,
-    /// Where nothing is to blame: names that are right none the less, such as a clock that differs.
+    /// If nothing is wrong: answers that are correct nevertheless, such as a clock offset.
     pub harmless: Vec<Culprit>,
-    /// What the machine itself did to the run, as the kernel counted it, so much that it may well explain what is slow.
+    /// The machine's own noise according to kernel counters, if large enough to explain slow calls.
     pub noise: Vec<Culprit>,
-    /// Calls of the run: trace id, and how long each took, nanoseconds.
+    /// Calls of the run: trace id, and duration in nanoseconds.
     pub calls: Vec<(String, u64)>,
 }
 
-/// How a conclusion stands. Every run has exactly one of these.
+/// Classification of a conclusion. Every run has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// All that are named are to blame; where nothing is wrong, it says so.
+    /// All named culprits are right; or nothing is wrong, and it says so.
     Right,
-    /// Nobody is named, and the place is one where a fault acted.
+    /// No culprit, and a fault acted at the place.
     RightPlace,
-    /// It names what the machine itself did, as the kernel's counters say, too: nothing was made wrong there, and nobody is
-    /// accused of what he did not do.
+    /// It names the machine's own noise, which the kernel's counters confirm: nobody is accused unjustly.
     Noise,
-    /// It cannot tell, or names a place where a fault has none.
+    /// Undecided, or it names a place for a fault without one.
     Unknown,
-    /// The place is one where nothing was wrong.
+    /// No fault acted at the place.
     WrongPlace,
-    /// It says that nothing is wrong, and something is.
+    /// It says that nothing is wrong although there is a fault.
     WronglyNothing,
-    /// Somebody is named who is not to blame, whoever else is.
+    /// An innocent culprit is named, possibly among others.
     Innocent,
 }
 
-/// A conclusion beside the truth.
+/// A classified conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stands {
-    /// How.
+    /// Classification.
     pub standing: Standing,
-    /// Of a right culprit: whether the calls that it rests on are those that the fault made longer.
+    /// For a right culprit: whether it is supported by the calls that the fault made longer.
     pub grounded: Option<bool>,
-    /// Those that are named and not to blame.
+    /// Innocent culprits that are named.
     pub innocents: Vec<Culprit>,
-    /// Of a right culprit whose share is given with an interval: the share by construction, where that is known, and whether
-    /// the interval holds it.
+    /// For a right culprit with an interval: the share by construction, if known.
     pub share: Option<(Interval, f64)>,
 }
 
-/// How a conclusion stands beside what is known.
+/// Classifies a conclusion.
 pub fn stands(known: &Known, said: &Conclusion) -> Stands {
     let is_right = |named: Culprit| {
         known.faults.iter().any(|fault| fault.is_meant_by(named))
@@ -119,17 +117,17 @@ fn place(known: &Known, named: Option<Legs>) -> Standing {
     if known.faults.iter().filter_map(|fault| fault.legs).any(|legs| is_same_place(legs, named)) {
         return Standing::RightPlace;
     }
-    // A fault that is nowhere in particular is in no wrong place, either.
+    // A fault without a place cannot be in a wrong place, either.
     match known.faults.iter().any(|fault| fault.legs.is_none()) {
         true => Standing::Unknown,
         false => Standing::WrongPlace,
     }
 }
 
-/// Whether the legs that are named are among those that were longer, or hold them and do not hold both ends of a call.
+/// Whether the named legs are among those that were longer, or contain them without spanning the whole call.
 fn is_same_place(truth: Legs, named: Legs) -> bool {
     let within = |outer: Legs, inner: Legs| outer.contains(inner.first) && outer.contains(inner.last);
-    // Both ways of the path are longer, and not the server between them.
+    // Both directions of the path are longer, but not the server between them.
     let path = truth == Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
     let on_path = |legs: Legs| [Leg::RequestWire, Leg::ResponseWire].map(Legs::one).contains(&legs);
     let everywhere = named.first <= Leg::ClientSend && named.last >= Leg::ServerHostOut;
@@ -139,7 +137,7 @@ fn is_same_place(truth: Legs, named: Legs) -> bool {
     }
 }
 
-/// Without a word on which calls, it is not: the name alone may be luck.
+/// A conclusion without calls is not grounded: the name alone may be luck.
 fn is_grounded(known: &Known, said: &Conclusion) -> bool {
     let meant: Vec<&Fault> = known
         .faults
@@ -160,8 +158,8 @@ fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
     constructed_share(fault, &known.calls, said.question?).map(|share| (interval, share))
 }
 
-/// What a fault has of the time in question, by construction: of the time of all calls, or of what slow calls take beyond
-/// ordinary ones (the faster half). `None` where the cost of a call is not known, or nothing is in question.
+/// Share of a fault by construction: of the time of all calls, or of the excess of slow calls over ordinary
+/// ones (the faster half). `None` if the cost per call is unknown, or there is no excess.
 pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], question: Question) -> Option<f64> {
     if fault.affected.is_empty() || fault.affected.values().any(Option::is_none) {
         return None;
@@ -194,8 +192,8 @@ pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], question: Quest
     share.is_finite().then_some(share)
 }
 
-/// What the first fault of a run costs a call that it made longer, mean, nanoseconds. Where that is not known by construction:
-/// what these calls take beyond the median of the others, or beyond the fastest where it made all of them longer.
+/// Mean cost of a run's first fault per affected call, in nanoseconds. If unknown by construction: the excess
+/// of these calls over the median of the others, or over the fastest call if all are affected.
 pub fn excess_ns(known: &Known) -> Option<u64> {
     let first = known.faults.first()?;
     let mean = |all: &[u64]| all.iter().sum::<u64>() / all.len().max(1) as u64;

@@ -8,7 +8,7 @@ use spangap_model::duration::format_ns;
 use spangap_report::table::aligned;
 use spangap_report::wrap::wrapped;
 
-/// Columns of what is told of single runs.
+/// Width of the descriptions of single runs.
 const WIDTH: usize = 120;
 
 /// All of it.
@@ -145,7 +145,7 @@ fn runs(score: &Score) -> String {
     })
 }
 
-/// Every run of which the judge in question was wrong, with all evidence.
+/// Every run that the judge in question got wrong with all evidence.
 fn wrong(report: &DrawReport) -> String {
     let is_wrong = |said: &&Said| {
         said.judge == report.judge
@@ -197,7 +197,7 @@ fn without_verdict(report: &DrawReport, outcome: Outcome, title: &str) -> String
     text
 }
 
-/// What became of a run, in a line.
+/// Outcome of a run, as a line.
 pub fn progress(row: &Row) -> String {
     let said = row.said.first();
     match (row.outcome, said) {

@@ -1,4 +1,4 @@
-//! `spangap lab grade --draw`, and the grading of folders that were drawn.
+//! `spangap lab grade --draw`, and the grading of drawn runs from folders.
 
 use super::{GradeArgs, Shown, YesNo};
 use crate::Outcome;
@@ -20,7 +20,7 @@ use spangap_machine::facts::uptime;
 use spangap_machine::read_here;
 use std::collections::BTreeMap;
 
-/// What is to be graded by the yardstick; `None` where it is not a matter of a draw.
+/// The tasks of a draw; `None` if the arguments do not ask for one.
 pub fn tasks(args: &GradeArgs) -> anyhow::Result<Option<Vec<Task>>> {
     if let Some(runs) = args.draw {
         let task = |number, attempt| Task::Draw { seed: args.seed, number, attempt };
@@ -52,7 +52,7 @@ pub fn tasks(args: &GradeArgs) -> anyhow::Result<Option<Vec<Task>>> {
     Ok(Some(found.into_iter().map(|kept| Task::There(Box::new(kept))).collect()))
 }
 
-/// Grades them.
+/// Grades the tasks.
 pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let out = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
@@ -93,7 +93,7 @@ pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
     if args.json { print_json(&report) } else { print_text(&text::text(&report)) }
 }
 
-/// Stacks of the distribution whose programs are not here, and why.
+/// Stacks of the distribution whose programs are missing, and why.
 fn missing() -> anyhow::Result<Vec<(String, String)>> {
     let programs = Programs::of_this_binary()?;
     let mut missing = BTreeMap::new();
@@ -110,7 +110,7 @@ fn missing() -> anyhow::Result<Vec<(String, String)>> {
     Ok(missing.into_iter().collect())
 }
 
-/// Load averages of 1, 5 and 15 minutes; empty where the machine does not tell.
+/// Load averages of 1, 5 and 15 minutes; empty if the machine does not report them.
 fn load() -> Vec<f64> {
     read_here(uptime::LOADAVG, uptime::load).map_or_else(|_| Vec::new(), |load| load.averages.to_vec())
 }

@@ -1,4 +1,4 @@
-//! `spangap lab grade`: what a judge says of runs, against what was the matter.
+//! `spangap lab grade`: a judge's verdicts on runs against the truth.
 
 use super::{StateArgs, clocks};
 use crate::Outcome;
@@ -189,7 +189,7 @@ fn chosen(args: &GradeArgs) -> anyhow::Result<Vec<(&'static Scenario, bool)>> {
         chosen = scenarios::ALL.iter().copied().flat_map(both).collect();
     }
     chosen.retain(|(_, near_miss)| near_misses || !near_miss);
-    // Named twice is graded once.
+    // A scenario named twice is graded once.
     let mut seen = std::collections::BTreeSet::new();
     chosen.retain(|(scenario, near_miss)| seen.insert((scenario.name, *near_miss)));
     Ok(chosen)
@@ -206,7 +206,7 @@ fn tasks(args: &GradeArgs, chosen: &[(&'static Scenario, bool)]) -> anyhow::Resu
     };
     let dir = std::path::absolute(dir).context("no such folder")?;
     let mut found = folders::find(&dir)?;
-    // Folders may be of scenarios that this version does not know.
+    // Folders may contain scenarios that this version does not know.
     found.retain(|kept| {
         let named = chosen.iter().any(|(scenario, near_miss)| {
             scenario.name == kept.truth.scenario && *near_miss == kept.truth.near_miss
@@ -217,22 +217,22 @@ fn tasks(args: &GradeArgs, chosen: &[(&'static Scenario, bool)]) -> anyhow::Resu
     Ok(found.into_iter().map(|kept| Task::There(Box::new(kept))).collect())
 }
 
-/// Columns that the longest name of a run and a bar beside it take.
+/// Columns taken by the longest run name and the bar next to it.
 const WIDE: u16 = 70;
 
 fn columns() -> u16 {
     rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col)
 }
 
-/// `, 12s to go`: once the first run has shown how long one takes.
+/// `, 12s to go`: available once the first run has finished.
 fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
     if state.pos() > 0 {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = write!(text, ", {:#} to go", HumanDuration(state.eta()));
     }
 }
 
-/// How far it is, on the terminal; else a line for each run.
+/// Progress on a terminal; otherwise a line per run.
 struct Shown {
     bar: ProgressBar,
 }

@@ -1,4 +1,4 @@
-//! What holds for every direction, whatever it does to its packets.
+//! Invariants of a direction, whatever it does to its packets.
 
 use super::super::packet::tests::v4;
 use super::*;
@@ -8,14 +8,14 @@ use std::time::Duration;
 const MS: u64 = 1_000_000;
 const ACK: u8 = 16;
 
-/// What came out: when, and which of those that came in.
+/// Packets that left: when, and which ones.
 struct Passed {
     out: Vec<(u64, usize)>,
     fates: Vec<(usize, Fate)>,
     counts: Counts,
 }
 
-/// Packets come at these times with so much payload; each is released when it is due.
+/// Sends packets at these times with this much payload; each leaves when it is due.
 fn pass(way: &Way, seed: u64, packets: &[(u64, usize)]) -> Passed {
     let mut direction = Direction::new(way.clone(), seed);
     let (mut out, mut fates) = (Vec::new(), Vec::new());
@@ -130,12 +130,12 @@ proptest! {
             let mut sum = 0;
             for (to_ns, index) in &passed.out[first + 1..] {
                 sum += bytes(*index);
-                // Whole nanoseconds for each packet, rounded up.
+                // Whole nanoseconds per packet, rounded up.
                 prop_assert!(sum * 1_000_000_000 <= u128::from(to_ns - from_ns) * u128::from(rate));
             }
         }
         for (out_ns, index) in &passed.out {
-            // What waits is what the queue has room for, and the packet itself.
+            // The queue's content, plus the packet itself.
             prop_assert!(u128::from(out_ns - packets[*index].0) * u128::from(rate) <= 30_001 * 1_000_000_000);
         }
     }
@@ -145,7 +145,7 @@ proptest! {
         let (one, other) = (pass(&way, seed, &packets), pass(&way, seed, &packets));
         prop_assert_eq!(&one.out, &other.out);
         prop_assert_eq!(&one.fates, &other.fates);
-        // The same packets are unlucky, whatever else is asked for.
+        // The same packets are lost, whatever the other settings.
         let plain = Way { loss: way.loss, ..Way::default() };
         let unlucky = |passed: &Passed| -> Vec<usize> {
             let chance = |fate: &Fate| matches!(fate, Fate::Dropped { because: Loss::Chance, .. });
