@@ -43,7 +43,7 @@ enum State {
 #[derive(Debug, Default)]
 pub struct Place {
     state: State,
-    /// The last SYN, and how many waited then.
+    /// The last SYN, and the number of connections waiting at that time.
     syn: Option<(i64, u32)>,
 }
 

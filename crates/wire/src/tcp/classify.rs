@@ -11,13 +11,13 @@ use std::ops::Range;
 /// Maximum window (RFC 7323, 2.3: 65,535 shifted by 14): a number farther than this from the known ones does not
 /// belong to this connection.
 const MAX_WINDOW: u64 = 65_535 << 14;
-/// A segment both of whose numbers are farther than this from those known belongs to another connection between the
-/// same ports. Two random numbers are both nearer in one case of a thousand; a capture that lost as much of both
-/// directions at once has lost the connection anyway.
+/// If both numbers of a segment are farther than this from the known ones, it belongs to another connection
+/// between the same ports. Two random numbers are both nearer in one case out of a thousand; a capture that loses
+/// this much of both directions at once has lost the connection anyway.
 const OTHER_CONNECTION: u64 = 64 << 20;
-/// Payload that every path carries in one packet (IPv6's minimum of 1,280 bytes, RFC 8200, 5, without headers): what
-/// is assumed of the segment size when no handshake told, since with segmentation offload one packet of the capture
-/// may be many on the wire.
+/// Payload that every path carries in one packet (IPv6's minimum of 1,280 bytes, RFC 8200, 5, without headers).
+/// It is the assumed segment size when the handshake was not captured, since with segmentation offload one
+/// captured packet may be many on the wire.
 const ASSUMED_MSS: u32 = 1_220;
 /// Recently acknowledged runs remembered per side, to recognise unnecessary retransmissions.
 const PAST_RUNS: usize = 4;
@@ -305,7 +305,7 @@ impl Tracker {
             private.probe = Some(step.bytes.start);
         }
         let all = step.bytes.start..end;
-        // Acknowledged bytes do not become in flight again.
+        // Bytes already acknowledged are not in flight again.
         let under_way = all.start.max(own.acked)..all.end;
         let (time_ns, packet) = (segment.time_ns, segment.packet);
         step.earlier = in_flight::sent(&mut own.in_flight, under_way, time_ns, packet, run_limit);

@@ -39,7 +39,7 @@ pub struct Chunk<'a> {
 /// Bytes that were on the wire but are not in the capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Hole {
-    /// Who sent them.
+    /// The sender.
     pub from: Side,
     /// Stream offset of the first.
     pub offset: u64,

@@ -53,7 +53,7 @@ pub(crate) struct Accum {
 }
 
 impl Accum {
-    /// Time in its calls.
+    /// Total time of its calls.
     pub fn total_ns(&self) -> u128 {
         self.durations.sum_ns()
     }
