@@ -15,25 +15,25 @@ pub use spangap_model::evidence::LegTime;
 /// When something held a call up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum When {
-    /// Not at one time, or not known.
+    /// Unknown, or not at one particular time.
     #[default]
     Unknown,
-    /// From one moment to another, Unix nanoseconds by the clock of the first capture of the call's section, as far as it
-    /// is known while reading.
+    /// Between two moments, Unix nanoseconds by the clock of the first capture of the call's section, as far as
+    /// that clock is known while reading.
     Between(i64, i64),
-    /// Somewhere in the leg of this place in [`Call::legs`].
+    /// Anywhere in the leg with this index in [`Call::legs`].
     InLeg(usize),
 }
 
-/// A sentence about a finding. Most calls are counted and never shown, so that it is written when somebody reads it.
+/// A sentence about a finding. It is formatted on demand, because most calls are counted and never shown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Note {
-    /// There is nothing to say.
+    /// Nothing to say.
     #[default]
     None,
-    /// These words.
+    /// Plain text.
     Text(Cow<'static, str>),
-    /// Words with a time in milliseconds between them.
+    /// Text around a time in milliseconds.
     Ms(&'static str, u64, &'static str),
 }
 
@@ -64,70 +64,71 @@ impl std::fmt::Display for Note {
     }
 }
 
-/// What held a call up.
+/// A cause that delayed a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How sure that is.
+    /// Certainty of the cause.
     pub certainty: Certainty,
-    /// The end at which the cause sits, where it has one.
+    /// The end responsible, if the cause has one.
     pub side: Option<Side>,
-    /// When it was.
+    /// When the delay occurred.
     pub when: When,
-    /// Time of the call that it took; `None` when the wire does not show how much.
+    /// Share of the call's time; `None` when the wire does not show it.
     pub cost_ns: Option<u64>,
-    /// What the cost cannot tell, or the plausibility bound, as a sentence.
+    /// Limits of the cost figure, or its plausibility bound, as a sentence.
     pub note: Note,
-    /// Packets that show it: number of the capture (0 or 1), and the evidence.
+    /// Packets that prove it: the capture's number (0 or 1), and the proof.
     pub evidence: Vec<(u8, PacketProof)>,
 }
 
-/// A call as it was joined, before the clocks are known.
+/// A joined call, before the clocks are known.
 #[derive(Clone, Debug, Default)]
 pub struct Halves {
-    /// What the client's tap saw, and what the server's tap saw, by [`Side::index`].
+    /// The exchanges at the client's tap and at the server's tap, by [`Side::index`].
     pub exchanges: [Option<Exchange>; 2],
-    /// Which capture each is from.
+    /// The capture of each exchange.
     pub captures: [u8; 2],
-    /// What the spans say.
+    /// Times from the spans.
     pub spans: Option<SpanTimes>,
-    /// The server's capture covers the time of the call and its connection, and has no byte of the request.
+    /// The server's capture covers the call's time and connection, but contains no byte of the request.
     pub never_arrived: bool,
 }
 
 impl Halves {
-    /// Whether the clock of a capture was set while the call was under way: how long it took is not known.
+    /// Whether a capture's clock was set during the call, so that its duration is unknown.
     #[inline]
     pub fn is_of_two_clocks(&self) -> bool {
         self.exchanges.iter().flatten().any(|half| half.doubts.clock_set)
     }
 }
 
-/// A call, finished.
+/// A finished call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its halves.
+    /// Both halves.
     pub halves: Halves,
-    /// Number of its connection in [`crate::dissect::Dissection::connections`]; zero when it is not listed there.
+    /// Number of its connection in [`crate::dissect::Dissection::connections`]; zero if the connection is not
+    /// listed.
     pub connection: u32,
     /// Client and server of its connection, listed or not.
     pub ends: Option<[Endpoint; 2]>,
-    /// When it began, by the clock of the capture at the end where it is known first, Unix nanoseconds.
+    /// Start, Unix nanoseconds, by the clock of the capture at the first end that knows it.
     pub start_ns: i64,
-    /// From its first event to its last at that end, nanoseconds: of the CLIENT span if known, else of the wire at
-    /// the client's tap, else of the wire at the server's.
+    /// Time from the first event to the last at that end, nanoseconds: from the CLIENT span if known, else from
+    /// the wire at the client's tap, else from the wire at the server's tap.
     pub duration_ns: u64,
     /// Its legs in order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegTime>,
-    /// What held it up, most costly first.
+    /// Causes of delay, most costly first.
     pub findings: Vec<Finding>,
-    /// What its hosts did, where they were recorded, by the place of the leg in `legs`.
+    /// Activity of the hosts, where it was recorded, by index into `legs`.
     pub hosts: BTreeMap<usize, HostTime>,
-    /// Place of its captures in [`crate::dissect::Dissection::sections`].
+    /// Index of the call's captures in [`crate::dissect::Dissection::sections`].
     pub section: usize,
-    /// The calls by which its server, a proxy, passed it on: in order, more than one where the proxy tried again.
+    /// The calls that its server, a proxy, made to forward it, in order; a proxy that retried made several.
     pub hops: Vec<Hop>,
-    /// Its legs over all hops; they sum to `duration_ns` exactly. Empty without hops.
+    /// Its legs across all hops; they sum to `duration_ns` exactly. Empty without hops.
     pub path: Vec<PathLeg>,
 }

@@ -1,35 +1,35 @@
-//! An episode: something that held up bytes of a connection for a while, as seen at one tap.
+//! An episode: a cause held up bytes of a connection for a while, as seen at one tap.
 
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// A packet that shows something.
+/// A packet that proves something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketProof {
     /// Number of the packet in its capture, from 1.
     pub packet: u64,
     /// When the tap saw it, Unix nanoseconds.
     pub time_ns: i64,
-    /// What it shows, in words that end a sentence: `43 bytes held back while 9 are unacknowledged`.
+    /// What it proves, in words that end a sentence: `43 bytes held back while 9 are unacknowledged`.
     pub what: What,
 }
 
-/// Words about a packet, with up to two numbers in them: `{}` stands for each in turn.
+/// Text about a packet with up to two numbers; each `{}` stands for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
-    /// The words.
+    /// The text.
     pub text: &'static str,
     /// The numbers.
     pub numbers: [u64; 2],
 }
 
 impl What {
-    /// Words without numbers.
+    /// Text without numbers.
     pub const fn text(text: &'static str) -> What {
         What { text, numbers: [0; 2] }
     }
 
-    /// Words with numbers in them.
+    /// Text with numbers.
     pub const fn with(text: &'static str, first: u64, second: u64) -> What {
         What { text, numbers: [first, second] }
     }
@@ -50,44 +50,44 @@ impl std::fmt::Display for What {
     }
 }
 
-/// How often a tap saw the bytes of an episode, where that tells on which side of the tap they were lost.
+/// How often a tap saw the bytes of an episode, which can show on which side of the tap they were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// Once, or it says nothing.
+    /// Once, or the count proves nothing.
     #[default]
     One,
-    /// The first copy, too: what was lost was lost behind this tap.
+    /// The original and the retransmission: the loss occurred beyond this tap.
     Both {
-        /// Whether a receiver that had the first copy would have said so when the second came, by DSACK (RFC 2883) or
-        /// the timestamp that it echoes.
+        /// Whether a receiver of the original would have reported the duplicate, by DSACK (RFC 2883) or by the
+        /// timestamp that it echoes.
         told: bool,
     },
 }
 
-/// Bytes of one direction were held up from one moment to another.
+/// An interval during which bytes of one direction were held up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Episode {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
-    /// How sure that is.
+    /// Certainty of the cause.
     pub certainty: Certainty,
-    /// The end at which the cause sits, where it has one.
+    /// The end responsible, if the cause has one.
     pub side: Option<Side>,
-    /// The end that sent the bytes held up.
+    /// The sender of the delayed bytes.
     pub sender: Side,
-    /// From when, Unix nanoseconds at this tap.
+    /// Start, Unix nanoseconds at this tap.
     pub from_ns: i64,
-    /// Until when.
+    /// End.
     pub to_ns: i64,
-    /// The bytes held up, as stream offsets (see [`crate::tcp`]); bytes after them may have had to wait, too.
+    /// The delayed bytes, as stream offsets (see [`crate::tcp`]); later bytes may have had to wait, too.
     pub start: u64,
-    /// End of them.
+    /// Offset after the last of them.
     pub end: u64,
-    /// HTTP/2 stream that alone is held up; `None` when it is the connection.
+    /// The delayed HTTP/2 stream; `None` when the whole connection is delayed.
     pub stream_id: Option<u32>,
-    /// How often the tap saw the bytes.
+    /// How often the tap saw these bytes.
     pub copies: Copies,
-    /// What shows it, in order, four packets at most.
+    /// Proofs in order, at most four packets.
     pub evidence: PacketProofs,
 }
 
@@ -98,14 +98,14 @@ pub struct PacketProofs {
 }
 
 impl PacketProofs {
-    /// Of these packets; beyond the fourth they are left out.
+    /// Takes the first four of these packets.
     pub fn of(evidence: &[PacketProof]) -> PacketProofs {
         let mut items = [None; 4];
         items.iter_mut().zip(evidence).for_each(|(item, evidence)| *item = Some(*evidence));
         PacketProofs { items }
     }
 
-    /// And this one, if there is room.
+    /// Adds a packet if there is room.
     pub fn push(&mut self, evidence: PacketProof) {
         if let Some(item) = self.items.iter_mut().find(|item| item.is_none()) {
             *item = Some(evidence);

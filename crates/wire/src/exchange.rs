@@ -1,56 +1,56 @@
-//! One request and its response, as one tap saw them: the half of a call that a capture knows.
+//! One request and its response, as seen at one tap: the half of a call that a capture contains.
 
 use spangap_model::{CallStatus, Side};
 
-/// When a byte was seen at the tap.
+/// When the tap saw a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// When the packet that carries it was first seen, Unix nanoseconds: what counts where it is sent.
+    /// When the tap first saw the packet with this byte, Unix nanoseconds: the relevant time at the sender.
     pub seen_ns: i64,
-    /// When it and every byte before it had been seen: what counts where it is received, since an application
-    /// cannot read past a hole. Not before `seen_ns`.
+    /// When the tap had seen this byte and every byte before it: the relevant time at the receiver, since an
+    /// application cannot read past a hole. Never before `seen_ns`.
     pub ready_ns: i64,
-    /// Number of the packet that carries it.
+    /// Number of the packet with this byte.
     pub packet: u64,
-    /// Number of the packet that made it ready: the same, unless it had to wait for bytes before it.
+    /// Number of the packet that made it readable: a different one only if earlier bytes were missing.
     pub ready_packet: u64,
 }
 
 /// Request or response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Its first byte on the wire (of an HTTP/2 HEADERS frame's header, an HTTP/1 request line, ...).
+    /// First byte on the wire (of an HTTP/2 HEADERS frame's header, an HTTP/1 request line, ...).
     pub first: Mark,
-    /// Its last byte.
+    /// Last byte.
     pub last: Mark,
     /// Stream offset of the first byte (see [`crate::tcp`]: the low 32 bits are the raw sequence number).
     pub start: u64,
     /// Stream offset after the last byte.
     pub end: u64,
-    /// Bytes of its body: of DATA frames without padding, of an HTTP/1 body, of a turn.
+    /// Body size: DATA frames without padding, the HTTP/1 body, or the whole turn.
     pub body_bytes: u64,
-    /// gRPC messages in it, complete ones.
+    /// Number of complete gRPC messages.
     pub messages: u32,
 }
 
-/// What was spoken.
+/// Application protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// gRPC over HTTP/2.
     Grpc,
-    /// HTTP/2, not gRPC as far as can be seen.
+    /// HTTP/2, with no sign of gRPC.
     Http2,
     /// HTTP/1.0 or 1.1.
     Http1,
     /// TLS without keys: turns of application data.
     Tls,
-    /// Anything else: bytes there, then bytes back.
+    /// Anything else: bytes one way, then bytes back.
     #[default]
     Turns,
 }
 
 impl Protocol {
-    /// The name in JSON and tables.
+    /// Name in JSON and tables.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Grpc => "grpc",
@@ -65,23 +65,23 @@ impl Protocol {
 /// How an exchange ended at this tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ended {
-    /// With its response complete.
+    /// The response is complete.
     #[default]
     Complete,
-    /// RST_STREAM, with its error code (RFC 9113, 7), from the client or not.
+    /// RST_STREAM from either side, with its error code (RFC 9113, 7).
     Reset {
         /// The error code.
         code: u32,
         /// Whether the client sent it.
         by_client: bool,
     },
-    /// The connection ended first.
+    /// The connection closed before the end.
     ConnectionClosed,
-    /// The capture ended first.
+    /// The capture stopped before the end.
     CaptureEnded,
 }
 
-/// What ended an exchange before its response was whole.
+/// What ended an exchange before its response was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// RST_STREAM, with its error code (RFC 9113, 7).
@@ -96,47 +96,48 @@ pub enum Stop {
     StillOpen,
 }
 
-/// The end of an exchange without a whole response: when, by whom, how.
+/// The end of an exchange without a complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// When this tap saw it, Unix nanoseconds.
     pub at_ns: i64,
-    /// Number of the packet.
+    /// Packet number.
     pub packet: u64,
-    /// Who ended it; `None` when nobody did.
+    /// The side that ended it; `None` if neither did.
     pub by: Option<Side>,
     /// What ended it.
     pub stop: Stop,
-    /// Whether this tap saw the last byte of the request acknowledged by then.
+    /// Whether this tap had seen the acknowledgement of the request's last byte by then.
     pub request_acked: bool,
 }
 
-/// What may be wrong with what is known of an exchange.
+/// Reasons to doubt the facts of an exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
-    /// Bytes of its request or response are missing from the capture (dropped, not only cut by the snap length).
+    /// Bytes of its request or response are missing from the capture (dropped, not merely cut by the snap
+    /// length).
     pub hole: bool,
-    /// The connection was joined after its start, and some header fields could not be decoded.
+    /// The capture joined the connection after its start, and some header fields could not be decoded.
     pub headers_unknown: bool,
-    /// The snap length cut bytes off that are of it or may be: header fields, or its end.
+    /// The snap length cut off bytes that belong or may belong to it: header fields, or its end.
     pub cut: bool,
-    /// Several requests were under way without anything that tells their responses apart.
+    /// Several requests overlapped, and nothing tells their responses apart.
     pub turns_overlap: bool,
-    /// Session tickets of TLS may stand before the response: when that began is not known.
+    /// TLS session tickets may precede the response, so that its start is unknown.
     pub tickets: bool,
-    /// Its spans were found by their times, since no packet shows a trace context of it.
+    /// Its spans were matched by time, since no packet shows its trace context.
     pub by_time: bool,
-    /// No end of it was seen, and it may have had one: bytes are missing from the capture, or the protocol does not show
-    /// whether an answer was due.
+    /// The tap saw no end, but there may have been one: bytes are missing from the capture, or the protocol does
+    /// not show whether a response was due.
     pub end_unknown: bool,
-    /// Of its request and of its response: the snap length cut off where it ends, among bytes that may be of other calls.
-    /// The last byte known of it is a bound, and not its end.
+    /// For the request and the response: the snap length cut off the end, among bytes that may belong to other
+    /// calls. Its last known byte is a bound, not its end.
     pub end_cut: [bool; 2],
-    /// The capture's clock was set while it was under way: its times are those of two clocks.
+    /// The capture's clock was set during the exchange: its times come from two clocks.
     pub clock_set: bool,
 }
 
-/// What was recognised by the shape of a header field's value, its name not being known.
+/// Header fields of unknown name that were recognised by the shape of their value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByShape {
     /// The trace context.
@@ -147,66 +148,67 @@ pub struct ByShape {
     pub status: bool,
 }
 
-/// A trace context found in a request's header fields.
+/// A trace context from a request's header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
-    /// As W3C writes it; a 64-bit id has eight zero bytes before it.
+    /// In the W3C format; a 64-bit id is padded with eight leading zero bytes.
     pub trace_id: [u8; 16],
     /// Id of the CLIENT span.
     pub span_id: [u8; 8],
 }
 
-/// Where a text (a method, an authority) is kept: see [`crate::app::Texts`].
+/// Index of a text (a method, an authority) in [`crate::app::Texts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TextId(pub u32);
 
 /// One request and its response at one tap.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exchange {
-    /// The tap's number of the connection.
+    /// The tap's number for the connection.
     pub connection: u32,
-    /// HTTP/2 stream; otherwise the number of the exchange on its connection, from 1.
+    /// HTTP/2 stream; for other protocols, the number of the exchange on its connection, from 1.
     pub stream_id: u32,
-    /// Which of several turns of one HTTP/2 stream this is, from 1; zero when the stream is one exchange.
+    /// Number of the turn within an HTTP/2 stream of several turns, from 1; zero when the whole stream is one
+    /// exchange.
     pub turn: u32,
-    /// What was spoken.
+    /// Application protocol.
     pub protocol: Protocol,
     /// The request.
     pub request: Part,
-    /// The response; `None` when nothing of it was seen.
+    /// The response; `None` when the tap saw nothing of it.
     pub response: Option<Part>,
     /// How it ended.
     pub ended: Ended,
-    /// When and how it ended without a whole response; `None` where the response is whole or [`Doubts::end_unknown`].
+    /// End without a complete response; `None` when the response is complete, or with [`Doubts::end_unknown`].
     pub ending: Option<Ending>,
-    /// What may be wrong.
+    /// Reasons to doubt these facts.
     pub doubts: Doubts,
     /// Which of the next three were recognised by shape.
     pub by_shape: ByShape,
-    /// `:path`, or method and target of HTTP/1; zero is unknown.
+    /// `:path`, or the method and target of HTTP/1; zero if unknown.
     pub method: TextId,
-    /// gRPC status, else class of the HTTP status; unset when neither was seen.
+    /// gRPC status, else the class of the HTTP status; unset when the tap saw neither.
     pub status: CallStatus,
-    /// The exact HTTP status, where it is what `status` is the class of.
+    /// The exact HTTP status, if `status` is its class.
     pub http_status: Option<u16>,
-    /// Trace context, where a header field carries one.
+    /// Trace context, if a header field carries one.
     pub trace: Option<TraceContext>,
     /// Hash of `x-request-id`; zero without one.
     pub request_id: u64,
     /// `grpc-timeout`, nanoseconds.
     pub deadline_ns: Option<u64>,
-    /// Calls under way on the connection when this one's request began, itself included.
+    /// Calls in flight on the connection when this request began, including this one.
     pub in_flight: u32,
 }
 
 impl Exchange {
-    /// Whether it was over before anything of a response was seen: the client had gone, whatever came after.
+    /// Whether the exchange ended before any byte of a response: the client was gone, whatever arrived later.
     pub fn is_unanswered(&self) -> bool {
         let before = |ending: &Ending| self.response.is_none_or(|part| part.first.seen_ns >= ending.at_ns);
         self.ending.as_ref().is_some_and(before)
     }
 
-    /// Whether its end is not in the capture because the snap length may have cut it off.
+    /// Whether the capture may lack its end because of the snap length.
     pub fn end_was_cut(&self) -> bool {
         self.doubts.cut && matches!(self.ended, Ended::CaptureEnded | Ended::ConnectionClosed)
     }

@@ -1,4 +1,4 @@
-//! One call, packet by packet, at both ends: read from the captures a second time, since the first pass keeps no
+//! One call, packet by packet, at both ends. The captures are read a second time, since the first pass keeps no
 //! packets.
 
 use crate::align::Clock;
@@ -10,11 +10,11 @@ use crate::segment::{Endpoint, Flags, Segment};
 use crate::source::SourceError;
 use spangap_model::Side;
 
-/// Rungs shown; of more, those in the middle without a note are left out.
+/// Maximum rungs shown; beyond it, rungs without a note are left out of the middle.
 const MAX_RUNGS: usize = 60;
-/// Packets read again at most for one end of one call.
+/// Maximum packets read again for one end of a call.
 const MAX_PACKETS: u64 = 2_000_000;
-/// Rungs kept of one end of one call before the middle is left out.
+/// Rungs of one end that are kept before the middle is left out.
 const MAX_KEPT: usize = 5_000;
 
 /// One packet of the ladder.
@@ -34,28 +34,28 @@ pub struct Rung {
     pub offset: u64,
     /// Payload bytes.
     pub len: u32,
-    /// Acknowledgement, as an offset of the other side.
+    /// Acknowledgement, as an offset of the other direction.
     pub ack: Option<u64>,
-    /// Window as it stands in the header.
+    /// Raw window from the header.
     pub window: u16,
-    /// What it is to the call, in words, from the marks of the exchange and the evidence of the findings:
-    /// `first request byte`, `sent again`, ...
+    /// Its role in the call, from the marks of the exchange and the proofs of the findings: `first request byte`,
+    /// `sent again`, ...
     pub notes: Vec<String>,
-    /// Packets left out just before this one, to keep the ladder readable.
+    /// Packets left out just before this one, for readability.
     pub left_out_before: u64,
 }
 
-/// A call's packets at both ends, in order of time by the first capture's clock as far as the offset allows.
+/// A call's packets at both ends, ordered by time on the first capture's clock as far as the offset allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ladder {
     /// The packets.
     pub rungs: Vec<Rung>,
-    /// Packets left out, all of them.
+    /// Total number of packets left out.
     pub left_out: u64,
 }
 
-/// Reads the packets of a call again: those of its connection between the first and the last packet of the call and
-/// of its evidence, at both ends.
+/// Reads a call's packets again, at both ends: those of its connection, from the first to the last packet of the
+/// call and its proofs.
 ///
 /// # Errors
 /// [`SourceError`] when a capture cannot be read a second time.
@@ -99,7 +99,7 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
     Ok(ladder)
 }
 
-/// Who sent a segment of a connection; `None` when it is of another one.
+/// The sender of a segment; `None` if it belongs to another connection.
 fn sender(segment: &Segment<'_>, ends: [Endpoint; 2]) -> Option<Side> {
     let [client, server] = ends;
     match (segment.source, segment.destination) {
@@ -129,13 +129,13 @@ fn rung(segment: &Segment<'_>, capture: u8, from: Side, exchange: &Exchange) -> 
     }
 }
 
-/// The offset nearest to `near` whose low half is `number`.
+/// The offset nearest to `near` with `number` as its low half.
 fn unwrapped(number: u32, near: u64) -> u64 {
     let apart = number.wrapping_sub(near as u32) as i32;
     near.wrapping_add_signed(i64::from(apart))
 }
 
-/// What packets are to the call, by number.
+/// The role of each packet in the call, by packet number.
 fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, String)> {
     let at = |mark: &Mark, sent: bool| if sent { mark.packet } else { mark.ready_packet };
     let mut notes = Vec::new();
@@ -170,7 +170,7 @@ fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, 
     notes
 }
 
-/// A rung's time by the clock of the first of the call's captures, as far as the offset allows.
+/// A rung's time by the clock of the call's first capture, as far as the offset allows.
 fn by_first_clock(rung: &Rung, clock: Option<&Clock>, first: u8) -> i64 {
     if rung.capture == first {
         return rung.time_ns;
@@ -179,7 +179,7 @@ fn by_first_clock(rung: &Rung, clock: Option<&Clock>, first: u8) -> i64 {
     range.map_or(rung.time_ns, |(low, high)| low + (high - low) / 2)
 }
 
-/// Leaves out rungs without a note, from the middle.
+/// Removes rungs without a note from the middle.
 fn shorten(ladder: &mut Ladder, most: usize) {
     let excess = ladder.rungs.len().saturating_sub(most);
     let plain = ladder.rungs.iter().filter(|rung| rung.notes.is_empty()).count();

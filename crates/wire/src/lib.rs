@@ -1,7 +1,7 @@
-//! Packets in, calls with legs out: reads captures of one or both ends of the same traffic, follows its TCP
-//! connections and the calls in them, lines both ends up, and says which leg of a call took the time and why.
+//! Packets in, calls with legs out: reads captures from one or both ends of the same traffic, follows the TCP
+//! connections and the calls on them, aligns both ends, and reports which leg of a call took the time, and why.
 //!
-//! No file, socket or clock outside of `source/`: time is what the packets say.
+//! Only `source/` touches files, sockets or clocks: all times come from the packets.
 
 pub mod align;
 pub mod app;

@@ -1,12 +1,14 @@
-//! Names that a client looked up before it opened a connection: DNS over UDP (RFC 1035), as the same capture has it.
+//! Names that a client looked up before it opened a connection: DNS over UDP (RFC 1035), from the same capture.
 //!
-//! A look-up ends with the last answer for its name: a resolver asks for IPv4 and IPv6 addresses at once and waits for
-//! both. Names that it tries one after the other (the suffixes of its search list) are one look-up. A connection opened to
-//! one of the addresses right after it waited for it; an answer from a cache leaves no packet and takes no time.
+//! A look-up ends with the last answer for its name, because a resolver asks for IPv4 and IPv6 addresses at once
+//! and waits for both. Names that it tries in sequence (the suffixes of its search list) form one look-up. A
+//! connection opened to one of the addresses right afterwards waited for the look-up; a cached answer leaves no
+//! packet and takes no time.
 //!
-//! A name server that never answers leaves queries alone, and the name is found elsewhere or not at all. Resolvers give up
-//! after whole seconds: where a host opens a connection so long after most of its queries without an answer, the connections
-//! waited for these. Once is chance, as any query may go unanswered beside a connection that has nothing to do with it.
+//! A name server that never answers leaves only queries, and the name is found elsewhere or not at all. Resolvers
+//! time out after whole seconds. If a host opens a connection at such a time after most of its unanswered
+//! queries, the connections waited for these queries. A single match is chance: any query may go unanswered next
+//! to an unrelated connection.
 
 use crate::causes::nanos;
 use crate::decode::Datagram;
@@ -19,45 +21,45 @@ use std::hash::{Hash, Hasher};
 
 /// UDP port of name servers.
 pub const PORT: u16 = 53;
-/// Look-ups remembered, the latest.
+/// Maximum look-ups remembered; the latest stay.
 const MOST: usize = 4096;
-/// Look-ups that one packet is compared with, the latest.
+/// Number of recent look-ups that a packet is compared with.
 const LOOKED_AT: usize = 256;
-/// Addresses of one look-up.
+/// Maximum addresses per look-up.
 const MOST_ADDRESSES: usize = 16;
-/// A connection opened later is not opened because of it.
+/// A connection opened later than this is unrelated to the look-up.
 const SOON_NS: i64 = 1_000_000_000;
-/// The next name of a search list is asked for so soon.
+/// Maximum time until the query for the next name of a search list.
 const NEXT_NAME_NS: i64 = 50_000_000;
-/// A query without an answer is given up after that.
+/// An unanswered query expires after this time.
 const GIVEN_UP_NS: i64 = 60_000_000_000;
 
-/// Resolvers count the time for a server in these (resolv.conf(5), `timeout`).
+/// Unit of resolver timeouts (resolv.conf(5), `timeout`).
 const TIMEOUT_UNIT_NS: i64 = 1_000_000_000;
-/// A connection is opened so soon after a query was given up.
+/// Maximum time from a query's timeout to the connection.
 const AFTER_GIVING_UP_NS: i64 = 60_000_000;
-/// So often is not by chance: of moments that have nothing to do with the query, one in 17 fits.
+/// Matches that rule out chance: one in 17 unrelated moments fits.
 const LEAST_GIVEN_UP: u64 = 3;
 
 const ADDRESS: u16 = 1;
 const ADDRESS_V6: u16 = 28;
 
-/// A name, or a few one after the other, looked up by one host.
+/// A name, or several in sequence, that one host looked up.
 #[derive(Clone, Debug)]
 struct LookUp {
     client: [u8; 16],
-    /// Hashes of the name asked for at present, and of its first label.
+    /// Hashes of the current name, and of its first label.
     name: u64,
     label: u64,
     asked: (i64, u64),
     answered: Option<(i64, u64)>,
-    /// Types of addresses asked for without an answer yet.
+    /// Queried address types that have no answer yet.
     open: Vec<u16>,
     queries: u64,
     addresses: Vec<[u8; 16]>,
 }
 
-/// What one socket asked, until it has an answer: look-ups of one name at the same time are told apart by their sockets.
+/// Query of one socket until its answer: the socket distinguishes simultaneous look-ups of one name.
 #[derive(Clone, Debug)]
 struct PendingLookup {
     client: [u8; 16],
@@ -65,11 +67,11 @@ struct PendingLookup {
     first: (i64, u64),
     queries: u64,
     answered: bool,
-    /// A connection was opened since, that may have waited for this; whether it came whole seconds later.
+    /// Set once a connection that may have waited for this was opened: whether that was whole seconds later.
     opened: Option<bool>,
 }
 
-/// The look-ups of a capture.
+/// All look-ups of a capture.
 #[derive(Debug, Default)]
 pub struct LookUps {
     all: VecDeque<LookUp>,
@@ -77,7 +79,7 @@ pub struct LookUps {
 }
 
 impl LookUps {
-    /// Takes in a datagram from or to a name server.
+    /// Records a datagram to or from a name server.
     pub fn datagram(&mut self, datagram: &Datagram<'_>) {
         let Some(message) = Message::read(datagram.payload) else { return };
         let at = (datagram.time_ns, datagram.packet);
@@ -127,8 +129,8 @@ impl LookUps {
         }
     }
 
-    /// The look-up that a connection waited for, which `client` opens to `server` at `at_ns`; its first byte will have the
-    /// stream offset `start`.
+    /// The look-up that delayed a connection from `client` to `server`, opened at `at`; the connection's first
+    /// byte will have the stream offset `start`.
     pub fn before(
         &mut self,
         client: [u8; 16],
@@ -139,7 +141,7 @@ impl LookUps {
         self.answered(client, server, at.0, start).or_else(|| self.unanswered(client, at, start))
     }
 
-    /// One that was answered with the server's address.
+    /// A look-up whose answer contains the server's address.
     fn answered(&self, client: [u8; 16], server: [u8; 16], at_ns: i64, start: u64) -> Option<Episode> {
         let (answered, look_up) = self.all.iter().rev().take(LOOKED_AT).find_map(|one| {
             let answered =
@@ -151,13 +153,13 @@ impl LookUps {
         Some(episode(look_up.asked, answered, what, start))
     }
 
-    /// One that nobody answered, and that was given up just before; where this host does that again and again.
+    /// A look-up that nobody answered and that timed out just before, if this host shows the pattern repeatedly.
     fn unanswered(&mut self, client: [u8; 16], at: (i64, u64), start: u64) -> Option<Episode> {
         let waited = |one: &PendingLookup| at.0 - one.first.0;
         let is_open = |one: &&mut PendingLookup| {
             one.client == client && !one.answered && waited(one) >= TIMEOUT_UNIT_NS
         };
-        // The latest alone: of many, one would fit by chance.
+        // Only the latest: among many, one would fit by chance.
         let latest =
             self.asked.iter_mut().rev().take(LOOKED_AT).filter(is_open).find(|one| one.opened.is_none())?;
         let fits = waited(latest) <= GIVEN_UP_NS && waited(latest) % TIMEOUT_UNIT_NS <= AFTER_GIVING_UP_NS;
@@ -177,7 +179,7 @@ impl LookUps {
         Some(episode(first, at, what, start))
     }
 
-    /// Takes in who asked, or who has an answer.
+    /// Records a query or an answer of a socket.
     fn of_socket(&mut self, client: [u8; 16], port: u16, at: (i64, u64), answer: bool) {
         let known = self.asked.iter_mut().rev().take(LOOKED_AT).find(|one| {
             (one.client, one.port) == (client, port)
@@ -199,7 +201,7 @@ impl LookUps {
     }
 }
 
-/// That a connection waited for a look-up.
+/// A connection waited for a look-up.
 fn episode(asked: (i64, u64), until: (i64, u64), what: What, start: u64) -> Episode {
     let shown = |(time_ns, packet), what| PacketProof { packet, time_ns, what };
     Episode {
@@ -220,7 +222,7 @@ fn episode(asked: (i64, u64), until: (i64, u64), what: What, start: u64) -> Epis
     }
 }
 
-/// What is of interest of a message.
+/// The relevant fields of a DNS message.
 struct Message {
     answer: bool,
     /// The question's type.
@@ -231,7 +233,7 @@ struct Message {
 }
 
 impl Message {
-    /// Of a query or an answer with one question; `None` for anything else.
+    /// Parses a query or an answer with one question; `None` for anything else.
     fn read(bytes: &[u8]) -> Option<Message> {
         let header: &[u8; 12] = bytes.first_chunk()?;
         let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -276,12 +278,12 @@ impl Message {
     }
 }
 
-/// Where the record after this one begins, and the address in it, if it has one.
+/// Start of the next record, and the address in this one, if it has one.
 fn record(bytes: &[u8], mut at: usize) -> Option<(usize, Option<[u8; 16]>)> {
     loop {
         match *bytes.get(at)? {
             0 => break at += 1,
-            // A pointer to a name before.
+            // A pointer to an earlier name.
             192.. => break at += 2,
             length => at += 1 + usize::from(length),
         }
@@ -368,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_server_that_never_answers_is_known_by_what_comes_whole_seconds_later_again_and_again() {
-        // Queries for both types of addresses, and a connection so long after them.
+        // Queries for both address types, and a connection this long after them.
         let of = |after_ms: &[i64]| -> Vec<Option<(i64, i64)>> {
             let mut names = LookUps::default();
             let one = |(n, after): (usize, &i64)| {
@@ -379,10 +381,10 @@ mod tests {
             };
             after_ms.iter().enumerate().map(one).collect()
         };
-        // Twice may be chance.
+        // Two matches may be chance.
         let waits = |ms: i64| Some((0, ms));
         assert_eq!(of(&[1_001, 1_002, 1_003, 5_005]), [None, None, waits(1_003), waits(5_005)]);
-        // Connections that come at any time have nothing to do with it, though some of them fit.
+        // Connections at arbitrary times are unrelated, even though some of them fit.
         let any: Vec<i64> = (0..40).map(|n| 1_000 + n * 97).collect();
         assert_eq!(of(&any), vec![None; 40]);
         assert_eq!(of(&[900; 20]), vec![None; 20], "too soon for a timeout");
@@ -405,7 +407,7 @@ mod tests {
     fn look_ups_of_one_name_at_the_same_time_are_told_apart_by_their_sockets() {
         let mut names = LookUps::default();
         let (mut held, mut opened) = (Vec::new(), 0);
-        // A query every 30 ms; each is given up after a second.
+        // A query every 30 ms, each with a timeout of one second.
         for n in 0..100 {
             tell_of(&mut names, 40_000 + n as u16, n * 30, &message("db", 1, None));
             while opened * 30 + 1_002 <= n * 30 {

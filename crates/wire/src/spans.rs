@@ -1,14 +1,14 @@
-//! Times of a call's spans, passed in by whoever read them.
+//! Times of a call's spans, passed in by the caller that read them.
 
 use crate::exchange::Exchange;
 use rustc_hash::FxHashMap;
 
-/// Times in whole milliseconds are most likely cut to that.
+/// Times in whole milliseconds are most likely truncated to that unit.
 const MILLISECOND_NS: i64 = 1_000_000;
-/// Captures and most spans are at least so exact.
+/// Minimum precision of captures and most spans.
 const MICROSECOND_NS: i64 = 1_000;
 
-/// Start and end of both spans of a call, Unix nanoseconds, each by its own host's clock.
+/// Start and end of both spans of a call, Unix nanoseconds, each by the clock of its own host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanTimes {
     /// The CLIENT span.
@@ -18,9 +18,9 @@ pub struct SpanTimes {
 }
 
 impl SpanTimes {
-    /// Those of one attempt, as the server's tap saw it. All attempts of a call are under one CLIENT span, and have one
-    /// pair of ids: a SERVER span that was over before the first byte of the request came, or began after the last one of
-    /// the response had left, is of another attempt.
+    /// Selects the SERVER span of one attempt, as the server's tap saw it. All attempts of a call share one
+    /// CLIENT span and one pair of ids. A SERVER span belongs to another attempt if it ended before the request's
+    /// first byte arrived, or began after the response's last byte left.
     pub(crate) fn of_attempt(mut self, server: &Exchange, others: &[(i64, i64)]) -> SpanTimes {
         let all = self.server.into_iter().chain(others.iter().copied());
         let mut fitting = all.filter(|(start, end)| {
@@ -30,25 +30,25 @@ impl SpanTimes {
             end.saturating_add(exact_ns) >= server.request.first.seen_ns
                 && *start <= left_ns.saturating_add(exact_ns)
         });
-        // Of two that fit, neither is known to be the one.
+        // If two fit, the choice is unknown.
         self.server = fitting.next().filter(|_| fitting.next().is_none());
         self
     }
 }
 
-/// Trace id and id of the CLIENT span: the pair that travels in the request's header.
+/// Trace id and id of the CLIENT span: the pair in the request's header.
 pub type CallIds = ([u8; 16], [u8; 8]);
 
-/// Spans by (trace id, id of the CLIENT span): the pair that travels in the request's header.
+/// Spans by (trace id, id of the CLIENT span): the pair in the request's header.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     /// The times.
     pub times: FxHashMap<CallIds, SpanTimes>,
-    /// SERVER spans beside the first one of their CLIENT span: of further attempts, oldest first as they came.
+    /// Further SERVER spans of the same CLIENT span, from further attempts, in order of arrival.
     pub attempts: FxHashMap<CallIds, Vec<(i64, i64)>>,
-    /// Ports of the servers that CLIENT spans name.
+    /// Server ports named by CLIENT spans.
     pub server_ports: FxHashMap<CallIds, u16>,
-    /// Spans that contradict one known already (the same half twice); the first counts.
+    /// Spans that contradict an earlier one (the same half twice); the first counts.
     pub duplicates: u64,
 }
 
@@ -73,14 +73,14 @@ mod tests {
         };
         assert!(kept(105, 149, &attempt));
         assert!(!kept(20, 60, &attempt) && !kept(200, 240, &attempt));
-        // An attempt that follows at once.
+        // An attempt that follows immediately.
         let span = SpanTimes { client: None, server: Some((20 * MS, 100 * MS - 2_000)) };
         assert_eq!(span.of_attempt(&attempt, &[]).server, None);
-        // The span of this attempt is beside it; of two that fit, neither is taken.
+        // The span of this attempt is listed second; if two fit, neither is taken.
         let own = (105 * MS, 149 * MS);
         assert_eq!(span.of_attempt(&attempt, &[own]).server, Some(own));
         assert_eq!(span.of_attempt(&attempt, &[own, (106 * MS, 148 * MS)]).server, None);
-        // It began early, ended early, or goes on; or its times are cut to milliseconds.
+        // It began early, ended early, or continues; or its times are truncated to milliseconds.
         assert!(kept(20, 101, &attempt) && kept(155, 240, &attempt) && kept(99, 99, &attempt));
         assert!(kept(200, 240, &unanswered) && !kept(20, 60, &unanswered));
     }

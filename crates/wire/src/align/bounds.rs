@@ -1,14 +1,14 @@
-//! Bounds on the offset between two clocks as they come in: the tightest of each stretch of time are kept.
+//! Bounds on the offset between two clocks as they arrive; each time slot keeps the tightest.
 
-/// Slots at most; with more, each slot covers twice the time.
+/// Maximum slots; beyond it, each slot covers twice the time.
 const MAX_SLOTS: usize = 4096;
-/// A slot covers 2^20 ns (about 1 ms) at first.
+/// A slot initially covers 2^20 ns (about 1 ms).
 const FIRST_SHIFT: u32 = 20;
 
-/// Slots that a first guess is made of, the latest ones.
+/// Number of slots, the latest ones, that the first guess uses.
 const GUESSED_FROM: usize = 64;
 
-/// The tightest bounds in a slot of time, each with the moment it holds at (clock of the first capture).
+/// The tightest bounds in a time slot, each with the moment it applies to (clock of the first capture).
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     index: i64,
@@ -35,15 +35,15 @@ impl Slot {
     }
 }
 
-/// Bounds of any number of packets in bounded memory. Leaving out a bound that is not the tightest of its slot makes
-/// the result wider, never false.
+/// Bounds from any number of packets in bounded memory. Dropping a bound that is not the tightest of its slot
+/// makes the result wider, never false.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     shift: u32,
     slots: Vec<Slot>,
-    /// Where the last bound went.
+    /// Slot of the last bound.
     recent: usize,
-    /// The latest of each kind, for a first guess: offset is at most, at least.
+    /// The latest upper and lower bound, for a first guess.
     latest: (Option<i64>, Option<i64>),
 }
 
@@ -54,7 +54,8 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// A byte left the first capture's host at `sent_ns` by its clock, and was at the second's at `received_ns`.
+    /// A byte left the first capture's host at `sent_ns` by its clock, and had reached the second's at
+    /// `received_ns`.
     #[inline]
     pub fn first_to_second(&mut self, sent_ns: i64, received_ns: i64) {
         let offset = received_ns.saturating_sub(sent_ns);
@@ -65,7 +66,7 @@ impl Bounds {
         self.latest.0 = Some(offset);
     }
 
-    /// A byte left the second capture's host at `sent_ns`, and was at the first's at `received_ns`.
+    /// A byte left the second capture's host at `sent_ns`, and had reached the first's at `received_ns`.
     #[inline]
     pub fn second_to_first(&mut self, sent_ns: i64, received_ns: i64) {
         let offset = sent_ns.saturating_sub(received_ns);
@@ -76,11 +77,11 @@ impl Bounds {
         self.latest.1 = Some(offset);
     }
 
-    /// About how far the second clock is ahead of the first one, for reading both captures in step; `None` before
-    /// the first bound.
+    /// Estimate of how far the second clock is ahead of the first one, for reading both captures in step; `None`
+    /// before the first bound.
     ///
-    /// Bytes that took long on their way bound it loosely, so that the slots before the latest ones count, too, as long as all
-    /// of them agree: where they do not, a clock was set.
+    /// Bytes with a long transit time give loose bounds, so earlier slots count, too, as long as all of them
+    /// agree; a disagreement means that a clock was set.
     pub fn guess_ns(&self) -> Option<i64> {
         let (Some(mut upper), Some(mut lower)) = self.latest else { return self.latest.0.or(self.latest.1) };
         for slot in self.slots.iter().rev().take(GUESSED_FROM) {
@@ -93,7 +94,7 @@ impl Bounds {
         Some(lower + (upper - lower) / 2)
     }
 
-    /// The bounds kept, in order of time: `(at_ns, offset_ns, whether it is an upper bound)`.
+    /// The retained bounds in order of time: `(at_ns, offset_ns, whether it is an upper bound)`.
     pub(super) fn points(&self) -> Vec<(i64, i64, bool)> {
         let mut points = Vec::with_capacity(2 * self.slots.len());
         for slot in &self.slots {
@@ -117,7 +118,7 @@ impl Bounds {
         &mut self.slots[self.recent]
     }
 
-    /// Where the slot of a moment is; made if it is not there.
+    /// Index of the slot for a moment; creates the slot if needed.
     fn find(&mut self, at_ns: i64) -> usize {
         loop {
             let index = at_ns >> self.shift;
@@ -132,7 +133,7 @@ impl Bounds {
         }
     }
 
-    /// Two slots become one.
+    /// Merges slots in pairs.
     fn halve(&mut self) {
         self.shift = (self.shift + 1).min(62);
         let mut kept: Vec<Slot> = Vec::with_capacity(MAX_SLOTS);
@@ -153,7 +154,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// A byte each way, 1 us on its way, at this millisecond; the second clock is so much ahead.
+    /// A byte in each direction with a transit time of 1 us, at this millisecond; the second clock is ahead by
+    /// `ahead_ns`.
     fn quick(bounds: &mut Bounds, at_ms: i64, ahead_ns: i64) {
         bounds.first_to_second(at_ms * MS, at_ms * MS + 1_000 + ahead_ns);
         bounds.second_to_first(at_ms * MS + 5_000 + ahead_ns, at_ms * MS + 6_000);
@@ -165,10 +167,10 @@ mod tests {
         assert_eq!(bounds.guess_ns(), None);
         quick(&mut bounds, 0, 40 * MS);
         assert_eq!(bounds.guess_ns(), Some(40 * MS));
-        // Sent again and again for three seconds.
+        // Retransmitted repeatedly for three seconds.
         bounds.second_to_first(10 * MS + 40 * MS, 3_010 * MS);
         assert_eq!(bounds.guess_ns(), Some(40 * MS));
-        // One clock is set: what came before does not count any more.
+        // One clock is set: earlier bounds no longer count.
         quick(&mut bounds, 3_100, -200 * MS);
         assert_eq!(bounds.guess_ns(), Some(-200 * MS));
         quick(&mut bounds, 3_101, -200 * MS);

@@ -1,12 +1,13 @@
 //! Clock alignment of two captures: the offsets that their packets allow.
 //!
-//! With theta = clock of the second capture - clock of the first. A byte cannot arrive before it was sent, so every
-//! byte seen at both taps bounds theta from one side; a straight line between these bounds gives the skew
-//! (Moon, Skelly, Towsley 1999; Zhang, Liu, Xia 2002: there as a linear program for one line, here the whole set of
-//! lines that fit, so that what cannot be known stays an interval).
+//! Let theta = clock of the second capture - clock of the first. A byte cannot arrive before it was sent, so
+//! every byte seen at both taps bounds theta from one side, and a straight line between these bounds gives the
+//! skew (Moon, Skelly, Towsley 1999; Zhang, Liu, Xia 2002: there as a linear program for one line, here as the
+//! whole set of lines that fit, so that what cannot be known stays an interval).
 //!
-//! What is assumed: within a stretch, the rate of one clock by the other is constant. Nothing is assumed of the
-//! path: a constant difference between the two ways cannot be told from an offset, so it is inside of the interval.
+//! Assumption: within a stretch, the rate of one clock relative to the other is constant. Nothing is assumed
+//! about the path: a constant difference between the two directions cannot be distinguished from an offset, so
+//! the interval includes it.
 
 mod bounds;
 mod polygon;
@@ -16,48 +17,50 @@ mod tests;
 pub use bounds::Bounds;
 use polygon::{Bound, MAX_SLOPE, Polygon};
 
-/// Stretches beyond which the bounds are taken to contradict each other.
+/// Maximum stretches; beyond it, the bounds are considered contradictory.
 const MAX_STRETCHES: usize = 64;
-/// How many bounds after one that no line fits must fit without it, so that it alone is taken for false.
+/// Number of bounds after an outlier that must fit without it, so that only that one is considered false.
 const AFTER_AN_OUTLIER: usize = 8;
-/// One in this many bounds may be false in itself (a packet the sender's capture dropped, and saw only sent again).
+/// At most one in this many bounds may be false by itself (a packet that the sender's capture dropped and saw
+/// only when it was retransmitted).
 const OUTLIERS_ONE_IN: usize = 50;
 
-/// What the captures allow the clocks to be.
+/// The clock relations that the captures allow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clock {
-    /// Stretches of time by the first capture's clock, in order, within each of which one straight line fits all
-    /// bounds. More than one: a clock was stepped, or its rate changed; neighbours overlap where it cannot be told
-    /// when. None: the bounds contradict each other.
+    /// Stretches of time by the first capture's clock, in order, each with bounds that one straight line fits.
+    /// Several: a clock was stepped, or its rate changed; neighbours overlap where the moment is unknown. None:
+    /// the bounds contradict each other.
     pub stretches: Vec<Stretch>,
-    /// Bounds that contradict all others around them, and were left out.
+    /// Bounds that contradict all others around them, and were dropped.
     pub contradictions: u64,
 }
 
-/// One stretch: all lines `theta(t) = base_ns + offset + slope * (t - from_ns)` in the convex hull of the corners fit.
+/// A stretch: all lines `theta(t) = base_ns + offset + slope * (t - from_ns)` in the convex hull of the corners
+/// fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stretch {
-    /// Its beginning by the first capture's clock, Unix nanoseconds.
+    /// Start by the first capture's clock, Unix nanoseconds.
     pub from_ns: i64,
-    /// Its end.
+    /// End.
     pub to_ns: i64,
-    /// What the corners' offsets are relative to: Unix times of two far clocks do not fit into an `f64`.
+    /// Base of the corners' offsets: Unix times of two distant clocks do not fit into an `f64`.
     pub base_ns: i64,
-    /// Corners of the set of lines that fit: `(offset from base_ns at from_ns, slope)`. Empty when the bounds are all
-    /// from one side: the offset is not bounded then.
+    /// Corners of the set of lines that fit: `(offset from base_ns at from_ns, slope)`. Empty when all bounds are
+    /// from one side, so that the offset is unbounded.
     pub corners: Vec<(f64, f64)>,
 }
 
 impl Clock {
-    /// Both captures by one clock.
+    /// Both captures use the same clock.
     pub fn same() -> Clock {
         let stretch =
             Stretch { from_ns: i64::MIN / 2, to_ns: i64::MAX / 2, base_ns: 0, corners: vec![(0.0, 0.0)] };
         Clock { stretches: vec![stretch], contradictions: 0 }
     }
 
-    /// What the bounds allow; `None` without any. `resolution_ns` is that of the coarser capture: a timestamp may be
-    /// off by so much (cut or rounded), so every bound is taken that much wider.
+    /// The lines that the bounds allow; `None` without bounds. `resolution_ns` is that of the coarser capture: a
+    /// timestamp may be off by that much (truncated or rounded), so every bound is widened by it.
     pub fn fit(bounds: &Bounds, resolution_ns: u32) -> Option<Clock> {
         let mut points = bounds.points();
         if points.is_empty() {
@@ -70,8 +73,8 @@ impl Clock {
         Some(Fit { points: &points, contradictions: 0 }.clock())
     }
 
-    /// Lowest and highest possible offset at a time of the first capture's clock, nanoseconds; `None` where nothing
-    /// bounds it.
+    /// Lowest and highest possible offset at a time of the first capture's clock, nanoseconds; `None` where it is
+    /// unbounded.
     pub fn offset_ns(&self, at_ns: i64) -> Option<(i64, i64)> {
         let mut union = None;
         for i in (0..self.stretches.len()).filter(|i| self.covers(*i, at_ns)) {
@@ -80,7 +83,7 @@ impl Clock {
         union
     }
 
-    /// The times of the first capture's clock at which the second's may have shown `at_ns`.
+    /// The times of the first capture's clock at which the second clock may have shown `at_ns`.
     pub fn first_at(&self, at_ns: i64) -> Option<(i64, i64)> {
         let mut union = None;
         for (i, stretch) in self.stretches.iter().enumerate() {
@@ -89,19 +92,19 @@ impl Clock {
                 union = Some(wider(union, range));
             }
         }
-        // A stretch that is not bounded may have been meant, too.
+        // A stretch without bounds may apply, too.
         let near = middle(union?);
         let unbounded = |(i, stretch): (usize, &Stretch)| stretch.corners.is_empty() && self.covers(i, near);
         union.filter(|_| !self.stretches.iter().enumerate().any(unbounded))
     }
 
-    /// What the second capture's clock may have shown when the first's showed `at_ns`.
+    /// The times that the second capture's clock may have shown when the first clock showed `at_ns`.
     pub fn second_at(&self, at_ns: i64) -> Option<(i64, i64)> {
         self.offset_ns(at_ns).map(|(low, high)| (at_ns.saturating_add(low), at_ns.saturating_add(high)))
     }
 
-    /// Lowest and highest possible rate of the second clock by the first one, minus one, around a time of the first
-    /// clock; `None` where nothing bounds the offset.
+    /// Lowest and highest possible rate of the second clock relative to the first, minus one, around a time of
+    /// the first clock; `None` where the offset is unbounded.
     pub fn slope(&self, at_ns: i64) -> Option<(f64, f64)> {
         let mut range: Option<(f64, f64)> = None;
         for (i, stretch) in self.stretches.iter().enumerate() {
@@ -115,8 +118,8 @@ impl Clock {
         range
     }
 
-    /// Whether stretch `i` may hold at a time of the first clock: within it, in the gap beside it, or beyond the
-    /// first or last one.
+    /// Whether stretch `i` may apply at a time of the first clock: within it, in the gap next to it, or beyond
+    /// the first or last one.
     fn covers(&self, i: usize, at_ns: i64) -> bool {
         let stretch = &self.stretches[i];
         let before = i.checked_sub(1).map(|i| self.stretches[i].to_ns.min(stretch.from_ns));
@@ -130,7 +133,7 @@ fn middle((low, high): (i64, i64)) -> i64 {
     low + (high - low) / 2
 }
 
-/// A range that has both in it.
+/// The smallest range that contains both.
 fn wider(union: Option<(i64, i64)>, (low, high): (i64, i64)) -> (i64, i64) {
     union.map_or((low, high), |(lowest, highest)| (lowest.min(low), highest.max(high)))
 }
@@ -143,8 +146,8 @@ impl Stretch {
     }
 
     fn first_at(&self, at_ns: i64) -> Option<(i64, i64)> {
-        // Linear-fractional in (offset, slope), so that its extremes over the polygon are at corners, too. Written as
-        // a small difference from a whole number: a time does not fit into an `f64`.
+        // Linear-fractional in (offset, slope), so its extremes over the polygon are at corners, too. It is
+        // written as a small difference from an integer, because a time does not fit into an `f64`.
         let shown_ns = at_ns.saturating_sub(self.base_ns);
         let shown = shown_ns.saturating_sub(self.from_ns) as f64;
         let (low, high) = self.range(|(offset, slope)| (offset + slope * shown) / (1.0 + slope))?;
@@ -173,7 +176,7 @@ impl Fit<'_> {
         if ends.len() > MAX_STRETCHES {
             return Clock { stretches: Vec::new(), contradictions: self.contradictions };
         }
-        // From when on each stretch may hold: as far back as its own bounds allow.
+        // The start of each stretch: as early as its own bounds allow.
         let mut begins = vec![0];
         for pair in ends.windows(2) {
             let [(_, end), (_, next_end)] = pair else { continue };
@@ -182,7 +185,7 @@ impl Fit<'_> {
         let mut stretches = Vec::with_capacity(ends.len());
         for (i, (skipped, end)) in ends.iter().enumerate() {
             let certain_from = if i == 0 { 0 } else { ends[i - 1].1 };
-            // What may belong to the next stretch already must not bound this one.
+            // Points that may already belong to the next stretch must not bound this one.
             let certain_to = begins.get(i + 1).copied().unwrap_or(*end);
             let (from, to) =
                 if certain_to > certain_from { (certain_from, certain_to) } else { (certain_from, *end) };
@@ -191,7 +194,7 @@ impl Fit<'_> {
         Clock { stretches, contradictions: self.contradictions }
     }
 
-    /// Ends (exclusive) of the longest runs of points that one line fits, with the points left out of each.
+    /// Ends (exclusive) of the longest runs of points that one line fits, with the points dropped from each.
     fn ends(&mut self) -> Vec<(Vec<usize>, usize)> {
         let mut ends = Vec::new();
         let mut begin = 0;
@@ -219,7 +222,7 @@ impl Fit<'_> {
         ends
     }
 
-    /// Whether point `i` alone does not fit: the bounds after it, some of its own kind among them, do.
+    /// Whether only point `i` does not fit: the bounds after it, some of the same kind among them, do.
     fn is_outlier(&self, polygon: &Polygon, begin: usize, i: usize) -> bool {
         let Some(next) = self.points.get(i + 1..i + 1 + AFTER_AN_OUTLIER) else { return false };
         if next.iter().filter(|point| point.2 == self.points[i].2).count() < 2 {
@@ -232,7 +235,7 @@ impl Fit<'_> {
         !polygon.is_empty()
     }
 
-    /// The first point from which on a line fits up to `end`, with all of `certain..end` in it.
+    /// The earliest point from which a line fits up to `end`, including all of `certain..end`.
     fn earliest(&self, certain: usize, end: usize) -> usize {
         let mut polygon = self.whole(certain);
         for i in certain..end {
@@ -249,7 +252,7 @@ impl Fit<'_> {
         first
     }
 
-    /// The stretch that holds from point `first` on to before point `end`, with the lines that points `within` bound.
+    /// The stretch from point `first` until before point `end`, with the lines that points `within` bound.
     fn stretch(&self, first: usize, within: (usize, usize), end: usize, skipped: &[usize]) -> Stretch {
         let origin = first.min(within.0);
         let mut polygon = self.whole(origin);
@@ -273,7 +276,7 @@ impl Fit<'_> {
         }
     }
 
-    /// Every line that could matter: no bound of one kind is looser than the loosest one of all.
+    /// Every relevant line: no bound of either kind is looser than the loosest one overall.
     fn whole(&self, origin: usize) -> Polygon {
         let (first_ns, last_ns) = (self.points[0].0, self.points[self.points.len() - 1].0);
         let reach = last_ns.saturating_sub(first_ns) as f64 * MAX_SLOPE + 1.0;

@@ -1,23 +1,23 @@
-//! The lines that fit: a convex polygon in the plane of (offset, slope).
+//! The set of lines that fit: a convex polygon in the plane of (offset, slope).
 
-/// No clock's rate is further from another's than this: NTP slews by 500 ppm at most (adjtimex(2): MAXFREQ), and
-/// crystals are off by less than 100 ppm each; twice what that needs.
+/// Maximum difference between two clock rates: NTP slews by at most 500 ppm (adjtimex(2): MAXFREQ), and crystals
+/// are off by less than 100 ppm each; this is twice the required value.
 pub(super) const MAX_SLOPE: f64 = 1e-3;
-/// Every bound is taken this much wider, nanoseconds: rounding of the corners must not exclude the true line.
+/// Every bound is widened by this, nanoseconds: rounding of the corners must not exclude the true line.
 const ROUNDING_NS: f64 = 0.25;
 
 /// A bound on the offset at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
-    /// When, nanoseconds from the polygon's origin.
+    /// Time in nanoseconds from the polygon's origin.
     pub at: f64,
     /// The offset is at most (`upper`) or at least this, nanoseconds.
     pub offset: f64,
-    /// Which of the two.
+    /// Whether it is an upper bound.
     pub upper: bool,
 }
 
-/// All `(offset, slope)` that meet the bounds so far, by its corners in order.
+/// All `(offset, slope)` that satisfy the bounds so far, as corners in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Polygon {
     pub corners: Vec<(f64, f64)>,
@@ -31,17 +31,17 @@ impl Polygon {
         Polygon { corners, spare: Vec::new() }
     }
 
-    /// Whether nothing fits.
+    /// Whether no line fits.
     pub fn is_empty(&self) -> bool {
         self.corners.is_empty()
     }
 
-    /// Whether some line fits `bound`, too.
+    /// Whether some line also satisfies `bound`.
     pub fn admits(&self, bound: Bound) -> bool {
         self.corners.iter().any(|corner| inside(*corner, bound) >= 0.0)
     }
 
-    /// Leaves only the lines that fit `bound` (Sutherland and Hodgman's clipping by one half-plane).
+    /// Keeps only the lines that satisfy `bound` (Sutherland and Hodgman's clipping by one half-plane).
     pub fn clip(&mut self, bound: Bound) {
         if self.corners.iter().all(|corner| inside(*corner, bound) >= 0.0) {
             return;
@@ -65,7 +65,7 @@ impl Polygon {
     }
 }
 
-/// How far the line is inside of what the bound allows, nanoseconds; below zero when it breaks it.
+/// Distance of a line from the bound's limit, nanoseconds; negative when the line violates the bound.
 fn inside((offset, slope): (f64, f64), bound: Bound) -> f64 {
     let theta = offset + slope * bound.at;
     let depth = if bound.upper { bound.offset - theta } else { theta - bound.offset };

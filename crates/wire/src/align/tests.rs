@@ -1,4 +1,4 @@
-//! The true offset lies in the interval, whatever the path did.
+//! The true offset lies in the interval, whatever the path does.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ impl World {
 
 fn world() -> impl Strategy<Value = World> {
     let delay = prop_oneof![0..50_000_i64, 0..5_000_000_i64, Just(0)];
-    // Down to calls that are all under way at once.
+    // Short enough that all calls are in flight at once.
     let span = prop_oneof![Just(3_000_000_i64), Just(1_000_000_000), Just(3_600_000_000_000)];
     let calls = (span, prop::collection::vec((0.0..1.0_f64, delay.clone(), delay), 1..300)).prop_map(
         |(span, calls)| {
@@ -66,7 +66,7 @@ fn world() -> impl Strategy<Value = World> {
 fn check(world: &World, clock: &Clock, at: i64) -> Result<(), TestCaseError> {
     let Some((low, high)) = clock.offset_ns(at) else { return Ok(()) };
     let theta = world.theta(at);
-    // The model of the world rounds to whole nanoseconds, twice.
+    // The model rounds to whole nanoseconds, twice.
     prop_assert!(low <= theta + 1 && theta - 1 <= high, "{theta} is not in {low}..={high} at {at}");
     let shown = at + theta;
     let (first, last) = clock.first_at(shown).expect("bounded one way, bounded the other way");
@@ -96,20 +96,20 @@ proptest! {
         step in prop_oneof![20_000_000..90_000_000_000_i64, -90_000_000_000..-20_000_000_i64],
         share in 0.2..0.8_f64,
     ) {
-        // Enough calls on both sides of the step for it to show. A call takes up to 14 ms: were all of them sent within
+        // Enough calls on both sides of the step to reveal it. A call takes up to 14 ms: if all were sent within
         // less than that, each could arrive after the step, and no packet would have seen the clock before it.
         let span = world.calls.iter().map(|call| call.0).max().unwrap_or(0).max(100_000_000);
         world.calls.extend((0..100).map(|i| (span * i / 100, 1_000 * i, 1_000 * (100 - i))));
         world.steps = vec![(START + (span as f64 * share) as i64, step)];
         let clock = Clock::fit(&world.bounds(), world.resolution as u32).expect("there are bounds");
-        // Calls under way at the step have bounds from before and after it side by side.
+        // Calls in flight at the step have bounds from before and after it side by side.
         prop_assert!(clock.stretches.len() <= 10, "{} stretches", clock.stretches.len());
         // A slow drift over an hour can be as large as a small step.
         if step.abs() > 2 * (span / 1_000 + 20_000_000) {
             prop_assert!(clock.stretches.len() >= 2);
             for (at, ..) in &world.calls {
                 let (at, when) = (START + at, world.steps[0].0);
-                // A step in the middle of a call is in none of both times.
+                // A step in the middle of a call belongs to neither time.
                 if (at - when).abs() > 30_000_000 {
                     check_stepped(&world, &clock, at)?;
                 }
@@ -158,7 +158,7 @@ fn one_false_bound_is_left_out_and_counted() {
     let mut bounds = Bounds::default();
     for i in 0..200 {
         let sent = START + i * 5_000_000;
-        // The sender's capture dropped a packet and has only its repetition.
+        // The sender's capture dropped a packet and has only its retransmission.
         let seen = if i == 100 { sent + 40_000_000 } else { sent };
         bounds.first_to_second(seen, sent + 500_000 + 1_000_000);
         bounds.second_to_first(sent + 600_000 + 1_000_000, sent + 1_100_000);

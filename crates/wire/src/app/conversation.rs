@@ -1,9 +1,9 @@
-//! What a connection speaks is found out from its first bytes; then one parser has it.
+//! Detects the protocol of a connection from its first bytes; from then on, one parser handles it.
 //!
-//! Bytes seen before that is certain are held, few of them, and given to the parser with their own marks. A
-//! connection that was joined after its start, or whose first bytes are missing, is looked at for longer, and what
-//! shows nothing is turns. Turns are still looked at for a while, since many a protocol begins with a few turns of
-//! its own and goes on with TLS or HTTP (proxies, databases, mail).
+//! A small number of bytes is buffered until the protocol is certain, and replayed to the parser with their
+//! original marks. A connection that was joined after its start, or whose first bytes are missing, is examined
+//! for longer; if nothing is recognised, it is treated as turns. Turns are still examined for a while, since many
+//! protocols begin with a few turns of their own and continue with TLS or HTTP (proxies, databases, mail).
 
 use super::detect::{self, Look, Spoken};
 use super::http1::Http1;
@@ -15,31 +15,31 @@ use crate::exchange::{Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
-/// Bytes of one side held while it is not certain what is spoken.
+/// Maximum bytes of one side buffered before the protocol is certain.
 const MAX_HELD_BYTES: usize = 4096;
 
-/// Pieces and holes held while it is not certain what is spoken.
+/// Maximum pieces and holes buffered before the protocol is certain.
 const MAX_HELD: usize = 32;
 
-/// Pieces of turns that are still looked at, for a beginning of something else.
+/// Number of pieces of turns that are still examined for the start of another protocol.
 const LOOKS: u8 = 32;
 
-/// Conversations within one another (HTTP over TLS through a proxy is three); what is deeper is turns.
+/// Maximum nesting of conversations (HTTP over TLS through a proxy is three); deeper ones are turns.
 const MAX_DEPTH: u8 = 4;
 
-/// One connection, whatever it speaks.
+/// One connection, of any protocol.
 #[derive(Debug, Default)]
 pub struct Conversation {
     state: State,
-    /// Conversations around it.
+    /// Number of enclosing conversations.
     depth: u8,
-    /// Exchanges of the conversation around it, which those of this one are numbered after.
+    /// Number of exchanges of the enclosing conversation; numbering continues after them.
     number: u32,
-    /// Pieces of turns still to be looked at.
+    /// Pieces of turns still to be examined.
     looks: u8,
-    /// Whether what is seen first may not be the beginning.
+    /// Whether the first bytes seen may not be the beginning.
     joined: bool,
-    /// The sides are the other way round than told, by what is said.
+    /// Whether the content shows that the sides are swapped.
     exchanged: bool,
 }
 
@@ -58,13 +58,13 @@ impl Default for State {
     }
 }
 
-/// What was seen before it was certain what is spoken.
+/// Bytes seen before the protocol was certain.
 #[derive(Debug, Default)]
 struct HeldBytes {
     events: Vec<Event>,
     /// Bytes by side.
     bytes: [Vec<u8>; 2],
-    /// Where in `bytes` the ones without a hole between them begin, by side.
+    /// Index into `bytes` after the last hole, by side.
     since: [usize; 2],
 }
 
@@ -95,18 +95,19 @@ macro_rules! each {
 }
 
 impl Conversation {
-    /// What is spoken inside of something else: `depth` conversations around it, `number` exchanges before it.
+    /// A conversation inside another protocol, with `depth` enclosing conversations and `number` earlier
+    /// exchanges.
     pub fn within(depth: u8, number: u32) -> Conversation {
         Conversation { depth, number, ..Conversation::default() }
     }
 
-    /// Turns, whatever the bytes look like.
+    /// Turns, regardless of the bytes.
     pub fn turns(protocol: Protocol, number: u32) -> Conversation {
         let state = State::Turns(Box::new(Turns::of(protocol, number)));
         Conversation { state, ..Conversation::default() }
     }
 
-    /// HTTP/2, from its preface on.
+    /// HTTP/2, starting at its preface.
     pub fn http2() -> Conversation {
         Conversation { state: State::Http2(Box::default()), ..Conversation::default() }
     }
@@ -123,8 +124,8 @@ impl Conversation {
         }
     }
 
-    /// What `bytes` of one side show: all that is held of it since the last hole, and what comes now. `full`: no more
-    /// can be held.
+    /// Examines `bytes` of one side: everything buffered since the last hole, and the new chunk. `full`: no more
+    /// can be buffered.
     fn look(&mut self, from: Side, bytes: &[u8], full: bool) -> Option<Spoken> {
         match detect::look(from, bytes, self.joined) {
             Look::Is(spoken) => Some(spoken),
@@ -136,13 +137,13 @@ impl Conversation {
                 }
             }
             Look::More if !full => None,
-            // A server that speaks first: what it is, its client shows.
+            // The server speaks first: its client will show the protocol.
             Look::Unknown if !full && (self.joined || from == Side::Server) => None,
             Look::More | Look::Unknown => Some(Spoken::Unknown),
         }
     }
 
-    /// Who really sent what the tap says `from` did.
+    /// The true sender of bytes that the tap attributes to `from`.
     #[inline]
     fn side(&self, from: Side) -> Side {
         if self.exchanged { from.other() } else { from }
@@ -199,7 +200,7 @@ impl Conversation {
         held.events.push(Event::Bytes { from, offset, len: bytes.len(), at });
     }
 
-    /// Whether turns go on as something else from this chunk on.
+    /// Checks whether turns continue as another protocol from this chunk on.
     fn look_again(&mut self, context: Context, chunk: &Chunk<'_>, sink: &mut Sink) {
         self.looks -= 1;
         let State::Turns(turns) = &mut self.state else { return };
@@ -207,7 +208,7 @@ impl Conversation {
             return;
         }
         let Look::Is(spoken) = detect::look(chunk.from, chunk.bytes, self.joined) else { return };
-        // The end of a message whose beginning was not seen: no turn of its own.
+        // The end of a message whose beginning was not seen is not a turn of its own.
         if turns.waiting() {
             turns.abandon(sink);
         }
@@ -251,7 +252,7 @@ impl Parser for Conversation {
 
     fn fin(&mut self, context: Context, from: Side, sink: &mut Sink) {
         if let State::Undecided(held) = &mut self.state {
-            // At most one of each side: no more than that is held beyond the limit.
+            // At most one per side, so the limit is exceeded by no more than that.
             held.events.push(Event::Fin(from));
             return;
         }

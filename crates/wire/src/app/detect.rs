@@ -1,13 +1,13 @@
-//! What the first bytes of one side say about the protocol.
+//! Classifies the protocol from the first bytes of one side.
 
 use super::tls;
 use super::{http1, http2};
 use spangap_model::Side;
 
-/// What a client of HTTP/2 says first (RFC 9113, 3.4).
+/// First bytes of an HTTP/2 client (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Which parser understands it.
+/// The parser that handles the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoken {
     /// HTTP/1.0 or 1.1.
@@ -16,24 +16,24 @@ pub enum Spoken {
     Http2,
     /// TLS.
     Tls,
-    /// None of them.
+    /// None of the above.
     Unknown,
 }
 
-/// What a look at bytes yields.
+/// Result of examining bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// This is spoken.
+    /// A recognised protocol.
     Is(Spoken),
-    /// What was taken for the server is the client.
+    /// The presumed server is the client.
     OtherWay,
-    /// It may become something with more bytes.
+    /// More bytes may decide.
     More,
-    /// Nothing known begins like this.
+    /// No known protocol begins like this.
     Unknown,
 }
 
-/// Looks at bytes of one side without a hole between them: its first ones or, if `joined`, any.
+/// Examines contiguous bytes of one side: its first ones or, if `joined`, any.
 pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {
     if bytes.is_empty() {
         return Look::More;
@@ -43,7 +43,7 @@ pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {
         return match (from, preface == PREFACE.len()) {
             (_, false) => Look::More,
             (Side::Server, true) if !joined => Look::Unknown,
-            // Its parser finds out by itself which side is the client.
+            // Its parser determines the client by itself.
             _ => Look::Is(Spoken::Http2),
         };
     }
@@ -54,7 +54,7 @@ pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {
         (_, Side::Server, [22, _, _, _, _, 1, ..]) if joined => return Look::OtherWay,
         (look, ..) => return look,
     }
-    // A response of HTTP/1 comes before a request only where the request was not seen.
+    // An HTTP/1 response precedes a request only if the request was not seen.
     let request = http1::looks_like_request(bytes);
     let response = if joined { http1::looks_like_response(bytes) } else { Look::Unknown };
     match (from, request, response) {

@@ -1,4 +1,4 @@
-//! What is spoken over a connection: bytes in order become exchanges.
+//! Application protocols: ordered bytes become exchanges.
 
 pub mod conversation;
 pub mod detect;
@@ -16,15 +16,15 @@ use crate::tcp::{Chunk, Hole};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 
-/// Different texts kept; beyond it methods are [`TextId`] zero, and counted.
+/// Maximum different texts; beyond it, methods are [`TextId`] zero, and counted.
 const MAX_TEXTS: usize = 100_000;
 
-/// Texts, each kept once: methods and authorities.
+/// Interned texts: methods and authorities.
 #[derive(Debug)]
 pub struct Texts {
     ids: FxHashMap<Box<[u8]>, TextId>,
     texts: Vec<Box<[u8]>>,
-    /// Texts that found no room.
+    /// Texts beyond the maximum.
     pub refused: u64,
 }
 
@@ -36,7 +36,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// The number of a text, the same for the same bytes.
+    /// The number of a text; equal bytes have the same number.
     pub fn id(&mut self, text: &[u8]) -> TextId {
         if let Some(id) = self.ids.get(text) {
             return *id;
@@ -58,9 +58,9 @@ impl Texts {
     }
 }
 
-/// Watches what is read, byte by byte. For those who want more than exchanges: tests, mostly.
+/// Observes the decoded data byte by byte, for callers that need more than exchanges: mostly tests.
 pub trait Observer {
-    /// A header block was decoded. Fields that could not be decoded are left out, and counted in `unknown`.
+    /// A header block was decoded. Fields that could not be decoded are omitted, and counted in `unknown`.
     fn headers(
         &mut self,
         connection: u32,
@@ -71,31 +71,32 @@ pub trait Observer {
     );
     /// The next bytes of a body (DATA frames without padding, HTTP/1 bodies after chunked decoding).
     fn body(&mut self, connection: u32, stream: u32, from: Side, bytes: &[u8]);
-    /// One side has ended its part of a stream (END_STREAM, end of an HTTP/1 message).
+    /// One side ended its part of a stream (END_STREAM, end of an HTTP/1 message).
     fn end(&mut self, connection: u32, stream: u32, from: Side);
 }
 
-/// What was not understood, each counted.
+/// Counters of data that was not understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AppCounts {
     /// HTTP/2 header blocks with fields that could not be decoded (joined after the start, or after a hole).
     pub header_blocks_unknown: u64,
-    /// The same where nothing but the snap length is to blame.
+    /// The same, when only the snap length is to blame.
     pub header_blocks_cut: u64,
-    /// HTTP/2 calls that the numbers of their streams show, and whose requests the capture does not have. At least so many.
+    /// HTTP/2 calls whose stream numbers prove that they exist, but whose requests are not in the capture: a
+    /// lower bound.
     pub calls_unseen: u64,
-    /// Bytes of HTTP/2 or HTTP/1 connections skipped until the parser knew again where it was.
+    /// Bytes of HTTP/2 or HTTP/1 connections skipped until the parser found its position again.
     pub bytes_skipped: u64,
-    /// Times the parser lost its place: a hole, or bytes that break the protocol.
+    /// Number of times the parser lost its position: a hole, or bytes that violate the protocol.
     pub resyncs: u64,
-    /// Streams or requests beyond a limit of the parser, not followed.
+    /// Streams or requests beyond a limit of the parser, which are not followed.
     pub streams_refused: u64,
     /// TLS records that could not be decrypted although keys were given.
     pub records_undecrypted: u64,
 }
 
 impl AppCounts {
-    /// Adds those of other connections.
+    /// Adds the counters of other connections.
     pub fn add(&mut self, other: &AppCounts) {
         let AppCounts {
             header_blocks_unknown,
@@ -116,33 +117,33 @@ impl AppCounts {
     }
 }
 
-/// Where a connection's parser leaves what it finds.
+/// Output of a connection's parser.
 #[derive(Default)]
 pub struct Sink {
     /// Finished exchanges, in the order in which they finished.
     pub exchanges: Vec<Exchange>,
-    /// Episodes that only the application's protocol shows (flow control, stream limit), with their connection.
+    /// Episodes that only the application protocol shows (flow control, stream limit), with their connection.
     pub episodes: Vec<(u32, Episode)>,
     /// Methods and authorities.
     pub texts: Texts,
-    /// What was not understood.
+    /// Counters of data that was not understood.
     pub counts: AppCounts,
     /// TLS keys by client random.
     pub keys: tls::Keys,
-    /// Who else wants to know.
+    /// An additional observer.
     pub observer: Option<Box<dyn Observer>>,
 }
 
-/// What a parser has to know of its connection.
+/// Facts that a parser needs about its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// The tap's number of the connection.
+    /// The tap's number for the connection.
     pub connection: u32,
     /// Whether the capture has the connection's first bytes.
     pub from_start: bool,
 }
 
-/// What every protocol's parser does.
+/// Interface of every protocol's parser.
 pub trait Parser {
     /// The next bytes of one side.
     fn bytes(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink);
@@ -150,22 +151,22 @@ pub trait Parser {
     fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink);
     /// One side will send no more.
     fn fin(&mut self, context: Context, from: Side, sink: &mut Sink);
-    /// The connection is over (`closed`), or the capture is: what is under way is handed out as it is.
+    /// The connection ended (`closed`), or the capture did: delivers the unfinished exchanges as they are.
     fn finish(&mut self, context: Context, closed: bool, sink: &mut Sink);
-    /// What it turned out to be.
+    /// The detected protocol.
     fn protocol(&self) -> crate::exchange::Protocol;
-    /// SETTINGS_MAX_CONCURRENT_STREAMS of the server, where there is such a thing and it was seen.
+    /// SETTINGS_MAX_CONCURRENT_STREAMS of the server, if the protocol has it and it was seen.
     fn max_streams(&self) -> Option<u32> {
         None
     }
-    /// Which end of the connection, as the parser was told, must be the client after all: `Some(Side::Server)` when
-    /// what it was told is the server sent a request. Only asked while the sides are a guess. Chunks and holes go on
-    /// being told in the sides of the beginning, and so do the episodes it leaves: the tap turns them around.
+    /// The side, as passed to the parser, that must be the client after all: `Some(Side::Server)` if the presumed
+    /// server sent a request. Called only while the sides are a guess. Chunks, holes and episodes keep using the
+    /// initial sides; the tap swaps them.
     fn client(&self) -> Option<Side> {
         None
     }
-    /// Exchanges under way.
+    /// Exchanges in flight.
     fn open(&self) -> usize;
-    /// Bytes of memory held, roughly.
+    /// Approximate memory use in bytes.
     fn memory_bytes(&self) -> usize;
 }

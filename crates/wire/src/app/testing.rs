@@ -1,4 +1,4 @@
-//! What the tests of every parser need.
+//! Helpers for the tests of every parser.
 
 use super::Context;
 use crate::exchange::Mark;
@@ -8,17 +8,17 @@ use spangap_model::Side;
 /// A connection seen from its start.
 pub const CONTEXT: Context = Context { connection: 1, from_start: true };
 
-/// The mark of a packet that came at this time and needed no other.
+/// The mark of a packet that arrived at this time and was readable immediately.
 pub fn at(time: i64) -> Mark {
     Mark { seen_ns: time, ready_ns: time, packet: time as u64, ready_packet: time as u64 }
 }
 
-/// Bytes that came at this time.
+/// Bytes that arrived at this time.
 pub fn chunk(from: Side, offset: u64, bytes: &[u8], time: i64) -> Chunk<'_> {
     Chunk { from, offset, bytes, at: at(time) }
 }
 
-/// Bytes that are missing.
+/// Missing bytes.
 pub fn hole(from: Side, offset: u64, len: u64, time: i64, cut: bool) -> Hole {
     Hole { from, offset, len, at: at(time), cut }
 }

@@ -1,17 +1,17 @@
-//! Trace contexts in header fields, in every form they travel in: the same for HTTP/1 and HTTP/2.
+//! Trace contexts in header fields, in every common format, for HTTP/1 and HTTP/2 alike.
 //!
 //! A proxy or a library may send several of them; the first in this order counts: `traceparent`, `b3`, `x-b3-*`,
-//! `uber-trace-id`, `grpc-trace-bin`, `x-datadog-*`. What does not follow its format is as if it were not there.
+//! `uber-trace-id`, `grpc-trace-bin`, `x-datadog-*`. Malformed fields are ignored.
 
 use crate::exchange::TraceContext;
 
 type TraceId = [u8; 16];
 type SpanId = [u8; 8];
 
-/// What the header fields of one request say, field by field.
+/// The relevant header fields of one request, collected field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceParts {
-    /// The best whole context so far, and its place in the order.
+    /// The best complete context so far, and its rank.
     whole: Option<(u8, TraceContext)>,
     b3_trace: Option<TraceId>,
     b3_span: Option<SpanId>,
@@ -28,26 +28,26 @@ const JAEGER: u8 = 3;
 const GRPC_TRACE_BIN: u8 = 4;
 const DATADOG: u8 = 5;
 
-/// What one header field says.
+/// Content of one header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TracePart {
-    /// A whole context, and its place in the order.
+    /// A complete context, and its rank.
     Whole(u8, TraceContext),
     /// `x-b3-traceid`
     B3Trace(TraceId),
     /// `x-b3-spanid`
     B3Span(SpanId),
-    /// `x-datadog-trace-id`, in network byte order as are the next two, which keeps all of this small.
+    /// `x-datadog-trace-id`, in network byte order like the next two, which keeps this type small.
     DatadogTrace([u8; 8]),
-    /// The high half of it, of `x-datadog-tags`.
+    /// Its high half, from `x-datadog-tags`.
     DatadogTraceHigh([u8; 8]),
     /// `x-datadog-parent-id`
     DatadogSpan([u8; 8]),
-    /// Hash of `x-request-id`, which is no trace context: what proxies name a request by, in any form.
+    /// Hash of `x-request-id`. It is not a trace context, but the name that proxies give a request, in any form.
     RequestId([u8; 8]),
 }
 
-/// Takes one header field into account; names in any case.
+/// Processes one header field; the name may have any case.
 #[inline]
 pub fn from_header(name: &[u8], value: &[u8], into: &mut TraceParts) {
     if let Some(part) = part(name, value) {
@@ -55,8 +55,8 @@ pub fn from_header(name: &[u8], value: &[u8], into: &mut TraceParts) {
     }
 }
 
-/// What a header field says; its name in any case. Fields that are none of these cost a look at the length and two
-/// letters of the name.
+/// Parses a header field; its name may have any case. Irrelevant fields cost only a check of the name's length
+/// and its first letter.
 #[inline]
 pub fn part(name: &[u8], value: &[u8]) -> Option<TracePart> {
     if !matches!(name.len(), 2 | 11..=14 | 18 | 19)
@@ -85,8 +85,8 @@ fn known_length(name: &[u8], value: &[u8]) -> Option<TracePart> {
     }
 }
 
-/// The header that a value is of, and what it says, by the shape of the value alone: ids in full length and lower case, and
-/// every separator and flag in its place.
+/// The header that a value belongs to, and its content, by the shape of the value alone: ids in full length and
+/// lower case, with every separator and flag in its place.
 pub fn by_shape(value: &[u8]) -> Option<(&'static [u8], TracePart)> {
     let lower = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let ids = |separator: u8| {
@@ -109,7 +109,7 @@ pub fn by_shape(value: &[u8]) -> Option<(&'static [u8], TracePart)> {
         }
         _ => {
             if let Some(mut rest) = ids(b'-') {
-                // The sampling decision, and maybe the parent's id.
+                // The sampling decision, and possibly the parent's id.
                 let sampled = matches!(rest.next(), Some(b"0" | b"1" | b"d"));
                 let parent = rest.next().is_none_or(|parent| parent.len() == 16 && lower(parent));
                 return found(b"b3", B3, b3(value).filter(|_| sampled && parent && rest.next().is_none()));
@@ -135,7 +135,7 @@ impl TraceParts {
         }
     }
 
-    /// Takes what another field of the same request says into account.
+    /// Adds another field of the same request.
     #[inline]
     pub fn add(&mut self, part: &TracePart) {
         match *part {
@@ -155,7 +155,7 @@ impl TraceParts {
         self.request_id
     }
 
-    /// The context that counts.
+    /// The context with the highest rank.
     #[inline]
     pub fn context(&self) -> Option<TraceContext> {
         let mut all = *self;
@@ -170,19 +170,20 @@ impl TraceParts {
     }
 }
 
-/// A hash of the value (FNV-1a); zero only where it is empty.
+/// A hash of the value (FNV-1a); zero only if the value is empty.
 fn request_id(value: &[u8]) -> u64 {
     let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     if value.is_empty() { 0 } else { value.iter().fold(0xcbf2_9ce4_8422_2325, hash).max(1) }
 }
 
-/// All zeros stand for "none" in every one of the formats.
+/// All zeros mean "none" in each of the formats.
 fn valid(trace_id: TraceId, span_id: SpanId) -> Option<TraceContext> {
     (trace_id != TraceId::default() && span_id != SpanId::default())
         .then_some(TraceContext { trace_id, span_id })
 }
 
-/// W3C Trace Context, 3.2: `version-trace id-parent id-flags`. Versions to come may have more after the flags.
+/// W3C Trace Context, 3.2: `version-trace id-parent id-flags`. Future versions may have more fields after the
+/// flags.
 fn traceparent(value: &[u8]) -> Option<TraceContext> {
     let dashes = [2, 35, 52].iter().all(|at| value.get(*at) == Some(&b'-'));
     let version: [u8; 1] = hex_exactly(value.get(..2)?)?;
@@ -194,14 +195,14 @@ fn traceparent(value: &[u8]) -> Option<TraceContext> {
     valid(hex_exactly(value.get(3..35)?)?, hex_exactly(value.get(36..52)?)?)
 }
 
-/// B3 in one field: `trace id-span id[-sampling[-parent]]`; a sampling decision alone carries no ids.
+/// B3 in one field: `trace id-span id[-sampling[-parent]]`; a bare sampling decision carries no ids.
 fn b3(value: &[u8]) -> Option<TraceContext> {
     let mut parts = value.split(|b| *b == b'-');
     valid(hex(parts.next()?)?, hex(parts.next()?)?)
 }
 
-/// Jaeger: `trace id:span id:parent id:flags`, ids in hexadecimal with or without leading zeros, the colons
-/// possibly percent-encoded.
+/// Jaeger: `trace id:span id:parent id:flags`, with hexadecimal ids with or without leading zeros, and colons
+/// that may be percent-encoded.
 fn jaeger(value: &[u8]) -> Option<TraceContext> {
     let (trace, rest) = jaeger_part(value)?;
     let (span, _) = jaeger_part(rest)?;
@@ -221,8 +222,8 @@ fn jaeger_part(value: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((part, &rest[after..]))
 }
 
-/// OpenCensus' binary format in base64: version 0, then fields `0` with 16 bytes of trace id, `1` with 8 bytes of
-/// span id, `2` with one byte of options.
+/// OpenCensus' binary format in base64: version 0, then fields `0` with a trace id of 16 bytes, `1` with a span
+/// id of 8 bytes, `2` with one byte of options.
 fn grpc_trace_bin(value: &[u8]) -> Option<TraceContext> {
     let mut bytes = [0u8; 32];
     let len = base64(value, &mut bytes)?;
@@ -251,7 +252,7 @@ fn datadog_high(value: &[u8]) -> Option<[u8; 8]> {
     hex_exactly(tag)
 }
 
-/// Values of hexadecimal digits; of other letters one beyond all of them.
+/// Values of hexadecimal digits; other bytes map to a value beyond them.
 static DIGITS: [u8; 256] = {
     let mut values = [0xff; 256];
     let mut digit = 0;
@@ -277,7 +278,7 @@ fn hex_exactly<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     (all <= 0xf).then_some(bytes)
 }
 
-/// Bytes of up to 2 N hexadecimal digits, zeros before them.
+/// Bytes from up to 2 N hexadecimal digits, padded with leading zeros.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     if digits.is_empty() || digits.len() > 2 * N {
         return None;
@@ -305,7 +306,8 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Decodes base64 (RFC 4648, 4 and 5), padded or not; how many bytes it was. `None` if it is none, or too long.
+/// Decodes base64 (RFC 4648, 4 and 5), padded or not; returns the number of bytes. `None` if it is invalid, or
+/// too long.
 fn base64(text: &[u8], into: &mut [u8]) -> Option<usize> {
     let end = text.iter().rposition(|b| *b != b'=').map_or(0, |at| at + 1);
     let (mut bits, mut held, mut len) = (0u32, 0u32, 0);

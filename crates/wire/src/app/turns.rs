@@ -1,15 +1,15 @@
-//! Any other protocol: bytes there, then bytes back.
+//! Any other protocol: bytes one way, then bytes back.
 //!
-//! A turn is a run of bytes from the client and the run of bytes from the server that follows it. What that can
-//! tell: when a request began and was complete, when the first byte came back, and when the last one did before
-//! the client spoke again. What it cannot tell:
-//! - whether a run is one message or several, nor what it asks: there is no method and no status;
-//! - whether a response is complete: it is taken to be when the client speaks again, so bytes that a server sends
-//!   unasked make the last turn longer;
-//! - several requests under way at once. Where bytes show it, because a request was sent before the response to
-//!   the one before it began, both turns are marked; where pipelined requests look like turns, nothing shows it.
+//! A turn is a run of bytes from the client, and the following run of bytes from the server. It shows when a
+//! request began and was complete, when the first byte of the response arrived, and when the last one did before
+//! the client spoke again. It does not show:
+//! - whether a run is one message or several, nor what it requests: there is no method and no status;
+//! - whether a response is complete: it is assumed to be when the client speaks again, so unsolicited bytes from
+//!   a server make the last turn longer;
+//! - several requests in flight at once. If the bytes reveal it, because a request was sent before the response
+//!   to the previous one began, both turns are marked; if pipelined requests look like turns, nothing reveals it.
 //!
-//! Bytes from the server before the client has said anything are a greeting, and no call.
+//! Bytes from the server before the client has said anything are a greeting, not a call.
 
 use super::{Context, Parser, Sink};
 use crate::exchange::{Ended, Exchange, Mark, Part, Protocol};
@@ -20,21 +20,21 @@ use spangap_model::Side;
 #[derive(Debug, Default)]
 pub struct Turns {
     protocol: Protocol,
-    /// Exchanges so far, of whatever spoke on the connection before, too.
+    /// Exchanges so far, including those of an earlier protocol on the connection.
     number: u32,
-    /// The turn under way.
+    /// The turn in progress.
     current: Option<Exchange>,
-    /// The turn before it: held until its successor is answered, since missing bytes of its response become
+    /// The previous turn: kept until its successor is answered, since missing bytes of its response become
     /// certain only then.
     previous: Option<Exchange>,
-    /// The next turn may have begun before what was seen of it.
+    /// The next turn may have begun before its first observed byte.
     doubtful: bool,
     begun: bool,
-    /// Bytes of the shortest request that was answered.
+    /// Size of the shortest request that was answered.
     shortest: Option<u64>,
 }
 
-/// Bytes of one side, there or not.
+/// Bytes of one side, present or missing.
 struct Run {
     connection: u32,
     from: Side,
@@ -50,21 +50,21 @@ impl Turns {
         Turns { protocol, number, ..Turns::default() }
     }
 
-    /// The turn under way may be more than one.
+    /// Marks the turn in progress as possibly several turns.
     pub fn doubt(&mut self) {
         if let Some(current) = &mut self.current {
             current.doubts.turns_overlap = true;
         }
     }
 
-    /// The response of the turn under way may begin with what is none.
+    /// Marks the response of the turn in progress as possibly preceded by bytes that are not part of it.
     pub fn tickets_may_come(&mut self) {
         if let Some(current) = &mut self.current {
             current.doubts.tickets = true;
         }
     }
 
-    /// The next turn may have begun before what will be seen of it, or be none.
+    /// The next turn may have begun before its first observed byte, or may not be a turn.
     pub fn doubt_next(&mut self) {
         self.doubtful = true;
     }
@@ -79,13 +79,13 @@ impl Turns {
         self.number
     }
 
-    /// Whether bytes without an answer are a request that waits for one, by the connection's own measure: shorter ones
-    /// than any that was answered may be an acknowledgement or a farewell of the protocol.
+    /// Whether unanswered bytes are a request that waits for a response, judged by the connection itself: bytes
+    /// shorter than any answered request may be an acknowledgement or a closing message of the protocol.
     fn asks(&self, turn: &Exchange) -> bool {
         self.shortest.is_none_or(|shortest| turn.request.body_bytes >= shortest)
     }
 
-    /// Forgets the turn under way: its bytes turned out to be something else.
+    /// Discards the turn in progress: its bytes turned out to be something else.
     pub fn abandon(&mut self, sink: &mut Sink) {
         self.hand_out_previous(sink);
         if let Some(turn) = self.current.take() {
@@ -121,7 +121,7 @@ impl Turns {
             let Some(response) = &turn.response else {
                 return extend(&mut turn.request, run);
             };
-            // Sent before the response began, and only read after it: both were under way.
+            // Sent before the response began, and read only after it: both were in flight.
             let overlap = run.at.seen_ns < response.first.seen_ns;
             turn.doubts.turns_overlap |= overlap;
             self.hand_out_previous(sink);
@@ -146,7 +146,7 @@ impl Turns {
             ..Exchange::default()
         };
         turn.doubts.hole = run.missing || self.doubtful;
-        // What follows missing bytes of a request may be the rest of it.
+        // Bytes after missing ones of a request may be the rest of it.
         self.doubtful = false;
         self.current = Some(turn);
     }
@@ -217,7 +217,7 @@ impl Parser for Turns {
     }
 
     fn open(&self) -> usize {
-        // An answered turn may go on until the client speaks again.
+        // An answered turn may continue until the client speaks again.
         usize::from(self.current.is_some())
     }
 
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn missing_bytes_mark_the_turns_they_may_belong_to() {
-        // The end of the first response is known to be missing only when the second request has been seen.
+        // The missing end of the first response becomes certain only when the second request has been seen.
         let (mut turns, mut sink) = (Turns::default(), Sink::default());
         turns.bytes(CONTEXT, chunk(C, 0, b"a", 1), &mut sink);
         turns.bytes(CONTEXT, chunk(S, 0, b"A", 2), &mut sink);

@@ -1,7 +1,7 @@
-//! A connection opened for one call: its SYN, and TLS where there is some, are part of the call's time.
+//! A connection opened for a single call: its SYN, and TLS if any, are part of the call's time.
 //!
-//! Every first call of a connection pays for opening it; only when the connection then ends without a second call is
-//! that a habit of the client's. How many of its connections are like this, the pair of hosts shows.
+//! The first call of every connection pays for opening it. It is a pattern of the client only if the connection
+//! then ends without a second call. The totals per pair of hosts show how many connections are like this.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,12 +11,13 @@ use crate::tcp::Step;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// A connection that stays open longer after its call is one that waited for another call.
+/// A connection that stays open longer than this after its call was waiting for another call.
 const CLOSED_SOON_NS: u64 = 1_000_000_000;
-/// A connection that was open for this long before the call, beyond ten times its handshake, was opened in advance.
+/// A connection that was open for this long before the call, and for more than ten times its handshake, was
+/// opened in advance.
 const IN_ADVANCE_NS: u64 = 50_000_000;
 
-/// The one call.
+/// The only call.
 #[derive(Clone, Copy, Debug)]
 struct Only {
     first: Mark,
@@ -25,7 +26,7 @@ struct Only {
     end: u64,
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     only: Option<Only>,
@@ -33,7 +34,7 @@ pub struct Memory {
     /// First FIN or RST.
     closing: Option<(i64, u64)>,
     said: bool,
-    /// Calls beside the one were under way when it was closed.
+    /// Other calls were in flight when the connection closed.
     others: bool,
 }
 
@@ -42,7 +43,7 @@ impl Rule for Memory {
     fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         if step.segment.flags.0 & (Flags::FIN | Flags::RST) != 0 && self.closing.is_none() {
             self.closing = Some((step.segment.time_ns, step.segment.packet));
-            // The one call may itself be what the connection is closed on.
+            // The single call may itself be the one in flight when the connection closes.
             self.others = view.under_way > usize::from(self.exchanges == 0);
             self.conclude(view, found);
         }
@@ -55,7 +56,7 @@ impl Rule for Memory {
             self.only = None;
             return;
         }
-        // A client that gives up closes the connection for that.
+        // A client that gives up closes the connection for that reason.
         if matches!(exchange.ended, Ended::CaptureEnded) || exchange.ending.is_some() {
             return;
         }
@@ -79,7 +80,7 @@ impl Memory {
         let (Some(only), Some(closing)) = (self.only, self.closing) else { return };
         let handshake = view.handshake;
         let (Some(syn), Some(ack)) = (handshake.syn, handshake.ack) else { return };
-        // Bytes of the client after the request would be another one under way (its FIN counts as one).
+        // Further bytes of the client after the request would be another request (its FIN counts as one).
         let more = view.of(Side::Client).next > only.end + 1
             && view.of(Side::Client).next - only.end > CONTROL_BYTES;
         if self.said || more || self.others {
@@ -126,7 +127,7 @@ impl Memory {
     }
 }
 
-/// What a client still says after its last request: acknowledged settings, window updates, GOAWAY.
+/// Maximum bytes that a client sends after its last request: SETTINGS acknowledgements, window updates, GOAWAY.
 const CONTROL_BYTES: u64 = 128;
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
     use super::super::scene::{CLIENT, SERVER, Scene, part};
     use super::*;
 
-    /// Calls of 5 ms each, the first after a time; the connection is closed some time after the last.
+    /// Calls of 5 ms each, the first after a delay; the connection closes some time after the last.
     fn scene(calls: u32, first_us: i64, closed_us: i64) -> Scene {
         let mut scene = Scene::at_client();
         let mut now = first_us;
@@ -163,7 +164,7 @@ mod tests {
     fn one_call_and_the_connection_is_gone() {
         let scene = scene(1, 10, 1000);
         assert_eq!(scene.shown(), [Cause::ConnectionPerCall]);
-        // From the SYN, 1,020 us before the handshake was complete.
+        // From the SYN, 1,020 us before the handshake completed.
         assert_eq!(scene.found[0].to_ns - scene.found[0].from_ns, 1_030_000);
     }
 

@@ -1,8 +1,8 @@
-//! Head-of-line blocking on one connection: bytes of a call had to wait for those of another one.
+//! Head-of-line blocking on one connection: bytes of one call had to wait for those of another.
 //!
-//! At the receiver's end, bytes that have arrived cannot be read while others before them are missing; when the
-//! missing ones belong to another call, that call's loss is this one's delay. At any tap, a response that comes right
-//! behind a larger one of another call may have been ready before; only the server knows.
+//! At the receiver, bytes that have arrived cannot be read while earlier bytes are missing; if the missing ones
+//! belong to another call, that call's loss delays this one. At any tap, a response right behind a larger one of
+//! another call may have been ready earlier; only the server knows.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,16 +11,16 @@ use crate::tcp::{Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Shorter waits are not worth a word.
+/// Shorter waits are not worth reporting.
 const MIN_WAIT_NS: u64 = 1_000_000;
-/// A response of so many bytes may hold up those behind it: a socket buffer's worth.
+/// A response of at least this size can delay those behind it: a socket buffer's worth.
 const LARGE_BYTES: u64 = 65_536;
-/// Control frames that may stand between two responses.
+/// Maximum size of control frames between two responses.
 const BETWEEN_BYTES: u64 = 256;
-/// Fills remembered; a wait that ended longer ago is not told.
+/// Fills remembered; a wait that ended earlier is not reported.
 const FILLS: usize = 4;
 
-/// Missing bytes that came.
+/// Missing bytes that arrived.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     packet: u64,
@@ -29,7 +29,7 @@ struct Fill {
     end: u64,
 }
 
-/// The last large response that has finished.
+/// The last large response that completed.
 #[derive(Clone, Copy, Debug)]
 struct Large {
     first: Mark,
@@ -38,7 +38,7 @@ struct Large {
     end: u64,
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     fills: [Option<Fill>; FILLS],
@@ -73,7 +73,7 @@ impl Rule for Memory {
 }
 
 impl Memory {
-    /// A part whose last byte was there before it could be read.
+    /// Checks whether the last byte of a part arrived before it could be read.
     #[inline]
     fn waited(&self, exchange: &Exchange, sender: Side, part: &Part, found: &mut Vec<Episode>) {
         let Mark { seen_ns, ready_ns, packet, ready_packet } = part.last;
@@ -115,7 +115,8 @@ impl Memory {
     }
 }
 
-/// A response right behind a large one of another call, to a request that was there before that one had left.
+/// Checks for a response right behind a large one of another call, to a request that arrived before that one had
+/// left.
 #[inline]
 fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Episode>) {
     if response.start < large.end || response.start - large.end > BETWEEN_BYTES {
@@ -156,7 +157,8 @@ mod tests {
     use super::super::scene::{CLIENT, SERVER, Scene, part};
     use super::*;
 
-    /// Two responses at the client's tap: `lost` is where the bytes are missing that come 10 ms late.
+    /// Two responses at the client's tap; `lost_of_other` selects which one lacks the bytes that arrive 10 ms
+    /// late.
     fn scene(lost_of_other: bool) -> Scene {
         let mut scene = Scene::at_client();
         scene.data(CLIENT, 100);
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(scene(false).found, []);
     }
 
-    /// A response of a megabyte until 10 ms, and a small one right after it, asked for at a time.
+    /// A response of a megabyte until 10 ms, and a small one right after it, requested at `asked_us`.
     fn behind_large(asked_us: i64, comes_us: i64) -> Vec<Cause> {
         let mut scene = Scene::at_client();
         scene.data(CLIENT, 100);

@@ -1,8 +1,8 @@
-//! What holds bytes up, as one tap sees it: one cause, one file; each convicts only on its own evidence.
+//! Causes of delay as seen at one tap: one file per cause; each rule convicts only on its own evidence.
 //!
-//! A rule sees every segment of a connection after it was classified, and every exchange when it has finished.
-//! It says `Shown` when what must be seen was seen and the look-alikes are excluded, `Possible` with what is missing
-//! when only the picture fits, and otherwise nothing.
+//! A rule sees every segment of a connection after classification, and every exchange when it finishes. It
+//! reports `Shown` if the required evidence was seen and the look-alikes are excluded, `Possible` with the
+//! missing evidence if only the picture fits, and otherwise nothing.
 
 mod connection_per_call;
 mod head_of_line;
@@ -25,16 +25,16 @@ use crate::exchange::Exchange;
 use crate::tcp::{Handshake, SideState, Step};
 use spangap_model::Side;
 
-/// What a rule may look at beside the step: the state of the connection after it.
+/// The state of the connection after the step, as visible to a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// The tap's number of the connection.
+    /// The tap's number for the connection.
     pub id: u32,
-    /// What each side sent, by [`spangap_model::Side::index`].
+    /// State of both directions, by [`spangap_model::Side::index`].
     pub sides: &'a [SideState; 2],
     /// The handshake so far.
     pub handshake: &'a Handshake,
-    /// Exchanges under way. Only where the connection is being closed: it is zero before.
+    /// Exchanges in flight. Set only while the connection closes; zero before.
     pub under_way: usize,
 }
 
@@ -43,12 +43,12 @@ impl<'a> View<'a> {
         &self.sides[side.index()]
     }
 
-    /// Shortest time from this tap to an end and back, nanoseconds: from data of the other end to its
-    /// acknowledgement, or from one part of the handshake to the next. An upper bound of the path's own time, since
-    /// an end may take its time to answer.
+    /// Minimum time from this tap to an end and back, nanoseconds: from data of the other end to its
+    /// acknowledgement, or from one part of the handshake to the next. An upper bound on the path's own time,
+    /// since an end may be slow to answer.
     fn reach_ns(&self, end: Side) -> Option<u64> {
         let acknowledged = self.of(end.other()).rtt_min_ns;
-        // A part that was sent more than once does not say which one was answered (Karn's rule).
+        // If a part was sent more than once, it is unknown which one was answered (Karn's rule).
         let parts = match end {
             Side::Server if self.handshake.syns == 1 => (self.handshake.syn, self.handshake.syn_ack),
             Side::Client if self.handshake.syn_acks == 1 => (self.handshake.syn_ack, self.handshake.ack),
@@ -64,16 +64,16 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Shortest time from one end to the other and back, nanoseconds, as far as this tap knows it.
+    /// Minimum time from one end to the other and back, nanoseconds, as far as this tap knows it.
     fn round_trip_ns(&self) -> Option<u64> {
         Some(self.reach_ns(Side::Client)? + self.reach_ns(Side::Server)?)
     }
 
-    /// Bytes in a full segment of a side; `None` when the handshake was not seen. Timestamps take 12 bytes of each
+    /// Bytes in a full segment of a side; `None` if the handshake was not seen. Timestamps take 12 bytes of each
     /// segment that carries them (RFC 7323, appendix A).
     fn full_bytes(&self, side: Side, timestamps: bool) -> Option<u64> {
         let (own, peer) = (self.of(side), self.of(side.other()));
-        // Neither end sends more than its own link takes, which is what it announces itself.
+        // Neither end sends more than its own link carries, which is what it announces itself.
         let announced = match (own.mss_announced, peer.mss_announced) {
             (true, true) => own.mss.min(peer.mss),
             (true, false) => own.mss,
@@ -83,12 +83,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Nanoseconds from one moment to another; zero when the capture has them the other way round.
+/// Nanoseconds from one moment to another; zero if the capture has them in reverse order.
 pub(crate) fn nanos(from_ns: i64, to_ns: i64) -> u64 {
     u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0)
 }
 
-/// What a rule may want to be told; all of it optional.
+/// Events that a rule may handle, all optional.
 trait Rule {
     /// A segment was classified.
     #[inline]
@@ -96,18 +96,18 @@ trait Rule {
         let _ = (step, view, found);
     }
 
-    /// An exchange of the connection has finished.
+    /// An exchange of the connection finished.
     #[inline]
     fn exchange(&mut self, exchange: &Exchange, view: View<'_>, found: &mut Vec<Episode>) {
         let _ = (exchange, view, found);
     }
 
-    /// The connection, or the capture, is over.
+    /// The connection or the capture ended.
     fn finish(&mut self, view: View<'_>, found: &mut Vec<Episode>) {
         let _ = (view, found);
     }
 
-    /// What is to be said of the connection as a whole, in sentences.
+    /// Statements about the connection as a whole, in sentences.
     fn notes(&self, into: &mut Vec<String>) {
         let _ = into;
     }
@@ -115,7 +115,7 @@ trait Rule {
 
 macro_rules! rules {
     ($($rule:ident,)*) => {
-        /// The rules' memory of one connection.
+        /// State of all rules for one connection.
         #[derive(Debug, Default)]
         pub struct Causes {
             $($rule: $rule::Memory,)*
@@ -131,18 +131,18 @@ macro_rules! rules {
                 $(self.$rule.step(step, view, found);)*
             }
 
-            /// An exchange of the connection has finished.
+            /// An exchange of the connection finished.
             #[inline]
             pub fn exchange(&mut self, exchange: &Exchange, view: View<'_>, found: &mut Vec<Episode>) {
                 $(self.$rule.exchange(exchange, view, found);)*
             }
 
-            /// The connection, or the capture, is over.
+            /// The connection or the capture ended.
             pub fn finish(&mut self, view: View<'_>, found: &mut Vec<Episode>) {
                 $(self.$rule.finish(view, found);)*
             }
 
-            /// What is to be said of the connection as a whole, in sentences.
+            /// Statements about the connection as a whole, in sentences.
             pub fn notes(&self) -> Vec<String> {
                 let mut notes = Vec::new();
                 $(self.$rule.notes(&mut notes);)*
@@ -152,7 +152,7 @@ macro_rules! rules {
     };
 }
 
-// Every rule, in the order in which they are asked.
+// Every rule, in order of evaluation.
 rules! {
     nagle,
     retransmission,

@@ -1,18 +1,18 @@
-//! Nagle x delayed ACK: a small segment held back until the peer acknowledges a small one before it, while the peer
-//! puts that acknowledgement off.
+//! Nagle x delayed ACK: the sender holds a small segment back until the peer acknowledges an earlier small one,
+//! while the peer delays that acknowledgement.
 //!
 //! The sender's kernel holds a segment that is not full while a small one is unacknowledged (RFC 1122, 4.2.3.4;
-//! Linux `tcp_nagle_check`); the receiver's kernel delays an acknowledgement that it has nothing to send with, on
-//! Linux by 40 to 200 ms (TCP_DELACK_MIN, TCP_DELACK_MAX). Neither duration is asked for here: routes and other
-//! kernels have other ones.
+//! Linux `tcp_nagle_check`). The receiver's kernel delays an acknowledgement that it cannot piggyback, on Linux
+//! by 40 to 200 ms (TCP_DELACK_MIN, TCP_DELACK_MAX). The rule requires neither duration: routes and other kernels
+//! use different ones.
 //!
-//! *How the wire shows that the sender had the bytes.* A bare ACK wakes no application: what leaves right after it was
-//! held by the kernel, or left just then by chance. The chance is the distance of the release from the ACK, as a part
-//! of the hold; each hold that ends in time adds evidence, in bits, and each that does not takes some away, as in a
-//! sequential test. A small segment sent while another one is unacknowledged speaks against it most: a socket that
-//! does so has TCP_NODELAY.
+//! *How the wire shows that the sender had the bytes.* A bare ACK wakes no application: a segment that leaves
+//! right after it was held by the kernel, or left at that moment by chance. The probability of chance is the
+//! distance of the release from the ACK, as a fraction of the hold; each hold that ends on time adds evidence, in
+//! bits, and each that does not subtracts some, as in a sequential test. A small segment sent while another one
+//! is unacknowledged is the strongest evidence against it: such a socket has TCP_NODELAY.
 //!
-//! A long file: a third of it is its tests, which tell the rule by its near-misses.
+//! A long file: a third of it is its tests, which define the rule by its near misses.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -23,41 +23,43 @@ use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 use std::ops::Range;
 
-/// Shorter holds are ordinary: the clock of the acknowledgements ticks as fast as the path allows.
+/// Shorter holds are ordinary: the ACK clock ticks as fast as the path allows.
 const MIN_HOLD_NS: u64 = 2_000_000;
-/// An acknowledgement is delayed when it takes this many times the way to the peer and back.
+/// An acknowledgement counts as delayed if it takes this many times the round trip to the peer.
 const DELAYED_TIMES: u64 = 2;
-/// A release further from the ACK than this part of the hold is none.
+/// A release farther from the ACK than this fraction of the hold is unrelated.
 const TIGHT: u64 = 64;
-/// Evidence in bits from which a hold is shown: by chance in one of 16,384 cases.
+/// Bits of evidence required for a hold to be shown: chance in one of 16,384 cases.
 const ENOUGH_BITS: i16 = 14;
-/// What one hold adds at most: tight timing can be the work of two timers in lockstep.
+/// Maximum bits from one hold: tight timing can result from two timers in lockstep.
 const MOST_BITS: i16 = 10;
-/// A hold in the middle of a message: the sender had begun to write it, and what follows is rarely produced later.
+/// Bits for a hold in the middle of a message: the sender had begun to write it, and the rest is rarely produced
+/// later.
 const MESSAGE_BITS: i16 = 4;
-/// A segment that left on its own, after the ACK but not right after it.
+/// Bits against, for a segment that left by itself, after the ACK but not right after it.
 const OWN_TIME_BITS: i16 = 10;
-/// A small segment sent over an unacknowledged small one.
+/// Bits against, for a small segment sent over an unacknowledged small one.
 const NODELAY_BITS: i16 = 30;
-/// A small segment that soon after another one cannot be a probe of the sender's timer (which ignores Nagle):
-/// the timer takes two round trips and 2 ms at least (Linux `tcp_schedule_loss_probe`).
+/// A small segment this soon after another one cannot be a probe of the sender's timer (which ignores Nagle): the
+/// timer takes at least two round trips and 2 ms (Linux `tcp_schedule_loss_probe`).
 const BEFORE_PROBE_NS: u64 = 2_000_000;
-/// After something was sent again, the congestion window may hold a segment back as well.
+/// After a retransmission, the congestion window may hold a segment back as well.
 const CONGESTED_NS: u64 = 1_000_000_000;
-/// Payload that every link takes (RFC 9293, 3.7.1): below it a segment is small whatever the MSS.
+/// Payload that every link carries (RFC 9293, 3.7.1): below it, a segment is small whatever the MSS.
 const SMALL_BYTES: u64 = 536;
-/// The least that a window announces which nothing has used up: half of the smallest receive buffer of Linux
-/// (SOCK_MIN_RCVBUF).
+/// Minimum size of an unused window: half of the smallest receive buffer of Linux (SOCK_MIN_RCVBUF).
 const LEAST_WINDOW_BYTES: u64 = 1_152;
-/// Headers after which it is known how large a window is that nobody holds up.
+/// Headers required to know the size of an unobstructed window.
 const WINDOWS_SEEN: u8 = 64;
-/// Holds released by data of the peer before they are shown, and how much they must have varied (in eighths).
+/// Holds released by the peer's data that are required before they are shown, and their minimum variation (in
+/// eighths).
 const VARIED_HOLDS: u16 = 4;
 const VARIED_EIGHTHS: u64 = 12;
-/// Whole messages released by data of the peer: their waits differ by this many times more than the releases miss it.
+/// Whole messages released by the peer's data: their waits must vary by this many times the distance between ACK
+/// and release.
 const IN_STEP_TIMES: u64 = 16;
 
-/// Everything a side had sent was acknowledged, its last segment a small one.
+/// Everything that a side had sent was acknowledged, and its last segment was small.
 #[derive(Clone, Copy, Debug)]
 struct Cleared {
     sent_ns: i64,
@@ -66,22 +68,22 @@ struct Cleared {
     in_flight: u64,
     ack_ns: i64,
     ack_packet: u64,
-    /// The peer's bytes that the ACK came with; empty for a bare ACK.
+    /// The peer's bytes in the segment with the ACK; empty for a bare ACK.
     with: (u64, u64),
-    /// What the peer's window had room for before the ACK, bytes; `None` when the scale is unknown.
+    /// Room in the peer's window before the ACK, bytes; `None` when the scale is unknown.
     room: Option<u64>,
-    /// Whether it was as large then as it has ever been, and still is.
+    /// Whether the window was as large then as it has ever been, and still is.
     is_open: bool,
 }
 
-/// A hold that has ended.
+/// A finished hold.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     cleared: Cleared,
     released_ns: i64,
     released_packet: u64,
     bytes: (u64, u64),
-    /// How far the release is from where the ACK alone would put it.
+    /// Distance of the release from the time that the ACK alone would imply.
     off_ns: u64,
 }
 
@@ -148,7 +150,7 @@ impl Hold {
     }
 }
 
-/// What is known of a side as a sender.
+/// State of a side as a sender.
 #[derive(Debug, Default)]
 struct Sender {
     /// Offset after the last small segment.
@@ -156,27 +158,27 @@ struct Sender {
     cleared: Option<Cleared>,
     /// Evidence that its socket holds small segments back.
     bits: i16,
-    /// A hold released by a bare ACK that waits to be found in the middle of a message.
+    /// A hold released by a bare ACK, pending until the message shows whether it was in the middle.
     bare: Option<Hold>,
-    /// A hold released by data of the peer; only a message shows that it is one.
+    /// A hold released by the peer's data; only a message can show that it is one.
     carried: Option<Hold>,
-    /// Holds of the second kind, the shortest and the longest of them.
+    /// Number of holds released by the peer's data, and the shortest and the longest of them.
     carried_count: u16,
     carried_ns: (u64, u64),
-    /// The furthest of their releases from the ACK.
+    /// Maximum distance of their releases from the ACK.
     carried_off_ns: u64,
-    /// Evidence that data of the peer, which has nothing to do with them, releases messages.
+    /// Evidence that unrelated data of the peer releases messages.
     carried_bits: i16,
     resent_ns: Option<i64>,
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     senders: [Sender; 2],
-    /// Window in the last header of each side, not scaled.
+    /// Unscaled window in the last header of each side.
     windows: [u16; 2],
-    /// The largest so far, and how many headers it is of.
+    /// Maximum so far, and the number of headers it is based on.
     largest: [(u16, u8); 2],
 }
 
@@ -186,7 +188,7 @@ impl Rule for Memory {
         if !step.newly_acked.is_empty() {
             self.acknowledged(step, view);
         } else if !step.bytes.is_empty() {
-            // What the other side sends from here on may be the answer to this.
+            // From here on, data of the other side may be the answer to this.
             self.senders[step.from.other().index()].cleared = None;
         }
         self.windows[step.from.index()] = step.segment.window;
@@ -234,15 +236,16 @@ impl Rule for Memory {
 }
 
 impl Memory {
-    /// Whether the peer's window is as large as ever, before this ACK and with it, although data came in: it is not held up by
-    /// who reads there.
+    /// Whether the peer's window is as large as ever, before and with this ACK, although data came in: its reader
+    /// does not obstruct it.
     fn is_open(&self, step: &Step<'_>) -> bool {
         let (last, (largest, seen)) = (self.windows[step.from.index()], self.largest[step.from.index()]);
         let is_large = |window: u16| u32::from(window) * 8 >= u32::from(largest) * 7;
         seen >= WINDOWS_SEEN && is_large(last) && is_large(step.segment.window)
     }
 
-    /// Something of the other side was acknowledged: does it leave nothing in flight, the last of it small?
+    /// Bytes of the other side were acknowledged: checks whether this leaves nothing in flight, with a small last
+    /// segment.
     #[inline]
     fn acknowledged(&mut self, step: &Step<'_>, view: View<'_>) {
         let side = step.from.other();
@@ -253,7 +256,7 @@ impl Memory {
             return;
         }
         let Some(last) = own.last_data.filter(|last| last.end == own.next && last.sends == 1) else { return };
-        // What stands in the header is a lower bound while the scale is unknown; if it would do, the scale does not
+        // While the scale is unknown, the raw window is a lower bound; if that suffices, the scale does not
         // matter.
         let known = view.of(step.from).window_scale.and(step.window_before);
         let least = u64::from(self.windows[step.from.index()]);
@@ -281,7 +284,8 @@ impl Memory {
             Some(full) => len < full,
             None => len < SMALL_BYTES,
         };
-        // A segment longer than a full one is several of them, the last one small unless they come out even.
+        // A segment longer than a full one is several of them; the last one is small unless the length is a
+        // multiple.
         let ends_small = small || full.is_some_and(|full| !len.is_multiple_of(full));
         // A FIN is never held back.
         let is_fin = step.segment.flags.has(Flags::FIN);
@@ -344,8 +348,8 @@ impl Sender {
         if cleared.room.is_some_and(|room| room < bytes) {
             return;
         }
-        // Seen from the tap, the release follows the ACK by the way to the sender and back. Without the handshake,
-        // a way that is not short may be the time that the sender's end takes to acknowledge.
+        // At the tap, the release follows the ACK by the round trip to the sender. Without the handshake, a round
+        // trip that is not short may include the delay of the sender's own acknowledgements.
         let reliable = |way: &u64| view.handshake.ack.is_some() || *way <= delay_ns / 8;
         let way_ns = view.reach_ns(step.from).filter(reliable).unwrap_or(0);
         if gap_ns > delay_ns + way_ns {
@@ -373,14 +377,14 @@ impl Sender {
         if let Some(before) = self.bare.replace(hold) {
             conclude(&before, step.from, self.bits - bits.min(MOST_BITS), view, found);
         }
-        // Beyond doubt, and the path is known: no need to see which message it is in.
+        // Beyond doubt, and the path is known: the position in the message does not matter.
         if self.bits >= ENOUGH_BITS && is_delayed(&hold, step.from, view) == Some(true) {
             self.bare = None;
             conclude(&hold, step.from, self.bits, view, found);
         }
     }
 
-    /// A hold inside a message, released by data of the peer: nothing if that data is what the message answers.
+    /// Evaluates a hold inside a message, released by the peer's data: nothing if the message answers that data.
     fn carried(&mut self, hold: &Hold, side: Side, exchange: &Exchange, view: View<'_>) -> Option<Certainty> {
         let answered = match side {
             Side::Server => Some(&exchange.request),
@@ -411,7 +415,7 @@ impl Sender {
         self.carried_count = self.carried_count.saturating_add(1);
         self.carried_off_ns = self.carried_off_ns.max(hold.off_ns);
         self.carried_ns = (least.min(delay_ns), most.max(delay_ns));
-        // An application that always takes the same time may meet requests that come at the same rate.
+        // An application that always takes the same time may coincide with requests at the same rate.
         let varied =
             self.carried_count >= VARIED_HOLDS && self.carried_ns.1 >= self.carried_ns.0 / 8 * VARIED_EIGHTHS;
         let part = match side {
@@ -422,21 +426,21 @@ impl Sender {
             let shown = varied || self.bits >= ENOUGH_BITS;
             return Some(if shown { Certainty::Shown } else { Certainty::Possible(Missing::BytesReady) });
         }
-        // The whole message may have been written just then, once or twice by chance. Applications at both ends that
-        // go at the same rate would miss each other by as much as the waits differ.
+        // The whole message may have been written at that moment, once or twice by chance. Applications at both
+        // ends that run at the same rate would drift by as much as the waits vary.
         let in_step = self.carried_ns.1 - self.carried_ns.0 < IN_STEP_TIMES * self.carried_off_ns;
         let shown = self.carried_count >= VARIED_HOLDS && !in_step && self.carried_bits >= ENOUGH_BITS;
         match side {
             _ if !shown => None,
             Side::Server => Some(Certainty::Shown),
-            // A client that calls again when it has its answer does the same, however long its answers take.
+            // A client that calls again after each answer shows the same picture, however long its answers take.
             Side::Client if exchange.in_flight <= 1 => None,
             Side::Client => Some(Certainty::Possible(Missing::BytesReady)),
         }
     }
 }
 
-/// Whether the peer put its acknowledgement off; `None` while it is not known how fast it could have been.
+/// Whether the peer delayed its acknowledgement; `None` while its minimum delay is unknown.
 fn is_delayed(hold: &Hold, sender: Side, view: View<'_>) -> Option<bool> {
     let way_ns = view.reach_ns(sender.other())?;
     let delay_ns = hold.delay_ns();
@@ -447,7 +451,7 @@ fn is_delayed(hold: &Hold, sender: Side, view: View<'_>) -> Option<bool> {
     Some(delay_ns >= MIN_HOLD_NS + DELAYED_TIMES * way_ns)
 }
 
-/// Says of a hold released by a bare ACK what its evidence is good for.
+/// Reports a hold released by a bare ACK with the certainty that its evidence supports.
 fn conclude(hold: &Hold, sender: Side, bits: i16, view: View<'_>, found: &mut Vec<Episode>) {
     let missing = match is_delayed(hold, sender, view) {
         Some(false) => return,
@@ -466,13 +470,13 @@ mod tests {
     use super::super::scene::{CLIENT, SERVER, Scene, part};
     use super::*;
 
-    /// A request in two small parts, the second `after_us` after the ACK of the first, which comes after `delay_us`
-    /// at this tap; then the response.
+    /// A request in two small parts, the second `after_us` after the ACK of the first, which arrives after
+    /// `delay_us` at this tap; then the response.
     fn call(scene: &mut Scene, start_us: i64, delay_us: i64, after_us: i64) {
         call_over(scene, 1000, start_us, delay_us, after_us);
     }
 
-    /// The same, the response taking its time.
+    /// The same, with a response that takes time.
     fn call_over(scene: &mut Scene, way_us: i64, start_us: i64, delay_us: i64, after_us: i64) {
         let first = scene.at(start_us).data_and_ack(CLIENT, 70);
         let began = scene.mark();
@@ -490,7 +494,7 @@ mod tests {
 
     #[test]
     fn a_request_whose_second_part_leaves_with_the_delayed_ack() {
-        // At the client's tap the release follows the ACK at once; at the server's, by the way there and back.
+        // At the client's tap, the release follows the ACK immediately; at the server's, by one round trip.
         for (mut scene, after_us) in [(Scene::at_client(), 30), (Scene::at_server(), 1030)] {
             for n in 0..5 {
                 call(&mut scene, n * 100_000, 41_000, after_us);
@@ -526,7 +530,7 @@ mod tests {
 
     #[test]
     fn two_parts_of_an_application_that_waits_by_itself() {
-        // It is never held: the second part leaves before, or some time after, the ACK.
+        // Never held: the second part leaves before the ACK, or some time after it.
         for own_us in [38_000, 40_500, 44_000, 47_000] {
             let mut scene = Scene::at_client();
             for n in 0..8 {
@@ -549,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_acknowledges_at_once_delays_nothing() {
-        // Neither at once nor after the long way there and back.
+        // Neither immediately nor after the long round trip.
         for (way_us, ack_us) in [(1000, 1000), (50_000, 50_300)] {
             let mut scene = Scene::connected(20, way_us);
             for n in 0..8 {
@@ -593,7 +597,8 @@ mod tests {
         for (open, shown) in [(true, true), (false, false)] {
             let mut scene = Scene::joined();
             for n in 0..40 {
-                // Of 63 in the header the scale makes something; one that closes and opens is held up by its reader.
+                // The scale multiplies the 63 in the header; a window that closes and opens is obstructed by its
+                // reader.
                 scene.windows[1] = 63;
                 scene.at(n * 100_000).data_and_ack(SERVER, 90);
                 scene.windows[1] = if open { 63 } else { 40 };
@@ -694,7 +699,7 @@ mod tests {
         assert_eq!(scene.shown(), [Cause::NagleDelayedAck; 2], "{:?}", scene.found);
         assert_eq!(scene.possible(), [Cause::NagleDelayedAck; 3]);
         assert_eq!(scene.found[0].side, Some(SERVER));
-        // At an even rate the server may as well take that long by itself.
+        // At an even rate, the server itself may take that long.
         let mut even = Scene::at_server();
         one_behind(&mut even, &[10_000; 12]);
         assert_eq!(even.shown(), []);
@@ -719,7 +724,8 @@ mod tests {
         assert_eq!(scene.found, []);
     }
 
-    /// Its requests carry the ACK of the answer before, and leave microseconds after it, however long that took.
+    /// Its requests carry the ACK of the previous answer, and leave microseconds after it, however long that
+    /// took.
     #[test]
     fn a_client_that_calls_again_at_once_holds_nothing() {
         let (mut scene, mut now) = (Scene::at_client(), 1000);

@@ -1,9 +1,10 @@
-//! Segments larger than the path carries, where nobody tells the sender (its ICMP messages are filtered): the first
-//! unacknowledged segment, of full size, is sent again and again, and small ones come through.
+//! Segments larger than the path carries, when the sender is not told (its ICMP messages are filtered): the first
+//! unacknowledged segment, of full size, is retransmitted repeatedly, while small ones pass.
 //!
-//! Two things show it. The sender makes its segments smaller (net.ipv4.tcp_mtu_probing), and the first smaller one that
-//! begins with the same byte is acknowledged. Or the receiver selectively acknowledges a small segment behind the large
-//! one, and the large one never arrives. Ordinary loss does neither: it lets copies of a size through sooner or later.
+//! Two observations prove it. The sender reduces its segment size (net.ipv4.tcp_mtu_probing), and the first
+//! smaller segment that begins with the same byte is acknowledged. Or the receiver selectively acknowledges a
+//! small segment behind the large one, and the large one never arrives. Ordinary loss does neither: sooner or
+//! later it lets a copy of the same size pass.
 
 use super::{Rule, View};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,14 +12,15 @@ use crate::tcp::{Kind, Step};
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// Copies of one size that were lost before it counts.
+/// Lost copies of one size that are required.
 const LOST: u32 = 2;
-/// The same where the large ones never arrive.
+/// The same if the large ones never arrive.
 const LOST_FOR_GOOD: u32 = 3;
-/// Smaller ones would be no reason to suspect the path's limit: IPv4 carries 576 bytes everywhere (RFC 791), IPv6 1,280.
+/// Smaller segments are no reason to suspect the path's limit: IPv4 carries 576 bytes everywhere (RFC 791), IPv6
+/// 1,280.
 const LEAST_BYTES: u64 = 500;
 
-/// The first unacknowledged segment of a side, sent again.
+/// The first unacknowledged segment of a side, retransmitted.
 #[derive(Clone, Copy, Debug)]
 struct Stuck {
     start: u64,
@@ -26,19 +28,19 @@ struct Stuck {
     first: (i64, u64),
     last: (i64, u64),
     times: u32,
-    /// A smaller one with the same first byte.
+    /// A smaller segment with the same first byte.
     smaller: Option<((i64, u64), u64)>,
     /// A small segment behind it arrived.
     small_through: Option<(i64, u64)>,
-    /// So did one that may have been as large.
+    /// A segment behind it that may have been as large arrived.
     large_through: bool,
 }
 
 impl Stuck {
-    /// Bytes were selectively acknowledged.
+    /// A range of bytes was selectively acknowledged.
     fn behind(&mut self, (from, to): (u32, u32), at: (i64, u64)) {
         let bytes = u64::from(to.wrapping_sub(from));
-        // Those before it are of another time.
+        // Earlier ones are from another time.
         if from.wrapping_sub(self.start as u32) >= 1 << 31 {
             return;
         }
@@ -50,15 +52,15 @@ impl Stuck {
     }
 }
 
-/// A block of sequence numbers, and when and by which packet it was acknowledged.
+/// A block of sequence numbers, and the time and packet of its acknowledgement.
 type Sacked = ((u32, u32), (i64, u64));
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Hardly any connection has one.
+    /// Boxed, because hardly any connection has one.
     stuck: [Option<Box<Stuck>>; 2],
-    /// The first block selectively acknowledged last of what a side sent, and by which packet.
+    /// The first block of the latest selective acknowledgement of a side's data, and its packet.
     sacked: [Option<Sacked>; 2],
 }
 
@@ -181,7 +183,7 @@ mod tests {
         of_it.map(|episode| (episode.from_ns / 1_000_000, episode.to_ns / 1_000_000)).collect()
     }
 
-    /// A full segment, and a small one behind it if wanted; the full one is sent again at these milliseconds.
+    /// A full segment, followed by a small one if `small`; the full one is retransmitted at these milliseconds.
     fn lost(small: bool, again_ms: &[i64]) -> (Scene, u64) {
         let mut scene = Scene::at_client();
         scene.at(1000);
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn ordinary_loss_is_not_named() {
-        // It comes at last; or nothing does; or another large one did.
+        // It finally arrives; or nothing does; or another large one did.
         let (mut scene, start) = lost(true, &[201, 601, 1401]);
         scene.at(1_403_000).ack_to(SERVER, start + 1500, &[]);
         assert_eq!(found(&mut scene), []);
@@ -219,7 +221,7 @@ mod tests {
         let (mut scene, start) = lost(true, &[201, 601, 1401]);
         scene.at(1_403_000).ack_to(SERVER, start, &[(start + 1460, start + 4380)]);
         assert_eq!(found(&mut scene), []);
-        // Sent again in pieces of other sizes from the first.
+        // Retransmitted in pieces of other sizes from the start.
         let (mut scene, start) = lost(false, &[201]);
         scene.at(601_000).bytes(Kind::Resent, CLIENT, start..start + 700);
         scene.at(603_000).ack_to(SERVER, start + 700, &[]);

@@ -6,7 +6,7 @@ use crate::tcp::Kind;
 use proptest::prelude::*;
 use spangap_model::Side;
 
-/// One call: pauses before it and between the parts of both messages, think time of the server, sizes.
+/// One call: pauses before it and between the parts of both messages, the server's think time, sizes.
 #[derive(Clone, Debug)]
 struct Call {
     pause_us: i64,
@@ -32,8 +32,8 @@ fn call() -> impl Strategy<Value = Call> {
         })
 }
 
-/// What the applications do, told to the kernels of both ends: acknowledgements at once or delayed, on bytes that go
-/// the other way if there are any. No segment is ever held back.
+/// Plays the applications' actions with both kernels: acknowledgements immediate or delayed, piggybacked if
+/// possible. No segment is ever held back.
 fn play(mut scene: Scene, calls: &[Call], delays_us: &[i64], reorder: bool) -> Scene {
     let mut now = 1000;
     let mut delay = delays_us.iter().cycle();
@@ -76,8 +76,8 @@ fn message(
         if ack_us > 0 && (near || ack_us < own_us) {
             scene.at(*now + ack_us).ack(from.other());
         }
-        // One that it writes within a fraction of a millisecond of the ACK, by chance, cannot be told from one that
-        // was held: those are left out here. The rule counts that chance.
+        // A part that is written within a fraction of a millisecond of the ACK, by chance, cannot be
+        // distinguished from a held one, so those are excluded here. The rule accounts for that chance.
         *now += if near { ack_us + ack_us / 16 + 1200 } else { own_us };
         let rest = bytes - first_bytes;
         let at = scene.next(from);

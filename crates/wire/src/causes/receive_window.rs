@@ -1,12 +1,13 @@
-//! The receiver's TCP window: closed, or too small for the next segment, until its application has read.
+//! The receiver's TCP window: closed, or too small for the next segment, until its application reads.
 //!
-//! What must be seen: the receiver advertises no room for a segment although the sender has used all it had, then
-//! advertises more, and the sender's next bytes, which did not fit before, leave right then. A window that only keeps
-//! as many bytes under way as the path holds is another thing: there acknowledgements open it as fast as they come.
+//! Required evidence: the receiver advertises no room for a segment although the sender has used all it had, then
+//! advertises more, and the sender's next bytes, which did not fit before, leave at that moment. A window that
+//! merely limits the bytes in flight to what the path holds is different: acknowledgements open it as fast as
+//! they arrive.
 //!
-//! A receiver whose application reads a little at a time need never advertise a small window: it keeps its acknowledgement
-//! back until there is room. At the receiver's tap that shows as bytes that use up the window, and an acknowledgement that
-//! leaves long after receivers there are seen to answer.
+//! A receiver whose application reads a little at a time need not advertise a small window: it withholds its
+//! acknowledgement until there is room. At the receiver's tap this shows as bytes that use up the window, and an
+//! acknowledgement that leaves much later than receivers there are known to answer.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -15,9 +16,9 @@ use crate::tcp::{Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Shorter stalls are not worth a word.
+/// Shorter stalls are not worth reporting.
 const MIN_STALL_NS: u64 = 1_000_000;
-/// Bytes that leave later after the update than this part of the stall were not waiting for it.
+/// Bytes that leave later after the update than this fraction of the stall were not waiting for it.
 const RELEASE: u64 = 8;
 
 /// The window left no room.
@@ -25,19 +26,20 @@ const RELEASE: u64 = 8;
 struct Closed {
     time_ns: i64,
     packet: u64,
-    /// Bytes advertised, at most 1 GiB.
+    /// Advertised bytes, at most 1 GiB.
     window: u32,
-    /// Where the window was used up and not said to be closed: how fast the receiver can answer, microseconds; zero elsewhere.
+    /// For a window that was used up without being advertised as closed: how fast the receiver can answer,
+    /// microseconds; otherwise zero.
     answers_us: u32,
-    /// Last byte that the sender may send.
+    /// Offset of the last byte that the sender may send.
     limit: u64,
-    /// A probe of the sender into the closed window.
+    /// The sender's probe into the closed window.
     probe: Option<(i64, u64)>,
     /// The update that opened it.
     opened: Option<(i64, u64, u64)>,
 }
 
-/// The rule's memory of one connection: by the side that sends into the window.
+/// State of the rule for one connection, by the side that sends into the window.
 #[derive(Debug, Default)]
 pub struct Memory {
     closed: [Option<Closed>; 2],
@@ -48,8 +50,8 @@ impl Rule for Memory {
     fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         let sender = step.from.other();
         let own = view.of(sender);
-        // A window of zero is zero whatever its scale, and what opens it is more than zero; others are unknown until
-        // the scale is known.
+        // A window of zero is zero whatever its scale, and the update that opens it is more than zero; other
+        // windows are unknown until the scale is known.
         let raw = u64::from(step.segment.window);
         let known = raw == 0 || self.closed[sender.index()].is_some();
         let window = view.of(step.from).window.or(known.then_some(raw));
@@ -69,7 +71,7 @@ impl Rule for Memory {
 }
 
 impl Memory {
-    /// The peer of `sender` advertises so many bytes.
+    /// The peer of `sender` advertises a window of this size.
     #[cold]
     fn advertised(&mut self, step: &Step<'_>, view: View<'_>, sender: Side, window: u64) {
         let own = view.of(sender);
@@ -79,10 +81,10 @@ impl Memory {
         }
         let slot = &mut self.closed[sender.index()];
         let limit = own.acked + window;
-        // Without the handshake only a closed window is surely too small.
+        // Without the handshake, only a closed window is certainly too small.
         let full = view.full_bytes(sender, segment.options.timestamps.is_some()).unwrap_or(1);
         let room = limit.saturating_sub(own.next);
-        // The sender has used what it was given, and everything has arrived: the rest is up to the reader.
+        // The sender has used its window, and everything has arrived: the rest depends on the reader.
         let is_closed = window < full && room < full && (own.acked == own.next || window == 0);
         match slot {
             None if is_closed => {
@@ -114,7 +116,7 @@ impl Memory {
         let Some(full) = view.full_bytes(step.from, step.segment.options.timestamps.is_some()) else {
             return;
         };
-        // One segment may be acknowledged late because it is one; two are acknowledged at once, if there is room.
+        // A single segment may be acknowledged late; two are acknowledged immediately, if there is room.
         let unacknowledged = step.bytes.end.saturating_sub(own.acked);
         let is_here = view
             .reach_ns(receiver)
@@ -134,7 +136,7 @@ impl Memory {
         });
     }
 
-    /// The sender whose window is closed, or was just opened, sent something.
+    /// The sender with the closed or just opened window sent something.
     #[cold]
     fn sent(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         let segment = step.segment;
@@ -201,7 +203,7 @@ mod tests {
     use super::super::scene::{CLIENT, FIRST, SERVER, Scene};
     use super::*;
 
-    /// The client sends until the window of the server is as small as said; the server opens it at 50 ms.
+    /// The client sends until the server's window has this size; the server opens it at 50 ms.
     fn filled(scene: &mut Scene, window: u64) {
         scene.data(CLIENT, 1460 * 4);
         scene.at(1000).window(SERVER, window);
@@ -254,12 +256,12 @@ mod tests {
 
     #[test]
     fn a_window_that_was_large_enough_holds_nobody_up() {
-        // Room for what follows, although less than for a full segment.
+        // Room for the next bytes, although less than for a full segment.
         let mut scene = Scene::at_client();
         filled(&mut scene, 700);
         scene.at(50_000).data(CLIENT, 500);
         assert_eq!(scene.found, []);
-        // A window that is small in the header, and unknown.
+        // A window that is small in the header, with an unknown scale.
         let mut scene = Scene::joined();
         scene.windows = [501; 2];
         filled(&mut scene, 501);
@@ -279,7 +281,7 @@ mod tests {
         assert_eq!(scene.found, []);
     }
 
-    /// Windowfuls that the server acknowledges so late, seen by this tap.
+    /// Full windows that the server acknowledges this late, as seen by this tap.
     fn windowfuls(mut scene: Scene, late_us: i64) -> Scene {
         scene.windows = [14_600; 2];
         scene.data(CLIENT, 100);
@@ -296,7 +298,7 @@ mod tests {
         let late = windowfuls(Scene::at_server(), 8_900);
         assert_eq!(late.shown().first(), Some(&Cause::ReceiveWindow), "{:?}", late.found);
         assert_eq!(late.found[0].side, Some(Side::Server));
-        // Acknowledged at once, or seen from the other end, where the way may have taken as long.
+        // Acknowledged immediately, or seen from the other end, where the path may have taken as long.
         for scene in [windowfuls(Scene::at_server(), 20), windowfuls(Scene::at_client(), 8_900)] {
             assert_eq!(scene.found, []);
         }

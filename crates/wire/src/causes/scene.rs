@@ -1,4 +1,4 @@
-//! A connection made up by hand for the tests of rules: what was sent when, told in microseconds.
+//! A hand-made connection for the tests of rules; times are in microseconds.
 
 use super::{Causes, View};
 use crate::episode::Episode;
@@ -22,20 +22,20 @@ pub struct Scene {
     sides: [SideState; 2],
     handshake: Handshake,
     causes: Causes,
-    /// Episodes found.
+    /// Episodes so far.
     pub found: Vec<Episode>,
-    /// Windows of the two sides, as in their headers.
+    /// Raw windows of the two sides.
     pub windows: [u64; 2],
     /// Timestamps option of the next segments.
     pub timestamps: Option<(u32, u32)>,
     /// IP identification of the next segment.
     pub ip_id: u16,
-    /// Exchanges under way.
+    /// Exchanges in flight.
     pub under_way: usize,
 }
 
 impl Scene {
-    /// Joined after its start: nothing is known.
+    /// A connection joined after its start, with nothing known about it.
     pub fn joined() -> Scene {
         let side = || SideState { next: FIRST, acked: FIRST, mss: 1460, ..SideState::default() };
         Scene {
@@ -52,7 +52,7 @@ impl Scene {
         }
     }
 
-    /// Connected at zero; from the tap it takes so long to each end and back.
+    /// A connection opened at zero; the arguments are the round trips from the tap to each end.
     pub fn connected(client_us: i64, server_us: i64) -> Scene {
         let mut scene = Scene::joined();
         for side in &mut scene.sides {
@@ -72,17 +72,17 @@ impl Scene {
         scene
     }
 
-    /// The tap is at the client, and the server 1 ms away.
+    /// The tap is at the client, 1 ms from the server.
     pub fn at_client() -> Scene {
         Scene::connected(20, 1000)
     }
 
-    /// The tap is at the server, and the client 1 ms away.
+    /// The tap is at the server, 1 ms from the client.
     pub fn at_server() -> Scene {
         Scene::connected(1000, 20)
     }
 
-    /// What follows happens at this time after the start.
+    /// Sets the time of the following events.
     pub fn at(&mut self, now_us: i64) -> &mut Scene {
         assert!(now_us >= self.now_us, "the scene is told in order");
         self.now_us = now_us;
@@ -99,7 +99,7 @@ impl Scene {
         self.packet - 1
     }
 
-    /// New bytes, which acknowledge nothing new. Returns where they are.
+    /// Sends new bytes that acknowledge nothing new. Returns their offsets.
     pub fn data(&mut self, from: Side, bytes: u64) -> Range<u64> {
         let range = self.next(from)..self.next(from) + bytes;
         let acked = self.sides[from.other().index()].acked;
@@ -107,7 +107,7 @@ impl Scene {
         range
     }
 
-    /// New bytes, which acknowledge everything.
+    /// Sends new bytes that acknowledge everything.
     pub fn data_and_ack(&mut self, from: Side, bytes: u64) -> Range<u64> {
         let range = self.next(from)..self.next(from) + bytes;
         let ack = self.next(from.other());
@@ -115,12 +115,12 @@ impl Scene {
         range
     }
 
-    /// Everything is acknowledged.
+    /// Acknowledges everything.
     pub fn ack(&mut self, from: Side) {
         self.ack_to(from, self.next(from.other()), &[]);
     }
 
-    /// An acknowledgement up to an offset, with SACK blocks.
+    /// Acknowledges up to an offset, with SACK blocks.
     pub fn ack_to(&mut self, from: Side, ack: u64, sack: &[(u64, u64)]) {
         let at = self.next(from);
         let kind =
@@ -128,7 +128,7 @@ impl Scene {
         self.segment(kind, from, at..at, ack, sack);
     }
 
-    /// A window of so many bytes, with an acknowledgement of everything.
+    /// Advertises a window, with an acknowledgement of everything.
     pub fn window(&mut self, from: Side, bytes: u64) {
         self.windows[from.index()] = bytes;
         let (at, ack) = (self.next(from), self.next(from.other()));
@@ -136,25 +136,25 @@ impl Scene {
         self.segment(if new { Kind::BareAck } else { Kind::WindowUpdate }, from, at..at, ack, &[]);
     }
 
-    /// Bytes of a range in a segment of a kind.
+    /// Sends a range of bytes in a segment of this kind.
     pub fn bytes(&mut self, kind: Kind, from: Side, range: Range<u64>) {
         let acked = self.sides[from.other().index()].acked;
         self.segment(kind, from, range, acked, &[]);
     }
 
-    /// A segment of any kind.
+    /// Sends a segment of any kind.
     pub fn segment(&mut self, kind: Kind, from: Side, bytes: Range<u64>, ack: u64, sack: &[(u64, u64)]) {
         self.flagged(kind, from, bytes, ack, sack, Flags::ACK);
     }
 
-    /// New bytes that are these.
+    /// Sends this payload.
     pub fn payload(&mut self, from: Side, payload: &[u8]) {
         let range = self.next(from)..self.next(from) + payload.len() as u64;
         let acked = self.sides[from.other().index()].acked;
         self.told(Kind::New, from, range, acked, &[], Flags::ACK, payload);
     }
 
-    /// A segment with these flags.
+    /// Sends a segment with these flags.
     pub fn flagged(
         &mut self,
         kind: Kind,
@@ -253,14 +253,14 @@ impl Scene {
             window_before,
         };
         let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
-        // Of a connection they are taken after each segment.
+        // As for a real connection, episodes are taken after each segment.
         let mut found = Vec::new();
         self.causes.step(&step, view, &mut found);
         self.found.append(&mut found);
         self.packet += 1;
     }
 
-    /// A SYN, or the SYN/ACK of the server.
+    /// The client's SYN, or the server's SYN/ACK.
     pub fn syn(&mut self, from: Side) {
         let mark = Some((self.now_us * 1000, self.packet));
         match from {
@@ -277,7 +277,7 @@ impl Scene {
         self.flagged(Kind::Handshake, from, FIRST..FIRST, FIRST, &[], Flags::SYN | ack);
     }
 
-    /// The ACK that completes the handshake, or repeats that.
+    /// The ACK that completes the handshake, or repeats it.
     pub fn syn_done(&mut self) {
         self.handshake.ack = self.handshake.ack.or(Some((self.now_us * 1000, self.packet)));
         self.segment(Kind::BareAck, CLIENT, FIRST..FIRST, FIRST, &[]);
@@ -289,36 +289,36 @@ impl Scene {
         self.flagged(Kind::New, from, at..at, ack, &[], Flags::FIN | Flags::ACK);
     }
 
-    /// The last packet as a mark: seen and readable now.
+    /// A mark for the last packet: seen and readable now.
     pub fn mark(&self) -> Mark {
         let time = self.now_us * 1000;
         let packet = self.last_packet();
         Mark { seen_ns: time, ready_ns: time, packet, ready_packet: packet }
     }
 
-    /// An exchange has finished.
+    /// An exchange finished.
     pub fn exchange(&mut self, exchange: &Exchange) {
         let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
         self.causes.exchange(exchange, view, &mut self.found);
     }
 
-    /// The connection is over.
+    /// The connection ended.
     pub fn finish(&mut self) {
         let view = View { id: 1, sides: &self.sides, handshake: &self.handshake, under_way: self.under_way };
         self.causes.finish(view, &mut self.found);
     }
 
-    /// Notes of the connection.
+    /// Notes about the connection.
     pub fn notes(&self) -> Vec<String> {
         self.causes.notes()
     }
 
-    /// Causes shown, in order.
+    /// Shown causes, in order.
     pub fn shown(&self) -> Vec<Cause> {
         self.found.iter().filter(|e| e.certainty == Certainty::Shown).map(|e| e.cause).collect()
     }
 
-    /// Causes found possible only, in order.
+    /// Causes that are only possible, in order.
     pub fn possible(&self) -> Vec<Cause> {
         self.found.iter().filter(|e| e.certainty != Certainty::Shown).map(|e| e.cause).collect()
     }

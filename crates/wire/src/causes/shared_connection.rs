@@ -1,10 +1,10 @@
-//! The client's stack as the limit of one connection: it writes calls in batches, and between the last response of
-//! one batch and the first request of the next there is silence on a clean wire.
+//! The client's stack as the bottleneck of one connection: it writes calls in batches, and the wire is silent
+//! between the last response of one batch and the first request of the next.
 //!
-//! Whether calls waited in the client meanwhile is not on the wire: a client that had nothing to do looks the same.
-//! So the rule says what it saw, and what would tell. It asks for the pattern and not for one silence: most batches
-//! begin after one, each a good part of its time; a connection with loss or a closed window is left alone, and so is
-//! one whose calls go out one by one.
+//! The wire does not show whether calls waited in the client meanwhile: a client with nothing to do looks the
+//! same. So the rule reports the pattern, and the evidence that would decide. It requires the pattern rather than
+//! a single silence: most batches begin after one, and each silence takes a good part of its batch's time. A
+//! connection with loss or a closed window is left alone, and so is one with single calls.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -13,45 +13,45 @@ use crate::tcp::{Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Shorter silences are the ordinary work of a client.
+/// Shorter silences are ordinary work of a client.
 const SILENCE_NS: u64 = 100_000;
-/// Silent batches before anything is said.
+/// Silent batches required before anything is reported.
 const BATCHES: u64 = 16;
-/// Part of the batches that begin after a silence, per cent.
+/// Minimum share of batches that begin after a silence, per cent.
 const MOST_PERCENT: u64 = 70;
-/// Calls in a batch, on average, that make it one.
+/// Minimum number of calls per batch, on average.
 const CALLS_PER_BATCH: u64 = 2;
-/// Part of the time from one batch to the next that is silent, per cent, from which it is worth a word.
+/// Minimum silent share of the time from one batch to the next, per cent.
 const SHARE_PERCENT: u64 = 20;
-/// Beginnings of batches remembered until their exchanges have finished.
+/// Starts of batches remembered until their exchanges finish.
 const RECENT: usize = 4;
 
-/// The client began to send after the server had.
+/// The client began to send after the server had sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Begin {
     time_ns: i64,
     packet: u64,
     quiet_from: (i64, u64),
-    /// Where its bytes begin, and when the last of them so far were sent.
+    /// Offset of its first byte, and the time of its latest byte.
     start: u64,
     last_ns: i64,
     silent: bool,
     said: bool,
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     begins: [Begin; RECENT],
     next: usize,
-    /// The last bytes of the server, while the client has sent nothing since.
+    /// The server's last bytes, until the client sends again.
     server_last: Option<(i64, u64)>,
     calls: u64,
     batches: u64,
-    /// Batches that began after a silence, and the time of those.
+    /// Batches that began after a silence, and the total of these silences.
     silences: u64,
     silent_ns: u64,
-    /// Time of those batches, from one to the next.
+    /// Total time of those batches, from one to the next.
     batches_ns: u64,
     disturbed: u64,
 }
@@ -83,7 +83,7 @@ impl Rule for Memory {
         let per_batch = self.calls / self.batches.max(1);
         let before = |begin: &&mut Begin| begin.packet != 0 && begin.packet <= request.first.packet;
         let begin = self.begins.iter_mut().filter(before).max_by_key(|begin| begin.packet);
-        // All calls of a batch are told together.
+        // All calls of a batch are reported together.
         let Some(begin) = begin.filter(|begin| begin.silent && !begin.said) else { return };
         begin.said = true;
         let (quiet_ns, quiet_packet) = begin.quiet_from;
@@ -132,7 +132,7 @@ impl Memory {
     /// A batch begins.
     fn begin(&mut self, at: (i64, u64), quiet_from: (i64, u64), start: u64, view: View<'_>) {
         let before = self.begins[self.latest()];
-        // At the server's end, the way to the client and back is no silence of the client's.
+        // At the server's end, the round trip to the client does not count as the client's silence.
         let way_ns = view.reach_ns(Side::Client).unwrap_or(0);
         let silence_ns = nanos(quiet_from.0, at.0).saturating_sub(way_ns);
         let cycle_ns = nanos(before.time_ns, at.0);
@@ -150,7 +150,7 @@ impl Memory {
         self.next = (self.next + 1) % RECENT;
     }
 
-    /// Whether the picture so far is that of batches with silence between them.
+    /// Whether the traffic so far consists of batches with silence between them.
     #[inline]
     fn is_batched(&self) -> bool {
         self.silences >= BATCHES
@@ -165,7 +165,7 @@ mod tests {
     use super::super::scene::{CLIENT, SERVER, Scene, part};
     use super::*;
 
-    /// Batches of calls, all answered 1 ms later one after the other, and the next batch after a pause.
+    /// Batches of calls, all answered 1 ms later in sequence, and the next batch after a pause.
     fn scene(mut scene: Scene, calls: u32, pause_us: i64) -> Scene {
         let mut now = 0;
         for _ in 0..40 {
@@ -194,7 +194,7 @@ mod tests {
         let scene = scene(Scene::at_client(), 10, 2000);
         assert!(scene.possible().contains(&Cause::SharedConnection));
         let notes = scene.notes();
-        // Before the first batch nothing was seen, so that it does not count as one.
+        // Nothing was seen before the first batch, so it does not count.
         assert!(notes[0].contains("(10.3 on average), and 38 of 39 begin after"), "{notes:?}");
     }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_way_to_the_client_is_no_silence() {
-        // 1 ms away, as the handshake shows: what is left is 90 us.
+        // 1 ms away, as the handshake shows: the remaining silence is 90 us.
         let near = scene(Scene::at_server(), 10, 1090);
         assert_eq!((near.found.len(), near.notes()), (0, vec![]));
     }

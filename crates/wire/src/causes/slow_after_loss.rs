@@ -1,10 +1,12 @@
-//! What a loss costs after it is mended: the sender's congestion window is smaller, and a message takes more round trips.
+//! The cost of a loss after its repair: the sender's congestion window is smaller, and a message takes more round
+//! trips.
 //!
-//! TCP does not say how large its congestion window is; its flights do. What must be seen, between the sender and the loss:
-//! bytes sent twice (see `retransmission`), and then a flight of full segments that ends below the largest one before the
-//! loss, with room in the receiver's window, and goes on with the next byte as soon as an acknowledgement came back. An
-//! application that had no more to send ends its flight with a short segment, or goes on when it likes. From a flight as
-//! large as before on, or after a pause (slow start after idle, RFC 5681, 4.1), the loss holds nothing up any more.
+//! TCP does not reveal its congestion window, but its flights do. Required evidence, between the sender and the
+//! loss: bytes sent twice (see `retransmission`), then a flight of full segments that ends below the largest one
+//! before the loss, with room in the receiver's window, and continues with the next byte as soon as an
+//! acknowledgement returns. An application with no more to send ends its flight with a short segment, or
+//! continues at its own time. Once a flight is as large as before, or after a pause (slow start after idle, RFC
+//! 5681, 4.1), the loss no longer delays anything.
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -12,9 +14,9 @@ use crate::tcp::Step;
 use spangap_model::Cause;
 use spangap_model::evidence::Certainty;
 
-/// A sender that paused as long begins anew: the shortest retransmission timer.
+/// A sender that paused this long starts afresh: the minimum retransmission timeout.
 const IDLE_NS: u64 = 190_000_000;
-/// Bytes that leave later after the acknowledgement than this part of the wait were not waiting for it.
+/// Bytes that leave later after the acknowledgement than this fraction of the wait were not waiting for it.
 const RELEASE: u64 = 8;
 /// Shorter waits are those of segments on their way through the sender.
 const MIN_WAIT_NS: u64 = 200_000;
@@ -23,27 +25,27 @@ const MIN_WAIT_NS: u64 = 200_000;
 #[derive(Clone, Copy, Debug)]
 struct Reduced {
     cause: Cause,
-    /// The last segment sent again.
+    /// The last retransmitted segment.
     resent: (i64, u64),
-    /// Bytes in flight at most before it.
+    /// Maximum bytes in flight before it.
     before: u64,
-    /// The last segment of data: when, packet number, end, bytes in flight with it, and whether it was full.
+    /// The last data segment: time, packet number, end, bytes in flight including it, and whether it was full.
     last: Option<(i64, u64, u64, u64, bool)>,
     /// The last acknowledgement that made room.
     room_ns: i64,
 }
 
-/// What is known of a side as a sender.
+/// State of a side as a sender.
 #[derive(Debug, Default)]
 struct Sender {
-    /// Bytes in flight at most, since it began or paused.
+    /// Maximum bytes in flight since its start or last pause.
     peak: u64,
-    /// When it last sent data.
+    /// Time of its last data.
     last_ns: i64,
     reduced: Option<Box<Reduced>>,
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     senders: [Sender; 2],
@@ -77,7 +79,7 @@ impl Rule for Memory {
 }
 
 impl Memory {
-    /// Episodes were found with this segment: losses among them that were seen at the sender.
+    /// Picks the losses among this segment's episodes that were seen at the sender.
     #[cold]
     fn lost(&mut self, found: &[Episode]) {
         let is_loss = |episode: &&Episode| {
@@ -164,8 +166,8 @@ mod tests {
     const MILLI: i64 = 1000;
     const FULL: u64 = 1460;
 
-    /// At the server's end, the client 10 ms away and back: a flight of eight segments, of which the first is lost and sent
-    /// again.
+    /// At the server's end, 10 ms round trip to the client: a flight of eight segments, the first of which is
+    /// lost and retransmitted.
     fn lossy() -> Scene {
         let mut scene = Scene::connected(10 * MILLI, 20);
         let lost = scene.data(SERVER, FULL);
@@ -192,7 +194,7 @@ mod tests {
         scene.at(40 * MILLI + 30).data(SERVER, 2 * FULL);
         assert_eq!(held(&scene), [(30, 40)]);
         assert_eq!(scene.found[1].cause, Cause::FastRetransmit);
-        // As many in flight as before, and it is over.
+        // As many bytes in flight as before end the state.
         scene.at(50 * MILLI).ack(CLIENT);
         scene.at(50 * MILLI + 30).data(SERVER, 9 * FULL);
         scene.at(60 * MILLI).ack(CLIENT);
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn an_application_that_sends_late_is_not_held() {
-        // It ends with a short segment; it goes on at its own time; the receiver's window has no room.
+        // It ends with a short segment; it continues at its own time; the receiver's window has no room.
         let mut scene = lossy();
         scene.at(30 * MILLI).data(SERVER, 4 * FULL + 5);
         scene.at(40 * MILLI).ack(CLIENT);

@@ -1,10 +1,10 @@
-//! Connections that took a second and more to open: a SYN or SYN/ACK was lost, or the server would not take it.
+//! Connections that took a second or more to open: a SYN or SYN/ACK was lost, or the server did not accept it.
 //!
-//! A SYN without an answer is sent again after 1, 3 and 7 s (RFC 6298, 2.1; newer Linux kernels first every second).
-//! A server whose accept queue is full drops SYNs without a word, or ignores the ACK that completes the handshake and
-//! sends its SYN/ACK again (Linux `tcp_conn_request`, `tcp_v4_syn_recv_sock`). One end's capture cannot tell
-//! everything: whether the SYN arrived is known at the server's end only, so that both ends together say more
-//! ([`together`]).
+//! An unanswered SYN is retransmitted after 1, 3 and 7 s (RFC 6298, 2.1; newer Linux kernels initially every
+//! second). A server with a full accept queue silently drops SYNs, or ignores the ACK that completes the
+//! handshake and retransmits its SYN/ACK (Linux `tcp_conn_request`, `tcp_v4_syn_recv_sock`). The capture of one
+//! end cannot decide everything: only the server's end shows whether the SYN arrived, so that both ends together
+//! prove more ([`together`]).
 
 use super::{Rule, View, nanos};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -13,10 +13,10 @@ use crate::tcp::{Handshake, Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// A handshake part that comes again sooner is no retransmission: the first timeout is 1 s (RFC 6298, 2.1).
+/// A handshake part repeated sooner is not a retransmission: the first timeout is 1 s (RFC 6298, 2.1).
 const FIRST_TIMEOUT_NS: u64 = 900_000_000;
 
-/// Parts of one kind: the first, the last, and how many timeouts lie between.
+/// Parts of one kind: the first, the last, and the number of timeouts between them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     first: Option<(i64, u64)>,
@@ -37,14 +37,14 @@ impl Parts {
     }
 }
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     syn: Parts,
     syn_ack: Parts,
     /// The client's first segment after the SYN.
     ack: Option<(i64, u64)>,
-    /// SYNs sent again that stood without an answer until then.
+    /// Retransmitted SYNs without an answer so far.
     unanswered: u32,
     offset: u64,
     open: bool,
@@ -89,7 +89,7 @@ impl Memory {
         } else if step.from == Side::Client {
             self.ack.get_or_insert((step.segment.time_ns, step.segment.packet));
         }
-        // The server has data, or acknowledges some: it took the connection.
+        // The server sends or acknowledges data: it accepted the connection.
         if step.from == Side::Server {
             self.conclude(view, found);
         }
@@ -139,7 +139,7 @@ impl Memory {
                     &items,
                 ));
             } else if let Some(answer) = self.syn_ack.first {
-                // This tap saw the answer, the client did not.
+                // This tap saw the answer, but the client did not.
                 let items = [
                     sent,
                     evidence(answer, What::text("the first SYN/ACK: it did not reach the client")),
@@ -191,14 +191,16 @@ impl Memory {
     }
 }
 
-/// What both ends' captures say of one connection whose SYN was sent more than once: lost on the way when fewer
-/// arrived, else not taken by the server's host. That its accept queue was full is shown where connections were in it
-/// whenever one came; otherwise only the counters of that host can tell (a filter may be in the way as well).
+/// Combines both ends' captures of a connection whose SYN was sent more than once: it was lost on the way if
+/// fewer arrived, otherwise the server's host did not accept it. A full accept queue is shown if connections were
+/// in it whenever a SYN arrived; otherwise only the counters of that host can tell (a filter may also be the
+/// reason).
 pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certainty)> {
     if client.syns < 2 || server.syns == 0 {
         return None;
     }
-    // Every SYN that the client's end lacks an answer to: lost before the server, or its answer lost after it.
+    // Every SYN without an answer at the client's end: it was lost before the server, or its answer was lost
+    // after it.
     let answers_lost = server.syn_acks > client.syn_acks;
     if server.syns < client.syns || answers_lost {
         return Some((Cause::SynLoss, Certainty::Shown));
@@ -210,7 +212,7 @@ pub fn together(client: &Handshake, server: &Handshake) -> Option<(Cause, Certai
     Some((Cause::AcceptOverflow, certainty))
 }
 
-/// Adds to an episode of the server's tap that at least so many connections were in the accept queue.
+/// Adds the minimum number of connections in the accept queue to an episode of the server's tap.
 pub fn queued(episode: &mut Episode, waiting: u32) {
     let Some(last) = episode.evidence.iter().last().copied() else { return };
     let what = What::with(

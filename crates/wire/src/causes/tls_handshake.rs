@@ -1,10 +1,11 @@
-//! The TLS handshake at the beginning of a connection, as an interval: what a call waited for that was made when the
-//! connection was not open yet.
+//! The TLS handshake at the beginning of a connection, as an interval: a call that was made while the connection
+//! was not open yet waited for it.
 //!
-//! Records are followed by their headers alone, so that no key and no snap length matters that leaves these. The handshake
-//! begins with the client's hello. In TLS 1.3 it ends, for the client, with the first record that it sends encrypted (its
-//! Finished, or its certificate before that); in TLS 1.2 with the last record before the first application data. What
-//! cannot be followed (missing segments, early data, a handshake that fails) is not named.
+//! The rule follows records by their headers alone, so it needs no keys, and works with any snap length that
+//! leaves the headers. The handshake begins with the ClientHello. In TLS 1.3 it ends, for the client, with the
+//! first encrypted record that it sends (its Finished, or its certificate before that); in TLS 1.2, with the last
+//! record before the first application data. If the rule cannot follow a handshake (missing segments, early data,
+//! a failed handshake), it reports nothing.
 
 use super::{Rule, View};
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -18,7 +19,7 @@ const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 const CLIENT_HELLO: u8 = 1;
 
-/// The rule's memory of one connection.
+/// State of the rule for one connection.
 #[derive(Debug, Default)]
 pub struct Memory {
     state: State,
@@ -35,22 +36,22 @@ enum State {
     /// Nothing was sent yet.
     #[default]
     Begin,
-    /// Between the client's hello and the end of the handshake.
+    /// Between the ClientHello and the end of the handshake.
     Shaking,
-    /// Over, or no TLS, or not to be followed.
+    /// Finished, or not TLS, or not traceable.
     Done,
 }
 
-/// Where a side's stream of records is.
+/// Position in a side's stream of records.
 #[derive(Clone, Copy, Debug, Default)]
 struct Records {
     /// Stream offset of the next byte.
     next: u64,
-    /// Bytes of a record's header seen, and the record's type and length as far as they tell.
+    /// Header bytes seen of a record, and its type and length as far as they show.
     header: u8,
     kind: u8,
     length: u16,
-    /// Bytes of the record's payload to come.
+    /// Remaining bytes of the record's payload.
     left: u16,
 }
 
@@ -79,7 +80,7 @@ impl Memory {
         let records = &mut self.sides[step.from.index()];
         let first = records.next == 0;
         if !first && step.bytes.end <= records.next {
-            // Sent again.
+            // Retransmission.
             return;
         }
         if step.kind != Kind::New || !first && step.bytes.start != records.next {
@@ -116,7 +117,7 @@ impl Memory {
                 return;
             }
         }
-        // What the snap length cut off has to lie within one record.
+        // The bytes that the snap length cut off must lie within one record.
         let records = &mut self.sides[step.from.index()];
         let inside = beyond.min(u64::from(records.left));
         records.left -= inside as u16;
@@ -126,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// A packet has a part of the record that a side is sending.
+    /// A packet contains a part of the record that a side is sending.
     fn part(&mut self, from: Side, at: (i64, u64), found: &mut Vec<Episode>, view: View<'_>) {
         match (self.sides[from.index()].kind, from) {
             (HANDSHAKE | CHANGE_CIPHER, _) => self.last = at,
@@ -202,7 +203,7 @@ mod tests {
             (CLIENT, 9000, request.clone()),
         ];
         assert_eq!(found(&told), [(100_000, 1_700_000)]);
-        // In pieces, with headers across segments.
+        // In pieces, with headers split across segments.
         let pieces = [
             (CLIENT, 100, hello[..2].to_vec()),
             (CLIENT, 100, hello[2..].to_vec()),

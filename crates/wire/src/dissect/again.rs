@@ -1,8 +1,9 @@
-//! Reading the captures again, every clock being known: for calls that nobody had the room to keep.
+//! Reads the captures again once every clock is known, for calls that were not kept.
 //!
-//! The legs of a call between two clocks are known once all bytes that both captures have are seen, and the number of its
-//! connection once all calls are counted. The first reading keeps the slowest calls until then. The second one takes the
-//! same steps, so that it makes the same calls of the same packets, and each is complete as soon as it is over.
+//! The legs of a call between two clocks are known only when all bytes common to both captures were seen, and the
+//! number of its connection only when all calls were counted. The first reading keeps the slowest calls until
+//! then. The second reading takes the same steps, so that it produces the same calls from the same packets, each
+//! complete as soon as it ends.
 
 use super::by_time::{Ids, Place};
 use super::followed::{Followed, Settled};
@@ -15,19 +16,19 @@ use rustc_hash::FxHashMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-/// What the first reading leaves for the second.
+/// State that the first reading passes to the second.
 #[derive(Clone, Debug, Default)]
 pub struct Rereading {
     pub(super) sections: Vec<Settled>,
     pub(super) clocks: AllClocks,
-    /// Steps that the first reading took.
+    /// Number of steps of the first reading.
     pub(super) steps: u64,
-    /// Spans found by their times.
+    /// Spans matched by time.
     pub(super) by_time: Rc<FxHashMap<Place, Ids>>,
 }
 
 impl Rereading {
-    /// A call, complete.
+    /// Completes a call.
     pub(super) fn call(&self, call: Followed) -> Call {
         let mut call = call.call(&self.sections);
         if !call.hops.is_empty() {
@@ -37,12 +38,13 @@ impl Rereading {
     }
 }
 
-/// Gives `each` every call of the captures that fits `settings`, in the order in which they were over, as
-/// [`Dissection::calls`] with [`Dissection::methods`]: `most` at once, fewer the last time. What these were before is there
-/// again afterwards. `settings` are those of the dissection.
+/// Passes every matching call of the captures to `each`, in the order in which they ended, as
+/// [`Dissection::calls`] with [`Dissection::methods`]: `most` at a time, fewer at the end. Their previous
+/// contents are restored afterwards. `settings` must be those of the dissection.
 ///
-/// Reads no further than the first reading did, whether that was ended early or a capture has grown since. Of captures
-/// that were changed meanwhile other calls may come than were counted: [`Dissection::matching`] tells how many there were.
+/// Reads no further than the first reading did, even if that was interrupted or a capture has grown since. If
+/// captures were modified meanwhile, the calls may differ from those counted: [`Dissection::matching`] has that
+/// count.
 ///
 /// # Errors
 /// [`SourceError`] when a capture cannot be read twice: a pipe, or a file that went away.

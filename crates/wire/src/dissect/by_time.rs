@@ -1,47 +1,49 @@
-//! Calls that carry no trace context, as with TLS without keys: their spans are found by their times.
+//! Calls without a trace context, such as TLS without keys: their spans are matched by time.
 //!
-//! A CLIENT span holds all that the wire shows of its call, by the same host's clock. So a span of that server inside of
-//! which there is one such call, and no other, is of this call; that one is none of another span's, which may then have one
-//! left as well. A long span holds whatever quick calls pass meanwhile, some of which may have no spans at all; it is of the one
-//! that fills it, if no other call does. What stays ambiguous stays without spans. Of a span whose call is in the captures this is certain, whether
-//! all calls have spans or few: its own call is always among those that it holds. A span that does not say which server it
-//! is for may hold a call of another one by chance; such spans count only where nearly every call finds one.
+//! A CLIENT span contains everything that the wire shows of its call, by the same host's clock. So if a span for
+//! that server contains exactly one such call, the call belongs to it; the call then belongs to no other span,
+//! which may leave that one with a single candidate as well. A long span contains all quick calls that happen
+//! meanwhile, some of which may have no spans at all; it belongs to the call that fills it, if no other call
+//! does. Ambiguous calls stay without spans. The match is certain for a span whose call is in the captures,
+//! whether all calls have spans or few: its own call is always among those that it contains. A span that does not
+//! name its server may contain a call to another one by chance; such spans count only if nearly every call is
+//! matched.
 
 use crate::spans::Spans;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// Calls without trace context that are remembered; with more, none is looked for.
+/// Maximum calls without a trace context that are remembered; beyond it, none are matched.
 const MOST_CALLS: usize = 1_000_000;
-/// A span that holds more calls than that will not be told from others; looking would take long.
+/// Maximum calls in a span; one with more could not be matched anyway, and the search would take long.
 const MOST_HELD: usize = 64;
-/// A call fills a span from this share of it on.
+/// Minimum share of a span that a call must cover to fill it.
 const FILLS: f64 = 0.9;
-/// Times in whole microseconds are up to so much too early or late, nanoseconds.
+/// Maximum error of times in whole microseconds, nanoseconds.
 const EXACT_NS: i64 = 1_000;
 
-/// What names a call on both readings of its captures: section, capture of the client's end, connection there, and stream
-/// offset of the request.
+/// Identifies a call in both readings of its captures: section, capture of the client's end, connection there,
+/// and stream offset of the request.
 pub(super) type Place = (usize, u8, u32, u64);
 /// Trace id and id of the CLIENT span.
 pub(super) type Ids = ([u8; 16], [u8; 8]);
 
-/// A call without trace context.
+/// A call without a trace context.
 #[derive(Clone, Copy, Debug)]
 struct Untraced {
     place: Place,
-    /// Of the server.
+    /// The server's port.
     port: u16,
-    /// First byte of its request and last of its response, by the client's tap.
+    /// First byte of its request and last byte of its response, at the client's tap.
     from_ns: i64,
     to_ns: i64,
 }
 
-/// The calls without trace context that were seen.
+/// The observed calls without a trace context.
 #[derive(Debug, Default)]
 pub(super) struct Untracked {
     calls: Vec<Untraced>,
-    /// Calls that named their spans themselves.
+    /// Calls that identified their spans themselves.
     traced: Vec<Ids>,
 }
 
@@ -52,7 +54,7 @@ impl Untracked {
         }
     }
 
-    /// Notes that the spans of a call are known.
+    /// Records that the spans of a call are known.
     pub fn traced(&mut self, ids: Ids) {
         if self.traced.len() <= MOST_CALLS {
             self.traced.push(ids);
@@ -99,7 +101,7 @@ impl Untracked {
     }
 }
 
-/// Which spans are of which calls; both in the order of their begin.
+/// Matches spans to calls; both are sorted by their start.
 fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)> {
     let mut held: Vec<Vec<usize>> = Vec::with_capacity(spans.len());
     let mut holders: Vec<Vec<usize>> = vec![Vec::new(); calls.len()];
@@ -111,7 +113,7 @@ fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)>
         inside.iter().for_each(|call| holders[*call].push(span));
         held.push(inside);
     }
-    // Of each span how many it may still be of.
+    // Number of remaining candidates of each span.
     let mut left: Vec<usize> = held.iter().map(Vec::len).collect();
     let mut taken = vec![false; calls.len()];
     let mut owner: Vec<Option<usize>> = vec![None; calls.len()];
@@ -121,7 +123,7 @@ fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)>
             continue;
         }
         let Some(call) = held[span].iter().copied().find(|call| !taken[*call]) else {
-            // Another span has none but this one, too: whose it is, is not known.
+            // Another span has only this candidate, too: the owner is unknown.
             for call in &held[span] {
                 owner[*call] = owner[*call].filter(|other| held[*other].len() != held[span].len());
             }
@@ -132,7 +134,7 @@ fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)>
             left[other] -= 1;
             match left[other] {
                 1 => single.push(other),
-                // It has nothing left: one of both has taken what is the other's.
+                // The other span has no candidate left: one of the two took the other's call.
                 0 => owner[call] = None,
                 _ => {}
             }
@@ -143,7 +145,7 @@ fn matches(calls: &[Untraced], spans: &[(Ids, (i64, i64))]) -> Vec<(Place, Ids)>
     owned.collect()
 }
 
-/// Gives spans that hold several calls to the one call that fills them, where it fills no other one.
+/// Assigns spans with several calls to the one call that fills them, if that fills no other span.
 fn filled(
     calls: &[Untraced],
     spans: &[(Ids, (i64, i64))],
@@ -199,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_span_with_one_call_inside_is_of_that_call_and_leaves_others_theirs() {
-        // The second one waited for its connection while the first was under way, so that its span holds both.
+        // The second one waited for its connection while the first was in flight, so its span contains both.
         let calls = [(10, 20), (40, 50), (52, 60)];
         assert_eq!(found(&calls, &[(9, 21), (8, 51), (51, 61)], Some(443)), [(0, 1), (1, 2), (2, 3)]);
-        // Spans of few calls are of theirs all the same.
+        // Spans of only a few calls still belong to their own.
         assert_eq!(found(&calls, &[(51, 61)], Some(443)), [(2, 1)]);
         // To another port.
         assert_eq!(found(&calls, &[(9, 21)], Some(80)), []);
@@ -211,15 +213,15 @@ mod tests {
     #[test]
     fn what_fits_two_is_of_neither() {
         assert_eq!(found(&[(10, 20), (11, 21)], &[(9, 22), (8, 23)], Some(443)), []);
-        // Two spans with the same one inside.
+        // Two spans that contain the same call.
         assert_eq!(found(&[(10, 20)], &[(9, 22), (8, 23)], Some(443)), []);
-        // One span, tried twice.
+        // One span with a retry.
         assert_eq!(found(&[(10, 20), (30, 40)], &[(9, 42)], Some(443)), []);
     }
 
     #[test]
     fn a_long_span_is_of_the_call_that_fills_it_whatever_passes_meanwhile() {
-        // Quick calls without spans, beside a statement that waits for a lock.
+        // Quick calls without spans, next to a statement that waits for a lock.
         let calls = [(10, 70), (20, 21), (30, 31), (40, 45)];
         assert_eq!(found(&calls, &[(9, 71)], Some(443)), [(0, 1)]);
         // Two that fill it, and one that fills two.

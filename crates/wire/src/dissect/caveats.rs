@@ -1,4 +1,4 @@
-//! Caveats: what the figures cannot tell.
+//! Caveats: the limits of the figures.
 
 use super::{Dissection, SectionTotals};
 use crate::clock_set::Moved;
@@ -6,12 +6,12 @@ use crate::exchange::Protocol;
 use spangap_report::figures::counted;
 use spangap_report::times::span;
 
-/// Packets that stand this much behind later ones are told, where they are one in so many: less is what CPUs do that
-/// write to one ring.
+/// Packets that stand this far behind later ones are reported if their share is at least one in this many: CPUs
+/// that write to one ring cause less.
 const UNSORTED_NS: i64 = 1_000_000;
 const UNSORTED_SHARE: u64 = 1000;
 
-/// What the result does not say itself.
+/// Facts that the result itself does not contain.
 pub(super) struct Known {
     pub same_clock: bool,
     pub pairs_left_out: u64,
@@ -134,7 +134,7 @@ fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: 
             first.reading.file, second.reading.file
         ));
     }
-    // A proxy's capture has calls of two kinds, and is in two sections.
+    // A proxy's capture has calls of two kinds, and belongs to two sections.
     let alone = dissection.sections.len() == 1;
     let unmatched = first.unmatched + second.unmatched;
     if unmatched > 0 && section.matched > 0 && alone {

@@ -1,4 +1,4 @@
-//! A call kept, with the calls by which proxies passed it on, until the clocks are known.
+//! A kept call, with the calls by which proxies forwarded it, until the clocks are known.
 
 use super::sections::Choice;
 use crate::align::Clock;
@@ -11,12 +11,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::Cause;
 use std::collections::BTreeMap;
 
-/// What is known of a section once all of it was read, and its calls wait for.
+/// Facts of a section that its calls wait for, available once all of it was read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settled {
-    /// Number of each capture, and which of its connections are of this section.
+    /// Number of each capture, and which of its connections belong to this section.
     pub parts: Vec<(usize, Option<Choice>)>,
-    /// Packets read of each.
+    /// Number of packets read of each.
     pub packets: Vec<u64>,
     pub clock: Option<Clock>,
     pub resolution_ns: u32,
@@ -27,20 +27,20 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    /// The number of a capture among all.
+    /// The overall number of a capture.
     pub fn number(&self, local: u8) -> u8 {
         self.parts.get(usize::from(local)).map_or(local, |part| part.0 as u8)
     }
 
-    /// The place of a capture in the section.
+    /// The index of a capture in the section.
     pub fn local(&self, number: u8) -> Option<u8> {
         self.parts.iter().position(|part| part.0 == usize::from(number)).map(|local| local as u8)
     }
 }
 
-/// A call with its hops, the clocks not being known.
+/// A call with its hops, before the clocks are known.
 pub(super) struct Followed {
-    /// Place of its section.
+    /// Index of its section.
     pub section: usize,
     /// [`Link::key`] of its connection.
     pub link: u32,
@@ -51,8 +51,8 @@ pub(super) struct Followed {
     pub hops: Vec<(LinkedBy, Followed)>,
 }
 
-/// What held a call up, over all its hops: each cause once. Whether the connections of a proxy were opened for one call is
-/// told of those connections.
+/// The causes of delay of a call across all its hops, each once. Whether a proxy opened connections for one call
+/// is reported for those connections.
 pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -> Vec<Finding> {
     let mut all = findings.to_vec();
     for (_, hop) in hops {
@@ -67,7 +67,7 @@ pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -
 }
 
 impl Followed {
-    /// The call, all sections being settled.
+    /// The finished call, once all sections are settled.
     pub fn call(self, sections: &[Settled]) -> Call {
         let mut halves = *self.halves;
         let section = &sections[self.section];
@@ -86,7 +86,7 @@ impl Followed {
             finding.note = network_delay::note(finding.cost_ns.unwrap_or(0), least_path_ns).into();
         }
         halves.captures = halves.captures.map(|local| section.number(local));
-        // Those of a proxy name the captures by their numbers among all already.
+        // Those of a proxy already use the overall capture numbers.
         let own =
             findings.iter_mut().filter(|finding| !matches!(finding.cause, Cause::Proxy | Cause::Retries));
         for (capture, _) in own.flat_map(|finding| &mut finding.evidence) {

@@ -1,4 +1,4 @@
-//! From captures to a [`Dissection`]: reads both in step, joins, aligns clocks, concludes.
+//! From captures to a [`Dissection`]: reads both in step, joins calls, aligns clocks, concludes.
 
 mod again;
 mod by_time;
@@ -28,30 +28,30 @@ use spangap_model::Side;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// What to look for.
+/// Settings of a dissection.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// How many calls to keep, the slowest.
+    /// Number of slowest calls to keep.
     pub slowest: usize,
-    /// How many to keep beside these, drawn at random from all others that fit.
+    /// Number of calls to keep in addition, drawn at random from all other matching ones.
     pub sample: usize,
     /// Keep only calls that took at least this long, nanoseconds.
     pub over_ns: Option<u64>,
-    /// Keep the calls of these traces and no others; empty for any.
+    /// Keep only the calls of these traces; empty for all.
     pub trace_ids: Vec<[u8; 16]>,
     /// Spans of the calls.
     pub spans: Spans,
-    /// TLS keys: text of a key-log file.
+    /// TLS keys: the text of a key-log file.
     pub key_log: Vec<u8>,
-    /// All captures were taken by one kernel: the offset is zero, and not an interval.
+    /// All captures were taken by one kernel: the offset is exactly zero instead of an interval.
     pub same_clock: bool,
-    /// Names of the captures, in their order. `client` and `server` say at which end of the calls one was taken;
-    /// captures of the same name are of one host, and have one clock.
+    /// Names of the captures, in their order. `client` and `server` name the end of the calls at which one was
+    /// taken; captures with the same name come from one host and share its clock.
     pub names: Vec<Option<String>>,
 }
 
 impl CaptureTotals {
-    /// Adds what another section made of the same capture: other connections of it.
+    /// Adds the totals of another section, with other connections of the same capture.
     fn add(&mut self, other: CaptureTotals) {
         if self.bookmarks.is_none() {
             *self = other;
@@ -72,93 +72,94 @@ impl CaptureTotals {
 }
 
 impl Settings {
-    /// At which end of the calls a capture was taken, where its name says so.
+    /// The end of the calls at which a capture was taken, if its name says so.
     pub fn end_of(&self, capture: usize) -> Option<Side> {
         let name = self.names.get(capture)?.as_deref()?;
         [Side::Client, Side::Server].into_iter().find(|side| side.name() == name)
     }
 }
 
-/// Captures with connections in common, or one that has none in common with any other.
+/// Captures with connections in common, or a single one that shares none.
 #[derive(Clone, Debug, Default)]
 pub struct SectionTotals {
     /// Their numbers, one or two.
     pub captures: Vec<u8>,
-    /// Clock of the second minus that of the first; `None` with one, or when no byte was seen in both.
+    /// Clock of the second minus that of the first; `None` with one capture, or if no byte was seen in both.
     pub clock: Option<Clock>,
     /// Calls seen in both.
     pub matched: u64,
 }
 
-/// One capture, in the result.
+/// One capture in the result.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureTotals {
-    /// What was read of the file.
+    /// Statistics of the file.
     pub reading: Reading,
-    /// What was made of the packets.
+    /// Statistics of the packets.
     pub counts: TapCounts,
-    /// Exchanges of this capture that found no other half, although there are two captures.
+    /// Exchanges of this capture without a mate, although there are two captures.
     pub unmatched: u64,
-    /// Halves among them that were given up before the end, for want of room.
+    /// Those of them that expired before the end because of the memory limit.
     pub halves_evicted: u64,
-    /// Where to read it again.
+    /// Positions for reading it again.
     pub bookmarks: Option<Bookmarks>,
 }
 
-/// What the captures tell.
+/// Result for a set of captures.
 #[derive(Clone, Debug, Default)]
 pub struct Dissection {
-    /// The clocks of two captures; `None` with one or with more than two, or when no byte was seen at both ends.
+    /// Clock relation of two captures; `None` with one or with more than two, or if no byte was seen at both
+    /// ends.
     pub clock: Option<Clock>,
-    /// Which captures have connections in common, with their clocks.
+    /// Captures with connections in common, with their clocks.
     pub sections: Vec<SectionTotals>,
-    /// Calls followed through proxies; `None` where nothing looks like one.
+    /// Calls followed through proxies; `None` if nothing indicates a proxy.
     pub hops: Option<HopTotals>,
-    /// The calls kept, slowest first, those drawn at random after them.
+    /// The kept calls, slowest first, followed by those drawn at random.
     pub calls: Vec<Call>,
-    /// How many of `calls`, at the end, are not among the slowest: drawn at random from all others.
+    /// How many of `calls`, at the end, are not among the slowest but drawn at random.
     pub drawn: usize,
-    /// Text of every method number that occurs in `calls`, by capture and section.
+    /// Text of every method number in `calls`, by capture and section.
     pub methods: BTreeMap<(u8, usize, TextId), String>,
-    /// Sums over all calls, not only those kept.
+    /// Sums over all calls, not only the kept ones.
     pub sums: Sums,
-    /// Calls that fit `over_ns` or `trace_ids`, kept or not.
+    /// Calls that match `over_ns` or `trace_ids`, kept or not.
     pub matching: u64,
-    /// Connections with calls, most time in calls first, bounded.
+    /// Connections with calls, sorted by descending time in calls, bounded.
     pub connections: Vec<ConnectionTotals>,
-    /// Connections that found no room in `connections`.
+    /// Connections beyond the bound of `connections`.
     pub connections_left_out: u64,
-    /// Pairs of hosts, most time in calls first.
+    /// Pairs of hosts, sorted by descending time in calls.
     pub pairs: Vec<PairTotals>,
-    /// Connections whose pair of hosts is not among `pairs`; the sums over all have them.
+    /// Connections whose pair of hosts is not in `pairs`; the overall sums include them.
     pub pairs_left_out: u64,
-    /// Connections that three captures or more have: the two at their ends count.
+    /// Connections in three captures or more: the two at their ends count.
     pub between: u64,
-    /// The captures, in the order given.
+    /// The captures, in their given order.
     pub captures: Vec<CaptureTotals>,
-    /// Places where a trace id looked for stands as bytes outside of every header that could be read:
-    /// capture, packet, how it is written.
+    /// Places where a requested trace id occurs outside of every readable header: capture, packet, encoding.
     pub trace_id_elsewhere: Vec<(u8, u64, &'static str)>,
-    /// What is wrong with the choice of captures, in sentences.
+    /// Problems with the choice of captures, in sentences.
     pub warnings: Vec<String>,
-    /// Sentences on what these figures cannot tell.
+    /// Limits of these figures, in sentences.
     pub caveats: Vec<String>,
-    /// Whether the caller ended it early.
+    /// Whether the caller interrupted it.
     pub interrupted: bool,
-    /// Halves left out because one capture has the same call twice (two interfaces, before and after a translation).
+    /// Halves dropped because one capture has the same call twice (two interfaces, before and after a
+    /// translation).
     pub copies: u64,
-    /// Calls whose times contradict those of their connection: the ends would be exchanged.
+    /// Calls whose times contradict those of their connection: they imply swapped ends.
     pub contradictions: u64,
-    /// What reading the captures again needs.
+    /// State for reading the captures again.
     pub rereading: Rereading,
 }
 
-/// How far it has come.
+/// Progress so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Stored bytes read of all captures.
+    /// Stored bytes read from all captures.
     pub bytes: u64,
-    /// Their sizes together, where known.
+    /// Their total size, if known.
     pub total_bytes: Option<u64>,
     /// Packets so far.
     pub packets: u64,
@@ -166,11 +167,11 @@ pub struct Progress {
     pub calls: u64,
 }
 
-/// Is told how far it has come, and may end it.
+/// Receives the progress, and may interrupt the reading.
 pub type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 impl Dissection {
-    /// The clocks of a call's captures.
+    /// The clock relation of a call's captures.
     pub fn clock_of(&self, call: &Call) -> Option<&Clock> {
         self.sections.get(call.section).map_or(self.clock.as_ref(), |section| section.clock.as_ref())
     }
@@ -187,14 +188,14 @@ impl Dissection {
         known.filter_map(|method| self.methods.get(&method)).map(String::as_str).next()
     }
 
-    /// The connection of a call, where it is listed.
+    /// The connection of a call, if it is listed.
     pub fn connection_of(&self, call: &Call) -> Option<&ConnectionTotals> {
         let place = self.connections.binary_search_by_key(&call.connection, |listed| listed.number).ok()?;
         self.connections.get(place)
     }
 }
 
-/// Dissects one capture, or two of the same traffic, or those of several hosts on the way of calls through proxies.
+/// Dissects one capture, two of the same traffic, or those of several hosts on the path of calls through proxies.
 ///
 /// # Errors
 /// [`SourceError`] when one of more than two captures cannot be read twice: a pipe, or a file that went away.
@@ -212,7 +213,7 @@ pub fn dissect(
     if found.is_empty() || interrupted {
         return Ok(dissection);
     }
-    // Their spans belong to what is said of every call and of all of them, so that they are read once more with these.
+    // Spans affect the facts of every call and all sums, so the captures are read once more with them.
     let bookmarks = dissection.captures.iter().map(|capture| capture.bookmarks.as_ref());
     let reopened = bookmarks.map(|bookmarks| bookmarks.and_then(|bookmarks| bookmarks.reopen_at(1).ok()));
     let Some(captures) = reopened.collect::<Option<Vec<Capture>>>() else {

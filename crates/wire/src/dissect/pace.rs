@@ -1,23 +1,24 @@
-//! Which capture is read next, so that both ends of a call come at about the same time.
+//! Chooses the capture to read next, so that both ends of a call arrive at about the same time.
 
-/// What is known of the two captures' progress.
+/// Progress of the two captures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// Time of the latest packet, by each capture's own clock.
     pub now_ns: [Option<i64>; 2],
-    /// Which have been read to their end.
+    /// Which captures have been read completely.
     pub over: [bool; 2],
-    /// Of which many halves wait.
+    /// Which captures have many waiting halves.
     pub many: [bool; 2],
     /// Second clock minus first, as far as known.
     pub offset_ns: Option<i64>,
 }
 
 impl Pace {
-    /// The capture that is behind; `None` when both are over.
+    /// The capture that is behind; `None` when both are finished.
     ///
-    /// As long as no call has shown the offset, the clocks are taken to agree roughly. If that is wrong, many halves of
-    /// the capture read first wait; then the other one is read, until calls show the offset, or many of it wait, too.
+    /// Until a call shows the offset, the clocks are assumed to agree roughly. If that is wrong, many halves of
+    /// the capture read first wait; then the other one is read until calls show the offset, or many of its halves
+    /// wait, too.
     pub fn next(&self) -> Option<usize> {
         match self.over {
             [true, true] => return None,

@@ -1,4 +1,4 @@
-//! Signs that one or two captures contain a proxy: only then are calls held back to be linked.
+//! Signs that one or two captures contain a proxy: only then are calls delayed for linking.
 
 use crate::call::Halves;
 use crate::exchange::TraceContext;
@@ -6,27 +6,27 @@ use crate::segment::Endpoint;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
 
-/// Addresses remembered.
+/// Maximum addresses remembered.
 const MAX_ADDRESSES: usize = 4096;
-/// Trace contexts remembered, the latest; a power of two.
+/// Maximum trace contexts remembered, the latest ones; a power of two.
 const CONTEXTS: usize = 4096;
 
-/// What was seen that a proxy would show.
+/// Evidence of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct ProxySigns {
-    /// Whether there was any of it.
+    /// Whether any sign was found.
     pub found: bool,
-    /// A server of each address, and a server that each address calls.
+    /// A server at each address, and a server called from each address.
     servers: FxHashMap<[u8; 16], Endpoint>,
     called: FxHashMap<[u8; 16], Endpoint>,
     /// Sides of the calls that only one capture has, by capture.
     sides: [[bool; 2]; 2],
-    /// Connections by the context of a call on them.
+    /// Connections by the trace context of a call on them.
     contexts: Vec<(u64, u32)>,
 }
 
 impl ProxySigns {
-    /// A connection: is one host called, and calls another?
+    /// Examines a connection: is a host both called and a caller of another one?
     pub fn connection(&mut self, [client, server]: [Endpoint; 2]) {
         let other = |known: Option<&Endpoint>| known.is_some_and(|known| *known != server);
         self.found |= other(self.called.get(&server.address)) || other(self.servers.get(&client.address));
@@ -36,7 +36,8 @@ impl ProxySigns {
         }
     }
 
-    /// A call: is its trace context on another connection, too, or was its capture at the other end of another call?
+    /// Examines a call: does another connection have its trace context, or was its capture at the other end of
+    /// another call?
     #[inline]
     pub fn look(&mut self, connection: u32, halves: &Halves) {
         if let [Some(half), None] | [None, Some(half)] = &halves.exchanges {
@@ -76,7 +77,7 @@ mod tests {
         assert!(!signs.found);
         signs.connection([end(10, 50_000), end(11, 8080)]);
         assert!(signs.found);
-        // A host that calls itself is called and calls: at one port.
+        // A host that calls itself is both called and a caller, at one port.
         let mut local = ProxySigns::default();
         local.connection([end(1, 40_000), end(1, 80)]);
         local.connection([end(1, 40_001), end(1, 80)]);

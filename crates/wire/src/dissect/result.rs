@@ -1,4 +1,4 @@
-//! Results of all sections put together: one numbering of connections, one sum of everything, one list of what is shown.
+//! Combines the results of all sections: one numbering of connections, one total, one list of calls.
 
 use super::run::{Closed, Run};
 use super::{Dissection, SectionTotals};
@@ -8,7 +8,7 @@ use crate::segment::Endpoint;
 use crate::totals::{ConnectionTotals, PairTotals};
 use std::cmp::Reverse;
 
-/// How much faster or slower one clock of a section may be than the other.
+/// Maximum rate difference between the clocks of a section.
 pub(super) fn drift(clock: Option<&Clock>) -> f64 {
     let slopes = clock.into_iter().flat_map(|clock| &clock.stretches).flat_map(|stretch| &stretch.corners);
     let most = slopes
@@ -17,7 +17,8 @@ pub(super) fn drift(clock: Option<&Clock>) -> f64 {
     most.unwrap_or(1e-3)
 }
 
-/// Numbers the connections of all sections together, most time in calls first, and names captures by their numbers.
+/// Numbers the connections of all sections together, by descending time in calls, and uses overall capture
+/// numbers.
 pub(super) fn renumber(closed: &mut [Closed], numbers: &[Vec<usize>]) {
     if let [_] = closed {
         return;
@@ -48,7 +49,7 @@ pub(super) fn renumber(closed: &mut [Closed], numbers: &[Vec<usize>]) {
     }
 }
 
-/// Adds the result of a section to that of all.
+/// Adds the result of a section to the overall result.
 pub(super) fn put_together(all: &mut Dissection, run: &mut Run<'_>, closed: Closed, captures: usize) {
     let matched = run.matched();
     let section = run.dissection(closed);
@@ -92,7 +93,7 @@ pub(super) fn put_together(all: &mut Dissection, run: &mut Run<'_>, closed: Clos
     all.trace_id_elsewhere.extend(places.map(|(capture, packet, form)| (number(capture), packet, form)));
 }
 
-/// Leaves out the places of trace ids that are in requests of the calls shown.
+/// Removes places of trace ids that are within requests of the listed calls.
 pub(super) fn places(dissection: &mut Dissection) {
     fn is_in(calls: &[Call], capture: u8, packet: u64) -> bool {
         calls.iter().any(|call| {

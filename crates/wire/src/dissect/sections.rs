@@ -1,7 +1,7 @@
-//! Which of several captures have the same connections, looked for before three or more of them are dissected.
+//! Finds out which of several captures share connections, before three or more of them are dissected.
 //!
-//! A connection is the same in two captures when its addresses are; behind an address translation, when a segment
-//! with data has the same sequence and acknowledgement numbers in both: 64 bits that the two ends chose at random.
+//! A connection is the same in two captures if its addresses are or, behind an address translation, if a data
+//! segment has the same sequence and acknowledgement numbers in both: 64 bits that the two ends chose at random.
 
 use crate::decode::Decoder;
 use crate::packet::Packet;
@@ -10,26 +10,27 @@ use crate::source::Capture;
 use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::Side;
 
-/// Connections looked at in one capture; those beyond are taken to be in that capture alone.
+/// Maximum connections examined per capture; those beyond are assumed to be in that capture only.
 const MAX_CONNECTIONS: usize = 1 << 18;
-/// Segments of a connection remembered by their numbers: those that hash lowest, which are the same ones in every capture.
+/// Segments remembered per connection, by their numbers: those with the lowest hashes, which are the same in
+/// every capture.
 const SKETCH: usize = 8;
 
 /// A connection by its addresses, in either direction.
 type Key = (u32, Endpoint, Endpoint);
 
-/// Captures that are dissected together: two with connections in common, or one by itself.
+/// Captures that are dissected together: two with connections in common, or a single one.
 #[derive(Debug, PartialEq)]
 pub(super) struct Section {
-    /// The captures by their place in the order given, with the connections to read of each.
+    /// The captures by their given position, with the connections to read of each.
     pub parts: Vec<(usize, Option<Choice>)>,
 }
 
-/// Which connections of a capture belong to a section.
+/// Selects the connections of a capture that belong to a section.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
     listed: FxHashSet<Key>,
-    /// Whether those listed belong to it, or all others do.
+    /// Whether the listed connections belong to it, or all others.
     only: bool,
 }
 
@@ -39,7 +40,7 @@ impl Choice {
         self.listed.contains(&key(segment)) == self.only
     }
 
-    /// Whether what is of no connection belongs to it.
+    /// Whether packets without a connection belong to it.
     pub fn has_the_rest(&self) -> bool {
         !self.only
     }
@@ -48,13 +49,13 @@ impl Choice {
 /// How the captures belong together.
 #[derive(Debug, Default)]
 pub(super) struct Sections {
-    /// Every capture is in one of them at least.
+    /// Every capture is in at least one of them.
     pub all: Vec<Section>,
-    /// Connections seen by three captures or more, of which the two at the ends count.
+    /// Connections in three captures or more, of which the two at the ends count.
     pub between: u64,
 }
 
-/// What one capture shows of a connection.
+/// Facts of a connection from one capture.
 #[derive(Debug, Default)]
 struct ConnectionSketch {
     sketch: Vec<u64>,
@@ -103,7 +104,7 @@ impl Survey {
 
 impl ConnectionSketch {
     fn note(&mut self, numbers: u64) {
-        // A bijection, so that equal hashes are equal numbers.
+        // A bijection, so that equal hashes mean equal numbers.
         let hash = numbers.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
         let place = self.sketch.partition_point(|known| *known < hash);
         if place < SKETCH && self.sketch.get(place) != Some(&hash) {
@@ -112,13 +113,13 @@ impl ConnectionSketch {
         }
     }
 
-    /// What passed from the SYN to its answer: the nearer to the client, the longer.
+    /// Time from the SYN to its answer: the nearer to the client, the longer.
     fn answered_ns(&self) -> Option<i64> {
         Some(self.syn_ack_ns? - self.syn_ns?)
     }
 }
 
-/// Reads every capture to its end, and says how they belong together. `captures` are read for this alone.
+/// Reads every capture to its end, and groups them. `captures` are read only for this.
 pub(super) fn find(
     captures: Vec<Capture>,
     ends: &[Option<Side>],
@@ -140,13 +141,13 @@ pub(super) fn find(
     sections(&surveys, ends)
 }
 
-/// A connection with its places: the captures that have it, and as what.
+/// A connection with the captures that have it, and its key in each.
 type Places = Vec<(usize, Key)>;
 
 fn sections(surveys: &[FxHashMap<Key, ConnectionSketch>], ends: &[Option<Side>]) -> Sections {
     let shared = shared(surveys);
     let mut found = Sections::default();
-    // Of those that three or more captures have, all to one server have the same two ends.
+    // For connections in three or more captures, all to one server have the same two ends.
     let mut waits: FxHashMap<(Vec<usize>, Option<Endpoint>), Vec<i64>> = FxHashMap::default();
     let group = |places: &Places| {
         let of: Vec<usize> = places.iter().map(|(capture, _)| *capture).collect();
@@ -164,7 +165,7 @@ fn sections(surveys: &[FxHashMap<Key, ConnectionSketch>], ends: &[Option<Side>])
             *sum += answered;
         }
     }
-    // By capture: each shared connection, and the captures that it is read in together.
+    // By capture: each shared connection, and the pair of captures that it is read from.
     let mut chosen: Vec<FxHashMap<Key, [usize; 2]>> = vec![FxHashMap::default(); surveys.len()];
     let mut sets: Vec<Vec<usize>> = Vec::new();
     for places in &shared {
@@ -198,7 +199,7 @@ fn sections(surveys: &[FxHashMap<Key, ConnectionSketch>], ends: &[Option<Side>])
     found
 }
 
-/// Connections that two captures have, or more.
+/// Connections that at least two captures have.
 fn shared(surveys: &[FxHashMap<Key, ConnectionSketch>]) -> Vec<Places> {
     let mut by_key: FxHashMap<Key, Places> = FxHashMap::default();
     for (capture, connections) in surveys.iter().enumerate() {
@@ -207,7 +208,7 @@ fn shared(surveys: &[FxHashMap<Key, ConnectionSketch>]) -> Vec<Places> {
         }
     }
     let mut groups: Vec<Places> = by_key.into_values().collect();
-    // In one order whatever the hasher's.
+    // Makes the order independent of the hasher.
     groups.sort_unstable();
     let mut by_segment: FxHashMap<u64, usize> = FxHashMap::default();
     for place in 0..groups.len() {
@@ -235,8 +236,8 @@ fn shared(surveys: &[FxHashMap<Key, ConnectionSketch>]) -> Vec<Places> {
     groups
 }
 
-/// The two of several captures at the ends of a connection: those named so, else by who waited longest for the answer
-/// to the SYN, else the first and the last one given.
+/// The two captures at the ends of a connection: those with such names, else those with the longest and the
+/// shortest wait for the answer to the SYN, else the first and the last one given.
 fn outermost(captures: &[usize], waits: &[i64], ends: &[Option<Side>]) -> [usize; 2] {
     let named = |end: Side| captures.iter().copied().find(|capture| ends.get(*capture) == Some(&Some(end)));
     let waits = || captures.iter().copied().zip(waits.iter().copied());
@@ -284,7 +285,7 @@ mod tests {
         let choices: Vec<_> = found.all.iter().map(|section| &section.parts).collect();
         assert_eq!((&choices[0][0].1, &choices[1][1].1), (&None, &None));
         let (inner, outer) = (choices[0][1].1.as_ref().expect("one"), choices[1][0].1.as_ref().expect("one"));
-        // What only the proxy has goes to its first section.
+        // Connections that only the proxy has go to its first section.
         assert!(!inner.only && inner.listed.len() == 1 && outer.only && outer.listed == inner.listed);
     }
 
@@ -305,7 +306,7 @@ mod tests {
             (found.all.iter().map(captures).collect::<Vec<_>>(), found.between),
             (vec![vec![0], vec![1, 2]], 1)
         );
-        // What was taken in between has nothing of it.
+        // The capture taken in between has no part of it.
         assert_eq!(
             found.all[0].parts[0].1.as_ref().map(|choice| (choice.only, choice.listed.len())),
             Some((false, 1))

@@ -1,14 +1,14 @@
-//! Connections that were slow to open, or never did.
+//! Connections that were slow to open, or never opened.
 
 use crate::causes::syn;
 use crate::episode::Episode;
 use crate::tcp::{ConnectionFacts, Handshake};
 use spangap_model::Cause;
 
-/// Connections remembered that were not opened, scans of ports among them.
+/// Maximum remembered connections that did not open, including port scans.
 const MAX: usize = 1000;
 
-/// A connection as each capture saw it.
+/// A connection as seen by each capture.
 type ConnectionByCapture = [Option<ConnectionFacts>; 2];
 
 /// Connections that never opened although their SYN was sent more than once.
@@ -18,7 +18,7 @@ pub(super) struct Unopened {
 }
 
 impl Unopened {
-    /// Looks at a connection that no call was seen of.
+    /// Examines a connection without any observed call.
     pub fn take(&mut self, capture: usize, facts: ConnectionFacts) {
         if facts.bytes != [0; 2] || facts.handshake.syns == 0 || facts.handshake.ack.is_some() {
             return;
@@ -84,7 +84,7 @@ fn never(seen: &ConnectionByCapture, captures: usize) -> String {
     }
 }
 
-/// What is said of a connection that opened late.
+/// The statement about a connection that opened late.
 pub(super) fn slowly(episode: &Episode, seen: [Option<Handshake>; 2]) -> String {
     let ms = |ns: i64| ns.max(0) as f64 / 1e6;
     let parts = |of: fn(&Handshake) -> u32, what: &str| {

@@ -8,14 +8,14 @@ use crate::exchange::{Exchange, Mark};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Findings about the applications; added to those known already. Where only the picture fits, what is `explained`
-/// by something shown is not theirs.
+/// Adds findings about the applications. If only the picture fits, time that is `explained` by a shown cause is
+/// not attributed to them.
 pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) {
     let About { halves, moments, duration_ns, offset_ns, .. } = *about;
     if duration_ns < WORTH_NAMING_NS {
         return;
     }
-    // Of a call without a response, the server's time is told there.
+    // For a call without a response, that module reports the server's time.
     let unanswered = super::unanswered::findings(about, explained, out);
     let most = |ns: i64| u64::try_from(ns).ok().filter(|ns| *ns >= WORTH_NAMING_NS && 2 * ns >= duration_ns);
     let at = |i: usize, side: Side| moments.0[i].filter(|(_, of)| *of == side).map(|(at, _)| at);
@@ -35,8 +35,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         let ahead_ns = if halves.captures[side.index()] == 0 { 0 } else { offset_ns };
         When::Between(from_ns - ahead_ns, to_ns - ahead_ns)
     };
-    // Where the server's tap does not tell when the request was complete there, it was not before its last byte left the
-    // client: what the span waited until then is not the application's, unless it answered before.
+    // If the server's tap does not show when the request was complete there, it was not before its last byte left
+    // the client: the span's wait until then does not belong to the application, unless it answered before.
     let whole_ns = halves.exchanges[0].as_ref().filter(|half| server(3).is_none() && !half.doubts.hole);
     let whole_ns = whole_ns.and_then(|half| {
         let response = half.response.as_ref()?;
@@ -72,8 +72,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
             }
         }
         (Some((arrived, answered)), None) => {
-            // Both ends seen whole, what nothing else may have taken is known to be the server's end's; its span would tell
-            // whose there.
+            // If both ends were captured completely, time that no other cause may have taken belongs to the
+            // server's end; its span would tell which part of it.
             let whole =
                 halves.exchanges.iter().all(|half| half.as_ref().is_some_and(|half| !half.doubts.hole));
             let bracketed = most(left_of(arrived, answered, &|_| true)).filter(|_| whole);
@@ -99,7 +99,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         let evidence = marks(halves.captures[0], &half.request.last, &response.first, true);
         out.push(finding(Cause::ServerApp, certainty, Side::Server, when, cost, evidence));
     }
-    // Before its first byte and after its last one, the call is with the client alone.
+    // Before its first byte and after its last one, the call involves only the client.
     let spent = |from: Option<i64>, to: Option<i64>| {
         from.zip(to).map_or(0, |(from, to)| rest(from, to, Side::Client).max(0) as u64)
     };
@@ -122,7 +122,8 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     }
 }
 
-/// When a request was sent as a whole. At a tap that is the server's after all its last byte may come before its first.
+/// When a request was completely sent. At a tap that turns out to be the server's, its last byte may precede its
+/// first.
 fn asked_ns(half: &Exchange) -> i64 {
     half.request.last.seen_ns.max(half.request.first.seen_ns)
 }

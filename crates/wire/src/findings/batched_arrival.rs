@@ -1,5 +1,5 @@
-//! Packets sent apart arrived together, in order: something on the way, or on the receiver's host, held them and let
-//! them go at once.
+//! Packets sent apart arrived together, in order: something on the path, or on the receiver's host, held them and
+//! released them at once.
 
 use super::Way;
 use crate::call::{Finding, When};
@@ -7,13 +7,13 @@ use crate::episode::{PacketProof, What};
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// Arrivals within this time are one batch, nanoseconds.
+/// Arrivals within this time form a batch, nanoseconds.
 const TOGETHER_NS: u64 = 50_000;
-/// They must have left over a time this many times longer.
+/// Their departures must be spread over a time this many times longer.
 const SPREAD: u64 = 10;
-/// Calls in a batch at least.
+/// Minimum number of calls in a batch.
 const LEAST: usize = 3;
-/// Arrivals remembered, by direction.
+/// Maximum arrivals remembered, by direction.
 const REMEMBERED: usize = 1024;
 
 /// Latest arrivals of each direction, in the order in which calls were joined.
@@ -25,7 +25,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Remembers one.
+    /// Records an arrival.
     #[inline]
     pub fn note(&mut self, way: &Way) {
         let direction = usize::from(way.capture & 1);
@@ -38,12 +38,12 @@ impl Arrivals {
         *next = next.wrapping_add(1);
     }
 
-    /// The batch that `way` arrived in, if it is one.
+    /// The batch with which `way` arrived, if any.
     pub fn batch(&self, way: &Way) -> Option<Vec<Way>> {
         let ways = &self.ways[usize::from(way.capture & 1)];
         let near = |other: &&Way| other.arrived.0.abs_diff(way.arrived.0) <= TOGETHER_NS / 2;
         let mut batch: Vec<Way> = ways.iter().filter(near).copied().collect();
-        // Bytes of one packet at the sender are one departure, however many calls are in it.
+        // Bytes in one packet of the sender are one departure, regardless of the number of calls in it.
         batch.sort_unstable_by_key(|other| (other.sent, other.arrived));
         batch.dedup_by_key(|other| other.sent.1);
         let (first, last) = batch.first().zip(batch.last())?;
@@ -55,7 +55,8 @@ impl Arrivals {
     }
 }
 
-/// The finding of a call that was on its way in `range` and arrived in such a batch, `cost_ns` later than it could have.
+/// The finding for a call that was in transit during `range` and arrived in such a batch, `cost_ns` later than
+/// possible.
 pub(crate) fn finding(
     way: &Way,
     range: (i64, i64),

@@ -1,4 +1,4 @@
-//! Episodes of both taps as findings of a call: what each took of the call's time.
+//! Turns the episodes of both taps into findings of a call, each with its share of the call's time.
 
 use super::{Explained, Way, covered_ns, is_loss, union};
 use crate::call::{Finding, Halves, Note, When};
@@ -8,36 +8,36 @@ use crate::legs::Moments;
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// Packets of evidence kept for one finding.
+/// Maximum packets of evidence per finding.
 const MAX_EVIDENCE: usize = 8;
-/// What both hosts take until bytes sent again are acknowledged, beside the way.
+/// Time that both hosts take until retransmitted bytes are acknowledged, in addition to the transit.
 const RECOVERY_NS: i64 = 2_000_000;
-/// The same, if the receiver puts the acknowledgement off.
+/// The same with a delayed acknowledgement.
 const DELAYED_NS: i64 = 50_000_000;
-/// What waits for a hold to end is sent within this time after it.
+/// Data that waits for a hold to end is sent within this time after it.
 const RELEASED_NS: i64 = 100_000;
 
-/// An episode with what it took of the call.
+/// An episode with its share of the call.
 struct Held<'a> {
     episode: &'a Episode,
-    /// The end at whose tap it was seen.
+    /// The end whose tap saw it.
     tap: Side,
-    /// Time taken, by the first capture's clock; `None` when it lies outside of what is known.
+    /// Its time, by the first capture's clock; `None` if it lies outside the known part of the call.
     taken: Option<(i64, i64)>,
 }
 
-/// What is known of a call beside its episodes.
+/// Facts of a call other than its episodes.
 pub(crate) struct About<'a> {
     pub halves: &'a Halves,
     pub moments: &'a Moments,
     pub duration_ns: u64,
-    /// Second capture's clock minus first, roughly.
+    /// Second capture's clock minus first, approximately.
     pub offset_ns: i64,
-    /// The least that both ways together have taken on its connection so far, nanoseconds.
+    /// Minimum of both directions together on its connection so far, nanoseconds.
     pub least_path_ns: Option<u64>,
 }
 
-/// Findings of the episodes that the taps at both ends saw, by [`Side::index`]; the time that they explain goes to
+/// Findings from the episodes at the taps of both ends, by [`Side::index`]; adds the time that they explain to
 /// `explained`.
 pub(crate) fn findings(
     about: &About<'_>,
@@ -118,7 +118,7 @@ pub(crate) fn findings(
     findings
 }
 
-/// The finding of an event that `best` tells best, all of which together took these stretches of time.
+/// The finding of an event, based on its `best` episode; all its episodes together took these intervals.
 fn told(
     about: &About<'_>,
     best: &Held<'_>,
@@ -139,7 +139,7 @@ fn told(
     Finding { when, ..finding(best.episode, cost_ns, evidence, before) }
 }
 
-/// That segments were lost which are too large for the path is the same story.
+/// Removes losses of segments that are too large for the path: they are part of that finding.
 fn too_large(findings: &mut Vec<Finding>) {
     let between = |finding: &Finding| match finding.when {
         When::Between(from, to) => Some((from, to)),
@@ -153,7 +153,7 @@ fn too_large(findings: &mut Vec<Finding>) {
     });
 }
 
-/// What made a connection open late is not the price of opening one.
+/// Subtracts the causes that made a connection open late from the cost of opening one.
 fn opened_slowly(findings: &mut [Finding], explained: &[Explained]) {
     let late = |span: &Explained| span.shown && matches!(span.cause, Cause::SynLoss | Cause::AcceptOverflow);
     if !explained.iter().any(late) {
@@ -194,8 +194,9 @@ fn finding(
     Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }
 }
 
-/// Lays the way of a response to the large one that it waited for at the server, if it came in with the last bytes of that
-/// one at the client, too: then it was behind them all the way, in whatever queue there is.
+/// Attributes the transit of a response to the large one for which it waited at the server, if it also arrived
+/// with the last bytes of that one at the client: then it was behind them all the way, in whatever queue there
+/// is.
 pub(crate) fn goes_on(
     found: &mut [Finding],
     way: &Way,
@@ -219,7 +220,7 @@ pub(crate) fn goes_on(
     true
 }
 
-/// Whether an episode ended when the first byte of the call left the client: what it cost came before everything that
+/// Whether an episode ended when the first byte of the call left the client: its cost precedes everything that
 /// the wire shows of the call.
 fn before_the_wire(episode: &Episode, exchange: &Exchange) -> bool {
     let request = &exchange.request;
@@ -236,8 +237,8 @@ fn before_the_wire(episode: &Episode, exchange: &Exchange) -> bool {
     }
 }
 
-/// Every connection is opened once, and used again when it is free; a place for a stream may stay free for a while before it is
-/// taken. Only where a call's span says so did the call wait for it.
+/// Whether only the call's span can prove that it waited. Every connection is opened once, and reused when it is
+/// free; a slot for a stream may stay free for a while before a call takes it.
 fn only_by_span(episode: &Episode, exchange: &Exchange) -> bool {
     match episode.cause {
         Cause::PoolWait => true,
@@ -246,18 +247,18 @@ fn only_by_span(episode: &Episode, exchange: &Exchange) -> bool {
     }
 }
 
-/// What the call waited of such an episode, its span having begun at `start_ns`.
+/// How long the call waited for such an episode, given the start of its span.
 fn waited(episode: &Episode, exchange: &Exchange, start_ns: i64) -> Option<(i64, i64)> {
     let first_ns = exchange.request.first.seen_ns;
-    // What waits for a stream is not on the wire, so that the episode does not know since when.
+    // A call that waits for a stream is not on the wire, so the episode does not know the start of the wait.
     let from_ns = if episode.cause == Cause::StreamLimit { start_ns } else { episode.from_ns };
     let range = (from_ns.max(start_ns), episode.to_ns.min(first_ns));
     (range.1 > range.0).then_some(range)
 }
 
-/// What a call waited in the client's buffer while bytes before its own were lost and sent again: until these are
-/// acknowledged, a sender whose timer went off sends nothing new. `span` is the CLIENT span. What leaves later than with that
-/// acknowledgement waited for something else.
+/// How long a call waited in the client's buffer while earlier bytes were lost and retransmitted: until these are
+/// acknowledged, a sender whose timer expired sends nothing new. `span` is the CLIENT span. Bytes that leave
+/// later than with that acknowledgement waited for something else.
 fn behind_loss(
     episode: &Episode,
     exchange: &Exchange,
@@ -275,14 +276,14 @@ fn behind_loss(
     if !is_before || span.0 >= episode.to_ns || !(0..=way_ns.saturating_add(DELAYED_NS)).contains(&later_ns) {
         return None;
     }
-    // An acknowledgement that is delayed is another matter.
+    // A delayed acknowledgement is a separate cause.
     let until_ns = request.first.seen_ns.min(episode.to_ns.saturating_add(way_ns + RECOVERY_NS));
     let range = (episode.from_ns.max(span.0), until_ns.min(span.1));
     (range.1 > range.0).then_some(range)
 }
 
-/// The call's time at a tap. At the server's tap neither way is seen: both together are added on either side, since
-/// which of them was held up is not known there.
+/// The call's time at a tap. The server's tap sees neither direction's transit: the sum of both is added on
+/// either side, since that tap cannot tell which of them was held up.
 fn window(halves: &Halves, moments: &Moments, tap: Side, duration_ns: u64) -> (i64, i64) {
     let of = |moment: Option<(i64, Side)>| moment.filter(|(_, side)| *side == tap).map(|(at, _)| at);
     if tap == Side::Client || halves.exchanges[0].is_none() {
@@ -297,7 +298,7 @@ fn window(halves: &Halves, moments: &Moments, tap: Side, duration_ns: u64) -> (i
     (first.saturating_sub(slack), last.saturating_add(slack))
 }
 
-/// What an episode took of the call: `None` when it took nothing of it.
+/// An episode's share of the call: `None` if it took none of it.
 #[allow(clippy::option_option)]
 fn taken(
     episode: &Episode,
@@ -315,14 +316,14 @@ fn taken(
         && episode.end > episode.start
         && episode.end <= part.start
     {
-        // Bytes before those of the call: they cost it only what it then had to wait itself.
+        // Bytes before those of the call: they cost it only the time that it then had to wait itself.
         if is_loss(episode.cause) {
             from_ns = from_ns.max(part.first.seen_ns);
         } else if !(0..=RELEASED_NS).contains(&(part.first.seen_ns - episode.to_ns)) {
             return None;
         }
     }
-    // At their sender bytes can be lost, or wait for others that were, from the moment on that they were written.
+    // At their sender, bytes can be lost, or wait for lost ones, only once they were written.
     if let Some(part) = part.filter(|part| tap == episode.sender && episode.start <= part.start)
         && is_loss(episode.cause)
     {
@@ -333,12 +334,13 @@ fn taken(
     if end > begin {
         return Some(Some((begin, end)));
     }
-    // What the last bytes of a response went through after they were first sent, a server's tap alone cannot add.
+    // A server's tap alone cannot tell how long the last bytes of a response were delayed after they were first
+    // sent.
     let after = is_loss(episode.cause) && episode.sender == Side::Server && episode.to_ns > window.1;
     after.then_some(None)
 }
 
-/// Whether two taps (or one twice) tell of the same bytes being held up in the same manner.
+/// Whether two taps (or one tap twice) report the same delay of the same bytes.
 fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
     let (one, other) = (a.episode, b.episode);
     let alike = one.cause == other.cause || (is_loss(one.cause) && is_loss(other.cause));
@@ -348,19 +350,20 @@ fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
     alike && one.sender == other.sender && (apart < len(one) || back < len(other))
 }
 
-/// What each tap tells of which bytes, so that a long call with a thousand episodes does not compare each with all.
+/// Index of the bytes that each tap reports, so that a long call with a thousand episodes does not compare each
+/// with all.
 pub(crate) struct Events {
-    /// Offsets of bytes count from this one, since those of two taps agree in their low halves only.
+    /// Origin of the byte offsets, since those of two taps agree only in their low halves.
     origin: u32,
-    /// Kind of event and tap, first byte, and the furthest end of those of that kind and tap up to this one; sorted.
+    /// Event and tap, first byte, and the maximum end among those of that event and tap so far; sorted.
     told: Vec<(Event, i64, i64)>,
 }
 
-/// Who tells of it, who sent the bytes, and the cause; of all kinds of loss one stands for the others.
+/// The reporting tap, the sender of the bytes, and the cause; all kinds of loss share one.
 type Event = (Side, Side, Cause);
 
 impl Events {
-    /// Of episodes, each with its tap.
+    /// Builds the index from episodes, each with its tap.
     pub(crate) fn of<'a>(episodes: impl Iterator<Item = (Side, &'a Episode)>) -> Events {
         let mut origin = None;
         let range = |(tap, episode): (Side, &Episode)| {
@@ -378,7 +381,7 @@ impl Events {
         Events { origin: origin.unwrap_or(0), told }
     }
 
-    /// Whether this tap tells of the same event: [`same_event`] for any of its episodes.
+    /// Whether this tap reports the same event: [`same_event`] for any of its episodes.
     pub(crate) fn seen_at(&self, tap: Side, other: &Episode) -> bool {
         let (start, end) = range(other, self.origin);
         let event = event(tap, other);
@@ -397,8 +400,8 @@ fn range(episode: &Episode, origin: u32) -> (i64, i64) {
     (start, start + (episode.end - episode.start).max(1) as i64)
 }
 
-/// Which of two tellings counts: the surer one, then that of the sender's tap, which saw what was sent; of bytes that the
-/// receiver dropped its own, which saw for how long.
+/// Which of two reports takes precedence: the surer one, then that of the sender's tap, which saw what was sent;
+/// for bytes that the receiver dropped, its own, which saw for how long.
 fn rank(held: &Held<'_>) -> (bool, bool, bool) {
     let at_sender = held.tap == held.episode.sender;
     let near = at_sender != (held.episode.cause == Cause::ReceiverDrop);

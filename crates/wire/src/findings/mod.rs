@@ -1,4 +1,4 @@
-//! Findings of a call: the episodes of both taps together, and what only both ends or spans can show.
+//! Findings of a call: the episodes of both taps combined, and what only both ends or spans can show.
 
 pub(crate) mod apps;
 pub(crate) mod batched_arrival;
@@ -17,17 +17,17 @@ use network_delay::Paths;
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// Less than this is not called the reason why a call is slow, nanoseconds.
+/// Shorter times are not reported as the reason of a slow call, nanoseconds.
 pub(crate) const WORTH_NAMING_NS: u64 = 1_000_000;
 
-/// What is remembered from call to call.
+/// State kept from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub paths: Paths,
     pub arrivals: Arrivals,
 }
 
-/// Sorts: what is shown before what is possible, then by cost, the most first; those without a cost last.
+/// Sorts shown findings before possible ones, then by descending cost; those without a cost last.
 pub(crate) fn by_weight(findings: &mut [Finding]) {
     findings
         .sort_by_key(|finding| std::cmp::Reverse((finding.certainty == Certainty::Shown, finding.cost_ns)));
@@ -37,14 +37,14 @@ pub(crate) fn by_weight(findings: &mut [Finding]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Explained {
     pub cause: Cause,
-    /// Who sent the bytes held up.
+    /// The sender of the delayed bytes.
     pub sender: Side,
-    /// Whether it is shown, and not only possible.
+    /// Whether it is shown, rather than only possible.
     pub shown: bool,
     pub range: (i64, i64),
 }
 
-/// How much of a range of time the explained ones cover that are wanted.
+/// How much of a range of time is covered by those explained intervals that are `wanted`.
 pub(crate) fn covered_ns(
     explained: &[Explained],
     within: (i64, i64),
@@ -69,27 +69,27 @@ fn union(ranges: &mut [(i64, i64)]) -> Option<u64> {
     (!ranges.is_empty()).then(|| covered.unsigned_abs())
 }
 
-/// Whether bytes were lost and sent again.
+/// Whether bytes were lost and retransmitted.
 pub(crate) fn is_loss(cause: Cause) -> bool {
     matches!(cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop)
 }
 
-/// One way of a call between the taps.
+/// One direction of a call between the taps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
-    /// Who sent it.
+    /// The sender.
     pub from: Side,
     /// When its last byte left, by the sender's clock, and the packet.
     pub sent: (i64, u64),
-    /// When it arrived, by the receiver's clock, and the packet. Bytes before it may have been missing then: that it
-    /// had to wait for them is not this way's time.
+    /// When it arrived, by the receiver's clock, and the packet. Earlier bytes may have been missing at that
+    /// time: the wait for them is not part of this transit.
     pub arrived: (i64, u64),
     /// The capture at the sender's end.
     pub capture: u8,
 }
 
 impl Way {
-    /// From departure to arrival by the first capture's clock, the second one being `offset_ns` ahead of it.
+    /// From departure to arrival by the first capture's clock, with the second one `offset_ns` ahead of it.
     pub fn range(&self, offset_ns: i64) -> (i64, i64) {
         match self.capture {
             0 => (self.sent.0, self.arrived.0.saturating_sub(offset_ns)),
@@ -98,7 +98,7 @@ impl Way {
     }
 }
 
-/// The ways of a call between the taps, as far as both ends have the same last byte of each.
+/// Both directions of a call between the taps, if both ends have the same last byte.
 pub(crate) fn ways(halves: &Halves, moments: &Moments) -> [Option<Way>; 2] {
     let [Some(client), Some(server)] = &halves.exchanges else { return [None; 2] };
     let mut ways = [None; 2];

@@ -1,8 +1,9 @@
 //! The path between the taps took the time, with nothing lost.
 //!
-//! What both ways took together needs no offset between the clocks, nor does how much longer one of them took than
-//! another time: that is the difference of two differences between the same two clocks. Fastest is the fastest of all calls within the last seconds, so that a drift of the clocks does not count,
-//! and of the connection itself, so that a longer path does not.
+//! The sum of both directions does not depend on the offset between the clocks, nor does the excess of one
+//! direction over another time: it is a difference of two differences between the same two clocks. The reference
+//! is the fastest of all calls within the last seconds, so that a drift of the clocks does not count, and of the
+//! connection itself, so that a longer path does not.
 
 use super::{WORTH_NAMING_NS, Way};
 use crate::call::{Finding, Note, When};
@@ -10,10 +11,11 @@ use crate::episode::{PacketProof, What};
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// The fastest way is looked for in this time and the same time before it: with clocks 200 ppm apart, 0.4 ms of drift.
+/// The fastest transit is taken from this interval and the previous one: with clocks 200 ppm apart, 0.4 ms of
+/// drift.
 const WINDOW_NS: i64 = 1_000_000_000;
-/// Buffer of a switch, bytes, and its link, bit/s: it can delay by 8 * B / R at most. 32 MB at 25 Gbit/s are what
-/// large shared-buffer switches of data centres have.
+/// Buffer of a switch, bytes, and its link, bit/s: it can delay by at most 8 * B / R. Large shared-buffer
+/// switches of data centres have 32 MB at 25 Gbit/s.
 const SWITCH_BUFFER_BYTES: u64 = 32_000_000;
 const SWITCH_LINK_BITS: u64 = 25_000_000_000;
 
@@ -24,7 +26,7 @@ struct Window {
     least_before: Option<i64>,
 }
 
-/// The fastest of each direction lately.
+/// The fastest recent transit of each direction.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     /// By the sender's capture.
@@ -32,7 +34,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// A way's time beyond the fastest one lately. `detour_ns` is the least of that on this connection.
+    /// A transit's excess over the fastest recent one. `detour_ns` is the minimum excess on this connection.
     #[inline]
     pub fn excess_ns(&mut self, way: &Way, detour_ns: &mut i64) -> u64 {
         let took = way.arrived.0.saturating_sub(way.sent.0);
@@ -51,25 +53,25 @@ impl Paths {
     }
 }
 
-/// What the path took of a call.
+/// Transit times of a call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
-    /// The ways that both ends have, by who sent: each with what something else explains of it, and its time beyond the
-    /// fastest.
+    /// The directions known to both ends, by sender: each with the time that another cause explains, and its
+    /// excess over the fastest.
     pub ways: [Option<(Way, u64, u64)>; 2],
 }
 
 impl Taken {
-    /// Time of both ways together. It is exact whatever the clocks: the offset enters the one as much as it leaves the
-    /// other. `None` unless both are known.
+    /// Sum of both directions. It is exact whatever the clocks: the offset enters both with opposite signs.
+    /// `None` unless both are known.
     pub fn sum_ns(&self) -> Option<u64> {
         let [Some((there, ..)), Some((back, ..))] = self.ways else { return None };
         let took = |way: &Way| way.arrived.0.saturating_sub(way.sent.0);
         Some(took(&there).saturating_add(took(&back)).max(0) as u64)
     }
 
-    /// What is to be charged: the time of both ways that nothing else explains, when it is worth naming; with one way
-    /// only, what it took beyond the fastest.
+    /// The cost: the unexplained time of both directions, if it is worth reporting; with only one direction, its
+    /// excess over the fastest.
     pub fn cost_ns(&self, duration_ns: u64) -> Option<u64> {
         let beyond_ns: u64 = self.ways.iter().flatten().map(|(.., beyond)| beyond).sum();
         let late = is_late(beyond_ns, duration_ns);
@@ -80,7 +82,7 @@ impl Taken {
         (late || most).then_some(rest_ns).filter(|rest| *rest >= WORTH_NAMING_NS)
     }
 
-    /// The finding; its note is written when the path is known best ([`note`]).
+    /// The finding; its note is written later, when the path is known best ([`note`]).
     pub fn finding(&self, cost_ns: u64, duration_ns: u64) -> Finding {
         let mut evidence = Vec::with_capacity(4);
         for (way, _, beyond_ns) in self.ways.iter().flatten() {
@@ -110,12 +112,13 @@ impl Taken {
     }
 }
 
-/// Whether what a way took beyond the fastest one is worth naming.
+/// Whether an excess over the fastest transit is worth reporting.
 pub(crate) fn is_late(beyond_ns: u64, duration_ns: u64) -> bool {
     beyond_ns >= WORTH_NAMING_NS && beyond_ns.saturating_mul(4) >= duration_ns
 }
 
-/// What is always there, both ways of the connection together being `least_ns` at best, and what comes on top.
+/// Describes the constant part, with `least_ns` as the minimum of both directions on the connection, and the
+/// excess.
 pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
     let always_ns = least_ns.unwrap_or(0).min(cost_ns);

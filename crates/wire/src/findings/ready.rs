@@ -1,16 +1,16 @@
-//! Whether a response that follows a large one of another call on its connection has waited behind that one: it was ready
-//! when its SERVER span ended.
+//! Decides whether a response right behind a large one of another call on its connection waited for that one: it
+//! was ready when its SERVER span ended.
 
 use crate::episode::Episode;
 use crate::legs::Moments;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Less is what a server takes anyway from the end of a span to the wire.
+/// Shorter times are normal between the end of a server's span and the wire.
 const MIN_WAIT_NS: i64 = 1_000_000;
 
-/// Settles what only lacks the time at which a response was ready, where the SERVER span has it: it waited from then on,
-/// or it did not wait. A span that ends no sooner than the response leaves does not tell.
+/// Settles episodes that lack only the time at which a response was ready, if the SERVER span has it: it waited
+/// from then on, or it did not wait. A span that ends no sooner than the response leaves does not tell.
 pub(crate) fn settle(moments: &Moments, episodes: &mut [Vec<Episode>; 2]) {
     let [at_client, at_server] = episodes;
     if !at_client.iter().chain(at_server.iter()).any(lacks) {

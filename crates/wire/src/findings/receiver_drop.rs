@@ -1,17 +1,17 @@
-//! Bytes that both taps saw twice: the first copy came as far as the receiver's tap, and its TCP never had it.
+//! Bytes that both taps saw twice: the first copy reached the receiver's tap, but not its TCP.
 //!
-//! Loss on the path leaves the receiver's tap with one copy. Two copies at both taps, the first unacknowledged, put the
-//! loss behind the receiver's tap: a filter, conntrack, a wrong checksum, a full socket buffer or backlog. What looks
-//! like it is excluded before: a receiver that had the bytes while its acknowledgement was lost answers the second copy
-//! with a DSACK or with the timestamp of the first one (see [`crate::causes`]), and a packet that the path doubled was
-//! sent once.
+//! Loss on the path leaves the receiver's tap with one copy. Two copies at both taps, with the first
+//! unacknowledged, place the loss behind the receiver's tap: a filter, conntrack, a wrong checksum, a full socket
+//! buffer or backlog. Look-alikes are excluded earlier: a receiver that had the bytes but whose acknowledgement
+//! was lost answers the second copy with a DSACK or with the timestamp of the first one (see [`crate::causes`]),
+//! and a packet that the path duplicated was sent once.
 
 use super::held::Events;
 use crate::episode::{Copies, Episode};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// Names the episodes, of the taps at both ends by [`Side::index`], that are of such bytes.
+/// Reclassifies the episodes about such bytes, at the taps of both ends by [`Side::index`].
 pub(crate) fn settle(episodes: &mut [Vec<Episode>; 2]) {
     let twice = |episode: &Episode| super::is_loss(episode.cause) && episode.copies != Copies::One;
     if !episodes.iter().all(|at_tap| at_tap.iter().any(twice)) {
@@ -30,7 +30,7 @@ pub(crate) fn settle(episodes: &mut [Vec<Episode>; 2]) {
             episode.certainty = match (episode.copies, episode.certainty) {
                 (Copies::Both { told: false }, _) => Certainty::Possible(Missing::ReceiverSilent),
                 (_, early @ Certainty::Possible(Missing::EndsEarly)) => early,
-                // Why the sender sent again does not matter to where the first copy was lost.
+                // The reason for the retransmission does not matter for the place of the loss.
                 _ => Certainty::Shown,
             };
         }

@@ -1,4 +1,4 @@
-//! What an episode, an application or the path takes of a call, and what it does not.
+//! The share of a call that an episode, an application or the path takes, and what it does not take.
 
 use super::held::About;
 use super::*;
@@ -10,7 +10,7 @@ use spangap_model::evidence::{Certainty, Missing};
 
 const US: i64 = 1_000;
 
-/// A call: sent at 0, 500 us there, 1 ms at the server, 100 us of response, 600 us back.
+/// A call: sent at 0, 500 us to the server, 1 ms there, 100 us of response, 600 us back.
 fn call(number: u32, begin: i64, there: i64) -> TrueCall {
     let mut at = [0, 0, 20, 520, 520, 1_520, 1_520, 1_620, 2_220, 2_220].map(|us| begin + us * US);
     at[3..].iter_mut().for_each(|moment| *moment += there);
@@ -72,7 +72,7 @@ fn the_same_loss_at_both_taps_costs_once_and_has_evidence_of_both() {
     let halves = joined(vec![call(1, START, 0)]).remove(0);
     let client = episode(Cause::Rto, Side::Client, (START + 20 * US, START + 420 * US), (1_000, 1_900));
     let server_clock = START + 5_000 * US;
-    // The receiver's tap cannot tell which timer it was.
+    // The receiver's tap cannot tell which timer expired.
     let server = episode(
         Cause::FastRetransmit,
         Side::Client,
@@ -100,15 +100,15 @@ fn two_losses_of_one_call_are_one_finding_without_counting_time_twice() {
 fn bytes_before_the_call_cost_it_only_what_it_waited_for_itself() {
     let halves = joined(vec![call(1, START, 0)]).remove(0);
     let server_clock = START + 5_000 * US;
-    // A response before this one was held back, and gone long before this one was written.
+    // A response before this one was held back, and left long before this one was written.
     let early = (server_clock + 530 * US, server_clock + 570 * US);
     let earlier = episode(Cause::NagleDelayedAck, Side::Server, early, (0, 900));
     assert_eq!(held_findings(&halves, &[Vec::new(), vec![earlier]]), []);
-    // This one was let go together with it.
+    // This one was released together with it.
     let until = (server_clock + 530 * US, server_clock + 1_520 * US);
     let together = episode(Cause::NagleDelayedAck, Side::Server, until, (0, 900));
     assert_eq!(held_findings(&halves, &[Vec::new(), vec![together]])[0].cost_ns, Some(990_000));
-    // Lost bytes before it hold it up from when it was sent.
+    // Earlier lost bytes delay it from the time it was sent.
     let lost = episode(Cause::Rto, Side::Server, until, (0, 900));
     assert_eq!(held_findings(&halves, &[Vec::new(), vec![lost]]), []);
 }
@@ -126,7 +126,7 @@ fn what_a_wait_for_a_stream_costs_the_span_tells() {
 #[test]
 fn a_place_that_stayed_free_cost_what_the_span_was_there_before() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
-    // Three milliseconds before the request a place became free.
+    // A stream slot became free three milliseconds before the request.
     let free_ns = START - 3_000_000;
     let late = episode(Cause::StreamLimit, Side::Client, (free_ns - 9_000_000, free_ns), (1_000, 1_900));
     let episodes = [vec![late], Vec::new()];
@@ -170,7 +170,7 @@ fn the_server_is_convicted_only_with_its_span() {
     let found = find(&halves);
     assert_eq!((found[0].cause, found[0].cost_ns), (Cause::ServerHostOrApp, Some(10_000_000)));
     assert_eq!(found[0].certainty, Certainty::Shown);
-    // Bytes that a capture does not have may have been anywhere.
+    // Bytes missing from a capture may have been anywhere.
     let mut doubtful = halves.clone();
     doubtful.exchanges[1].iter_mut().for_each(|half| half.doubts.hole = true);
     assert_eq!(find(&doubtful)[0].certainty, Certainty::Possible(Missing::ServerSpan));
@@ -178,7 +178,7 @@ fn the_server_is_convicted_only_with_its_span() {
     let arrived = server_clock + 520 * US;
     halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 100, arrived + 9_900_000)) });
     assert_eq!((find(&halves)[0].cause, find(&halves)[0].certainty), (Cause::ServerApp, Certainty::Shown));
-    // Its application began late: then it was not the application.
+    // Its application began late, so it was not the application.
     halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 9_800_000, arrived + 9_900_000)) });
     let found = find(&halves);
     assert_eq!((found.len(), found[0].cause, found[0].cost_ns), (1, Cause::ServerQueue, Some(9_800_000)));
@@ -188,7 +188,8 @@ fn the_server_is_convicted_only_with_its_span() {
 #[test]
 fn while_its_request_arrives_the_server_is_not_to_blame() {
     let mut slow = call(1, START, 0);
-    // The header is 520 us on its way, the rest of the request leaves 40 ms later; the answer comes a millisecond after it.
+    // The header takes 520 us, the rest of the request leaves 40 ms later, and the answer follows a millisecond
+    // after it.
     slow.at[2..].iter_mut().for_each(|moment| *moment += 40_000 * US);
     let halves = |spans: SpanTimes, taps: [bool; 2]| {
         let mut halves = joined(vec![slow.clone()]).remove(0);
@@ -208,18 +209,18 @@ fn while_its_request_arrives_the_server_is_not_to_blame() {
             .collect::<Vec<_>>()
     };
     assert_eq!(found(41_500, [true, true]), []);
-    // The client's tap knows that the request left late, if not when it was there.
+    // The client's tap knows that the request left late, but not when it arrived.
     assert_eq!(found(41_500, [true, false]), []);
-    // Over before the rest came, it did not wait for that.
+    // It ended before the rest arrived, so it did not wait for that.
     assert_eq!(found(40_400, [true, true]), [Cause::ServerApp]);
-    // Without both ends of the request all that is known is the span.
+    // Without both ends of the request, only the span is known.
     let spans = SpanTimes { client: None, server: span(41_500) };
     let mut late = halves(spans, [true, true]);
     late.exchanges.iter_mut().flatten().for_each(|half| half.doubts.hole = true);
     assert_eq!(all(&late, &Default::default())[0].0, Cause::ServerApp);
 }
 
-/// Excess of each call's request, and the batch it arrived in.
+/// Excess of each call's request, and whether it arrived in a batch.
 fn requests(calls: Vec<TrueCall>) -> Vec<(u64, bool)> {
     let (mut paths, mut arrivals) = (Paths::default(), Arrivals::default());
     let mut detour = i64::MAX;
@@ -242,7 +243,7 @@ fn a_late_request_is_the_network_and_needs_no_offset() {
 
 #[test]
 fn sent_apart_and_arrived_together_is_a_batch() {
-    // Five calls 1 ms apart arrive at the same moment, in order; others come on time.
+    // Five calls 1 ms apart arrive at the same moment, in order; others arrive on time.
     let calls = (0..30).map(|i| {
         let held = if (10..15).contains(&i) { i64::from(14 - i) * 1_000 * US + i64::from(i) } else { 0 };
         call(i, START + i64::from(i) * 1_000 * US, held)
@@ -251,12 +252,12 @@ fn sent_apart_and_arrived_together_is_a_batch() {
     for (i, (excess, batch)) in found.iter().enumerate() {
         assert_eq!(*batch, (10..15).contains(&i), "call {i}: {excess}");
     }
-    // Written together, they arrive together: that is no batch.
+    // Calls written together arrive together: that is not a batch.
     let calls = (0..30).map(|i| call(i, START + i64::from(i) * US, 0));
     assert!(requests(calls.collect()).iter().all(|(_, batch)| !batch));
 }
 
-/// Everything that is found of a call with these episodes, costs and all.
+/// All findings of a call with these episodes, with costs.
 fn all(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<(Cause, bool, Option<u64>)> {
     let moments = Moments::of(halves);
     let duration_ns = moments.ends().map_or(0, |(first, last)| last.0 - first.0) as u64;
@@ -271,7 +272,7 @@ fn all(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<(Cause, bool, Optio
 #[test]
 fn what_is_shown_leaves_an_application_only_the_rest() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
-    // The response leaves 9 ms later at both ends: 10 ms at the server in all.
+    // The response leaves 9 ms later at both ends: 10 ms at the server in total.
     for half in halves.exchanges.iter_mut().flatten() {
         let response = half.response.as_mut().expect("answered");
         for mark in [&mut response.first, &mut response.last] {
@@ -286,7 +287,7 @@ fn what_is_shown_leaves_an_application_only_the_rest() {
         [Vec::new(), vec![episode(Cause::NagleDelayedAck, Side::Server, range, (1_000, 1_900))]]
     };
     assert_eq!(all(&halves, &held(10_520)), [(Cause::NagleDelayedAck, true, Some(9_000_000))]);
-    // Held for a shorter time, most of it is still the server's.
+    // If it was held for a shorter time, most of it still belongs to the server.
     let both =
         [(Cause::ServerHostOrApp, true, Some(8_000_000)), (Cause::NagleDelayedAck, true, Some(2_000_000))];
     assert_eq!(all(&halves, &held(3_520)), both);
@@ -298,10 +299,10 @@ fn what_came_before_the_wire_costs_what_the_span_waited() {
     let opened = episode(Cause::ConnectionPerCall, Side::Client, (START - 8_000 * US, START), (1_000, 1_900));
     let episodes = [vec![opened], Vec::new()];
     assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, None)]);
-    // The span began when the connection was being opened for 3 ms already.
+    // The span began when the connection had already been opening for 3 ms.
     halves.spans = Some(SpanTimes { client: Some((START - 5_000 * US, START + 2_220 * US)), server: None });
     assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, Some(5_000_000))]);
-    // It began long before: that is the client's own.
+    // It began long before: that time is the client's own.
     halves.spans = Some(SpanTimes { client: Some((START - 30_000 * US, START + 2_220 * US)), server: None });
     let both =
         [(Cause::ConnectionPerCall, true, Some(8_000_000)), (Cause::ClientApp, false, Some(22_000_000))];
@@ -345,7 +346,7 @@ fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
         }
         taken
     };
-    // 500 us there and 600 us back, and 20 ms more.
+    // 500 us there and 600 us back, plus 20 ms.
     assert_eq!(path(0).sum_ns(), Some(21_100_000));
     assert_eq!(path(0).cost_ns(22_220_000), Some(21_100_000));
     assert_eq!(path(20_000_000).cost_ns(22_220_000), None, "what is left is not most of the call");
@@ -363,7 +364,8 @@ fn a_response_that_was_ready_has_waited_behind_the_other() {
         let behind = episode(Cause::HeadOfLine, Side::Server, range, (1_000, 1_900));
         Episode { certainty, stream_id: Some(1), ..behind }
     };
-    // A request at 520 us, a response that leaves at 41.52 ms, right behind another one that began at `from_us`.
+    // A request at 520 us, and a response that leaves at 41.52 ms, right behind another one that began at
+    // `from_us`.
     let found = |from_us: i64, span: Option<(i64, i64)>| {
         let mut slow = call(1, START, 0);
         slow.at[6..].iter_mut().for_each(|moment| *moment += 40_000 * US);
@@ -381,12 +383,12 @@ fn a_response_that_was_ready_has_waited_behind_the_other() {
         found
     };
     let shown = |cost_us: u64| [(Cause::HeadOfLine, true, Some(cost_us * 1_000))];
-    // It was ready after a millisecond: it waited as long as the other was being sent from then on.
+    // It was ready after a millisecond: it waited for the rest of the other response's transmission.
     assert_eq!(found(0, Some((600, 1_520))), shown(40_000));
     assert_eq!(found(11_520, Some((600, 1_520))), shown(30_000));
-    // It was ready just then.
+    // It was ready only at that moment.
     assert_eq!(found(0, Some((600, 41_400))), []);
-    // Nobody knows, or its span goes on until after it has left.
+    // Unknown, or its span continues until after it has left.
     assert!(matches!(found(0, None)[..], [(Cause::HeadOfLine, false, Some(_))]));
     assert!(matches!(found(0, Some((600, 41_600)))[..], [(Cause::HeadOfLine, false, Some(_))]));
 }

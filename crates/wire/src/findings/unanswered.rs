@@ -11,18 +11,18 @@ use spangap_model::{Cause, Leg, Side};
 const MAY_BE_LOST: Certainty = Certainty::Possible(Missing::ResponseSent);
 const MAY_NOT_ARRIVE: Certainty = Certainty::Possible(Missing::RequestArrived);
 
-/// The finding about a call without a response, added to those known already; whether it is such a call. What else is
-/// `explained` by something shown is not the server's.
+/// Adds the finding about a call without a response; returns whether it is such a call. Time that is `explained`
+/// by a shown cause is not attributed to the server.
 pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) -> bool {
     let About { halves, moments, duration_ns, offset_ns, .. } = *about;
     let (Some(waited_in), Some(ending)) = (moments.1, halves.ending()) else { return false };
     if waited_in == Leg::ClientAppOut {
-        // Nobody was asked in time.
+        // The request did not leave in time.
         return true;
     }
     let never_arrived = waited_in == Leg::RequestWire;
     if never_arrived {
-        // That the bytes were sent again and again is the same story.
+        // The repeated retransmissions are part of the same event.
         out.retain(|finding| !is_loss(finding.cause));
     }
     let first_clock = |(at, side): (i64, Side)| {
@@ -51,7 +51,7 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     true
 }
 
-/// What came of the request after all.
+/// What became of the request afterwards.
 fn note(halves: &Halves, ending: &Ending) -> String {
     let ms = |ns: i64| ns.max(0) as f64 / 1e6;
     let [client, server] = &halves.exchanges;

@@ -1,4 +1,4 @@
-//! Calls that wait for those they contain, and for the one that contains them.
+//! Calls that wait for the calls they contain, and for the one that contains them.
 
 use super::LinkedBy;
 use super::rules::{Facts, by_content, by_ids, nested};
@@ -8,24 +8,24 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 
-/// Calls that wait; with more, the oldest is let go.
+/// Maximum waiting calls; beyond it, the oldest is released.
 const MAX_WAITING: usize = 20_000;
-/// A call looks for those that it contains so long after it was concluded, nanoseconds of the captures' time.
+/// Time from the conclusion of a call until it looks for the calls that it contains, nanoseconds of capture time.
 const RESOLVE_NS: i64 = 500_000_000;
-/// And is let go so long after: a proxy may hold a response for long.
+/// Time until it is released: a proxy may hold a response for long.
 const HOLD_NS: i64 = 60_000_000_000;
-/// Calls with the same id or content looked at for one call, the latest.
+/// Number of calls with the same id or content, the latest ones, that a call is compared with.
 const MAX_LOOKS: usize = 256;
-/// Calls looked at for what a proxy may have waited for.
+/// Maximum calls examined for what a proxy may have waited for.
 const MAX_UNLINKED: usize = 1024;
-/// Endpoints of unlinked calls counted apart.
+/// Maximum endpoints of unlinked calls that are counted separately.
 const MAX_ENDPOINTS: usize = 10_000;
 
-/// Calls that wait by what they are found by, those of a key in the order in which they came. Of a busy server, thousands
-/// have one key, and the oldest goes first.
+/// Waiting calls by lookup key, those of one key in order of arrival. At a busy server, thousands share one key,
+/// and the oldest leaves first.
 type Index = FxHashMap<u64, VecDeque<u64>>;
 
-/// A call in the linker; `T` is what the caller keeps of it.
+/// A call in the linker; `T` is the caller's payload.
 #[derive(Debug)]
 struct Waiting<T> {
     facts: Facts,
@@ -37,24 +37,24 @@ struct Waiting<T> {
     children: Vec<u64>,
 }
 
-/// A call let go, with its hops.
+/// A released call with its hops.
 #[derive(Debug)]
 pub(crate) struct Tree<T> {
     pub facts: Facts,
     pub payload: T,
-    /// In order of time; more than one are attempts.
+    /// In order of time; several are attempts.
     pub hops: Vec<(LinkedBy, Tree<T>)>,
 }
 
-/// Counts of what was linked and what was not.
+/// Counts of linked and unlinked calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub links: [u64; 4],
     pub ambiguous: u64,
-    /// Unlinked calls by server, and by the address of the client.
+    /// Unlinked calls by server, and by the client's address.
     to: FxHashMap<Endpoint, u64>,
     from: FxHashMap<[u8; 16], u64>,
-    /// Servers that are proxies, and addresses from which proxies call.
+    /// Servers known to be proxies, and addresses from which proxies call.
     proxies: FxHashSet<Endpoint>,
     callers: FxHashSet<[u8; 16]>,
 }
@@ -69,7 +69,7 @@ impl Counts {
         }
     }
 
-    /// Calls to a proxy that it passed on nowhere, as far as is known; and calls of a proxy for nobody.
+    /// Number of calls to a proxy without a known inner call, and of calls by a proxy without a known outer call.
     pub fn unknown(&self) -> (u64, u64) {
         let outer =
             self.to.iter().filter(|(server, _)| self.proxies.contains(server)).map(|(_, calls)| calls);
@@ -78,27 +78,27 @@ impl Counts {
     }
 }
 
-/// Links calls.
+/// Links outer calls to their inner calls.
 #[derive(Debug)]
 pub(crate) struct Linker<T> {
     waiting: VecDeque<Option<Waiting<T>>>,
-    /// Number of the first that waits; they are numbered in the order in which they came.
+    /// Number of the first waiting call; calls are numbered in order of arrival.
     first: u64,
-    /// Number of the first that has not looked for its hops.
+    /// Number of the first call that has not looked for its hops.
     unresolved: u64,
     count: usize,
-    /// Calls taken so far.
+    /// Calls offered so far.
     pub offered: u64,
-    /// Whether there may be links: if not, calls are kept and not looked at.
+    /// Whether links are possible: if not, calls are kept without being compared.
     pub looks: bool,
     by_id: Index,
     by_content: Index,
-    /// Which captures show one clock.
+    /// Clock number of each capture.
     clocks: Vec<usize>,
     pub counts: Counts,
     /// Bounds between captures whose clocks only links compare, the lower number first.
     pub bounds: FxHashMap<(usize, usize), Bounds>,
-    /// The latest link between two sections, of the outer call and the inner one: section, capture, and when it began.
+    /// The latest link between two sections, for the outer and the inner call: section, capture, and start.
     pub latest: Option<[(usize, usize, i64); 2]>,
 }
 
@@ -108,7 +108,7 @@ fn hashed(of: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The keys by which calls with the same ids are found.
+/// The lookup keys for calls with the same ids.
 fn id_keys(facts: &Facts) -> [Option<u64>; 3] {
     [
         facts.trace.map(|trace| hashed((1_u8, trace.trace_id, trace.span_id))),
@@ -122,7 +122,7 @@ fn content_key(facts: &Facts) -> Option<u64> {
 }
 
 impl<T> Linker<T> {
-    /// `clocks` has a number for each capture, equal where one clock times both.
+    /// `clocks` has a number for each capture, equal where both captures share a clock.
     pub fn new(clocks: Vec<usize>) -> Linker<T> {
         Linker {
             waiting: VecDeque::new(),
@@ -140,7 +140,7 @@ impl<T> Linker<T> {
         }
     }
 
-    /// Takes a call that was concluded at `now_ns` of the captures' time.
+    /// Takes a call that was concluded at `now_ns` of capture time.
     pub fn offer(&mut self, facts: Facts, payload: T, now_ns: i64) {
         let id = self.first + self.waiting.len() as u64;
         for key in id_keys(&facts).into_iter().flatten() {
@@ -162,14 +162,14 @@ impl<T> Linker<T> {
         self.offered += 1;
     }
 
-    /// Calls that wait longest and are hops of none; some of them.
+    /// The longest waiting calls without a link; at most a sample.
     pub fn unlinked(&self) -> impl Iterator<Item = &Facts> {
         let waiting = self.waiting.iter().take(MAX_UNLINKED).flatten();
         waiting.filter(|call| call.parent.is_none() && call.children.is_empty()).map(|call| &call.facts)
     }
 
-    /// Links what is due, and hands out what is settled. `now_ns` is `None` while it is not known how the captures'
-    /// times compare: then only the number of calls counts.
+    /// Links the calls that are due, and releases the settled ones. `now_ns` is `None` while the relation of the
+    /// captures' times is unknown: then only the number of calls counts.
     pub fn advance(&mut self, now_ns: Option<i64>, out: &mut Vec<Tree<T>>) {
         let past =
             |at_ns: i64, wait_ns: i64| now_ns.is_some_and(|now_ns| now_ns.saturating_sub(at_ns) > wait_ns);
@@ -190,7 +190,7 @@ impl<T> Linker<T> {
                 if !call.resolved || !(past(call.at_ns, HOLD_NS) || self.count > MAX_WAITING) {
                     break;
                 }
-                // A hop goes with the call that it belongs to.
+                // A hop leaves together with the call that it belongs to.
                 self.release(self.outermost(self.first), out);
             }
             self.waiting.pop_front();
@@ -199,11 +199,11 @@ impl<T> Linker<T> {
         self.unresolved = self.unresolved.max(self.first);
     }
 
-    /// There will be no more: all of it.
+    /// Releases everything: no more calls will arrive.
     pub fn finish(&mut self, out: &mut Vec<Tree<T>>) {
         let end = self.first + self.waiting.len() as u64;
         (self.first..end).for_each(|id| self.resolve(id));
-        // Nobody looks for one any more.
+        // No further lookups follow.
         self.by_id.clear();
         self.by_content.clear();
         for id in self.first..end {
@@ -230,7 +230,8 @@ impl<T> Linker<T> {
         self.waiting.get_mut(id.checked_sub(self.first)? as usize)?.as_mut()
     }
 
-    /// Waiting calls that share an id with one, by how both are linked, whichever contains the other.
+    /// Waiting calls that share an id with one, and how they are linked; `outer` tells whether that one contains
+    /// them.
     fn akin(&self, id: u64, outer: bool) -> Vec<(u64, LinkedBy)> {
         let Some(call) = self.get(id) else { return Vec::new() };
         let mut found: Vec<(u64, LinkedBy)> = Vec::new();
@@ -249,7 +250,7 @@ impl<T> Linker<T> {
         found
     }
 
-    /// The calls that a call contains become its hops.
+    /// Links the calls that a call contains as its hops.
     fn resolve(&mut self, id: u64) {
         match self.at(id) {
             Some(call) if !call.resolved => call.resolved = true,
@@ -259,7 +260,7 @@ impl<T> Linker<T> {
             return;
         }
         let mut inside = self.akin(id, true);
-        // The shorter ones first: of a chain, each takes the one right below it.
+        // Shorter ones first: in a chain, each call takes the one directly below it.
         let duration = |id: &u64| self.get(*id).map_or(0, |call| call.facts.duration_ns);
         inside.sort_by_key(|(inner, _)| (duration(inner), *inner));
         for (inner, _) in &inside {
@@ -269,7 +270,7 @@ impl<T> Linker<T> {
         }
         for (inner, by) in inside {
             if self.contains(inner, id) {
-                // Neither is known to be the inner one.
+                // It is unknown which one is the inner call.
                 continue;
             }
             let taken = self.get(inner).and_then(|call| call.parent);
@@ -281,7 +282,7 @@ impl<T> Linker<T> {
             }
             let rivals = holders.iter().any(|(other, of)| *of == by && rival(other));
             match taken {
-                // A call that contains it as well, and is no hop of the other.
+                // Another call contains it as well, and is not a hop of this one.
                 Some((parent, known)) if rival(&parent) && known == by => self.part(inner),
                 Some(_) => {}
                 None if rivals => self.doubt(inner),
@@ -294,7 +295,7 @@ impl<T> Linker<T> {
         self.attempts(id);
     }
 
-    /// Who contains a call and is linked to it no less surely than by `by`.
+    /// The calls that contain a call and are linked to it at least as surely as `by`.
     fn holders(&self, inner: u64, by: LinkedBy) -> Vec<(u64, LinkedBy)> {
         let mut holders = self.akin(inner, false);
         holders.retain(|(_, of)| *of <= by);
@@ -308,9 +309,9 @@ impl<T> Linker<T> {
             && (!nested(&b.facts, &a.facts, &self.clocks) || a.facts.duration_ns > b.facts.duration_ns)
     }
 
-    /// The one call with this one's content that it contains, if it is the only one that contains that.
+    /// Links the only call with the same content that this one contains, if no other call contains that one.
     fn by_content(&mut self, id: u64) {
-        // Only where it was seen arriving at a host can that be seen to pass it on.
+        // Only a call that was seen arriving at a host can be seen to be forwarded by it.
         let Some(call) = self.get(id).filter(|call| call.facts.at[1].is_some()) else { return };
         let Some(alike) = content_key(&call.facts).and_then(|key| self.by_content.get(&key)) else { return };
         let alike = || alike.iter().rev().take(MAX_LOOKS).copied().filter(|other| *other != id);
@@ -343,7 +344,8 @@ impl<T> Linker<T> {
     }
 
     fn link(&mut self, outer: u64, inner: u64, by: LinkedBy) {
-        // Of two that may each be in the other, one has found so first. A ring of hops would have no call that counts.
+        // Two calls that may each contain the other: one has already been linked. A cycle of hops would have no
+        // call that counts.
         if self.outermost(outer) == inner {
             return;
         }
@@ -362,7 +364,7 @@ impl<T> Linker<T> {
         }
     }
 
-    /// Takes a hop from its call.
+    /// Removes a hop from its call.
     fn part(&mut self, inner: u64) {
         let Some((parent, _)) = self.at(inner).and_then(|call| call.parent.take()) else { return };
         if let Some(parent) = self.at(parent) {
@@ -371,8 +373,8 @@ impl<T> Linker<T> {
         self.doubt(inner);
     }
 
-    /// What a link says about the clocks of two captures that no byte compares: the request was there before it was
-    /// passed on, and so was the response.
+    /// Derives clock bounds for two captures that no byte compares: the request arrived before it was forwarded,
+    /// and so did the response.
     fn compare(&mut self, outer: u64, inner: u64) {
         let (Some(a), Some(b)) = (self.get(outer), self.get(inner)) else { return };
         let (Some((_, at)), Some((_, by))) = (a.facts.at_proxy(true), b.facts.at_proxy(false)) else {
@@ -401,8 +403,8 @@ impl<T> Linker<T> {
         }
     }
 
-    /// Several hops of one call are attempts, one after the other. Of those at the same time the one with its answer
-    /// counts (a mirrored or hedged call has others), or none.
+    /// Several hops of one call are attempts if they follow each other. Of simultaneous hops only the one with
+    /// the call's answer counts (a mirrored or hedged call has others), or none.
     fn attempts(&mut self, id: u64) {
         let Some(call) = self.get(id).filter(|call| call.children.len() > 1) else { return };
         let mut hops: Vec<(u64, i64, i64)> = Vec::new();
@@ -431,7 +433,7 @@ impl<T> Linker<T> {
         }
     }
 
-    /// Hands a call out with its hops, unless it is one itself.
+    /// Releases a call with its hops, unless it is a hop itself.
     fn release(&mut self, id: u64, out: &mut Vec<Tree<T>>) {
         if self.get(id).is_none_or(|call| call.parent.is_some()) {
             return;
@@ -473,7 +475,7 @@ impl<T> Linker<T> {
 
 fn forget(index: &mut Index, key: u64, id: u64) {
     if let Some(ids) = index.get_mut(&key) {
-        // They go in the order in which they came, mostly; either way they are in order.
+        // They mostly leave in order of arrival; in any case the list is sorted.
         if let Ok(place) = ids.binary_search(&id) {
             ids.remove(place);
         }
@@ -495,7 +497,7 @@ mod tests {
         stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
     }
 
-    /// CPU time of letting so many calls of one method go, one after the other on one connection.
+    /// CPU time of releasing this many calls of one method, in sequence on one connection.
     fn finished_ns(calls: i64) -> u64 {
         let path: std::rc::Rc<str> = "/shop.Cart/Add".into();
         let mut linker = Linker::new(vec![0]);
@@ -530,7 +532,8 @@ mod tests {
         let least = |lists: u32, calls| {
             (0..3).map(|_| (0..lists).map(|_| finished_ns(calls)).sum::<u64>()).min().unwrap_or(0)
         };
-        // As many calls in all. Where each moves those that came with it, one list takes sixteen times as long.
+        // The same total number of calls. If each release moved the calls that arrived with it, a single list
+        // would take sixteen times as long.
         let (few, many) = (least(16, 4_000), least(1, 64_000));
         assert!(many < few * 6, "{few} ns for 16 lists of 4,000, {many} ns for one of 64,000");
     }

@@ -1,8 +1,8 @@
-//! Calls that went through proxies: a call to a proxy, and the calls by which the proxy passed it on.
+//! Calls through proxies: a call to a proxy, and the calls by which the proxy forwarded it.
 //!
-//! The outer call contains the inner one: a proxy cannot pass on a request before it has begun to arrive. The link between
-//! them is what both carry (the same trace context or `x-request-id`), or else their content and their times, and then only
-//! where no other call fits. What fits more than once stays unlinked, and is counted.
+//! The outer call contains the inner one: a proxy cannot forward a request before it has begun to arrive. The
+//! link is an id that both carry (the same trace context or `x-request-id`), or else their content and times, but
+//! only if no other call fits. Ambiguous calls stay unlinked, and are counted.
 
 pub(crate) mod linker;
 pub(crate) mod path;
@@ -14,16 +14,16 @@ use crate::call::Call;
 use crate::totals::LegSum;
 use spangap_model::Legs;
 
-/// What shows that one call is the other, passed on.
+/// The proof that one call is the forwarded form of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkedBy {
-    /// Both carry the same trace id and span id: the proxy forwards the trace context as it is.
+    /// Both carry the same trace id and span id: the proxy forwards the trace context unchanged.
     TraceContext,
     /// Both carry the same `x-request-id`.
     RequestId,
-    /// Both carry the same trace id, and have the same method: the proxy makes a span of its own.
+    /// Both carry the same trace id and have the same method: the proxy creates a span of its own.
     TraceId,
-    /// Method, sizes and times fit those of this call and of no other.
+    /// Method, sizes and times fit this call and no other.
     Content,
 }
 
@@ -32,7 +32,7 @@ impl LinkedBy {
     pub const ALL: [LinkedBy; 4] =
         [LinkedBy::TraceContext, LinkedBy::RequestId, LinkedBy::TraceId, LinkedBy::Content];
 
-    /// The name in JSON.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             LinkedBy::TraceContext => "trace-context",
@@ -43,31 +43,31 @@ impl LinkedBy {
     }
 }
 
-/// A call by which a proxy passed another one on.
+/// A call by which a proxy forwarded another one.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// What shows it.
+    /// The proof of the link.
     pub by: LinkedBy,
     /// The call.
     pub call: Call,
 }
 
-/// What a leg of a call over all its hops is.
+/// The kind of a leg of a call across all its hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// A leg of the call to the next host, as of any call.
+    /// A leg of the call to the next host, as in any call.
     Call(Legs),
-    /// From the last request byte at the proxy to the first one that it sends on.
+    /// From the last request byte at the proxy to the first one that it forwards.
     ProxyRequest {
-        /// The proxy's own capture of the request is missing: the way to it is in this time, too.
+        /// The proxy's own capture of the request is missing, so this includes the transit to the proxy.
         with_wire: bool,
     },
-    /// From the end of an attempt to the next one.
+    /// From the end of an attempt to the start of the next.
     ProxyRetry,
-    /// From the last response byte that the proxy got to the first one that it sent on; below zero where it sends on what
-    /// it has while more arrives.
+    /// From the last response byte that the proxy received to the first one that it forwarded; negative if it
+    /// forwards data while more arrives.
     ProxyResponse {
-        /// The way back from the proxy is in this time, too.
+        /// This includes the transit back from the proxy.
         with_wire: bool,
     },
 }
@@ -85,47 +85,49 @@ impl std::fmt::Display for Stage {
     }
 }
 
-/// One leg of a call over all its hops. All of them sum to the call's duration exactly.
+/// One leg of a call across all its hops. All of them sum to the call's duration exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLeg {
-    /// How many proxies are before it; a proxy's own time belongs to the hop that leads to it.
+    /// Number of proxies before it; a proxy's own time belongs to the hop that leads to it.
     pub hop: u8,
-    /// Which of several attempts of a proxy this is a leg of, from 1; zero where there is one.
+    /// Number of the proxy's attempt, from 1; zero if there is only one.
     pub attempt: u8,
-    /// What it is.
+    /// Its kind.
     pub stage: Stage,
     /// Nanoseconds; see [`crate::call::LegTime`].
     pub ns: i64,
-    /// How far off it may be either way.
+    /// Uncertainty in either direction.
     pub bound_ns: u64,
 }
 
-/// One leg over all hops, summed over the linked calls.
+/// One leg across all hops, summed over the linked calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathSum {
-    /// How many proxies are before it.
+    /// Number of proxies before it.
     pub hop: u8,
-    /// What it is.
+    /// Its kind.
     pub stage: Stage,
     /// The sum.
     pub sum: LegSum,
 }
 
-/// Calls over several hops, counted.
+/// Totals of calls across several hops.
 #[derive(Clone, Debug, Default)]
 pub struct HopTotals {
-    /// Calls of clients that were followed through a proxy at least.
+    /// Calls of clients that were followed through at least one proxy.
     pub calls: u64,
     /// Sum of their durations, nanoseconds.
     pub total_ns: u128,
-    /// Links between calls, by what shows them: see [`LinkedBy::ALL`].
+    /// Links between calls by proof: see [`LinkedBy::ALL`].
     pub links: [u64; 4],
-    /// Calls that fit more than one other as its hop, and stay unlinked.
+    /// Calls that fit more than one outer call, and stay unlinked.
     pub ambiguous: u64,
-    /// Calls to a proxy that no call of the proxy was found for: it answered itself, or the rest is not in the captures.
+    /// Calls to a proxy without a known inner call: the proxy answered itself, or the rest is not in the
+    /// captures.
     pub unknown_outer: u64,
-    /// Calls of a proxy that no call to it was found for: its own, or passed on for someone not in the captures.
+    /// Calls by a proxy without a known outer call: its own, or forwarded for a client that is not in the
+    /// captures.
     pub unknown_inner: u64,
-    /// Time by leg over all hops, in order; they sum to `total_ns` exactly.
+    /// Time by leg across all hops, in order; they sum to `total_ns` exactly.
     pub legs: Vec<PathSum>,
 }

@@ -16,25 +16,26 @@ pub(crate) struct Outer<'a> {
     pub moments: &'a Moments,
     pub duration_ns: u64,
     pub findings: &'a [Finding],
-    /// The captures' numbers among all.
+    /// The captures' overall numbers.
     pub captures: &'a [usize],
 }
 
-/// A call by which the proxy passed it on.
+/// A call by which the proxy forwarded it.
 pub(crate) struct Inner<'a> {
     pub halves: &'a Halves,
     pub duration_ns: u64,
     pub findings: &'a [Finding],
     pub captures: &'a [usize],
-    /// The opening of its connection, as seen at the proxy.
+    /// The handshake of its connection, as seen at the proxy.
     pub handshake: Option<Handshake>,
 }
 
-/// The proxy's own time, if that is what made the call slow; and failed attempts, if they are.
+/// Reports the proxy's own time if it made the call slow, and failed attempts if they did.
 ///
-/// Both lengths are of the proxy's own taps: from the whole request to the first byte of the response there, less what
-/// the hops took. `waited_elsewhere` tells for a stay at the proxy and that time whether the proxy may have waited for
-/// another host. What the call's other findings took is not the proxy's, nor is opening a connection to the next host.
+/// Both durations come from the proxy's own taps: from the complete request to the first byte of the response
+/// there, minus the time of the hops. `waited_elsewhere` receives the interval at the proxy and that time, and
+/// tells whether the proxy may have waited for another host. Time of the call's other findings does not belong to
+/// the proxy, nor does opening a connection to the next host.
 pub(crate) fn findings(
     outer: &Outer<'_>,
     hops: &[Inner<'_>],
@@ -56,7 +57,7 @@ pub(crate) fn findings(
         let evidence = evidence.take(4).collect();
         out.push(finding(Cause::Retries, Certainty::Shown, cost_ns, String::new(), evidence));
     }
-    // Both sides of the proxy are needed, whole.
+    // Both sides of the proxy are required, without holes.
     let whole = |halves: &Halves, side: Side| {
         halves.exchanges[side.index()]
             .as_ref()
@@ -135,14 +136,14 @@ fn finding(
     }
 }
 
-/// From a hop's first byte to its last at the proxy, whatever spans say.
+/// Time from a hop's first byte to its last at the proxy, regardless of spans.
 fn wire_ns(halves: &Halves) -> i64 {
     let half = halves.exchanges[Side::Client.index()].as_ref();
     half.and_then(|half| Some(half.response.as_ref()?.last.ready_ns - half.request.first.seen_ns))
         .unwrap_or(0)
 }
 
-/// What a hop waited for its connection, where that was opened for it: from the SYN to the first byte.
+/// Time that a hop waited for its own connection: from the SYN to the first byte.
 fn opening_ns(hop: &Inner<'_>, stay_ns: i64) -> i64 {
     let Some(half) = &hop.halves.exchanges[Side::Client.index()] else { return 0 };
     let Some((syn_ns, _)) = hop.handshake.and_then(|handshake| handshake.syn) else { return 0 };
@@ -150,7 +151,7 @@ fn opening_ns(hop: &Inner<'_>, stay_ns: i64) -> i64 {
     if (0..=stay_ns).contains(&waited_ns) { waited_ns } else { 0 }
 }
 
-/// What holds a call up before its first byte.
+/// Whether a cause delays a call before its first byte.
 fn before_first_byte(finding: &&Finding) -> bool {
     matches!(finding.cause, Cause::StreamLimit | Cause::SharedConnection | Cause::ConnectionPerCall)
 }
@@ -167,8 +168,8 @@ fn at(
     Some((capture as u8, PacketProof { packet: mark.packet, time_ns: mark.seen_ns, what }))
 }
 
-/// Of a call that was passed on, what its own ends blame on the server's application is told by its hops; and that nobody
-/// answered, where a hop was not answered either.
+/// Removes findings that the hops of a forwarded call explain: blame on the server's application by its own ends,
+/// and a missing answer if a hop was not answered either.
 pub(crate) fn explained_by_hops(findings: &mut Vec<Finding>, unanswered: bool) {
     findings.retain(|finding| match finding.cause {
         Cause::ServerApp | Cause::ServerHostOrApp | Cause::ServerQueue => false,

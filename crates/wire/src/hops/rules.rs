@@ -1,4 +1,4 @@
-//! Rules for when one call may be another call passed on.
+//! Rules for when one call may be the forwarded form of another.
 
 use super::LinkedBy;
 use crate::call::Halves;
@@ -7,37 +7,37 @@ use crate::segment::Endpoint;
 use spangap_model::{CallStatus, Side};
 use std::rc::Rc;
 
-/// Times of one tap may be cut by so much, nanoseconds.
+/// Possible truncation of one tap's times, nanoseconds.
 const SLACK_NS: i64 = 1_000;
 
 /// When a tap saw a call, by its own clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtTap {
-    /// Number of the capture among all.
+    /// Overall number of the capture.
     pub capture: usize,
     /// First byte of the request.
     pub from_ns: i64,
     /// First byte of the response.
     pub answered_ns: Option<i64>,
-    /// Last byte of all.
+    /// Last byte of the call.
     pub to_ns: i64,
 }
 
-/// What links of calls are found by.
+/// The facts by which links between calls are found.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
-    /// Which connection, as the section and its number there.
+    /// Its connection: the section, and the number there.
     pub connection: (usize, u32),
     pub client: Endpoint,
     pub server: Endpoint,
     /// By the end at which the tap is.
     pub at: [Option<AtTap>; 2],
-    /// Between the first and the last byte that a tap saw. Spans do not count: an outer call and its hop carry the ids of one
-    /// CLIENT span, which is as long as either.
+    /// Time between the first and the last byte at a tap. Spans do not count: an outer call and its hop carry the
+    /// ids of one CLIENT span, which is as long as either.
     pub duration_ns: u64,
     pub trace: Option<TraceContext>,
     pub request_id: u64,
-    /// `:path`, or target of HTTP/1.
+    /// `:path`, or the target of HTTP/1.
     pub path: Option<Rc<str>>,
     pub request_bytes: u64,
     pub response_bytes: Option<u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Of a call on a connection; `captures` are the numbers of its section's captures among all.
+    /// Facts of a call on a connection; `captures` are the overall numbers of its section's captures.
     pub fn of(
         connection: (usize, u32),
         ends: [Endpoint; 2],
@@ -97,17 +97,17 @@ impl Facts {
         }
     }
 
-    /// The tap at the proxy, or else the one nearest to it: of a call to it, of a call by it.
+    /// The tap at the proxy, or else the nearest one: for a call to it (`outer`), or by it.
     pub fn at_proxy(&self, outer: bool) -> Option<(Side, AtTap)> {
         let order = if outer { [Side::Server, Side::Client] } else { [Side::Client, Side::Server] };
         order.into_iter().find_map(|side| self.at[side.index()].map(|at| (side, at)))
     }
 }
 
-/// Which captures show one clock: a number for each, equal where they do.
+/// Clock number of each capture: equal numbers mean the same clock.
 pub(crate) type Clocks<'a> = &'a [usize];
 
-/// The taps of an outer and an inner call that one clock times, the nearest to the proxy first.
+/// Taps of an outer and an inner call that share a clock, the nearest to the proxy first.
 fn by_one_clock(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> Option<(AtTap, AtTap)> {
     let outers = [outer.at[1], outer.at[0]].into_iter().flatten();
     outers
@@ -115,8 +115,8 @@ fn by_one_clock(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> Option<(AtT
         .find(|(a, b)| clocks.get(a.capture).is_some_and(|clock| Some(clock) == clocks.get(b.capture)))
 }
 
-/// Whether both are attempts of one client at one server, seen beside each other by one tap: a proxy has an address of its own,
-/// or, where it hides behind those of others, stands between two taps.
+/// Whether both are attempts of one client at one server, seen side by side by one tap. A proxy has its own
+/// address or, if it hides behind those of others, sits between two taps.
 fn are_attempts(one: &Facts, other: &Facts) -> bool {
     let seen_alike = || {
         let both = one.at.iter().zip(&other.at);
@@ -125,7 +125,7 @@ fn are_attempts(one: &Facts, other: &Facts) -> bool {
     one.client.address == other.client.address && one.server == other.server && seen_alike()
 }
 
-/// Whether the inner call lies in the outer one; by durations alone where no clock times both.
+/// Whether the outer call contains the inner one; by durations alone if they share no clock.
 pub(crate) fn nested(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> bool {
     if outer.connection == inner.connection || are_attempts(outer, inner) {
         return false;
@@ -139,13 +139,13 @@ pub(crate) fn nested(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> bool {
     began && (answered || !inner.complete || inner.status != outer.status)
 }
 
-/// Whether two paths are one, but that a proxy may put something before it or take it away.
+/// Whether two paths are equal apart from a prefix that a proxy may add or remove.
 fn same_path(a: &str, b: &str) -> bool {
     let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
     long == short || (short.len() > 1 && short.starts_with('/') && long.ends_with(short))
 }
 
-/// Whether the inner call asks for what the outer one does. `None` where nothing tells.
+/// Whether both calls request the same; `None` if unknown.
 fn same_request(outer: &Facts, inner: &Facts) -> Option<bool> {
     let paths = outer.path.as_deref().zip(inner.path.as_deref());
     paths.map(|(outer, inner)| same_path(outer, inner))
@@ -155,13 +155,13 @@ fn same_sizes(outer: &Facts, inner: &Facts) -> bool {
     outer.request_bytes == inner.request_bytes && outer.response_bytes == inner.response_bytes
 }
 
-/// What links the two by what they carry and ask for, their times aside.
+/// The proof that the ids and the requests of both calls give, regardless of their times.
 pub(crate) fn by_ids(outer: &Facts, inner: &Facts) -> Option<LinkedBy> {
     let traces = outer.trace.zip(inner.trace);
     let one_trace = traces.is_some_and(|(a, b)| a.trace_id == b.trace_id);
     let one_span = one_trace && traces.is_some_and(|(a, b)| a.span_id == b.span_id);
     let one_request = outer.request_id != 0 && outer.request_id == inner.request_id;
-    // An application that hands its caller's headers on with calls of its own is no proxy.
+    // An application that passes its caller's headers on with its own calls is not a proxy.
     let asks = match same_request(outer, inner) {
         Some(same) => same || ((one_span || one_request) && same_sizes(outer, inner)),
         None => same_sizes(outer, inner),
@@ -176,10 +176,10 @@ pub(crate) fn by_ids(outer: &Facts, inner: &Facts) -> Option<LinkedBy> {
     (asks && (one_trace || one_request)).then_some(by)
 }
 
-/// Whether the inner call has the outer one's content and lies in it by one clock of one host, and nothing they carry says
-/// otherwise.
+/// Whether the inner call has the outer one's content and lies within it by one clock of one host, and no id
+/// contradicts that.
 pub(crate) fn by_content(outer: &Facts, inner: &Facts, clocks: Clocks<'_>) -> bool {
-    // What tells most of them apart is asked first.
+    // The check that excludes most pairs comes first.
     let at_proxy = outer.at[1].zip(inner.at[0]);
     if at_proxy.is_none_or(|(a, b)| clocks.get(a.capture) != clocks.get(b.capture))
         || !nested(outer, inner, clocks)
@@ -222,11 +222,11 @@ mod tests {
         let own_span =
             Facts { trace: Some(TraceContext { trace_id: [1; 16], span_id: [2; 8] }), ..passed_on.clone() };
         assert_eq!(by_ids(&outer, &own_span), Some(LinkedBy::TraceId));
-        // It hands the header on with a call of its own, or is under a span of its own.
+        // It passes the header on with a call of its own, or has a span of its own.
         let other = Facts { path: Some("/shop.Stock/Get".into()), request_bytes: 4, ..passed_on.clone() };
         assert_eq!(by_ids(&outer, &other), None);
         assert_eq!(by_ids(&outer, &Facts { trace: own_span.trace, ..other }), None);
-        // A proxy took the prefix away.
+        // A proxy removed the prefix.
         let api = Facts { path: Some("/api/shop.Cart/Add".into()), ..outer };
         assert_eq!(by_ids(&api, &passed_on), Some(LinkedBy::TraceContext));
         let short = Facts { path: Some("/Add".into()), ..own_span };
@@ -241,7 +241,7 @@ mod tests {
             let at = facts.at[0].map(|at| AtTap { capture: 1, ..at });
             Facts { at: [at; 2], ..facts.clone() }
         };
-        // By another clock it may have been within.
+        // By another clock, it may have been within.
         assert!(nested(&outer, &elsewhere(&late), &[0, 1]));
         assert!(!nested(&outer, &elsewhere(&late), &[0, 0]));
         let longer = elsewhere(&facts(2, 2_000_000, 4_000_000));

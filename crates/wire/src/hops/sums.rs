@@ -1,4 +1,4 @@
-//! Time by leg over all hops, summed over the linked calls while the clocks are not known.
+//! Time by leg across all hops, summed over the linked calls while the clocks are unknown.
 
 use super::path::{AllClocks, Inside, on_proxy, through};
 use super::{HopTotals, PathSum, Stage};
@@ -10,7 +10,7 @@ use crate::totals::accum::Accum;
 use rustc_hash::FxHashMap;
 use spangap_model::{Leg, Legs, Side};
 
-/// A call with its hops, as the sums see it.
+/// A call with its hops, as input for the sums.
 pub(crate) struct Linked<'a> {
     /// The section of its captures.
     pub section: usize,
@@ -22,11 +22,11 @@ pub(crate) struct Linked<'a> {
     pub hops: Vec<Linked<'a>>,
 }
 
-/// What passes at a proxy is summed by itself for each of these.
+/// Key of the separate sums for the time inside a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Proxy {
     hop: u8,
-    /// The captures before it and after it.
+    /// The captures before and after it.
     captures: (usize, usize),
     with_wire: (bool, bool),
 }
@@ -36,7 +36,7 @@ struct Proxy {
 pub(crate) struct PathSums {
     pub calls: u64,
     pub total_ns: u128,
-    /// By hop, section, and whether it has hops itself.
+    /// By hop, section, and whether the call has hops itself.
     legs: FxHashMap<(u8, usize, bool), Accum>,
     proxies: FxHashMap<Proxy, Accum>,
     /// Time of the hops themselves, by hop of the proxy.
@@ -44,7 +44,7 @@ pub(crate) struct PathSums {
 }
 
 impl PathSums {
-    /// Counts a call that has hops.
+    /// Counts a call with hops.
     pub fn add(&mut self, call: &Linked<'_>, one_clock: impl Fn(usize, usize) -> bool + Copy) {
         self.calls += 1;
         self.total_ns += u128::from(call.duration_ns);
@@ -85,7 +85,7 @@ impl PathSums {
         }
     }
 
-    /// The sums, the clocks of the sections being known.
+    /// The sums, once the clocks of the sections are known.
     pub fn finish(self, sections: &[Option<Clock>], clocks: &AllClocks, totals: &mut HopTotals) {
         (totals.calls, totals.total_ns) = (self.calls, self.total_ns);
         let mut sums: Vec<PathSum> = Vec::new();
@@ -121,7 +121,7 @@ impl PathSums {
                 } else if leg.legs == Legs::one(Leg::ResponseWire) {
                     push(proxy.hop, response, leg);
                 } else if leg.legs.contains(Leg::RequestWire) {
-                    // Nothing compares the clocks: both ways together are known.
+                    // Nothing compares the clocks: only the sum of both directions is known.
                     let both = leg.total_ns - passed_ns;
                     let bound_ns = leg.bound_ns + both.unsigned_abs().div_ceil(2);
                     push(proxy.hop, request, LegSum { total_ns: both / 2, bound_ns, ..leg });
@@ -140,7 +140,7 @@ fn passed(hops: &[Linked<'_>]) -> u64 {
     hops.iter().map(|hop| hop.duration_ns).sum()
 }
 
-/// Places of legs in a path: a hop lies between both halves of the one before.
+/// Position of a leg in a path: a hop lies between both halves of the previous one.
 fn order(hop: u8, stage: Stage) -> (i16, Stage) {
     let hop = i16::from(hop);
     let deepest = i16::from(u8::MAX) + 1;

@@ -1,4 +1,4 @@
-//! Connections as both captures see them: a link is one connection, known to one tap or to both.
+//! Connections as seen by both captures: a link is one connection, known to one tap or to both.
 
 use super::Facts;
 use crate::segment::Endpoint;
@@ -9,52 +9,53 @@ use rustc_hash::FxHashMap;
 /// One connection.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    /// In order of appearance, from 1, never used twice.
+    /// Number in order of appearance, from 1, never reused.
     pub key: u32,
-    /// The taps' numbers of it, by capture.
+    /// The taps' numbers for it, by capture.
     pub connections: [Option<u32>; 2],
-    /// What the taps know of it.
+    /// Facts from the taps.
     pub facts: [Option<ConnectionFacts>; 2],
-    /// Whether the tap has said that it is over.
+    /// Whether each tap reported its end.
     pub ended: [bool; 2],
-    /// Calls that show the client to be at that capture.
+    /// Number of calls that place the client at that capture.
     pub votes: [u64; 2],
-    /// Halves that wait, and calls not yet counted.
+    /// Waiting halves, and calls not yet counted.
     pub uses: u32,
-    /// Became one with this link.
+    /// The link that it was merged into.
     united: Option<usize>,
     /// Sums over its calls.
     pub sums: Accum,
     /// Sums over its calls that are hops of others, which count elsewhere.
     pub inner: Accum,
-    /// Least that its bytes took beyond the fastest path between the captures, by direction: 0 is first to second.
+    /// Minimum time of its bytes beyond the fastest path between the captures, by direction: 0 is first to
+    /// second.
     pub detour_ns: [i64; 2],
-    /// Least that both ways of a call took together, by calls that have both.
+    /// Minimum of both directions of a call together, over calls that have both.
     pub least_path_ns: Option<u64>,
-    /// Whether its ends were noted as addresses of the captures' hosts.
+    /// Whether its ends were recorded as addresses of the captures' hosts.
     pub ends_local: bool,
-    /// Whether it was looked at for a proxy.
+    /// Whether it was examined for a proxy.
     pub ends_noted: bool,
-    /// Whether its opening was told of already.
+    /// Whether its opening was already reported.
     pub opening_told: bool,
-    /// What is to be said of it as a whole, beside what the rules of each end say.
+    /// Statements about it as a whole, in addition to those of each end's rules.
     pub notes: Vec<String>,
 }
 
 impl Link {
-    /// A connection that no call was seen of.
+    /// A connection without any observed call.
     pub fn without_calls(facts: [Option<ConnectionFacts>; 2]) -> Link {
         Link { facts, ..Link::default() }
     }
 
-    /// Client and server, as the client's tap sees them, or else as any does.
+    /// Client and server, as seen by the client's tap if known, else by any tap.
     pub fn ends(&self) -> Option<[Endpoint; 2]> {
         let at_client = self.facts[self.client_capture().unwrap_or(0)].as_ref();
         Some(at_client.or(self.facts.iter().flatten().next())?.ends)
     }
 }
 
-/// All links that are in use.
+/// All links in use.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: Vec<Link>,
@@ -65,7 +66,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The link of a tap's connection.
+    /// The link of a tap's connection; creates it if needed.
     #[inline]
     pub fn of(&mut self, capture: usize, connection: u32, facts: &Facts<'_>) -> usize {
         if let Some((recent, link)) = self.recent[capture]
@@ -81,7 +82,7 @@ impl Links {
         link
     }
 
-    /// The link of a tap's connection, if there is one.
+    /// The link of a tap's connection, if it exists.
     pub fn known(&self, capture: usize, connection: u32) -> Option<&Link> {
         self.by_connection[capture].get(&connection).map(|link| self.get(self.resolved(*link)))
     }
@@ -119,13 +120,13 @@ impl Links {
         &mut self.links[link]
     }
 
-    /// The link that stands for it now.
+    /// The link that now represents it.
     #[inline]
     pub fn resolved(&self, link: usize) -> usize {
         self.links[link].united.unwrap_or(link)
     }
 
-    /// Both are one connection: the one that is known of each goes to the one that remains.
+    /// Merges two links of one connection: the younger into the older.
     pub fn unite(&mut self, a: usize, b: usize) -> usize {
         let (kept, gone) = if self.links[a].key < self.links[b].key { (a, b) } else { (b, a) };
         let other = &mut self.links[gone];
@@ -148,7 +149,8 @@ impl Links {
         kept
     }
 
-    /// A half under `link` waits no more, or a call of it is counted: the link that stands for it.
+    /// A half under `link` stops waiting, or one of its calls is counted: returns the link that now represents
+    /// it.
     #[inline]
     pub fn settle(&mut self, link: usize) -> usize {
         let state = &mut self.links[link];
@@ -165,7 +167,7 @@ impl Links {
         }
     }
 
-    /// A tap's connection is over.
+    /// A tap's connection ended.
     pub fn end(&mut self, capture: usize, facts: ConnectionFacts) -> Option<usize> {
         let link = self.by_connection[capture].remove(&facts.id)?;
         if self.recent[capture].is_some_and(|(connection, _)| connection == facts.id) {
@@ -178,7 +180,7 @@ impl Links {
         Some(link)
     }
 
-    /// Takes a link out if it is over and nothing waits under it.
+    /// Removes a link if it has ended and nothing waits under it.
     pub fn take_if_over(&mut self, link: usize) -> Option<Link> {
         let state = &self.links[link];
         let open = (0..2).any(|i| state.connections[i].is_some() && !state.ended[i]);
@@ -189,7 +191,7 @@ impl Links {
         })
     }
 
-    /// Takes every link out.
+    /// Removes every link.
     pub fn take_all(&mut self) -> Vec<Link> {
         self.by_connection = Default::default();
         self.recent = [None; 2];

@@ -1,16 +1,16 @@
-//! Halves that wait for their other half: found by the sequence number of the request's first byte, given up in the
-//! order in which they came.
+//! Halves that wait for their mates: looked up by the sequence number of the request's first byte, expired in
+//! order of arrival.
 
 use crate::exchange::Exchange;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// No slot.
+/// Marker for "no slot".
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Slot {
-    /// Counts how often the slot was used, so that an old entry of the queue is known as such.
+    /// Number of times the slot was used, to recognise outdated entries of the queue.
     generation: u32,
     /// Next slot with the same sequence number.
     next: u32,
@@ -18,15 +18,15 @@ struct Slot {
     half: Option<Exchange>,
 }
 
-/// Halves of one capture.
+/// The waiting halves of one capture.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_number: FxHashMap<u32, u32>,
-    /// `(slot, generation)` in the order of arrival; entries of slots that were taken are skipped.
+    /// `(slot, generation)` in order of arrival; entries of emptied slots are skipped.
     order: VecDeque<(u32, u32)>,
-    /// Older ones, which have to wait however long it takes.
+    /// Older ones that must wait however long it takes.
     aside: VecDeque<(u32, u32)>,
 }
 
@@ -48,7 +48,7 @@ impl Pending {
         self.forget_taken();
     }
 
-    /// What waits under a sequence number: place, link, half; the latest first.
+    /// Halves that wait under a sequence number: slot, link, half; the latest first.
     pub fn candidates(&self, number: u32) -> impl Iterator<Item = (usize, usize, &Exchange)> {
         let mut at = self.by_number.get(&number).copied().unwrap_or(NONE);
         std::iter::from_fn(move || {
@@ -59,7 +59,7 @@ impl Pending {
         })
     }
 
-    /// Takes out what [`Pending::candidates`] named.
+    /// Removes a half that [`Pending::candidates`] returned.
     pub fn take(&mut self, place: usize) -> (usize, Exchange) {
         let slot = &mut self.slots[place];
         let half = slot.half.take().unwrap_or_default();
@@ -87,14 +87,14 @@ impl Pending {
         (link, half)
     }
 
-    /// Takes out what has waited longest.
+    /// Removes the half that has waited longest.
     pub fn take_oldest(&mut self) -> Option<(usize, Exchange)> {
         self.forget_taken();
         let (place, _) = self.aside.pop_front().or_else(|| self.order.pop_front())?;
         Some(self.take(place as usize))
     }
 
-    /// What has waited longest of those not set aside: place, link, half.
+    /// The half that has waited longest among those not set aside: slot, link, half.
     pub fn front(&mut self) -> Option<(usize, usize, &Exchange)> {
         self.forget_taken();
         let (place, _) = *self.order.front()?;
@@ -102,7 +102,7 @@ impl Pending {
         slot.half.as_ref().map(|half| (place as usize, slot.link, half))
     }
 
-    /// Sets the one of [`Pending::front`] aside.
+    /// Sets the half returned by [`Pending::front`] aside.
     pub fn set_aside(&mut self) {
         self.aside.extend(self.order.pop_front());
     }
@@ -119,7 +119,7 @@ impl Pending {
         if self.aside.len() > 2 * (slots.len() - self.free.len()) + 1024 {
             self.aside.retain(|entry| !taken(*entry));
         }
-        // One that waits long holds up the queue's front, and not its memory.
+        // A half that waits long blocks the queue's front, but must not grow its memory.
         if self.order.len() > 2 * (slots.len() - self.free.len()) + 1024 {
             self.order.retain(|entry| !taken(*entry));
         }

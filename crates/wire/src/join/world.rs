@@ -1,4 +1,4 @@
-//! Made-up calls seen by two taps, with the truth: for tests.
+//! Made-up calls seen by two taps, with the truth, for tests.
 
 use crate::exchange::{Doubts, Exchange, Mark, Part};
 use crate::segment::Endpoint;
@@ -6,10 +6,10 @@ use crate::tcp::{ConnectionFacts, Handshake};
 use proptest::prelude::*;
 use spangap_model::Side;
 
-/// When the world begins.
+/// Start of the world.
 pub(crate) const START: i64 = 1_767_225_600_000_000_000;
 
-/// Ten moments of a call in true time: see [`crate::legs`]. The first and last, and those of the SERVER span, too.
+/// Ten moments of a call in true time, including those of both spans: see [`crate::legs`].
 pub(crate) type Truth = [i64; 10];
 
 /// One call.
@@ -17,10 +17,10 @@ pub(crate) type Truth = [i64; 10];
 pub(crate) struct TrueCall {
     pub connection: u32,
     pub at: Truth,
-    /// How long before its request was complete the SERVER span began, where it did: the application begins then with
-    /// the last byte, so that moments 3 and 4 are one.
+    /// How long the SERVER span began before its request was complete, if it did: the application then begins
+    /// with the last byte, so that moments 3 and 4 coincide.
     pub early_ns: Option<i64>,
-    /// When the last byte of request and response is sent again, before it arrives.
+    /// Whether the last byte of the request and of the response is retransmitted before it arrives.
     pub resent: [bool; 2],
     pub request: (u32, u32),
     pub response: (u32, u32),
@@ -34,13 +34,13 @@ pub(crate) struct World {
     pub offset_ns: i64,
     pub skew_ppm: f64,
     pub resolution_ns: i64,
-    /// Whether the addresses differ at both taps.
+    /// Whether the addresses differ between the taps.
     pub translated: bool,
     pub calls: Vec<TrueCall>,
 }
 
 impl World {
-    /// What the clock of a capture shows, uncut.
+    /// Time on a capture's clock, not truncated.
     pub fn shows(&self, capture: usize, at: i64) -> i64 {
         let drift = ((at - START) as f64 * self.skew_ppm * 1e-6).round() as i64;
         if capture == 0 { at } else { at + self.offset_ns + drift }
@@ -52,7 +52,7 @@ impl World {
         Mark { seen_ns, ready_ns, packet, ready_packet: packet }
     }
 
-    /// What the tap at one end sees of a call.
+    /// The exchange as seen by the tap at one end.
     pub fn exchange(&self, call: &TrueCall, side: Side, number: u64) -> Exchange {
         let capture = if side == Side::Client { self.client } else { 1 - self.client };
         let at = &call.at;
@@ -67,8 +67,8 @@ impl World {
             let (first, last) = if sender == side {
                 (self.mark(capture, first, first, number * 4), self.mark(capture, last, last, number * 4 + 1))
             } else {
-                // The first byte travels as the last one does; where one before the last was sent again, the last one
-                // was there before it could be read.
+                // The first byte has the same transit time as the last; if an earlier byte was retransmitted, the
+                // last one arrived before it could be read.
                 let early = arrived - (last - first);
                 let seen = if resent { last + (arrived - last) / 2 } else { arrived };
                 let first = if resent { arrived } else { early };
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// Facts with nothing in them but the addresses.
+/// Facts that contain only the addresses.
 pub(crate) fn facts(id: u32, ends: [Endpoint; 2]) -> ConnectionFacts {
     ConnectionFacts {
         id,
@@ -133,7 +133,8 @@ pub(crate) fn facts(id: u32, ends: [Endpoint; 2]) -> ConnectionFacts {
     }
 }
 
-/// Any world: clocks hours apart, drifting, either order, asymmetric paths, bytes sent again, spread over time.
+/// Any world: clocks hours apart, drifting, either order, asymmetric paths, retransmissions, calls spread over
+/// time.
 pub(crate) fn any_world() -> impl Strategy<Value = World> {
     let delay = || prop_oneof![8 => 1_000..3_000_000_i64, 1 => 1_000..200_000_000_i64];
     let gap = || prop_oneof![Just(0), 0..50_000_i64, 0..20_000_000_i64];
@@ -152,7 +153,7 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
             let calls = order.into_iter().map(|(at, connection, legs, early_ns, resent, sizes)| {
                 let (a, b, c, d, e, f, g, h, i) = legs;
                 let d = if early_ns.is_some() { 0 } else { d };
-                // The first byte of the request came before the last by as much as it was sent before.
+                // The first byte of the request arrived before the last by as much as it was sent before it.
                 let early_ns = early_ns.map(|ns: i64| ns.min(b));
                 let mut truth = [START + at; 10];
                 for (place, leg) in [a, b, c, d, e, f, g, h, i].into_iter().enumerate() {
@@ -165,7 +166,7 @@ pub(crate) fn any_world() -> impl Strategy<Value = World> {
                     (first, len)
                 };
                 let (request, response) = (take(0, sizes.0), take(1, sizes.1));
-                // What is sent again is sent again while it is on its way.
+                // A retransmission happens while the original is in transit.
                 TrueCall { connection, at: truth, early_ns, resent, request, response }
             });
             let calls = calls.collect();

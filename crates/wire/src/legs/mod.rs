@@ -1,9 +1,9 @@
 //! The legs of a call: ten moments of it, as far as they are known, and the time between neighbours.
 //!
-//! Moments of the client's end are read on one clock, those of the server's end on another. With the offset known
-//! as an interval, the server's moments are mapped to the client's clock by the interval's middle: what lies between
-//! two moments of different ends is uncertain by half its width. All legs are differences of one list of moments, so
-//! they sum to the duration exactly.
+//! The client's moments are read on one clock, the server's on another. If the offset is known as an interval,
+//! the server's moments are mapped to the client's clock by the middle of the interval: the time between two
+//! moments of different ends is uncertain by half the interval's width. All legs are differences within one list
+//! of moments, so they sum to the duration exactly.
 
 use crate::align::Clock;
 use crate::call::{Halves, LegTime};
@@ -13,20 +13,21 @@ mod unanswered;
 
 /// Moment `i` begins leg `i` of [`Leg::ALL`] and ends leg `i - 1`.
 const MOMENTS: usize = 10;
-/// Times of spans may be cut to this.
+/// Granularity of truncated span times.
 const CUT_NS: i64 = 1_000_000;
-/// Rate of one clock by the other where nothing bounds it: see [`crate::align`].
+/// Maximum rate difference when nothing bounds it: see [`crate::align`].
 const MAX_SLOPE: f64 = 1e-3;
 
 /// A moment: nanoseconds on the clock of that end.
 pub(crate) type Moment = Option<(i64, Side)>;
 
-/// The moments of a call, in order; unknown ones are `None`. Moment 8 of a call without a whole response is when that call
-/// was over. Where nothing of a response came by then, the second field names the leg that it waited in.
+/// The moments of a call, in order; unknown ones are `None`. Moment 8 of a call without a complete response is
+/// the end of that call. If nothing of a response had arrived by then, the second field names the leg in which
+/// the call waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moments(pub [Moment; MOMENTS], pub Option<Leg>);
 
-/// The time between two neighbouring known moments, each as its own clock shows it.
+/// The time between two neighbouring known moments, each on its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawLeg {
     pub legs: Legs,
@@ -35,15 +36,15 @@ pub(crate) struct RawLeg {
 }
 
 impl Moments {
-    /// Of a call. A last byte counts only when both ends mean the same byte.
+    /// The moments of a call. A last byte counts only if both ends mean the same byte.
     ///
-    /// At its sender a byte counts when it was first seen, at its receiver when it could be read.
+    /// At its sender, a byte counts when the tap first sees it; at its receiver, when it becomes readable.
     ///
-    /// The server's application begins (moment 4) with its SERVER span, but not before it could have the whole request,
-    /// as far as the server's tap shows when that was: see [`application_begins`]. The other end of the span is left as
-    /// it is: between the first byte of a response and the span's end the application may still be at work on the rest of
-    /// it, or only wait until that is sent. No packet tells which, so the leg between is below zero by as much as both
-    /// went on at once.
+    /// The server's application begins (moment 4) with its SERVER span, but not before the complete request was
+    /// available, as far as the server's tap shows that: see [`application_begins`]. The end of the span is not
+    /// adjusted: between the first byte of a response and the span's end, the application may still be producing
+    /// the rest, or only waiting until it is sent. No packet shows which, so the leg between is negative by the
+    /// time that both overlapped.
     #[inline]
     pub fn of(halves: &Halves) -> Moments {
         let mut at = [None; MOMENTS];
@@ -72,8 +73,8 @@ impl Moments {
                 }
             }
         }
-        // Where nothing else tells when the call was over, the last byte known of it does; but whose time it is until then, on
-        // which way or at which end, is not known.
+        // If nothing else shows the end of the call, its last known byte does; but whose time it is until then,
+        // in which direction or at which end, is unknown.
         if halves.exchanges.iter().flatten().any(|half| half.doubts.end_cut[1]) {
             at[7] = None;
             at[8] = at[8].filter(|_| spans.client.is_none());
@@ -106,8 +107,8 @@ impl Moments {
         }
     }
 
-    /// Without the server's moments where the client's end of the call is not known: what remains begins and ends
-    /// on one clock. A call cannot end before it begins: what says so is no part of it.
+    /// Drops the server's moments if the client's end of the call is unknown, so that the rest begins and ends on
+    /// one clock. A call cannot end before it begins: a moment that contradicts this is not part of it.
     #[inline]
     pub fn closed(mut self) -> Moments {
         let of_client = |moment: &Moment| matches!(moment, Some((_, Side::Client)));
@@ -133,8 +134,8 @@ impl Moments {
         Some((first, *known.next_back().unwrap_or(&first)))
     }
 
-    /// From the client's last moment before the server's first to its first after the server's last, nanoseconds; 0 where
-    /// there are no such moments.
+    /// Time from the client's last moment before the server's first to its first moment after the server's last,
+    /// nanoseconds; 0 if there are no such moments.
     #[inline]
     pub fn away_ns(&self) -> u64 {
         let of = |side: Side| move |moment: &Moment| matches!(moment, Some((_, of)) if *of == side);
@@ -147,7 +148,7 @@ impl Moments {
         away.unwrap_or(0)
     }
 
-    /// What lies between neighbouring known moments.
+    /// Calls `each` with the legs between neighbouring known moments.
     #[inline]
     pub fn raw(&self, mut each: impl FnMut(RawLeg)) {
         let mut before: Option<(usize, (i64, Side))> = None;
@@ -162,44 +163,45 @@ impl Moments {
     }
 }
 
-/// Whether a call was over before its first byte left the client: it was given up while that waited in a buffer of the
-/// connection, and what the wire shows of it came later, for nobody. A span's times may be cut to milliseconds.
+/// Whether a call was over before its first byte left the client: the client gave up while that byte waited in a
+/// buffer of the connection, and the packets of the call came later, for nobody. A span's times may be truncated
+/// to milliseconds.
 #[inline]
 fn is_over_before(end_ns: i64, first_ns: i64) -> bool {
     let cut_ns = if end_ns % CUT_NS == 0 { CUT_NS } else { 0 };
     first_ns > end_ns.saturating_add(cut_ns)
 }
 
-/// When the server's application had the call in hand: when its SERVER span began, or when the request was there as a
-/// `whole`, if that was later. A gRPC server begins the span with the request's header; what it then waits for the rest
-/// is the way's time and the client's.
+/// When the server's application started to work on the call: at the start of its SERVER span, or when the
+/// request was complete (`whole`), if that was later. A gRPC server begins the span with the request's header;
+/// the time that it then waits for the rest belongs to the network and the client.
 ///
-/// A span that was over before the request was complete did not need the rest of it (a refusal, a bidirectional stream):
-/// all of it is the application's, and the leg before it is below zero.
+/// A span that ended before the request was complete did not need the rest of it (a refusal, a bidirectional
+/// stream): all of it is the application's, and the leg before it is negative.
 #[inline]
 fn application_begins((start, end): (i64, i64), whole: Option<i64>) -> i64 {
     whole.filter(|whole| (start..=end).contains(whole)).unwrap_or(start)
 }
 
-/// What is known of the clocks of a call's two ends.
+/// The clocks of a call's two ends, as far as known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks<'a> {
-    /// Of the two captures; `None` when nothing bounds them.
+    /// Clock relation of the two captures; `None` when it is unbounded.
     pub clock: Option<&'a Clock>,
     /// The capture at the client's end.
     pub client_capture: u8,
-    /// Resolution of the timestamps, nanoseconds, of the coarser capture.
+    /// Resolution of the coarser capture's timestamps, nanoseconds.
     pub resolution_ns: u32,
 }
 
 impl Clocks<'_> {
-    /// The times of the client's clock at which the server's may have shown `at_ns`.
+    /// The times of the client's clock at which the server's clock may have shown `at_ns`.
     fn at_client(&self, at_ns: i64) -> Option<(i64, i64)> {
         let clock = self.clock?;
         if self.client_capture == 0 { clock.first_at(at_ns) } else { clock.second_at(at_ns) }
     }
 
-    /// How long `length_ns` of the server's clock may be by the client's: least and most.
+    /// Minimum and maximum of `length_ns`, a duration on the server's clock, on the client's clock.
     fn length_at_client(&self, at_ns: i64, length_ns: i64) -> (f64, f64) {
         let slopes = self.clock.and_then(|clock| clock.slope(at_ns)).unwrap_or((-MAX_SLOPE, MAX_SLOPE));
         let factor = |slope: f64| if self.client_capture == 0 { 1.0 / (1.0 + slope) } else { 1.0 + slope };
@@ -208,19 +210,19 @@ impl Clocks<'_> {
     }
 }
 
-/// The moments on one clock: the client's, or the server's when nothing of the client's end is known.
+/// The moments on one clock: the client's, or the server's if no moment of the client is known.
 struct ClockedMoments {
     at: [Option<i64>; MOMENTS],
-    /// How far off a moment of the server's end may be from those of the client's end.
+    /// Uncertainty of a server moment relative to those of the client.
     uncertain_ns: [u64; MOMENTS],
 }
 
-/// The legs of a call, when it began, and how long it took. The legs sum to that exactly.
+/// The start of a call, its duration, and its legs. The legs sum to the duration exactly.
 ///
-/// Bounds: between moments of one clock the resolution of its timestamps (and, where the server's is mapped, the
-/// uncertainty of its rate); between moments of both, half the width of the offset's interval and the resolution.
-/// Without any bound on the offset, what both ways took together is known: each is half of it, and off by as much
-/// at most.
+/// Bounds: between moments of one clock, the resolution of its timestamps (and, if the server's clock is mapped,
+/// the uncertainty of its rate); between moments of both, half the width of the offset's interval plus the
+/// resolution. Without any bound on the offset, only the sum of both directions is known: each gets half of it,
+/// with that half as its bound.
 pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTime>) {
     let mut moments = Moments::of(halves).closed();
     let mapped = map(&mut moments, clocks);
@@ -252,7 +254,7 @@ pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTim
     (start_ns, duration_ns, legs)
 }
 
-/// Brings the moments to one clock; takes those out of `moments` that cannot be.
+/// Maps the moments to one clock; removes those that cannot be mapped from `moments`.
 fn map(moments: &mut Moments, clocks: Clocks<'_>) -> ClockedMoments {
     let mut mapped = ClockedMoments { at: [None; MOMENTS], uncertain_ns: [0; MOMENTS] };
     let of = |side: Side| move |moment: &Moment| matches!(moment, Some((_, of)) if *of == side);
@@ -277,8 +279,8 @@ fn map(moments: &mut Moments, clocks: Clocks<'_>) -> ClockedMoments {
     mapped
 }
 
-/// Without a bound on the offset: the server's moments are put into the middle of the time that both ways took. A SERVER
-/// span may begin with the first byte of its request, before the last one was sent.
+/// Without a bound on the offset, the server's moments are placed in the middle of the time that both directions
+/// took. A SERVER span may begin with the first byte of its request, before the last one was sent.
 fn afloat(mut moments: Moments, mapped: &mut ClockedMoments, clocks: Clocks<'_>) -> Moments {
     let server: Vec<(usize, i64)> = (0..MOMENTS)
         .filter_map(|i| moments.0[i].filter(|(_, side)| *side == Side::Server).map(|(at, _)| (i, at)))

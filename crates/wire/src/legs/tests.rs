@@ -1,4 +1,4 @@
-//! The true legs lie within their bounds, always, and sum to the duration exactly.
+//! The true legs always lie within their bounds, and sum to the duration exactly.
 
 use super::*;
 use crate::align::Clock;
@@ -23,7 +23,7 @@ fn call_of<'a>(world: &'a World, halves: &Halves) -> &'a TrueCall {
     &world.calls[number as usize]
 }
 
-/// Adds the spans that this call had, by the clocks of their hosts.
+/// Adds the spans of this call, by the clocks of their hosts.
 fn with_spans(world: &World, halves: &mut Halves) {
     let TrueCall { at, early_ns, .. } = *call_of(world, halves);
     let begins = at[4] - early_ns.unwrap_or(0);
@@ -33,8 +33,8 @@ fn with_spans(world: &World, halves: &mut Halves) {
     });
 }
 
-/// The time from one moment to a later one by the client's clock. When the request was complete at the server, only the
-/// server's tap tells.
+/// The time from one moment to a later one on the client's clock. Only the server's tap shows when the request
+/// was complete at the server.
 fn truth(world: &World, call: &TrueCall, halves: &Halves, leg: &LegTime) -> i64 {
     let begin = Leg::ALL.iter().position(|of| *of == leg.legs.first).unwrap_or_default();
     let end = Leg::ALL.iter().position(|of| *of == leg.legs.last).unwrap_or_default() + 1;
@@ -51,7 +51,7 @@ fn check(world: &World, halves: &Halves, clock: Option<&Clock>) -> Result<(), Te
     let call = call_of(world, halves);
     for leg in &legs {
         let truth = truth(world, call, halves, leg);
-        // Clocks of the world round to whole nanoseconds.
+        // The clocks of the model round to whole nanoseconds.
         prop_assert!(
             truth.abs_diff(leg.ns) <= leg.bound_ns + 2,
             "{} is {truth}, found {} +- {}",
@@ -77,7 +77,7 @@ proptest! {
                 with_spans(&world, halves);
             }
             check(&world, halves, Some(&clock))?;
-            // Without the clocks, what both ways took is halved.
+            // Without the clocks, the sum of both directions is halved.
             check(&world, halves, None)?;
         }
     }
@@ -137,7 +137,7 @@ proptest! {
                 "{} is {truth}, found {} +- {}", leg.legs, leg.total_ns, leg.bound_ns
             );
         }
-        // Without the clocks, the ways and the server are one figure.
+        // Without the clocks, both directions and the server are one figure.
         let unknown = sum.finish(None, world.resolution_ns as u32);
         prop_assert_eq!(unknown.legs.iter().map(|leg| i128::from(leg.total_ns)).sum::<i128>(), durations as i128);
     }
@@ -185,7 +185,7 @@ fn what_cannot_be_split_is_named_by_its_ends() {
     assert_eq!(names(&found), ["client_send"]);
 }
 
-/// The call of [`one_call`], its SERVER span by the clock of that end.
+/// The call of [`one_call`], with its SERVER span by the clock of that end.
 fn served(from_us: i64, to_us: i64) -> Vec<(String, i64)> {
     let (world, mut halves) = one_call();
     with_spans(&world, &mut halves);
@@ -205,14 +205,14 @@ fn at_server(host_in: i64, app: i64, host_out: i64) -> Vec<(String, i64)> {
 
 #[test]
 fn the_application_has_the_call_when_it_could_have_the_whole_request() {
-    // The last byte of the request is there after 520 us, the first of the response after 800.
+    // The last byte of the request is readable after 520 us; the first byte of the response leaves after 800.
     assert_eq!(served(600, 700), at_server(80, 100, 100));
     // A span that begins with the header, long before the rest.
     assert_eq!(served(100, 700), at_server(0, 180, 100));
     assert_eq!(served(100, 520), at_server(0, 0, 280));
-    // One that was over before the rest came did without it.
+    // A span that ended before the rest arrived did not need it.
     assert_eq!(served(100, 500), at_server(-420, 400, 300));
-    // One that goes on while the response is being sent may have written it or not.
+    // A span that continues while the response is being sent may or may not have written it.
     assert_eq!(served(600, 850), at_server(80, 250, -50));
 }
 
@@ -225,11 +225,11 @@ fn an_end_of_the_request_that_was_not_seen_puts_nothing_off() {
         halves.spans.map(|times| SpanTimes { server: times.server.map(|(_, to)| (from, to)), ..times });
     let moments = Moments::of(&halves);
     assert_eq!(moments.0[4], moments.0[3]);
-    // Of a hole only the acknowledgement is known, which may come much later.
+    // Only the acknowledgement of a hole is known, which may come much later.
     let half = halves.exchanges[1].as_mut().expect("both ends");
     half.doubts.hole = true;
     assert_eq!(Moments::of(&halves).0[4], Some((from, Side::Server)));
-    // The ends mean different bytes.
+    // The ends refer to different bytes.
     let half = halves.exchanges[1].as_mut().expect("both ends");
     (half.doubts.hole, half.request.end) = (false, half.request.end - 9);
     let moments = Moments::of(&halves);

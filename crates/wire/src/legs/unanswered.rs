@@ -1,20 +1,20 @@
-//! The end of a call that got no whole response: when it was over, and what it waited for until then.
+//! The end of a call without a complete response: when it ended, and what it waited for until then.
 
 use super::{MOMENTS, Moment};
 use crate::call::Halves;
 use crate::exchange::{Ending, Exchange};
 use spangap_model::{Leg, Side};
 
-/// Sets moment 8 of a call without a whole response, and takes out the moments of the server's end that came after it: a
-/// server may go on, and even answer, when nobody listens any more. The client's end tells where there is one. Gives the
-/// leg that the call waited in when nothing of a response had left the server by then.
+/// Sets moment 8 of a call without a complete response, and removes the server's moments after it: a server may
+/// go on, and even answer, when nobody listens any more. The client's end decides if there is one. Returns the
+/// leg in which the call waited if nothing of a response had left the server by then.
 ///
-/// What happened at the server is compared with the client's waiting by durations of one clock each. The request takes
-/// some time to the server, so a response that left the server as long after the request as the client waited, or
+/// The server's events are compared with the client's wait by durations on one clock each. The request needs time
+/// to reach the server, so a response that left the server as long after the request as the client waited, or
 /// longer, left too late; one that left earlier may have been on its way.
 pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
     let (main, side, ending) = main(halves)?;
-    // What tells the server that the call is over may leave later than the client has given it up: it, too, may have waited
+    // The packet that tells the server about the end may leave after the client gave up: it, too, may have waited
     // behind lost bytes.
     let given_up_ns = halves.spans.and_then(|spans| spans.client).map(|(_, end_ns)| end_ns);
     let ending_ns = match given_up_ns.filter(|_| side == Side::Client) {
@@ -22,7 +22,7 @@ pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
         _ => ending.at_ns,
     };
     if side == Side::Server && halves.spans.is_some_and(|spans| spans.client.is_some()) {
-        // The client's span goes on, and its clock is another.
+        // The client's span continues, and uses another clock.
         at[8] = None;
     } else {
         at[8] = Some((ending_ns, side));
@@ -34,14 +34,15 @@ pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
     };
     if let (Some((begin, _)), Some((end, _)), None) = (at[4], at[5], &halves.exchanges[Side::Server.index()])
     {
-        // Without the server's packets the span's place in the call is not known, only that it fits.
+        // Without the server's packets, the position of the span within the call is unknown; only its length can
+        // be checked.
         if end - begin > patience_ns {
             (at[4], at[5]) = (None, None);
         }
     } else {
         (4..8).filter(|i| !in_time(&at[*i])).collect::<Vec<_>>().into_iter().for_each(|i| at[i] = None);
     }
-    // A whole response on its way, and a part of one, are legs of their own.
+    // A complete response on its way, and a partial one, are legs of their own.
     if at[6].is_some() || !main.is_unanswered() {
         return None;
     }
@@ -51,7 +52,7 @@ pub(super) fn end(halves: &Halves, at: &mut [Moment; MOMENTS]) -> Option<Leg> {
     Some(if lost { Leg::RequestWire } else { Leg::NoResponse })
 }
 
-/// The half that tells how the call ended, if it is one without a whole response.
+/// The half that shows how the call ended, if the call has no complete response.
 fn main(halves: &Halves) -> Option<(&Exchange, Side, Ending)> {
     let [client, server] = &halves.exchanges;
     let (half, side) = match (client, server) {
@@ -62,7 +63,7 @@ fn main(halves: &Halves) -> Option<(&Exchange, Side, Ending)> {
 }
 
 impl Halves {
-    /// How the call ended, if it got no whole response.
+    /// How the call ended, if it got no complete response.
     pub fn ending(&self) -> Option<Ending> {
         main(self).map(|(.., ending)| ending)
     }

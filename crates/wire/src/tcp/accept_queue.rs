@@ -1,24 +1,24 @@
-//! The accept queue of a listening end, as far as a tap sees it: open connections that the program has not yet
+//! The accept queue of a listening end, as far as a tap can see it: open connections that the program has not yet
 //! accepted.
 //!
-//! An HTTP/2 server speaks as soon as it has a connection (its SETTINGS: RFC 9113, 3.4). One whose client has sent its
-//! preface and that the server has said nothing on is still in the queue. Servers of other protocols may be silent for
-//! reasons of their own: those connections are not counted.
+//! An HTTP/2 server speaks as soon as it accepts a connection (its SETTINGS: RFC 9113, 3.4). If the client has
+//! sent its preface and the server has sent nothing, the connection is still in the queue. Servers of other
+//! protocols may be silent for other reasons, so their connections are not counted.
 
 use super::{Handshake, Kind, Step};
 use crate::segment::Endpoint;
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 
-/// A SYN that comes again sooner was not given up: the first timeout is 1 s (RFC 6298, 2.1).
+/// A SYN repeated sooner than this is not a retransmission: the first timeout is 1 s (RFC 6298, 2.1).
 const FIRST_TIMEOUT_NS: i64 = 900_000_000;
-/// How the preface of an HTTP/2 client begins.
+/// Start of an HTTP/2 client's preface.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 /// A listening end: its address, and the virtual network.
 pub type Listener = (Endpoint, u32);
 
-/// How many connections wait, by listening end; those where none does have no entry.
+/// Number of waiting connections by listening end; ends without any have no entry.
 #[derive(Debug, Default)]
 pub struct AcceptQueues {
     waiting: FxHashMap<Listener, u32>,
@@ -35,7 +35,7 @@ enum State {
     #[default]
     Opening,
     Waiting,
-    /// Taken, over, or never to be counted.
+    /// Accepted, closed, or never counted.
     Out,
 }
 
@@ -43,12 +43,12 @@ enum State {
 #[derive(Debug, Default)]
 pub struct Place {
     state: State,
-    /// The last SYN, and how many waited then.
+    /// The last SYN, and the number of connections waiting at that time.
     syn: Option<(i64, u32)>,
 }
 
 impl Place {
-    /// A segment of the connection was classified.
+    /// Updates the place with a classified segment.
     #[inline]
     pub fn step(
         &mut self,
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// The server has taken it, or it is over.
+    /// The server accepted the connection, or it ended.
     pub fn leave(&mut self, listener: Listener, queues: &mut AcceptQueues) {
         if std::mem::replace(&mut self.state, State::Out) != State::Waiting {
             return;
@@ -116,7 +116,7 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// A connection to one server, seen from its first SYN.
+    /// A connection to one server, observed from its first SYN.
     struct Opening<'a> {
         place: Place,
         handshake: Handshake,
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!((waiting(), silent.handshake.queue_unanswered), (2, None));
         let mut late = Opening { place: Place::default(), handshake: Handshake::default(), queues: &queues };
         late.segment(10, Kind::Handshake, Side::Client, b"");
-        // Captured twice: not sent again.
+        // Captured twice, not retransmitted.
         late.segment(11, Kind::Handshake, Side::Client, b"");
         assert_eq!(late.handshake.queue_unanswered, None);
         first.segment(100, Kind::New, Side::Server, b"settings");

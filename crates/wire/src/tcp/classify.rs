@@ -1,4 +1,4 @@
-//! Classification of segments: updates the state of both sides, and reports what changed.
+//! Classifies segments: updates the state of both sides, and reports the changes.
 
 use super::openings::Announced;
 use super::reassembly::REORDER_GRACE_NS;
@@ -8,35 +8,35 @@ use crate::segment::{Flags, Options, Segment};
 use spangap_model::Side;
 use std::ops::Range;
 
-/// Largest window there is (RFC 7323, 2.3: 65,535 shifted by 14): a number farther from those known than this is
-/// none of this connection.
+/// Maximum window (RFC 7323, 2.3: 65,535 shifted by 14): a number farther than this from the known ones does not
+/// belong to this connection.
 const MAX_WINDOW: u64 = 65_535 << 14;
-/// A segment both of whose numbers are farther than this from those known belongs to another connection between the
-/// same ports. Two random numbers are both nearer in one case of a thousand; a capture that lost as much of both
-/// directions at once has lost the connection anyway.
+/// If both numbers of a segment are farther than this from the known ones, it belongs to another connection
+/// between the same ports. Two random numbers are both nearer in one case out of a thousand; a capture that loses
+/// this much of both directions at once has lost the connection anyway.
 const OTHER_CONNECTION: u64 = 64 << 20;
-/// Payload that every path carries in one packet (IPv6's minimum of 1,280 bytes, RFC 8200, 5, without headers): what
-/// is assumed of the segment size when no handshake told, since with segmentation offload one packet of the capture
-/// may be many on the wire.
+/// Payload that every path carries in one packet (IPv6's minimum of 1,280 bytes, RFC 8200, 5, without headers).
+/// It is the assumed segment size when the handshake was not captured, since with segmentation offload one
+/// captured packet may be many on the wire.
 const ASSUMED_MSS: u32 = 1_220;
-/// Runs acknowledged lately that are kept per side, to recognise bytes sent again after all.
+/// Recently acknowledged runs remembered per side, to recognise unnecessary retransmissions.
 const PAST_RUNS: usize = 4;
 
-/// What is known of one side beside what the rules may see.
+/// State of one side that the rules cannot see.
 #[derive(Debug, Default)]
 struct Private {
     isn: Option<u32>,
-    /// Window scale option of its SYN, if that was seen: `Some(None)` for a SYN without.
+    /// Window scale option of its SYN, if the tap saw the SYN: `Some(None)` for a SYN without the option.
     scale: Option<Option<u8>>,
     mss: Option<u16>,
-    /// The window as it stood in the header of the last segment.
+    /// Raw window from the header of the last segment.
     raw_window: Option<u16>,
-    /// After the FIN, if one was sent.
+    /// Offset after the FIN, if one was sent.
     fin: Option<u64>,
-    /// Offset after the last byte seen, where [`SideState::next`] is beyond it: a segment without bytes named an
-    /// offset of bytes to come, then.
+    /// Offset after the last byte seen, and the time, if [`SideState::next`] is beyond it because a segment
+    /// without payload carried the offset of later bytes.
     named: Option<(u64, i64)>,
-    /// Where a window probe's byte stood.
+    /// Offset of a window probe's byte.
     probe: Option<u64>,
     past: [Option<Sent>; PAST_RUNS],
     past_at: u8,
@@ -44,7 +44,7 @@ struct Private {
 }
 
 impl Private {
-    /// Bytes before `offset` were seen, or are known to be missing; bytes before `next` were sent.
+    /// Bytes before `offset` were seen or are known to be missing; bytes before `next` were sent.
     fn seen_up_to(&mut self, offset: u64, next: u64) {
         if let Some((seen, at_ns)) = self.named {
             let seen = seen.max(offset);
@@ -53,31 +53,31 @@ impl Private {
     }
 }
 
-/// The state of both sides.
+/// State of both sides.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    /// What the rules may see, by [`Side::index`].
+    /// State that the rules can see, by [`Side::index`].
     pub sides: [SideState; 2],
     /// The handshake.
     pub handshake: Handshake,
     private: [Private; 2],
-    /// Bytes of the step's payload that were never seen before: set by each step.
+    /// Payload bytes of this step that were never seen before; each step sets it.
     pub fresh_bytes: u64,
 }
 
-/// The offset of a raw number nearest to one that is known.
+/// The offset of a raw number that is nearest to a known offset.
 #[inline]
 pub fn unwrap(near: u64, raw: u32) -> u64 {
     near.wrapping_add_signed(i64::from(raw.wrapping_sub(near as u32) as i32))
 }
 
-/// The offset of the first raw number of a direction.
+/// The offset of a direction's first raw number.
 fn first_offset(raw: u32) -> u64 {
     (1 << 32) | u64::from(raw)
 }
 
 impl Tracker {
-    /// Whether a segment may be of this connection, by its numbers.
+    /// Whether a segment's numbers fit this connection.
     pub fn admits(&self, segment: &Segment<'_>, from: Side) -> bool {
         let flags = segment.flags;
         let own = &self.private[from.index()];
@@ -106,14 +106,14 @@ impl Tracker {
         off(self.sides[from.other().index()].next, segment.ack) <= OTHER_CONNECTION
     }
 
-    /// Turns the sides around.
+    /// Swaps the sides.
     pub fn swap(&mut self) {
         self.sides.swap(0, 1);
         self.private.swap(0, 1);
     }
 
-    /// Classifies a segment. `unseen` tells how many bytes of a range were never seen; `run_limit` how many runs of
-    /// unacknowledged bytes may be kept.
+    /// Classifies a segment. `unseen` counts the bytes of a range that were never seen; `run_limit` bounds the
+    /// number of runs of unacknowledged bytes.
     #[inline]
     pub fn step<'a>(
         &mut self,
@@ -161,7 +161,7 @@ impl Tracker {
         step
     }
 
-    /// The offsets of the payload; the first segment of a direction defines them.
+    /// The payload's offsets; the first segment of a direction defines the origin.
     fn place(&mut self, segment: &Segment<'_>, from: Side) -> Range<u64> {
         let side = &mut self.sides[from.index()];
         if side.next == 0 {
@@ -173,12 +173,12 @@ impl Tracker {
         start..start + u64::from(segment.payload_len)
     }
 
-    /// What the acknowledgement covers: before it, and now. `None` when it can't be one of this connection.
+    /// The offset acknowledged before, and now. `None` if the number cannot belong to this connection.
     fn acknowledged_by(&mut self, segment: &Segment<'_>, from: Side) -> Option<Range<u64>> {
         let peer = &mut self.sides[from.other().index()];
         if peer.next == 0 {
             let first = first_offset(segment.ack);
-            // The number before the first one acknowledged in a handshake is the SYN's.
+            // In a handshake, the number before the first acknowledged one is the SYN's.
             peer.next = first;
             peer.acked = first;
             return Some(first..first);
@@ -209,7 +209,7 @@ impl Tracker {
             return match ack {
                 _ if first => Kind::BareAck,
                 Some(_) if acks_more => Kind::BareAck,
-                // Overtaken by a later one: it says nothing any more.
+                // A later one overtook it, so it carries no information.
                 Some(ack) if ack.end < ack.start => Kind::Duplicate,
                 _ if segment.options.sack_count == 0 && private.raw_window != Some(segment.window) => {
                     Kind::WindowUpdate
@@ -227,7 +227,7 @@ impl Tracker {
             }
         }
         let no_data_before = own.data_segments == 0 && self.private[step.from.index()].isn.is_none();
-        // Bytes that were sent a while ago, as a later number without them told, and are seen only now.
+        // Bytes sent a while ago, as a later segment without payload implied, but seen only now.
         let named =
             private.named.filter(|(_, at_ns)| segment.time_ns.saturating_sub(*at_ns) >= REORDER_GRACE_NS);
         let seen_up_to = private.named.map_or(own.next, |(seen, _)| seen);
@@ -249,7 +249,7 @@ impl Tracker {
         }
     }
 
-    /// Bytes before this offset were sent, and are not in the capture.
+    /// Bytes before this offset were sent, but are not in the capture.
     pub fn skip_to(&mut self, from: Side, offset: u64) {
         let own = &mut self.sides[from.index()];
         own.missing = true;
@@ -257,7 +257,7 @@ impl Tracker {
         self.private[from.index()].seen_up_to(offset, own.next);
     }
 
-    /// Notes what was acknowledged; gives what was so for the first time.
+    /// Records an acknowledgement; returns the newly acknowledged range.
     fn acknowledge(&mut self, ack: Range<u64>, from: Side, segment: &Segment<'_>) -> Range<u64> {
         let peer = &mut self.sides[from.other().index()];
         let private = &mut self.private[from.other().index()];
@@ -275,7 +275,7 @@ impl Tracker {
         ack
     }
 
-    /// Notes what was sent.
+    /// Records the bytes sent.
     fn sent(&mut self, step: &mut Step<'_>, run_limit: usize) {
         let segment = step.segment;
         let side = step.from.index();
@@ -305,7 +305,7 @@ impl Tracker {
             private.probe = Some(step.bytes.start);
         }
         let all = step.bytes.start..end;
-        // What was acknowledged already is not under way again.
+        // Bytes already acknowledged are not in flight again.
         let under_way = all.start.max(own.acked)..all.end;
         let (time_ns, packet) = (segment.time_ns, segment.packet);
         step.earlier = in_flight::sent(&mut own.in_flight, under_way, time_ns, packet, run_limit);
@@ -367,7 +367,7 @@ impl Tracker {
         let own = &mut self.sides[step.from.index()];
         let private = &mut self.private[step.from.index()];
         own.next = own.next.max(step.bytes.end);
-        // The SYN's own number is under way, too: its acknowledgement is the first round trip.
+        // The SYN's own number is in flight, too: its acknowledgement gives the first round trip.
         let syn = step.bytes.start - 1..step.bytes.end;
         in_flight::sent(&mut own.in_flight, syn, segment.time_ns, segment.packet, in_flight::FEW_RUNS);
         private.isn = Some(segment.seq);
@@ -375,7 +375,7 @@ impl Tracker {
         self.announced(step.from, &Announced { end: segment.source, window_scale, mss });
     }
 
-    /// Notes what a side announced in its SYN, which may have passed before the capture.
+    /// Records the options of a side's SYN, which may precede the capture.
     pub fn announced(&mut self, from: Side, announced: &Announced) {
         let private = &mut self.private[from.index()];
         private.scale = Some(announced.window_scale.map(|shift| shift.min(14)));
@@ -383,7 +383,7 @@ impl Tracker {
         self.negotiated();
     }
 
-    /// What both SYNs together mean, as far as they were seen.
+    /// Derives what both SYNs settle, as far as they were seen.
     fn negotiated(&mut self) {
         let [a, b] = &self.private;
         let scales = match (a.scale, b.scale) {
@@ -392,7 +392,7 @@ impl Tracker {
             (Some(None), _) | (_, Some(None)) => [Some(0), Some(0)],
             _ => [None, None],
         };
-        // Without the option it is 536 (RFC 9293, 3.7.1).
+        // Without the option, the MSS is 536 (RFC 9293, 3.7.1).
         let taken_by = |peer: &Private| peer.mss.or(peer.scale.map(|_| 536));
         let taken = [taken_by(b), taken_by(a)];
         for (side, own) in self.sides.iter_mut().enumerate() {

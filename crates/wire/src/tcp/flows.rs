@@ -1,8 +1,8 @@
-//! The connections of a capture: finds that of a segment, makes new ones, forgets old ones.
+//! The connections of a capture: finds the connection of a segment, creates new ones, forgets old ones.
 //!
-//! A connection is *followed* until it is closed for a while, idle for very long, replaced by another between the same
-//! ports, or in the way when there are too many. Then it has *departed*: it is still there for whoever asks by its
-//! number, until it was taken as ended, and once more was.
+//! A connection is *followed* until it has been closed for a while, has been idle for very long, is replaced by
+//! another between the same ports, or is evicted because there are too many. Then it has *departed*: it can still
+//! be looked up by number until it has been taken as ended and the next batch is taken.
 
 use super::connection::{Connection, Shared};
 use super::roles::Roles;
@@ -14,30 +14,32 @@ use spangap_model::Side;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Connections followed at once: a busy proxy's; with what each takes at rest (some 2 KiB and its parser), below 1 GiB.
+/// Maximum connections followed at once: enough for a busy proxy, and below 1 GiB with what each takes when idle
+/// (some 2 KiB and its parser).
 pub const MAX_CONNECTIONS: usize = 1 << 18;
-/// Closed connections that linger, so that what comes late finds its connection, and is not taken for a new one.
+/// Maximum closed connections that linger, so that late packets find their connection instead of creating a new
+/// one.
 pub const MAX_CLOSED: usize = 1 << 15;
 /// How long a closed connection lingers, nanoseconds: TIME_WAIT of Linux (include/net/tcp.h, TCP_TIMEWAIT_LEN).
 pub const LINGER_NS: i64 = 60_000_000_000;
-/// How long a connection may be idle before it is forgotten, nanoseconds: twice the time after which a keep-alive
-/// would have asked (tcp_keepalive_time, 2 h).
+/// Maximum idle time of a connection, nanoseconds: twice the time after which a keep-alive would have been sent
+/// (tcp_keepalive_time, 2 h).
 pub const IDLE_NS: i64 = 4 * 3600 * 1_000_000_000;
-/// The same for one of which only one side was seen, nanoseconds: SYNs are repeated for 127 s (tcp_syn_retries).
+/// The same when only one side was seen, nanoseconds: SYNs are retransmitted for 127 s (tcp_syn_retries).
 pub const HALF_OPEN_IDLE_NS: i64 = 300_000_000_000;
-/// Departed connections that wait to be taken; then the oldest are dropped.
+/// Maximum departed connections that wait to be taken; beyond it, the oldest are dropped.
 pub const MAX_DEPARTED: usize = 1 << 15;
-/// Memory of all parsers together, bytes, above which connections are evicted. Each parser is bounded itself; this is
-/// for very many of them.
+/// Maximum memory of all parsers together, bytes; beyond it, connections are evicted. Each parser is bounded by
+/// itself; this limit is for very many of them.
 pub const MAX_PARSER_BYTES: usize = 1 << 30;
-/// Every so many segments some connections are looked at, whether they are idle.
+/// Number of segments between two checks for idle connections.
 const SWEEP_EVERY: u32 = 256;
-/// So many.
+/// Number of slots per check.
 const SWEEP_SLOTS: usize = 8;
-/// Slots looked at for one to evict.
+/// Slots sampled to find one to evict.
 const EVICTION_SAMPLE: usize = 64;
 
-/// The two ends of a connection, the smaller first, and the virtual network.
+/// Both ends of a connection, the smaller first, and the virtual network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     ends: [u128; 2],
@@ -69,7 +71,7 @@ impl std::hash::Hash for Key {
     }
 }
 
-/// A fast hash that nobody outside can aim at: whoever writes a capture does not know the seed.
+/// A fast hash that cannot be attacked from outside: the author of a capture does not know the seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(u64);
 
@@ -106,29 +108,29 @@ impl Hasher for Fold {
     }
 }
 
-/// Why connections were forgotten, and how many there were.
+/// Number of connections, and why they were forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
     /// Connections seen.
     pub connections: u64,
     /// Forgotten before they ended, to make room.
     pub evicted: u64,
-    /// Forgotten since nothing was seen of them for very long.
+    /// Forgotten because they were idle for very long.
     pub expired: u64,
-    /// Departed, and dropped before anybody took them as ended.
+    /// Departed, then dropped before anyone took them as ended.
     pub untaken: u64,
 }
 
-/// The connections of a capture.
+/// All connections of a capture.
 pub struct Flows<P> {
     by_key: HashMap<Key, u32, Seed>,
     by_id: FxHashMap<u32, u32>,
     slots: Vec<Option<Box<Connection<P>>>>,
     free: Vec<u32>,
     last: Option<(Key, u32)>,
-    /// Closed ones that linger: slot, number, and when they were closed.
+    /// Lingering closed ones: slot, number, and time of closing.
     closed: VecDeque<(u32, u32, i64)>,
-    /// Departed ones by number; those to be taken as ended, oldest first; and those taken at the last call.
+    /// Departed ones by number; those to be taken as ended, oldest first; and those taken by the last call.
     departed: FxHashMap<u32, Box<Connection<P>>>,
     untaken: VecDeque<u32>,
     taken: Vec<u32>,
@@ -168,12 +170,12 @@ impl<P> Default for Flows<P> {
 }
 
 impl<P: Parser + Default> Flows<P> {
-    /// With another limit than [`MAX_CONNECTIONS`].
+    /// With a limit other than [`MAX_CONNECTIONS`].
     pub fn with_limit(limit: usize) -> Flows<P> {
         Flows { limit: limit.max(1), ..Flows::default() }
     }
 
-    /// Takes the next segment of the capture; gives what it is to its connection.
+    /// Processes the next segment of the capture; returns its role in its connection.
     #[inline]
     pub fn segment(&mut self, segment: &Segment<'_>, shared: &mut Shared) -> Kind {
         let key = Key::of(&segment.source, &segment.destination, segment.network);
@@ -209,7 +211,7 @@ impl<P: Parser + Default> Flows<P> {
         self.slots.get(slot as usize)?.as_deref()
     }
 
-    /// Begins a connection, and ends the one that had its key.
+    /// Creates a connection, and ends the previous one with the same key.
     #[cold]
     fn begin(&mut self, key: Key, old: Option<u32>, segment: &Segment<'_>, shared: &mut Shared) -> u32 {
         if let Some(old) = old {
@@ -245,7 +247,7 @@ impl<P: Parser + Default> Flows<P> {
         slot
     }
 
-    /// Makes room for one connection: a closed one if there is one, else the longest idle of a sample.
+    /// Makes room for one connection: evicts a closed one if there is one, else the longest idle of a sample.
     fn make_room(&mut self, now_ns: i64, shared: &mut Shared) {
         while let Some((slot, id, _)) = self.closed.pop_front() {
             if self.is_followed(slot, id) {
@@ -275,12 +277,12 @@ impl<P: Parser + Default> Flows<P> {
         Key::of(&a, &b, connection.network())
     }
 
-    /// Whether the connection of this number is in this slot, still.
+    /// Whether this slot still holds the connection of this number.
     fn is_followed(&self, slot: u32, id: u32) -> bool {
         self.get(slot).is_some_and(|connection| connection.id() == id)
     }
 
-    /// No more segments will be of this connection.
+    /// Ends a connection: no more segments will belong to it.
     fn depart(&mut self, slot: u32, shared: &mut Shared) {
         self.last = None;
         let Some(mut connection) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
@@ -300,7 +302,7 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
-    /// Lets closed connections go that have lingered, and looks whether some others are idle.
+    /// Removes closed connections that have lingered long enough, and checks some others for idleness.
     #[cold]
     fn sweep(&mut self, now_ns: i64, shared: &mut Shared) {
         while let Some((slot, id, closed_ns)) = self.closed.front().copied() {
@@ -332,7 +334,7 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
-    /// The capture is over: every connection hands out what it has. They stay followed.
+    /// The capture ended: every connection flushes its data. They stay followed.
     pub fn finish(&mut self, shared: &mut Shared) {
         let mut order: Vec<(u32, u32)> = self.by_id.iter().map(|(id, slot)| (*id, *slot)).collect();
         order.sort_unstable();
@@ -343,7 +345,7 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
-    /// Moves what is known of departed connections to `into`. They can still be asked for until the next call.
+    /// Moves the facts of departed connections to `into`. The connections can be looked up until the next call.
     pub fn take_ended(&mut self, into: &mut Vec<ConnectionFacts>) {
         for id in self.taken.drain(..) {
             self.departed.remove(&id);
@@ -356,7 +358,7 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
-    /// A connection by its number; `None` when it is forgotten.
+    /// A connection by number; `None` when it is forgotten.
     pub fn connection(&self, id: u32) -> Option<&Connection<P>> {
         match self.by_id.get(&id) {
             Some(slot) => self.get(*slot),
@@ -369,7 +371,7 @@ impl<P: Parser + Default> Flows<P> {
         self.get(*self.by_key.get(&Key::of(&a, &b, network))?)
     }
 
-    /// Every connection followed now, in the order in which they began.
+    /// Every connection followed now, in order of creation.
     pub fn followed(&self) -> Vec<&Connection<P>> {
         let slots = self.by_key.values();
         let mut connections: Vec<_> = slots.filter_map(|slot| self.get(*slot)).collect();
@@ -377,7 +379,7 @@ impl<P: Parser + Default> Flows<P> {
         connections
     }
 
-    /// Connections in memory: followed, lingering and departed ones.
+    /// Connections in memory: followed, lingering and departed.
     pub fn held(&self) -> usize {
         self.by_id.len() + self.departed.len()
     }

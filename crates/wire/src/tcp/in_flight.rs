@@ -1,21 +1,22 @@
-//! What one side has sent and the other has not acknowledged: runs of bytes in order, each with the times it was
-//! seen.
+//! Bytes that one side has sent and the other has not acknowledged: runs in order, each with the times the tap
+//! saw it.
 
 use super::Sent;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Runs kept per direction. A bulk transfer of 40 MB under way in 64 KiB super-frames has 640.
+/// Maximum runs per direction. A bulk transfer with 40 MB in flight in 64 KiB super-frames has 640.
 pub const MAX_RUNS: usize = 1024;
-/// Runs kept per direction while the capture as a whole holds more than [`MAX_TOTAL_RUNS`]: enough for the calls of
-/// one round trip. Only captures of many connections without the acknowledgements get there.
+/// Maximum runs per direction while the capture as a whole holds more than [`MAX_TOTAL_RUNS`]: enough for the
+/// calls of one round trip. Only captures of many connections that lack the acknowledgements reach this state.
 pub const FEW_RUNS: usize = 32;
-/// Runs in all connections together before each may keep only few (64 bytes each: 64 MiB).
+/// Runs in all connections together that trigger [`FEW_RUNS`] (64 bytes each: 64 MiB).
 pub const MAX_TOTAL_RUNS: usize = 1 << 20;
-/// Room for runs that an idle direction keeps.
+/// Capacity for runs that an idle direction keeps.
 const KEPT_CAPACITY: usize = 64;
 
-/// Bytes were seen at `time_ns` in `packet`. Gives the earliest of them that had been seen before, as it was then.
+/// Records bytes seen at `time_ns` in `packet`. Returns the earliest of them that had been seen before, in its
+/// previous state.
 pub fn sent(
     runs: &mut VecDeque<Sent>,
     bytes: Range<u64>,
@@ -51,13 +52,13 @@ pub fn sent(
             break;
         };
         if from < run.start {
-            // Bytes between two runs: seen for the first time.
+            // Bytes between two runs, seen for the first time.
             runs.insert(at, fresh(from, run.start));
             from = run.start;
             at += 1;
             continue;
         }
-        // A part of a run that was sent together, but not again together, becomes a run of its own.
+        // A run that is only partly retransmitted is split.
         if run.start < from {
             runs[at].end = from;
             at += 1;
@@ -81,8 +82,8 @@ pub fn sent(
     earlier
 }
 
-/// Everything before `ack` was acknowledged at `now_ns`: those runs go to `gone`. Gives the time since the youngest
-/// of them was seen, if it was seen once (Karn's rule, RFC 6298, 3).
+/// Everything before `ack` was acknowledged at `now_ns`: moves those runs to `gone`. Returns the time since the
+/// youngest of them was seen, if it was seen once (Karn's rule, RFC 6298, 3).
 pub fn acknowledged(
     runs: &mut VecDeque<Sent>,
     ack: u64,

@@ -1,32 +1,33 @@
-//! SYNs from before the capture, kept by whoever captured it.
+//! SYNs from before the capture, saved by the tool that captured it.
 //!
-//! Their times and sequence numbers are not used, because nobody recorded what lies between them and the capture. Only
-//! what a SYN settles for the life of its connection counts: the client's role, window scales, segment sizes.
+//! Their times and sequence numbers are ignored, because nobody recorded what lies between them and the capture.
+//! Only properties that a SYN fixes for the life of its connection count: the client's role, window scales,
+//! segment sizes.
 
 use super::flows::{Key, Seed};
 use crate::segment::{Endpoint, Flags, Segment};
 use std::collections::HashMap;
 
-/// Connections remembered, as many as are followed.
+/// Maximum connections remembered: as many as are followed.
 const MAX_OPENINGS: usize = super::flows::MAX_CONNECTIONS;
 
-/// What one end announced in its SYN.
+/// Options that one end announced in its SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announced {
-    /// Who.
+    /// The end.
     pub end: Endpoint,
-    /// The window scale option, if it had one.
+    /// The window scale option, if present.
     pub window_scale: Option<u8>,
-    /// Largest segment that it takes.
+    /// Maximum segment size that it accepts.
     pub mss: Option<u16>,
 }
 
-/// How a connection was opened, as far as that is known.
+/// How a connection was opened, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What both ends announced, in any order.
+    /// Announcements of both ends, in any order.
     pub announced: [Option<Announced>; 2],
-    /// Who answered a SYN.
+    /// The end that answered a SYN.
     pub server: Option<Endpoint>,
 }
 
@@ -37,7 +38,7 @@ pub struct Openings {
 }
 
 impl Openings {
-    /// Takes a SYN.
+    /// Records a SYN.
     pub fn add(&mut self, segment: &Segment<'_>) {
         let key = Key::of(&segment.source, &segment.destination, segment.network);
         if !segment.flags.has(Flags::SYN)
@@ -61,8 +62,8 @@ impl Openings {
         }
     }
 
-    /// How the connection was opened whose first segment in the capture this is. A SYN opens another one between the same
-    /// ports. Either way what was kept is used up.
+    /// How a connection was opened, given its first segment in the capture. A SYN opens a new connection between
+    /// the same ports. Either way, the saved opening is consumed.
     pub(super) fn take(&mut self, key: &Key, segment: &Segment<'_>) -> Option<Opened> {
         if self.by_key.is_empty() {
             return None;

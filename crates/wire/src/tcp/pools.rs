@@ -1,8 +1,9 @@
-//! Clients that keep a few HTTP/1 connections to a server and give each to one call at a time: when all of them were busy,
-//! and which call got the one that became free.
+//! Clients that keep a few HTTP/1 connections to a server and use each for one call at a time: when all were
+//! busy, and which call got the one that became free.
 //!
-//! Whether a call waited for it, packets do not show: its CLIENT span does, when it began while all were busy. A thread
-//! that makes its next call when it has its last answer, on a connection of its own, begins that call after the connection
+//! Packets do not show whether a call waited for it. Its CLIENT span does, if it began while all were busy. A
+//! thread that has a connection of its own and makes its next call after the last answer begins that call when
+//! the connection is already free, and did not wait.
 //! was free, and waited for nothing.
 
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,9 +12,9 @@ use rustc_hash::FxHashMap;
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
-/// Pools followed; connections of more are passed over.
+/// Maximum pools followed; further connections are ignored.
 const MOST: usize = 65_536;
-/// A connection that is given on is used again so soon.
+/// Maximum time until a connection handed to the next call is used again.
 pub const GIVEN_ON_NS: i64 = 2_000_000;
 
 /// A client's host, its server, their virtual network.
@@ -24,9 +25,9 @@ type Key = ([u8; 16], Endpoint, u32);
 struct Pool {
     open: u32,
     busy: u32,
-    /// Since when all are busy.
+    /// Since when all connections are busy.
     full_since: Option<(i64, u64)>,
-    /// The last time in which all were: from, and until.
+    /// The last interval in which all were busy: start and end.
     last_full: Option<((i64, u64), i64)>,
 }
 
@@ -44,20 +45,20 @@ pub struct Pools {
     pools: FxHashMap<Key, Pool>,
 }
 
-/// What a connection is to its pool.
+/// A connection's state in its pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Member {
     /// Nothing yet.
     #[default]
     Not,
-    /// It has a call under way.
+    /// A call is in flight on it.
     Busy,
-    /// It became free then.
+    /// Free since then.
     Free((i64, u64)),
 }
 
 impl Pools {
-    /// A call begins on a connection, with this stream offset: what it may have waited for.
+    /// A call begins on a connection, at this stream offset: returns the wait it may have had.
     #[cold]
     pub fn begins(&mut self, key: Key, member: &mut Member, at: (i64, u64), start: u64) -> Option<Episode> {
         if self.pools.len() >= MOST && !self.pools.contains_key(&key) {
@@ -68,12 +69,12 @@ impl Pools {
         match *member {
             Member::Busy => return None,
             Member::Not => {
-                // The pool may still grow: nobody had to wait.
+                // The pool may still be growing: nobody had to wait.
                 pool.open += 1;
                 (pool.full_since, pool.last_full) = (None, None);
             }
             Member::Free(free) => {
-                // Who takes one later than that found it free.
+                // A call that takes a connection later than that found it free.
                 waited = pool.full_until(at.0).map(|from| (from, free));
             }
         }
@@ -111,7 +112,7 @@ impl Pools {
         })
     }
 
-    /// The last call under way on a connection has ended.
+    /// The last call in flight on a connection ended.
     #[cold]
     pub fn ends(&mut self, key: Key, member: &mut Member, at: (i64, u64)) {
         let Some(pool) = self.pools.get_mut(&key).filter(|_| matches!(member, Member::Busy)) else { return };
@@ -120,7 +121,7 @@ impl Pools {
         pool.busy = pool.busy.saturating_sub(1);
     }
 
-    /// A connection is over.
+    /// A connection ended.
     pub fn leaves(&mut self, key: Key, member: &mut Member) {
         if matches!(member, Member::Not) {
             return;
@@ -146,8 +147,8 @@ mod tests {
         ([1; 16], Endpoint::v4([10, 0, 0, 2], 80), 0)
     }
 
-    /// Calls on connections (by place) begin (+) and end (-) at these milliseconds: begin and end of what a call may have
-    /// waited for.
+    /// Calls on connections (by index) begin (+) and end (-) at these milliseconds; returns start and end of the
+    /// waits that they may have had.
     fn waits(told: &[(usize, char, i64)]) -> Vec<(i64, i64)> {
         let (mut pools, mut members) = (Pools::default(), [Member::Not; 3]);
         let mut waits = Vec::new();
@@ -168,7 +169,7 @@ mod tests {
     fn who_gets_the_one_that_became_free_may_have_waited_since_all_were_busy() {
         let told = [(0, '+', 10), (1, '+', 12), (0, '-', 40), (0, '+', 40), (1, '-', 55), (1, '+', 56)];
         assert_eq!(waits(&told), [(12, 40), (12, 55)]);
-        // Both become free at once, and again.
+        // Both become free at the same time, repeatedly.
         let at_once = [(0, '-', 40), (1, '-', 41), (0, '+', 41), (1, '+', 42)];
         assert_eq!(waits(&[&told[..2], &at_once[..]].concat()), [(12, 40), (12, 41)]);
         let again = [(1, '-', 60), (0, '-', 61), (1, '+', 61), (0, '+', 61)];

@@ -1,37 +1,37 @@
-//! The bytes of one direction in order: in place where they come so, out of a bounded buffer where they do not, and
-//! as explicit holes where the capture does not have them.
+//! Delivers the bytes of one direction in order: zero-copy when they arrive in order, from a bounded buffer when
+//! they do not, and as explicit holes when the capture lacks them.
 
 use crate::exchange::Mark;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Bytes of one direction buffered ahead of a gap. More than the receive buffers of common settings
-/// (net.ipv4.tcp_rmem, 6 MiB), so that what a receiver can hold, this can.
+/// Maximum bytes of one direction buffered ahead of a gap. It exceeds the receive buffers of common settings
+/// (net.ipv4.tcp_rmem, 6 MiB), so that this buffer holds whatever a receiver can.
 pub const MAX_AHEAD_BYTES: usize = 8 << 20;
-/// Bytes buffered in all connections together.
+/// Maximum bytes buffered in all connections together.
 pub const MAX_TOTAL_AHEAD_BYTES: usize = 256 << 20;
-/// What a buffered piece counts beside its bytes: more than it takes, so that tiny ones stay few (16,384).
+/// Overhead charged per buffered piece: more than its real cost, so that tiny pieces stay few (16,384).
 const PIECE_BYTES: usize = 512;
 /// How long an acknowledgement of bytes not in the capture waits for them, nanoseconds: packets that different
-/// queues and cores handed to the capture are out of order by microseconds.
+/// queues and cores delivered to the capture are out of order by microseconds.
 pub const REORDER_GRACE_NS: i64 = 100_000;
-/// A packet whose time is so much before that of one captured earlier was not captured late: the clock was set back. ntpd
-/// sets a clock only when it is off by 128 ms or more, and lets it drift until then.
+/// A packet whose time is this much before that of an earlier one was not captured late: the clock was set back.
+/// ntpd sets a clock only when it is off by 128 ms or more, and slews it otherwise.
 pub const SET_BACK_NS: i64 = 100_000_000;
 
-/// What comes out, in order and without a gap between one and the next.
+/// Output, in order and without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output<'a> {
     /// Bytes.
     Bytes {
         /// Stream offset of the first.
         offset: u64,
-        /// They themselves.
+        /// The bytes.
         bytes: &'a [u8],
-        /// When they were seen, and when they could be read.
+        /// When they were seen, and when they became readable.
         at: Mark,
     },
-    /// Bytes that the capture does not have.
+    /// Bytes missing from the capture.
     Hole {
         /// Stream offset of the first.
         offset: u64,
@@ -42,39 +42,39 @@ pub enum Output<'a> {
         /// Whether only the snap length cut them.
         cut: bool,
     },
-    /// There will be no more.
+    /// End of the stream.
     Fin,
 }
 
-/// A segment's part of the stream.
+/// A segment's contribution to the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// Stream offset of its first byte.
     pub offset: u64,
-    /// Bytes there were on the wire.
+    /// Length on the wire.
     pub len: u32,
-    /// The captured beginning of them.
+    /// The captured prefix.
     pub bytes: &'a [u8],
-    /// Whether the stream ends after them.
+    /// Whether the stream ends after it.
     pub fin: bool,
-    /// When it was seen.
+    /// When the tap saw it.
     pub time_ns: i64,
-    /// Number of its packet.
+    /// Packet number.
     pub packet: u64,
 }
 
-/// What is held and what was given up, over all connections.
+/// Buffered and abandoned bytes, over all connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Bytes buffered now, each piece's own cost included.
+    /// Bytes buffered now, including the overhead of each piece.
     pub ahead_bytes: usize,
-    /// Bytes that arrived after the hole they fill had been given up.
+    /// Bytes that arrived after the hole they fill had been reported.
     pub late_bytes: u64,
-    /// Segments whose bytes differ from those seen before at the same place.
+    /// Segments whose bytes differ from earlier ones at the same offset.
     pub conflicts: u64,
 }
 
-/// Bytes that wait for others before them.
+/// Bytes that wait for earlier ones.
 #[derive(Debug)]
 struct Piece {
     len: u64,
@@ -83,7 +83,7 @@ struct Piece {
     packet: u64,
 }
 
-/// Bytes that the peer acknowledged and that were not seen.
+/// Bytes that the peer acknowledged but the tap did not see.
 #[derive(Clone, Copy, Debug)]
 struct Unseen {
     up_to: u64,
@@ -94,9 +94,9 @@ struct Unseen {
 /// One direction.
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    /// Everything before it has come out; zero before the first segment.
+    /// Everything before this offset was delivered; zero before the first segment.
     next: u64,
-    /// Whether anything has come out, or must start at `next` since a SYN said so.
+    /// Whether anything was delivered, or must start at `next` because of a SYN.
     anchored: bool,
     fin: Option<u64>,
     ended: bool,
@@ -108,12 +108,12 @@ pub struct Reassembly {
     /// Whether the peer repeated its acknowledgement at the gap: it waits for these bytes, too.
     peer_waits: bool,
     hole_bytes: u64,
-    /// The latest hole: what of it comes late is counted.
+    /// The latest hole, to count its bytes that arrive late.
     hole: Range<u64>,
 }
 
 impl Reassembly {
-    /// The stream begins at `offset`: a SYN, or the acknowledgement of one, said so.
+    /// The stream begins at `offset`, as a SYN or its acknowledgement proves.
     pub fn anchor(&mut self, offset: u64) {
         if !self.anchored {
             self.next = offset;
@@ -121,35 +121,35 @@ impl Reassembly {
         }
     }
 
-    /// A segment without bytes at `offset`: what follows it begins there, as far as is known.
+    /// A segment without payload at `offset`: the next byte presumably has this offset.
     pub fn hint(&mut self, offset: u64) {
         if self.next == 0 {
             self.next = offset;
         }
     }
 
-    /// Everything before this offset has come out.
+    /// Everything before this offset was delivered.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether the peer acknowledged bytes that were not seen yet.
+    /// Whether the peer acknowledged bytes that the tap has not seen yet.
     #[inline]
     pub fn misses_acknowledged(&self) -> bool {
         self.unseen.is_some()
     }
 
-    /// Bytes that came out as holes, cut ones not included.
+    /// Bytes delivered as holes, not counting cut ones.
     pub fn hole_bytes(&self) -> u64 {
         self.hole_bytes
     }
 
-    /// Whether the end came out.
+    /// Whether the end was delivered.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// How many of these bytes were never seen and are still waited for.
+    /// Number of these bytes that were never seen and are still expected.
     #[inline]
     pub fn unseen(&self, bytes: Range<u64>) -> u64 {
         if !self.anchored {
@@ -165,7 +165,7 @@ impl Reassembly {
         unseen
     }
 
-    /// Takes a segment's part; whatever is in order now goes to `out`.
+    /// Inserts a segment's part; delivers whatever is now in order to `out`.
     #[inline]
     pub fn insert(&mut self, part: Part<'_>, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
         if part.offset == self.next && self.ahead.is_empty() && self.anchored && self.fin.is_none() {
@@ -188,8 +188,8 @@ impl Reassembly {
         }
         self.ready = by_one_clock(self.ready, &part);
         if !self.anchored {
-            // Joined after the start: it begins with the first bytes seen. Only a keep-alive may have named the
-            // offset before them, and a segment without bytes that of bytes to come.
+            // The capture joined after the start: the stream begins with the first bytes seen. Only a keep-alive
+            // may have carried the offset before them, or a segment without payload that of later bytes.
             let expected = self.next != 0 && part.offset > self.next + 1;
             self.next = if expected { self.next } else { part.offset };
             self.anchored = true;
@@ -213,7 +213,7 @@ impl Reassembly {
         }
     }
 
-    /// Keeps of a part what was not seen before: the first copy counts.
+    /// Buffers the unseen bytes of a part: the first copy counts.
     fn buffer(&mut self, part: Part<'_>, end: u64, ledger: &mut Ledger) {
         let start = part.offset.max(self.next);
         if start >= end {
@@ -241,7 +241,7 @@ impl Reassembly {
         }
     }
 
-    /// Hands out what is in order now.
+    /// Delivers everything that is now in order.
     fn release(&mut self, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
         while let Some(entry) = self.ahead.first_entry() {
             if *entry.key() != self.next {
@@ -268,7 +268,7 @@ impl Reassembly {
     fn end(&mut self, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
         if !self.ended && self.fin.is_some_and(|fin| fin <= self.next) {
             self.ended = true;
-            // Whatever claims to be after the end is none of the stream.
+            // Bytes beyond the end are not part of the stream.
             self.ahead = BTreeMap::new();
             ledger.ahead_bytes = ledger.ahead_bytes.saturating_sub(std::mem::take(&mut self.ahead_cost));
             self.unseen = None;
@@ -276,12 +276,12 @@ impl Reassembly {
         }
     }
 
-    /// The peer acknowledged everything before `ack`; `again`, when it only repeats what it said before.
+    /// The peer acknowledged everything before `ack`; `again` if it only repeated an acknowledgement.
     #[inline]
     pub fn acknowledged(&mut self, ack: u64, again: bool, time_ns: i64, packet: u64) {
         if ack > self.next && self.anchored && !self.ended {
             let first = self.unseen.map_or((time_ns, packet), |unseen| (unseen.time_ns, unseen.packet));
-            // A FIN's number is no byte.
+            // A FIN's number is not a byte.
             let up_to = ack.min(self.fin.unwrap_or(u64::MAX));
             if up_to > self.next {
                 self.unseen = Some(Unseen { up_to, time_ns: first.0, packet: first.1 });
@@ -291,8 +291,8 @@ impl Reassembly {
         }
     }
 
-    /// Bytes that were acknowledged before `now_ns` for long enough will not come: they become a hole. Gives whether
-    /// there was one.
+    /// Turns bytes that were acknowledged long enough before `now_ns` into a hole, as they will not come. Returns
+    /// whether there was one.
     #[inline]
     pub fn settle(&mut self, now_ns: i64, ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) -> bool {
         let Some(unseen) = self.unseen else { return false };
@@ -305,7 +305,7 @@ impl Reassembly {
         true
     }
 
-    /// Nothing more will come: everything buffered goes out, with the holes between.
+    /// The end of input: delivers everything buffered, with the holes between.
     pub fn finish(&mut self, now: (i64, u64), ledger: &mut Ledger, out: &mut impl FnMut(Output<'_>)) {
         let acknowledged = self.unseen.take().map_or(0, |unseen| unseen.up_to);
         if self.only_a_fin(acknowledged) {
@@ -318,14 +318,15 @@ impl Reassembly {
         }
     }
 
-    /// One number acknowledged after all that was seen is most likely that of a FIN, as long as nothing follows it.
+    /// A single number acknowledged beyond all seen bytes is most likely that of a FIN, as long as nothing
+    /// follows it.
     fn only_a_fin(&self, acknowledged: u64) -> bool {
         acknowledged == self.next + 1 && self.ahead.is_empty()
     }
 
-    /// Everything before `up_to` comes out, as bytes or as holes, and what is in order after it. `waited` tells
-    /// whether the receiver had to wait for the bytes of the hole until `at`; if not, it had them, and only the
-    /// capture has not.
+    /// Delivers everything before `up_to`, as bytes or as holes, and what is in order after it. `waited` tells
+    /// whether the receiver had to wait for the bytes of the hole until `at`; if not, it received them, and only
+    /// the capture lacks them.
     #[cold]
     fn give_up(
         &mut self,
@@ -358,7 +359,7 @@ impl Reassembly {
     }
 }
 
-/// A moment before a part was captured; that of the part itself when the clock was set back since.
+/// A moment before a part was captured, or the part's own if the clock was set back since.
 #[inline]
 fn by_one_clock(before: (i64, u64), part: &Part<'_>) -> (i64, u64) {
     let set_back = before.0.saturating_sub(part.time_ns) > SET_BACK_NS;
@@ -376,7 +377,7 @@ fn mark(seen: (i64, u64), ready: (i64, u64)) -> Mark {
     Mark { seen_ns: seen.0, ready_ns: ready.0, packet: seen.1, ready_packet: ready.1 }
 }
 
-/// Hands out what was captured of `len` bytes, and the rest as cut.
+/// Delivers the captured prefix of `len` bytes, and the rest as cut.
 #[inline]
 fn emit(next: &mut u64, bytes: &[u8], len: u64, at: Mark, out: &mut impl FnMut(Output<'_>)) {
     let captured = bytes.len() as u64;
@@ -396,7 +397,7 @@ fn overlapping(ahead: &BTreeMap<u64, Piece>, bytes: Range<u64>) -> impl Iterator
     before.into_iter().chain(ahead.range(bytes)).map(|(at, piece)| (*at, piece))
 }
 
-/// The parts of `bytes` that no piece has, in order.
+/// The parts of `bytes` that no piece covers, in order.
 fn gaps(ahead: &BTreeMap<u64, Piece>, bytes: Range<u64>, mut gap: impl FnMut(Range<u64>)) {
     let mut from = bytes.start;
     for (at, piece) in overlapping(ahead, bytes.clone()) {
@@ -410,7 +411,7 @@ fn gaps(ahead: &BTreeMap<u64, Piece>, bytes: Range<u64>, mut gap: impl FnMut(Ran
     }
 }
 
-/// Whether a piece has other bytes than the new copy, where both were captured.
+/// Whether a piece differs from the new copy where both were captured.
 fn piece_differs<'a>(
     at: u64,
     piece: &Piece,

@@ -1,22 +1,22 @@
-//! Client and server roles before a SYN or a request shows them: a guess from the ports.
+//! Guesses client and server roles from the ports until a SYN or a request shows them.
 
 use crate::segment::{Endpoint, Flags, Segment};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 
-/// Servers remembered; beyond it, ports alone decide.
+/// Maximum servers remembered; beyond it, only ports decide.
 const MAX_SERVERS: usize = 65_536;
-/// Ports below this are for services (IANA's system ports, RFC 6335, 6).
+/// Ports below this belong to services (IANA's system ports, RFC 6335, 6).
 const SYSTEM_PORTS: u16 = 1024;
 
-/// Which addresses and ports are servers, as far as SYNs told.
+/// Addresses and ports of servers, as shown by SYNs.
 #[derive(Debug, Default)]
 pub struct Roles {
     servers: FxHashMap<Endpoint, ()>,
 }
 
 impl Roles {
-    /// The side that sent the first segment seen of a connection, and whether that is known.
+    /// The sender of a connection's first segment, and whether that is certain.
     pub fn side(&mut self, segment: &Segment<'_>) -> (Side, bool) {
         let (source, destination) = (segment.source, segment.destination);
         if segment.flags.has(Flags::SYN) {
@@ -27,7 +27,7 @@ impl Roles {
             }
             return (if answer { Side::Server } else { Side::Client }, true);
         }
-        // A server by other connections' SYNs.
+        // The SYNs of other connections identify the server.
         match (self.servers.contains_key(&source), self.servers.contains_key(&destination)) {
             (true, false) => return (Side::Server, false),
             (false, true) => return (Side::Client, false),

@@ -1,5 +1,5 @@
-//! Sums over calls while the clocks are not known yet: sums of differences between clocks, which the offset corrects
-//! at the end, since it enters them linearly.
+//! Sums over calls while the clocks are not yet known: sums of differences between clocks. The offset enters them
+//! linearly, so it can correct them at the end.
 
 use super::{CauseSum, LegSum, Sums};
 use crate::align::{Clock, Stretch};
@@ -16,14 +16,14 @@ struct LegAccum {
     legs: Legs,
     /// The capture at the client's end.
     client: u8,
-    /// How often the offset (second clock - first clock) is in the sum: 1, 0 or -1 for each call.
+    /// How often the offset (second clock - first clock) is contained in each call's difference: 1, 0 or -1.
     sign: i8,
     calls: u64,
-    /// Sum of the differences as the clocks show them.
+    /// Sum of the differences as shown by the clocks.
     raw_ns: i128,
-    /// Sum of the moments the offset is to be taken at, by the client's clock: only where `sign` is not 0.
+    /// Sum of the moments at which the offset applies, by the client's clock: only where `sign` is not 0.
     moments_ns: i128,
-    /// Time by which the clocks' different rates could make the sum false.
+    /// Time during which a rate difference between the clocks could falsify the sum.
     drifting_ns: u128,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Accum {
     durations: Histogram,
     legs: Vec<LegAccum>,
     causes: Vec<CauseSum>,
-    /// First and last moment that an offset is to be taken at, of the clients at either capture, by its clock.
+    /// First and last moment at which an offset applies, for clients at each capture, by its clock.
     ranges_ns: [Option<(i64, i64)>; 2],
 }
 
 impl Accum {
-    /// Time in its calls.
+    /// Total time of its calls.
     pub fn total_ns(&self) -> u128 {
         self.durations.sum_ns()
     }
@@ -73,7 +73,7 @@ impl Accum {
             _ => {}
         }
         if let Some(half) = client.as_ref().or(server.as_ref()) {
-            // An answer that nobody waited for any more is no status of the call.
+            // An answer for which nobody waited is not the status of the call.
             if let Some(status) = half.http_status.filter(|_| !half.is_unanswered()) {
                 *self.http_statuses.entry(status).or_default() += 1;
             }
@@ -81,7 +81,8 @@ impl Accum {
             match half.ended {
                 _ if half.end_was_cut() => self.cut_by_snap += 1,
                 Ended::CaptureEnded => self.unfinished += 1,
-                // A goodbye that asks for nothing, or a call whose answer is in none of the packets: nobody knows.
+                // A closing message without a response, or a call whose answer is not in the packets: the outcome
+                // is unknown.
                 Ended::ConnectionClosed if half.doubts.end_unknown => {
                     self.status_unknown += u64::from(has_status);
                 }
@@ -112,8 +113,9 @@ impl Accum {
     /// Adds the legs of a call whose client is at that capture.
     #[inline]
     pub fn legs(&mut self, client: u8, moments: &Moments) {
-        // Where one end's clock is to be compared with the other's, both ways take the offset of the same moment, so
-        // that the sum over the legs stays exact; that it drifts until the server's moment of either goes into the bound.
+        // Where one end's clock is compared with the other's, both directions use the offset of the same moment,
+        // so that the sum over the legs stays exact; the drift until the server's moment of either goes into the
+        // bound.
         let mut crossing: Option<i64> = None;
         let away_ns = moments.away_ns();
         let (accums, range) = (&mut self.legs, &mut self.ranges_ns[usize::from(client)]);
@@ -123,7 +125,7 @@ impl Accum {
             let mut moment_ns = 0;
             let mut drifting = 0;
             if leg.from.1 != leg.to.1 {
-                // Server's clock minus client's is the offset when the client is at the first capture.
+                // Server's clock minus client's is the offset if the client is at the first capture.
                 let out = leg.from.1 == Side::Client;
                 sign = if out == (client == 0) { -1 } else { 1 };
                 moment_ns = *crossing.get_or_insert(if out { leg.from.0 } else { leg.to.0 });
@@ -152,12 +154,12 @@ impl Accum {
         }
     }
 
-    /// What is known of a cause: calls for which it is shown and possible, and its cost.
+    /// Sum of a cause: calls for which it is shown and possible, and its cost.
     pub fn of_cause(&self, cause: Cause) -> Option<CauseSum> {
         self.causes.iter().find(|known| known.cause == cause).copied()
     }
 
-    /// Takes back what [`Accum::cause`] added.
+    /// Subtracts what [`Accum::cause`] added.
     pub fn take_back(&mut self, sum: CauseSum) {
         for known in self.causes.iter_mut().filter(|known| (known.cause, known.side) == (sum.cause, sum.side))
         {
@@ -168,7 +170,7 @@ impl Accum {
         self.causes.retain(|known| known.calls + known.possible > 0);
     }
 
-    /// Adds the calls of another.
+    /// Merges the calls of another sum.
     pub fn add(&mut self, other: &Accum) {
         self.calls += other.calls;
         for (mine, theirs) in self.one_end.iter_mut().zip(other.one_end) {
@@ -196,7 +198,7 @@ impl Accum {
         }
     }
 
-    /// The sums, the clocks being known.
+    /// The final sums, once the clocks are known.
     pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Sums {
         by_weight(&mut self.causes);
         Sums {
@@ -214,8 +216,8 @@ impl Accum {
         }
     }
 
-    /// First and last moment that an offset is to be taken at, by the first clock; `None` where the clock does not tell.
-    /// All the same where there is no such moment.
+    /// First and last moment at which an offset applies, by the first clock; `None` if the clock relation is
+    /// unknown there. The default range if there is no such moment.
     fn range_ns(&self, clock: &Clock) -> Option<(i64, i64)> {
         let [first, second] = self.ranges_ns;
         let second = match second {
@@ -236,7 +238,7 @@ impl Accum {
         let mut unplaced: Option<LegSum> = None;
         let crosses = self.legs.iter().any(|leg| leg.sign != 0);
         for leg in &self.legs {
-            // By either clock: the other one's times are longer or shorter by as much.
+            // By either clock: the other one's durations differ by as much.
             let drift = (leg.drifting_ns as f64 * slope * (1.0 + 2.0 * slope)).ceil() as u128;
             let own_bound = u128::from(leg.calls) * u128::from(resolution_ns.max(1)) + drift;
             let between = leg.legs.first >= Leg::RequestWire && leg.legs.last <= Leg::ResponseWire;
@@ -248,7 +250,7 @@ impl Accum {
                 bound_ns: u64::try_from(bound.saturating_add(own_bound)).unwrap_or(u64::MAX),
             };
             if crosses && !bounded && between {
-                // Without an offset, only what lies between the client's own moments can be said.
+                // Without an offset, only the time between the client's own moments is known.
                 let whole = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
                 let all = unplaced.get_or_insert(LegSum { legs: whole, total_ns: 0, bound_ns: 0 });
                 all.total_ns = clamped(i128::from(all.total_ns) + leg.raw_ns);
@@ -264,21 +266,21 @@ impl Accum {
 }
 
 impl LegAccum {
-    /// Sum of the offsets at its moments beyond the stretch's `base_ns`, by one line.
+    /// Sum of the offsets at its moments relative to the stretch's `base_ns`, for one line.
     fn offsets(&self, stretch: &Stretch, (offset, slope): (f64, f64)) -> i128 {
         let (calls, from_ns) = (i128::from(self.calls), i128::from(stretch.from_ns));
         let sum = if self.client == 0 {
             let since = self.moments_ns - calls * from_ns;
             self.calls as f64 * offset + since as f64 * slope
         } else {
-            // By the second clock's t the offset is base + (offset + slope (t - from - base)) / (1 + slope).
+            // By the second clock's t, the offset is base + (offset + slope (t - from - base)) / (1 + slope).
             let since = self.moments_ns - calls * (from_ns + i128::from(stretch.base_ns));
             (self.calls as f64 * offset + since as f64 * slope) / (1.0 + slope)
         };
         sum.round() as i128
     }
 
-    /// The sum with the offset taken out, and how far off it may be: over all lines that fit.
+    /// The sum without the offset, and its uncertainty: over all lines that fit.
     fn corrected(&self, stretches: &[&Stretch], range: (i64, i64)) -> (i128, u128) {
         let (calls, sign) = (i128::from(self.calls), i128::from(self.sign));
         let mut extremes: Option<(i128, i128)> = None;
@@ -292,7 +294,7 @@ impl LegAccum {
                 if let [_] = stretches {
                     include(calls * i128::from(stretch.base_ns) + self.offsets(stretch, (*offset, *slope)));
                 } else {
-                    // Which calls fall into which stretch is not known: any may hold for all.
+                    // It is unknown which calls fall into which stretch: any stretch may apply to all.
                     for at in [range.0, range.1] {
                         let since = at.saturating_sub(stretch.from_ns) as f64;
                         include(base + (self.calls as f64 * since * slope).round() as i128);
@@ -301,13 +303,13 @@ impl LegAccum {
             }
         }
         let (low, high) = extremes.unwrap_or((0, 0));
-        // Towards zero, so that what one way gains the other loses exactly.
+        // Rounds towards zero, so that one direction gains exactly what the other loses.
         let middle = (low + high) / 2;
         (self.raw_ns + sign * middle, (high - low).unsigned_abs().div_ceil(2) + u128::from(self.calls))
     }
 }
 
-/// A range that has both in it.
+/// The smallest range that contains both.
 fn union(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> Option<(i64, i64)> {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -315,7 +317,7 @@ fn union(a: Option<(i64, i64)>, b: Option<(i64, i64)>) -> Option<(i64, i64)> {
     }
 }
 
-/// The stretches that touch a range of time.
+/// The stretches that overlap a range of time.
 fn over(clock: &Clock, (first, last): (i64, i64)) -> Vec<&Stretch> {
     let all = &clock.stretches;
     let touches = |i: usize| {
@@ -335,7 +337,7 @@ fn place(legs: &mut Vec<LegAccum>, of: Legs, client: u8, sign: i8) -> &mut LegAc
     &mut legs[place]
 }
 
-/// What is shown before what is only possible, then the costly first.
+/// Sorts shown causes before possible ones, then by descending cost.
 pub(super) fn by_weight(causes: &mut [CauseSum]) {
     causes.sort_by_key(|cause| {
         std::cmp::Reverse((cause.calls > 0, cause.cost_ns, cause.calls, cause.possible))
@@ -358,7 +360,7 @@ fn clamped(ns: i128) -> i64 {
 
 /// gRPC status other than OK, or HTTP 5xx.
 fn failed(status: spangap_model::CallStatus) -> bool {
-    // The codes of `CallStatus`: 7 is HTTP 5xx, 16 gRPC's OK, those after it its errors.
+    // Codes of `CallStatus`: 7 is HTTP 5xx, 16 is gRPC's OK, and the following ones are its errors.
     let code = status.code();
     code == 7 || (17..33).contains(&code)
 }

@@ -1,4 +1,4 @@
-//! Sums over calls: by connection, by pair of hosts, over all.
+//! Sums over calls: by connection, by pair of hosts, overall.
 
 pub(crate) mod accum;
 
@@ -11,32 +11,32 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::{Cause, Histogram, Legs, Side};
 use std::collections::BTreeMap;
 
-/// Connections listed; beyond it those with the least time in calls are only counted.
+/// Maximum connections listed; beyond it, those with the least time in calls are only counted.
 const MAX_CONNECTIONS: usize = 10_000;
-/// Pairs of hosts listed; the calls of others are in the sums over all.
+/// Maximum pairs of hosts listed; the calls of others count only in the overall sums.
 const MAX_PAIRS: usize = 10_000;
 
 /// Time of one leg, summed over calls. The true sum lies within `bound_ns` of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSum {
-    /// Which.
+    /// The leg or legs.
     pub legs: Legs,
     /// Nanoseconds.
     pub total_ns: i64,
-    /// How far off the sum may be either way.
+    /// Uncertainty of the sum in either direction.
     pub bound_ns: u64,
 }
 
-/// What one cause took, summed over calls.
+/// Time of one cause, summed over calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CauseSum {
-    /// Which.
+    /// The cause.
     pub cause: Cause,
-    /// The end at which it sits, where it has one.
+    /// The end responsible, if the cause has one.
     pub side: Option<Side>,
-    /// Calls with this finding, shown.
+    /// Calls for which the cause is shown.
     pub calls: u64,
-    /// Calls for which it is possible and not shown.
+    /// Calls for which it is only possible.
     pub possible: u64,
     /// Their cost, as far as the wire shows it, nanoseconds.
     pub cost_ns: u64,
@@ -47,30 +47,30 @@ pub struct CauseSum {
 pub struct Sums {
     /// Calls.
     pub calls: u64,
-    /// Calls seen at one end only, by the end.
+    /// Calls seen at only one end, by end.
     pub one_end: [u64; 2],
-    /// Calls that did not end well: gRPC status other than OK, HTTP 5xx, reset, connection closed.
+    /// Failed calls: gRPC status other than OK, HTTP 5xx, reset, connection closed.
     pub failed: u64,
-    /// Calls still under way when the capture ended.
+    /// Calls still in flight at the end of the capture.
     pub unfinished: u64,
-    /// Calls that ended, or were still open at the end, without anything of a response.
+    /// Calls that ended, or were still open at the end of the capture, without any byte of a response.
     pub unanswered: u64,
-    /// Calls that ended, of a protocol that has statuses, and whose status could not be read.
+    /// Completed calls of a protocol with statuses whose status could not be read.
     pub status_unknown: u64,
-    /// Calls by their HTTP status, where it is not a gRPC status that tells how they ended.
+    /// Calls by HTTP status, unless a gRPC status decides.
     pub http_statuses: BTreeMap<u16, u64>,
-    /// Calls whose end the snap length cut off.
+    /// Calls whose end was cut off by the snap length.
     pub cut_by_snap: u64,
     /// Durations.
     pub durations: Histogram,
     /// Time by leg, in order.
     pub legs: Vec<LegSum>,
-    /// Time by cause: what is shown before what is only possible, then the costly first.
+    /// Time by cause: shown before possible, then by descending cost.
     pub causes: Vec<CauseSum>,
 }
 
 impl Sums {
-    /// Adds those over other calls.
+    /// Adds the sums over other calls.
     pub(crate) fn add(&mut self, other: &Sums) {
         self.calls += other.calls;
         self.one_end.iter_mut().zip(other.one_end).for_each(|(mine, theirs)| *mine += theirs);
@@ -97,25 +97,25 @@ impl Sums {
     }
 }
 
-/// A connection, as the captures at both its ends saw it.
+/// A connection, as seen by the captures at both ends.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
-    /// Its number in the report, from 1.
+    /// Number in the report, from 1.
     pub number: u32,
-    /// The captures it was looked for in.
+    /// The captures in which it was looked up.
     pub captures: [u8; 2],
-    /// What each of them knows of it.
+    /// Facts of the connection from each of them.
     pub seen: [Option<ConnectionFacts>; 2],
-    /// Which capture is nearer to the client; `None` while nothing shows it (one capture, or no calls in both).
+    /// The capture nearer to the client; `None` while unknown (one capture, or no calls in both).
     pub client_capture: Option<u8>,
     /// Sums over its calls.
     pub sums: Sums,
-    /// What is to be said of the connection as a whole, in sentences.
+    /// Statements about the connection as a whole, in sentences.
     pub notes: Vec<String>,
 }
 
 impl ConnectionTotals {
-    /// What a capture knows of it.
+    /// Facts of the connection from one capture.
     pub fn seen_by(&self, capture: u8) -> Option<&ConnectionFacts> {
         let place = self.captures.iter().position(|of| *of == capture)?;
         self.seen[place].as_ref()
@@ -125,7 +125,7 @@ impl ConnectionTotals {
 /// All calls from one host to one server.
 #[derive(Clone, Debug)]
 pub struct PairTotals {
-    /// Client's address; its port is zero, since it stands for all.
+    /// Client's address; the port is zero, since it stands for all ports.
     pub client: Endpoint,
     /// Server's address and port.
     pub server: Endpoint,
@@ -135,7 +135,7 @@ pub struct PairTotals {
     pub sums: Sums,
 }
 
-/// A connection that is over.
+/// A finished connection.
 #[derive(Debug)]
 struct Listed {
     link: Link,
@@ -148,18 +148,18 @@ struct PairAccum {
     sums: Accum,
 }
 
-/// Sums over everything that is over.
+/// Sums over all finished connections.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     all: Accum,
     pairs: FxHashMap<([u8; 16], Endpoint), PairAccum>,
-    /// Connections of pairs that found no room.
+    /// Connections of pairs beyond the maximum.
     pub pairs_left_out: u64,
     listed: Vec<Listed>,
     connections_left_out: u64,
 }
 
-/// [`Totals`], the clocks being known.
+/// [`Totals`] once the clocks are known.
 pub(crate) struct Finished {
     pub sums: Sums,
     pub pairs: Vec<PairTotals>,
@@ -167,12 +167,13 @@ pub(crate) struct Finished {
     pub connections_left_out: u64,
     /// Number in the report and [`Link::least_path_ns`], by [`Link::key`].
     pub numbers: FxHashMap<u32, (u32, Option<u64>)>,
-    /// Links, by [`Link::key`], whose one call opened a connection for itself, and no other call of the pair did.
+    /// Links, by [`Link::key`], with a single call that opened its own connection, where no other call of the
+    /// pair did so.
     pub reconnects: FxHashSet<u32>,
 }
 
 impl Totals {
-    /// Takes a connection that is over.
+    /// Adds a finished connection.
     pub fn take(&mut self, mut link: Link, notes: Vec<String>) {
         self.all.add(&link.sums);
         let inner = std::mem::take(&mut link.inner);
@@ -206,8 +207,8 @@ impl Totals {
         self.listed.truncate(MAX_CONNECTIONS);
     }
 
-    /// One connection for one call is no habit of a client: it may be a reconnect. What was noted of its price stays only
-    /// where a CLIENT span shows that the call paid it.
+    /// A single connection for one call does not make a pattern: it may be a reconnect. Its recorded cost stays
+    /// only if a CLIENT span shows that the call paid it.
     fn drop_reconnects(&mut self) -> FxHashSet<u32> {
         let mut reconnects = FxHashSet::default();
         for Listed { link, .. } in &mut self.listed {
@@ -228,7 +229,7 @@ impl Totals {
         reconnects
     }
 
-    /// All sums.
+    /// The final sums.
     pub fn finish(mut self, clock: Option<&Clock>, resolution_ns: u32) -> Finished {
         self.shorten();
         let reconnects = self.drop_reconnects();

@@ -1,21 +1,22 @@
-//! What header fields mean to a call. A field is read once, when it enters a table: after that it is its meaning.
+//! The meaning of header fields for a call. A field is parsed once, when it enters a table; afterwards only its
+//! meaning is kept.
 
 use super::grpc;
 use crate::app::Texts;
 use crate::app::trace::{self, TracePart, TraceParts};
 use crate::exchange::{ByShape, TextId, TraceContext};
 
-/// Names of header fields that mean something here.
+/// Names of the relevant header fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Name {
-    /// Any other.
+    /// Any other name.
     #[default]
     Other,
-    /// One that is not known, since the entry it came from is not.
+    /// Unknown, because the table entry it refers to is.
     Unknown,
     /// `:path`
     Path,
-    /// `:method`, `:scheme`: only requests have them.
+    /// `:method`, `:scheme`, which only requests have.
     OfRequest,
     /// `:status`
     Status,
@@ -25,7 +26,7 @@ pub enum Name {
     GrpcStatus,
     /// `grpc-timeout`
     GrpcTimeout,
-    /// One that carries a trace context, or half of one: its place in a list, which keeps the tables small.
+    /// A field with a trace context, or half of one: its index in a list, which keeps the tables small.
     Trace(u8),
 }
 
@@ -43,7 +44,7 @@ const TRACE_NAMES: [&[u8]; 10] = [
 ];
 
 impl Name {
-    /// The name that `text` is.
+    /// The name that `text` stands for.
     #[inline]
     pub fn of(text: &[u8]) -> Name {
         match text {
@@ -68,7 +69,7 @@ impl Name {
         }
     }
 
-    /// What a value means under this name.
+    /// The meaning of a value under this name.
     #[inline]
     pub fn read(self, value: &[u8], texts: &mut Texts) -> Meaning {
         match self {
@@ -97,34 +98,34 @@ fn decimal(text: &[u8]) -> Option<u32> {
         .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(digit - b'0')))
 }
 
-/// What a header field says.
+/// Content of a header field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing that matters here.
+    /// Nothing relevant.
     #[default]
     Nothing,
-    /// It cannot be known.
+    /// Cannot be known.
     Unknown,
     /// The method of a call.
     Path(TextId),
-    /// It stands only in requests.
+    /// A field that only requests have.
     OfRequest,
     /// HTTP status.
     Status(u32),
     /// Whether the body is gRPC.
     ContentType {
-        /// See above.
+        /// Whether it is a gRPC content type.
         grpc: bool,
     },
     /// gRPC status.
     GrpcStatus(u32),
-    /// Time left, nanoseconds.
+    /// Remaining time, nanoseconds.
     Timeout(u64),
-    /// A trace context or half of one.
+    /// A trace context, or half of one.
     Trace(TracePart),
 }
 
-/// What the fields of one header block say together.
+/// The combined content of one header block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// `:path`.
@@ -133,29 +134,29 @@ pub struct Head {
     pub status: Option<u32>,
     /// Whether it has a field that only requests have.
     pub request: bool,
-    /// Whether the body is gRPC, where there is a content type.
+    /// Whether the body is gRPC, if there is a content type.
     pub grpc: Option<bool>,
     /// `grpc-status`.
     pub grpc_status: Option<u32>,
     /// `grpc-timeout`, nanoseconds.
     pub timeout_ns: Option<u64>,
-    /// Ids found.
+    /// Trace ids and request id.
     trace: TraceParts,
     /// Fields that could not be decoded.
     pub unknown: u32,
-    /// What was recognised by shape.
+    /// Fields recognised by shape.
     pub by_shape: ByShape,
-    /// The value of a field without a name that may be a gRPC status.
+    /// The value of a nameless field that may be a gRPC status.
     pub small: Option<u32>,
 }
 
 impl Head {
-    /// Of a block that could not be read. How many fields there were is not known, but one at least.
+    /// A block that could not be read. The number of its fields is unknown, but at least one.
     pub fn unreadable() -> Head {
         Head { unknown: 1, ..Head::default() }
     }
 
-    /// Takes the next field in.
+    /// Adds the next field.
     #[inline]
     pub fn take(&mut self, meaning: &Meaning) {
         match *meaning {
@@ -174,7 +175,7 @@ impl Head {
         }
     }
 
-    /// Takes the next field in, whose name was recognised by shape at best: it could not be decoded.
+    /// Adds the next field, which could not be decoded; its name was recognised by shape at best.
     #[cold]
     pub fn take_by_shape(&mut self, meaning: &Meaning) {
         self.take(meaning);
@@ -187,7 +188,8 @@ impl Head {
         }
     }
 
-    /// The trailers of a gRPC response: they have to have its status, so where only one field has no name, it is that.
+    /// Completes the trailers of a gRPC response: they must contain its status, so if only one field has no name,
+    /// it is the status.
     #[cold]
     pub fn complete_trailers(&mut self) {
         if self.unknown == 1 && self.grpc_status.is_none() && self.small.is_some() {
@@ -200,12 +202,12 @@ impl Head {
         self.trace.request_id()
     }
 
-    /// The trace context, of the most exact header there is.
+    /// The trace context of the most precise header.
     pub fn trace(&self) -> Option<TraceContext> {
         self.trace.context()
     }
 
-    /// Whether it is an informational response (RFC 9110, 15.2), after which the real one follows.
+    /// Whether it is an informational response (RFC 9110, 15.2), which the real one follows.
     pub fn informational(&self) -> bool {
         self.status.is_some_and(|status| (100..200).contains(&status))
     }

@@ -1,8 +1,8 @@
 //! Flow control (RFC 9113, 5.2 and 6.9): when a window was used up, and how long its sender had to be silent.
 //!
-//! At either tap the windows counted here are at least as large as the sender's own: an update is seen before the
-//! sender has it. So a window that is used up here is used up there; the other way round some are missed at the
-//! receiver's end.
+//! At either tap, the windows counted here are at least as large as the sender's own, because the tap sees an
+//! update before the sender does. So a window that is used up here is used up there; the converse does not hold,
+//! and some stalls are missed at the receiver's end.
 
 use super::reader::Frame;
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -12,9 +12,9 @@ use spangap_model::{Cause, Side};
 
 /// Window of a stream and of the connection before any SETTINGS or WINDOW_UPDATE (RFC 9113, 6.9.2).
 const DEFAULT_WINDOW_BYTES: i64 = 65_535;
-/// DATA that leaves later after the update than this part of the wait was not waiting for it.
+/// DATA that leaves later after the update than this fraction of the wait was not waiting for it.
 const RELEASE: i64 = 4;
-/// Stalls of one direction remembered at once.
+/// Maximum stalls of one direction remembered at once.
 const MAX_STALLS: usize = 64;
 
 /// A window that was used up.
@@ -26,12 +26,12 @@ struct Stall {
     from_ns: i64,
     /// Stream of the frame that used it up.
     last_stream: u32,
-    /// Whether the sender has more to send for certain: it has stopped inside of a message.
+    /// Whether the sender certainly has more to send, because it stopped inside a message.
     inside: bool,
     opened: Option<PacketProof>,
 }
 
-/// Windows of what one side sends.
+/// Windows for the data of one side.
 #[derive(Debug)]
 struct Sender {
     initial: i64,
@@ -39,47 +39,48 @@ struct Sender {
     stalls: Vec<Stall>,
 }
 
-/// Windows of both directions; only of connections seen without a gap.
+/// Windows of both directions, only for connections seen without a gap.
 #[derive(Debug)]
 pub struct FlowControl {
     known: bool,
-    /// By who sends.
+    /// By sender.
     senders: [Sender; 2],
 }
 
-/// A DATA frame that has ended.
+/// A completed DATA frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// Who sent it.
+    /// The sender.
     pub from: Side,
-    /// When its end was seen.
+    /// When the tap saw its end.
     pub at: Mark,
-    /// Whether the body stops inside of a gRPC message.
+    /// Whether the body stops inside a gRPC message.
     pub inside: bool,
 }
 
 impl FlowControl {
-    /// Of a connection seen from its start, or not.
+    /// For a connection seen from its start (`known`), or not.
     pub fn new(known: bool) -> FlowControl {
         let sender =
             || Sender { initial: DEFAULT_WINDOW_BYTES, connection: DEFAULT_WINDOW_BYTES, stalls: Vec::new() };
         FlowControl { known, senders: [sender(), sender()] }
     }
 
-    /// Frames were missed: windows are not known any more.
+    /// Frames were missed: the windows are no longer known.
     pub fn lose(&mut self) {
         *self = FlowControl::new(false);
     }
 
-    /// `receiver` says how large the windows of streams are.
+    /// `receiver` announces the initial window of its streams.
     pub fn initial_window(&mut self, receiver: Side, bytes: u32) {
         let sender = &mut self.senders[receiver.other().index()];
         sender.initial = i64::from(bytes);
-        // Which of the streams it opens is not followed.
+        // Which streams this opens is not tracked.
         sender.stalls.retain(|stall| stall.stream.is_none());
     }
 
-    /// `receiver` lets more be sent: of a stream whose `credit` (beside the initial window) this is, or of all.
+    /// `receiver` allows more data: on a stream with this `credit` (in addition to the initial window), or on
+    /// all.
     pub fn window_update(&mut self, receiver: Side, stream: Option<(u32, &mut i64)>, bytes: u32, at: Mark) {
         let sender = &mut self.senders[receiver.other().index()];
         let bytes = bytes & 0x7fff_ffff;
@@ -102,7 +103,7 @@ impl FlowControl {
         }
     }
 
-    /// A DATA frame begins: what waited for it to be allowed has waited until now.
+    /// A DATA frame begins: reports the stalls that delayed it until now.
     #[inline]
     pub fn begins(&mut self, from: Side, frame: &Frame, found: &mut Vec<Episode>) {
         let sender = &mut self.senders[from.index()];
@@ -118,7 +119,7 @@ impl FlowControl {
         });
     }
 
-    /// A DATA frame has ended; `credit` is its stream's, if that is followed.
+    /// A DATA frame ended; `credit` is that of its stream, if the stream is followed.
     #[inline]
     pub fn sent(&mut self, sent: Sent, frame: &Frame, credit: Option<&mut i64>) {
         if !self.known {
@@ -163,8 +164,9 @@ impl Sender {
 }
 
 impl Stall {
-    /// Whether the same stream goes on as soon as it may: it stood at the end of its window, to the byte, and had more to
-    /// send all the while. Who has nothing to send does not stop just there and go on just then.
+    /// Whether the same stream continues as soon as it is allowed to: it stopped exactly at the end of its
+    /// window, so it had more to send all the while. A sender without data would not stop exactly there and
+    /// continue exactly then.
     fn is_released(&self, frame: &Frame, opened: &PacketProof) -> bool {
         let waited_ns = frame.first.seen_ns.saturating_sub(self.from_ns);
         let later_ns = frame.first.seen_ns.saturating_sub(opened.time_ns);
@@ -181,7 +183,7 @@ impl Stall {
                 true => Certainty::Shown,
                 false => Certainty::Possible(Missing::MoreToSend),
             },
-            // It is the receiver that grants too little, or late.
+            // The receiver grants too little, or too late.
             side: Some(from.other()),
             sender: from,
             from_ns: self.from_ns,

@@ -1,8 +1,8 @@
 //! Frame headers of HTTP/2 (RFC 9113, 4.1 and 6).
 
-/// Bytes of a frame's header.
+/// Size of a frame's header.
 pub const HEADER_BYTES: usize = 9;
-/// What a client sends first (RFC 9113, 3.4).
+/// First bytes of a client (RFC 9113, 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// SETTINGS_MAX_FRAME_SIZE before any SETTINGS (RFC 9113, 6.5.2).
 pub const DEFAULT_MAX_FRAME_BYTES: u32 = 16_384;
@@ -15,17 +15,17 @@ pub mod kind {
     pub const HEADERS: u8 = 1;
     /// Deprecated priority.
     pub const PRIORITY: u8 = 2;
-    /// A stream is given up.
+    /// Aborts a stream.
     pub const RST_STREAM: u8 = 3;
     /// Parameters of the sender.
     pub const SETTINGS: u8 = 4;
-    /// A stream that the server will open by itself, with a header block.
+    /// Announces a stream that the server will open, with a header block.
     pub const PUSH_PROMISE: u8 = 5;
     /// Round trip.
     pub const PING: u8 = 6;
     /// No new streams.
     pub const GOAWAY: u8 = 7;
-    /// More may be sent.
+    /// Enlarges a window.
     pub const WINDOW_UPDATE: u8 = 8;
     /// The rest of a header block.
     pub const CONTINUATION: u8 = 9;
@@ -33,7 +33,7 @@ pub mod kind {
 
 /// Flags of frames.
 pub mod flag {
-    /// DATA, HEADERS: the sender has ended its part of the stream.
+    /// DATA, HEADERS: the sender's last frame of the stream.
     pub const END_STREAM: u8 = 0x1;
     /// SETTINGS, PING: an acknowledgement.
     pub const ACK: u8 = 0x1;
@@ -58,20 +58,20 @@ pub mod setting {
 /// The nine bytes before each frame's payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of payload.
+    /// Length of the payload.
     pub len: u32,
     /// See [`kind`].
     pub kind: u8,
     /// See [`flag`].
     pub flags: u8,
-    /// The stream; zero is the connection.
+    /// The stream; zero for the connection.
     pub stream: u32,
-    /// The reserved bit, which has to be ignored, and which nobody sets.
+    /// The reserved bit, which must be ignored, and which nobody sets.
     pub reserved: bool,
 }
 
 impl Header {
-    /// Reads it.
+    /// Parses it.
     #[inline]
     pub fn read(bytes: &[u8; HEADER_BYTES]) -> Header {
         let [a, b, c, kind, flags, s, t, u, v] = *bytes;
@@ -91,7 +91,7 @@ impl Header {
         self.flags & mask == mask
     }
 
-    /// Whether a frame like this may stand on a connection: what RFC 9113, 6 makes a connection error may not.
+    /// Whether such a frame is legal on a connection: RFC 9113, 6 makes the others a connection error.
     #[inline]
     pub fn possible(&self, max_frame_bytes: u32) -> bool {
         let fits = match self.kind {
@@ -111,18 +111,18 @@ impl Header {
         fits && self.len <= max_frame_bytes
     }
 
-    /// Bytes of a HEADERS frame that are not its block, without padding.
+    /// Bytes of a HEADERS frame outside its block, without padding.
     fn overhead_bytes(&self) -> u32 {
         u32::from(self.has(flag::PADDED)) + if self.has(flag::PRIORITY) { 5 } else { 0 }
     }
 
-    /// Whether a frame like this is one that programs really send: what tells frames from other bytes.
+    /// Whether real programs send such a frame: this distinguishes frames from other bytes.
     pub fn usual(&self) -> bool {
         let stream = self.stream % 2 == 1 || self.stream == 0 || self.kind == kind::PUSH_PROMISE;
         self.has_only_its_flags() && stream && self.possible(1 << 22)
     }
 
-    /// Whether it is of a kind that RFC 9113 knows, and has no flag but those of its kind.
+    /// Whether RFC 9113 defines its type, and it has only flags of that type.
     pub fn has_only_its_flags(&self) -> bool {
         let flags = match self.kind {
             kind::DATA => flag::END_STREAM | flag::PADDED,
@@ -137,8 +137,8 @@ impl Header {
     }
 }
 
-/// The header block in a payload of HEADERS, PUSH_PROMISE or CONTINUATION, without padding and what else stands
-/// before it; `None` when they do not fit.
+/// The header block in a payload of HEADERS, PUSH_PROMISE or CONTINUATION, without padding and preceding fields;
+/// `None` if the lengths do not fit.
 #[inline]
 pub fn block_of_headers(header: &Header, payload: &[u8]) -> Option<std::ops::Range<usize>> {
     let mut start = 0;
@@ -159,7 +159,7 @@ pub fn block_of_headers(header: &Header, payload: &[u8]) -> Option<std::ops::Ran
     (start <= end).then_some(start..end)
 }
 
-/// The big-endian number at the beginning of a payload; zero when it is too short.
+/// The big-endian number at the beginning of a payload; zero if the payload is too short.
 #[inline]
 pub fn number(payload: &[u8]) -> u32 {
     payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))

@@ -1,10 +1,10 @@
-//! gRPC over HTTP/2: where its messages begin and end in a body, and its own header fields (PROTOCOL-HTTP2 of gRPC).
+//! gRPC over HTTP/2: message boundaries in a body, and gRPC's own header fields (PROTOCOL-HTTP2 of gRPC).
 
-/// Bytes before each message: whether it is compressed, and its length.
+/// Size of the prefix of each message: the compression flag and the length.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Whether a content type is one of gRPC: `application/grpc`, alone or with `+` or `;` after it. gRPC-Web frames its
-/// trailers differently, but its messages the same.
+/// Whether a content type is one of gRPC: `application/grpc`, alone or followed by `+` or `;`. gRPC-Web frames
+/// its trailers differently, but its messages the same way.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     content_type.starts_with(b"application/grpc")
 }
@@ -28,30 +28,30 @@ pub fn timeout_ns(value: &[u8]) -> Option<u64> {
     Some(number * unit_ns)
 }
 
-/// What happens to a message at some byte of a body.
+/// An event of a message at some byte of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The byte before which this stands is its first.
+    /// The next byte is its first.
     Begin,
-    /// The byte before which this stands is the first after it.
+    /// The next byte is the first after it.
     End,
 }
 
-/// Where one direction of a stream is in its messages.
+/// Position of one stream direction within its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Messages {
     prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix there are.
+    /// Number of prefix bytes seen.
     have: u8,
-    /// Bytes of the message still to come, once its prefix is complete.
+    /// Remaining bytes of the message, once its prefix is complete.
     left: u32,
-    /// Bytes are missing: where the next message begins is not known.
+    /// Bytes are missing: the start of the next message is unknown.
     lost: bool,
 }
 
 impl Messages {
-    /// Steps over the next bytes of the body up to the next event: how many bytes lie before it, and the event;
-    /// `None` when there is none in `body`, which is then used up.
+    /// Advances over the body to the next event: returns the number of bytes before it, and the event; `None` if
+    /// `body` has none, which is then consumed.
     #[inline]
     pub fn next(&mut self, body: &[u8]) -> Option<(usize, Event)> {
         if self.lost || body.is_empty() {
@@ -61,11 +61,11 @@ impl Messages {
             self.prefix[0] = body[0];
             self.have = 1;
             if body[0] > 1 {
-                // Neither compressed nor not: this is no message.
+                // Neither compressed nor uncompressed: this is not a message.
                 self.lost = true;
                 return None;
             }
-            // The byte itself is stepped over with the next call: it was taken note of.
+            // The byte itself is already recorded, so the next call steps over it.
             return Some((1, Event::Begin));
         }
         let mut used = 0;
@@ -88,8 +88,8 @@ impl Messages {
         None
     }
 
-    /// Bytes of the body are missing. Where a message goes on after them its place is still known, and whether it
-    /// ends with them is what this gives.
+    /// Skips missing bytes of the body. If a message continues after them, its position is still known; returns
+    /// whether it ends with them.
     pub fn skip(&mut self, bytes: u64) -> bool {
         match u64::from(self.left).checked_sub(bytes) {
             Some(left) if self.inside() => {
@@ -106,12 +106,12 @@ impl Messages {
         }
     }
 
-    /// Whether the prefix of a message was seen and its end was not.
+    /// Whether the prefix of a message was seen, but not its end.
     pub fn inside(&self) -> bool {
         !self.lost && usize::from(self.have) == PREFIX_BYTES
     }
 
-    /// Whether it is not known any more where messages begin.
+    /// Whether message boundaries are no longer known.
     pub fn lost(&self) -> bool {
         self.lost
     }
@@ -121,7 +121,7 @@ impl Messages {
 mod tests {
     use super::*;
 
-    /// Offsets of the events in a body that comes in these pieces.
+    /// Offsets of the events in a body that arrives in these pieces.
     fn events(messages: &mut Messages, pieces: &[&[u8]]) -> Vec<(usize, Event)> {
         let mut found = Vec::new();
         let mut before = 0;

@@ -1,4 +1,4 @@
-//! Responses that stand behind a large run of another stream's DATA on the same connection.
+//! Responses behind a large run of another stream's DATA on the same connection.
 
 use super::reader::Frame;
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -6,12 +6,12 @@ use crate::exchange::Mark;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// A run of one stream's DATA below this does not count as large. At 1 Gb/s it takes half a millisecond.
+/// Minimum size of a large run. It takes half a millisecond at 1 Gb/s.
 const LARGE_BYTES: u64 = 65_536;
-/// When a stream sends nothing for so long, its run is over: what comes then may have waited for the server itself.
+/// A pause of this length ends a stream's run: a later response may have waited for the server itself.
 const PAUSE_NS: i64 = 10_000_000;
 
-/// DATA frames of one stream, with little of other streams between them.
+/// DATA frames of one stream, with little from other streams between them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     stream: u32,
@@ -36,7 +36,7 @@ impl Run {
 #[derive(Debug, Default)]
 pub struct HeadOfLine {
     run: Run,
-    /// What another stream has sent since: it takes over once that is large as well.
+    /// Data of another stream since; that run takes over once it is large as well.
     other: Run,
 }
 
@@ -58,8 +58,8 @@ impl HeadOfLine {
     #[inline]
     pub fn response(&self, frame: &Frame, end: u64, found: &mut Vec<Episode>) {
         let Run { stream, bytes, first, last } = self.run;
-        // In the packet that has their last bytes so far: it was ready when that was written. Later it may have become
-        // ready since.
+        // In the packet with the last bytes of the run so far: the response was ready when that packet was
+        // written. In a later packet, it may have become ready since.
         let behind = bytes >= LARGE_BYTES && frame.header.stream != stream;
         if !behind || frame.first.packet != last.packet {
             return;

@@ -1,11 +1,11 @@
-//! Header compression of HTTP/2 (RFC 7541), decoded to what the fields mean.
+//! Header compression of HTTP/2 (RFC 7541), decoded to the meaning of the fields.
 
 use super::field::{Head, Meaning, Name};
 use super::table::{Entry, Found, STATIC, Table, Text, static_name};
 use super::{huffman, shape};
 use crate::app::Texts;
 
-/// Why bytes are no header block.
+/// Why bytes are not a header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It ends inside a field.
@@ -14,7 +14,7 @@ pub enum Fault {
     /// An integer beyond 32 bits.
     #[error("byte {0} of the header block: an integer beyond 32 bits")]
     Integer(usize),
-    /// An index that leads nowhere.
+    /// An index without an entry.
     #[error("byte {0} of the header block: an index without an entry")]
     Index(usize),
     /// Not a Huffman code.
@@ -25,12 +25,12 @@ pub enum Fault {
     Resize(usize),
 }
 
-/// Blocks remembered: those that begin a response and end it, and a request without ids of its own.
+/// Number of blocks remembered: those that begin and end a response, and a request without ids of its own.
 const KNOWN: usize = 4;
-/// Longest block remembered.
+/// Maximum size of a remembered block.
 const KNOWN_BYTES: usize = 64;
 
-/// A block of nothing but indices, and what it says until the table changes. An empty one says nothing.
+/// A block of indices only, and its content until the table changes. An empty one is unused.
 #[derive(Clone, Debug, Default)]
 struct Known {
     block: Vec<u8>,
@@ -41,27 +41,27 @@ struct Known {
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
-    /// What stacks send with call after call.
+    /// Blocks that stacks send with call after call.
     known: [Known; KNOWN],
     next_known: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// A literal field as its first bytes say.
+/// A literal field, as given by its first bytes.
 #[derive(Clone, Copy)]
 struct Literal {
-    /// Where its name stands in the tables; 0 when it stands here.
+    /// Index of its name in the tables; 0 if the name follows in the block.
     index: u32,
-    /// Whether it goes into the dynamic table.
+    /// Whether it enters the dynamic table.
     insert: bool,
-    /// Where it begins in the block.
+    /// Its offset in the block.
     start: usize,
-    /// How many fields come before it.
+    /// Number of fields before it.
     place: u32,
 }
 
-/// Longest scratch buffer kept from block to block.
+/// Maximum scratch capacity kept from block to block.
 const SCRATCH_BYTES: usize = 16_384;
 
 impl Decoder {
@@ -71,13 +71,13 @@ impl Decoder {
         Decoder { table, known: Default::default(), next_known: 0, name: Vec::new(), value: Vec::new() }
     }
 
-    /// A header block was lost: what the table holds is not known any more.
+    /// A header block was lost: the content of the table is no longer known.
     pub fn forget(&mut self) {
         self.changes();
         self.table.forget();
     }
 
-    /// The table is about to change: indices will lead elsewhere.
+    /// The table is about to change, which shifts its indices.
     #[inline]
     fn changes(&mut self) {
         self.known.iter_mut().for_each(|known| {
@@ -96,10 +96,10 @@ impl Decoder {
         self.next_known = self.next_known.wrapping_add(1);
     }
 
-    /// Reads a whole header block. The text of its fields goes to `observed`, where given.
+    /// Decodes a whole header block. The text of its fields goes to `observed`, if given.
     ///
     /// # Errors
-    /// Where it is no header block. The table is then unknown.
+    /// If it is not a header block. The table is then unknown.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -116,7 +116,7 @@ impl Decoder {
         match result {
             Err(_) => self.forget(),
             Ok(head) if !watched && block.len() <= KNOWN_BYTES && texts.refused == refused => {
-                // Indices below 127 alone: nothing in it can have changed the table.
+                // Only indices below 127: nothing in the block can have changed the table.
                 if block.iter().all(|byte| (0x81..0xff).contains(byte)) {
                     self.remember(block, head);
                 }
@@ -182,7 +182,7 @@ impl Decoder {
         Ok(head)
     }
 
-    /// A field whose value, and maybe name, stands in the block.
+    /// A field whose value, and possibly name, is in the block.
     #[inline]
     fn literal(
         &mut self,
@@ -193,7 +193,7 @@ impl Decoder {
         observed: Option<&mut Vec<Text>>,
     ) -> Result<(), Fault> {
         let Literal { index, insert, start, .. } = literal;
-        // The name's text is only wanted by an observer: elsewhere its meaning and length do.
+        // Only an observer needs the name's text: otherwise its meaning and length suffice.
         let watched = observed.is_some();
         let mut by_shape = false;
         let (name, name_bytes, name_text) = if index == 0 {
@@ -218,7 +218,7 @@ impl Decoder {
             return self.nameless(cursor, literal, texts, head);
         }
         if !insert && !watched && name == Name::Other {
-            // It is in no table and says nothing: its value need not be decoded.
+            // It enters no table and is irrelevant: its value need not be decoded.
             return cursor.skip_string();
         }
         let value = cursor.string(&mut self.value)?;
@@ -240,7 +240,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A literal whose name stands in a part of the table that was not seen: what its value shows.
+    /// A literal whose name is in an unseen part of the table: derives what its value shows.
     #[cold]
     fn nameless(
         &mut self,
@@ -270,13 +270,13 @@ impl Decoder {
         &self.table
     }
 
-    /// Memory held.
+    /// Memory use.
     pub fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.name.capacity() + self.value.capacity()
     }
 }
 
-/// What an entry of the static table says.
+/// Meaning of an entry of the static table.
 #[inline]
 fn static_meaning(index: usize, texts: &mut Texts) -> Meaning {
     match index {
@@ -288,7 +288,7 @@ fn static_meaning(index: usize, texts: &mut Texts) -> Meaning {
     }
 }
 
-/// Whether bytes can be a header block, whatever the tables hold.
+/// Whether bytes can be a header block, whatever the tables contain.
 pub fn plausible(block: &[u8]) -> bool {
     let mut cursor = Cursor { block, at: 0 };
     let mut scratch = Vec::new();
@@ -314,19 +314,19 @@ pub fn plausible(block: &[u8]) -> bool {
     fields > 0
 }
 
-/// Whether bytes can be the name of a field in HTTP/2: no upper case, no control characters (RFC 9113, 8.2.1).
+/// Whether bytes can be the name of an HTTP/2 field: no upper case, no control characters (RFC 9113, 8.2.1).
 fn is_name(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
 }
 
-/// A place in a header block.
+/// A position in a header block.
 struct Cursor<'a> {
     block: &'a [u8],
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// An integer whose first `prefix` bits stand in the byte here (RFC 7541, 5.1).
+    /// An integer whose first `prefix` bits are in the current byte (RFC 7541, 5.1).
     #[inline]
     fn integer(&mut self, prefix: u32) -> Result<u32, Fault> {
         let mask = (1u32 << prefix) - 1;
@@ -338,7 +338,7 @@ impl<'a> Cursor<'a> {
 
     fn long_integer(&mut self, first: u32, start: usize) -> Result<u32, Fault> {
         let mut value = u64::from(first);
-        // Five bytes hold 32 bits, more of them nothing but zeros.
+        // Five bytes hold 32 bits; more of them could only be zeros.
         for shift in [0, 7, 14, 21, 28] {
             let byte = *self.block.get(self.at).ok_or(Fault::Truncated(start))?;
             self.at += 1;
@@ -362,12 +362,12 @@ impl<'a> Cursor<'a> {
         Ok((bytes, coded))
     }
 
-    /// Steps over a string (RFC 7541, 5.2).
+    /// Skips a string (RFC 7541, 5.2).
     fn skip_string(&mut self) -> Result<(), Fault> {
         self.raw_string().map(|_| ())
     }
 
-    /// A string; decoded into `scratch` where that is needed.
+    /// A string; decoded into `scratch` if needed.
     #[inline]
     fn string<'s>(&mut self, scratch: &'s mut Vec<u8>) -> Result<&'s [u8], Fault>
     where

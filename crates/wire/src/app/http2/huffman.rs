@@ -1,11 +1,11 @@
 //! Huffman code of HPACK (RFC 7541, 5.2 and appendix B).
 //!
-//! The code is canonical: the lengths alone define it. Two symbols are found with one look at twelve bits; codes
-//! longer than that, which ordinary header fields do not have, are found by their length.
+//! The code is canonical: the lengths alone define it. One table lookup of twelve bits finds two symbols; longer
+//! codes, which ordinary header fields do not have, are found by their length.
 
 use std::fmt;
 
-/// Bits of each symbol's code, the last one that of EOS.
+/// Length of each symbol's code in bits; the last one is that of EOS.
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
     28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6,
@@ -20,11 +20,11 @@ const LENGTHS: [u8; 257] = [
 ];
 const EOS: u16 = 256;
 const LONGEST: usize = 30;
-/// Bits that one look takes in.
+/// Bits per lookup.
 const LOOK: usize = 12;
 
-/// The symbols in the order of their codes; for each length the first code, aligned to the left of 32 bits, and the
-/// place of its symbol.
+/// The symbols in the order of their codes; for each length the first code, left-aligned in 32 bits, and the
+/// index of its symbol.
 struct Canonical {
     symbols: [u16; 257],
     first: [u32; LONGEST + 2],
@@ -51,14 +51,14 @@ const fn canonical() -> Canonical {
     result
 }
 
-/// What twelve bits begin with.
+/// The symbols at the start of twelve bits.
 #[derive(Clone, Copy)]
 struct Look {
     first: u8,
     second: u8,
-    /// Bits of the first symbol; zero when it is longer than twelve.
+    /// Bits of the first symbol; zero if it is longer than twelve.
     first_bits: u8,
-    /// Bits of both; as many as of the first when the second does not fit.
+    /// Bits of both; equal to those of the first if the second does not fit.
     bits: u8,
 }
 
@@ -67,7 +67,7 @@ const fn looks() -> [Look; 1 << LOOK] {
     let code = canonical();
     let mut at = 0;
     let mut place = 0;
-    // Codes ascend with their place, so the table fills from the left.
+    // Codes ascend with their index, so the table fills from the left.
     while place < 257 {
         let symbol = code.symbols[place];
         let bits = LENGTHS[symbol as usize];
@@ -100,12 +100,12 @@ const fn looks() -> [Look; 1 << LOOK] {
 static CODE: Canonical = canonical();
 static LOOKS: [Look; 1 << LOOK] = looks();
 
-/// Why bytes are no Huffman code.
+/// Why bytes are not a Huffman code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// EOS stands inside, which is not allowed.
+    /// EOS occurs inside, which is not allowed.
     Eos,
-    /// The bits after the last symbol are not the beginning of EOS, or are a whole byte.
+    /// The bits after the last symbol are not a prefix of EOS, or are a whole byte.
     Padding,
 }
 
@@ -118,13 +118,13 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Appends what `input` stands for.
+/// Appends the decoded `input`.
 ///
 /// # Errors
-/// When it is no valid code; what was appended so far stays.
+/// If it is not a valid code; everything appended so far stays.
 pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
     let start = out.len();
-    // No symbol is shorter than five bits; one more place for a second symbol that is written and not counted.
+    // No symbol is shorter than five bits; plus room for a second symbol that is written but not counted.
     out.resize(start + input.len() * 8 / 5 + 2, 0);
     let (result, length) = decode_into(input, &mut out[start..]);
     out.truncate(start + length);
@@ -133,7 +133,7 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
 
 fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
     let mut length = 0;
-    // The next bits, aligned to the left; how many of them are there.
+    // The next bits, left-aligned, and their number.
     let (mut bits, mut have) = (0u64, 0u32);
     loop {
         if let Some(word) = input.first_chunk::<8>() {
@@ -142,7 +142,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
             let bytes = (63 - have) / 8;
             input = &input[bytes as usize..];
             have += bytes * 8;
-            // Bits of a byte that fits only partly will come again.
+            // The bits of a byte that fits only partly will be read again.
             bits &= !0u64 << (64 - have);
         } else {
             while let [byte, rest @ ..] = input {
@@ -154,7 +154,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
                 input = rest;
             }
         }
-        // Ordinary header fields, but for their last bits: all codes are short, and all their bits are there.
+        // The fast path for ordinary header fields, except for their last bits: all codes are short and complete.
         while have >= LOOK as u32 {
             let look = LOOKS[(bits >> (64 - LOOK)) as usize];
             let Some([first, second, ..]) = out.get_mut(length..) else { break };
@@ -168,7 +168,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> (Result<(), Fault>, usize) {
         }
         let more = !input.is_empty();
         while have >= LONGEST as u32 || (!more && have > 0) {
-            // Ones follow the end: with them the last bits are either a symbol or the beginning of EOS.
+            // Ones follow the end: with them, the last bits are either a symbol or a prefix of EOS.
             let padded = if have < LONGEST as u32 { bits | (!0u64 >> have) } else { bits };
             let look = LOOKS[(padded >> (64 - LOOK)) as usize];
             let pair = look.bits > look.first_bits && u32::from(look.bits) <= have;
@@ -223,7 +223,7 @@ pub fn encode(text: &[u8]) -> Vec<u8> {
     coded
 }
 
-/// The code of each symbol, aligned to the right.
+/// The code of each symbol, right-aligned.
 static CODES: [u32; 256] = {
     let code = canonical();
     let mut codes = [0; 256];
@@ -240,7 +240,7 @@ static CODES: [u32; 256] = {
     codes
 };
 
-/// The symbol, and how many bits it takes, where it takes more than one look.
+/// The symbol, and its length in bits, if it is longer than one lookup.
 #[cold]
 fn long(bits: u64) -> (u16, u32) {
     let bits = (bits >> 32) as u32;
@@ -253,12 +253,12 @@ fn long(bits: u64) -> (u16, u32) {
 }
 
 #[cfg(test)]
-/// The encoder that other tests use, too.
+/// The encoder, which other tests use, too.
 pub mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Encodes with the code as appendix B lists it: from lengths, bit by bit.
+    /// Encodes with the code listed in appendix B: from lengths, bit by bit.
     pub fn encode(text: &[u8]) -> Vec<u8> {
         let mut bits = Vec::new();
         for byte in text {
@@ -305,7 +305,7 @@ pub mod tests {
 
     #[test]
     fn codes_of_appendix_b() {
-        // A few, of every kind of length: ' ', '!', 0, 255, 10.
+        // A few symbols of every kind of length: ' ', '!', 0, 255, 10.
         for (symbol, code, length) in
             [(32u8, 0x14, 6), (33, 0x3f8, 10), (0, 0x1ff8, 13), (255, 0x03ff_ffee, 26), (10, 0x3fff_fffc, 30)]
         {

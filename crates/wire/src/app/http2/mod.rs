@@ -1,7 +1,7 @@
-//! HTTP/2 and gRPC in clear text, from the start or joined after it.
+//! HTTP/2 and gRPC in clear text, from the start of a connection or joined later.
 //!
-//! `reader` cuts the bytes of a direction into frames, `hpack` decodes header blocks, `streams` makes exchanges of
-//! both. Bytes of DATA are not looked at, but for the five before each gRPC message.
+//! `reader` splits the bytes of a direction into frames, `hpack` decodes header blocks, `streams` turns both into
+//! exchanges. The content of DATA is not examined, except for the five bytes before each gRPC message.
 
 pub mod field;
 pub mod flow_control;
@@ -38,14 +38,14 @@ pub fn looks_like(bytes: &[u8]) -> bool {
     bytes.starts_with(frame::PREFACE) || resync::find(bytes).is_some()
 }
 
-/// One direction, by who was told to send it.
+/// One direction, by its presumed sender.
 #[derive(Debug)]
 struct Direction {
     reader: Reader,
     decoder: Decoder,
 }
 
-/// One HTTP/2 connection. Whether it is seen from its first byte shows with its first bytes.
+/// One HTTP/2 connection. Its first bytes show whether it is seen from the start.
 #[derive(Debug)]
 pub struct Http2 {
     started: bool,
@@ -53,18 +53,18 @@ pub struct Http2 {
     rest: Rest,
 }
 
-/// What both directions share.
+/// State that both directions share.
 #[derive(Debug)]
 struct Rest {
-    /// Who of those told acts as the client.
+    /// The presumed side that acts as the client.
     client: Side,
-    /// Whether that is certain: the preface or a request was seen.
+    /// Whether that is certain, because the preface or a request was seen.
     client_certain: bool,
     streams: Streams,
     limit: StreamLimit,
     flow: FlowControl,
     line: HeadOfLine,
-    /// Episodes of the piece at hand.
+    /// Episodes of the current piece.
     found: Vec<Episode>,
     grpc: bool,
 }
@@ -78,7 +78,7 @@ impl Default for Http2 {
 }
 
 impl Http2 {
-    /// A connection whose next bytes, of both sides, are its first: the client's begin with the preface.
+    /// A connection whose next bytes, on both sides, are its first: the client's begin with the preface.
     pub fn from_preface() -> Http2 {
         let direction =
             |client| Direction { reader: Reader::from_start(client), decoder: Decoder::new(true) };
@@ -114,7 +114,7 @@ impl Http2 {
         self.rest.limit.lose();
     }
 
-    /// Bytes before `end` that were read without finding where frames begin, if they were.
+    /// Reports bytes before `end` that were read without finding frame boundaries, if any.
     #[inline]
     fn not_told_apart(&mut self, from: Side, at: Mark, end: u64) {
         let reader = &mut self.directions[from.index()].reader;
@@ -161,7 +161,7 @@ impl Parser for Http2 {
         if !self.started {
             self.start(context, hole.from, &[]);
         }
-        // The frame at hand ends somewhere in it: that much is known.
+        // The current frame ends somewhere in the hole: that much is known.
         let left = self.directions[hole.from.index()].reader.left_in_frame();
         if (1..hole.len).contains(&left) {
             let (head, rest) = (Hole { len: left, ..hole }, hole.len - left);
@@ -179,7 +179,7 @@ impl Parser for Http2 {
             Err(reader::Lost) => self.lose(hole.from, hole.cut, sink),
         }
         if hole.cut {
-            // What was cut ends where its segment does.
+            // Cut bytes end where their segment ends.
             self.directions[hole.from.index()].reader.segment_begins(hole.offset + hole.len);
             self.not_told_apart(hole.from, hole.at, hole.offset + hole.len);
         }
@@ -217,11 +217,11 @@ impl Parser for Http2 {
     }
 }
 
-/// Where a piece is.
+/// Position of a piece.
 #[derive(Clone, Copy, Debug)]
 struct Here {
     connection: u32,
-    /// Who was told to send it.
+    /// The presumed sender.
     from: Side,
     at: Mark,
     /// Offset after it.
@@ -229,7 +229,7 @@ struct Here {
 }
 
 impl Here {
-    /// What a frame here ends, as `by` does.
+    /// The ending that a frame here causes, sent by `by`.
     fn ending(&self, by: Side, stop: Stop) -> Ending {
         let Mark { seen_ns, packet, .. } = self.at;
         Ending { at_ns: seen_ns, packet, by: Some(by), stop, request_acked: false }
@@ -250,12 +250,12 @@ impl Rest {
         }
     }
 
-    /// What `from` acts as.
+    /// The role that `from` plays.
     fn acts_as(&self, from: Side) -> Side {
         if from == self.client { Side::Client } else { Side::Server }
     }
 
-    /// Takes the next piece; gives the longest frame that its sender accepts, where it says so.
+    /// Processes the next piece; returns the maximum frame size that its sender accepts, if it announces one.
     #[inline]
     fn piece(
         &mut self,
@@ -306,11 +306,11 @@ impl Rest {
         }
     }
 
-    /// Gives out the episodes found, in the sides as they were told.
+    /// Delivers the collected episodes, with the presumed sides.
     #[cold]
     fn hand_out(&mut self, connection: u32, sink: &mut Sink) {
         for mut episode in self.found.drain(..) {
-            // Flow control is followed by who was told to send, the rest by who acts as what.
+            // Flow control is tracked by presumed sender, everything else by role.
             if self.client == Side::Server && episode.cause != Cause::FlowControl {
                 episode.side = episode.side.map(Side::other);
                 episode.sender = episode.sender.other();
@@ -357,7 +357,7 @@ impl Rest {
             observer.headers(here.connection, stream, here.from, &fields, head.unknown);
         }
         if frame.header.kind == kind::PUSH_PROMISE {
-            // The block had to be decoded for the table's sake; the promised stream answers no request.
+            // The block had to be decoded to keep the table in sync; the promised stream answers no request.
             sink.counts.streams_refused += 1;
             return;
         }
@@ -384,7 +384,7 @@ impl Rest {
         }
     }
 
-    /// A header block shows who acts as the client.
+    /// A header block shows which side acts as the client.
     fn sides_show(&mut self, client: Side) {
         self.client_certain = true;
         if self.client != client {
@@ -429,7 +429,7 @@ impl Rest {
                 self.limit.closed(here.at);
             }
             kind::GOAWAY if side == Side::Server => {
-                // The server will not look at the streams after this one.
+                // The server will not process the streams after this one.
                 let last = frame::number(payload) & 0x7fff_ffff;
                 let code = payload.get(4..).map_or(0, frame::number);
                 let ending = here.ending(side, Stop::GoAway(code));

@@ -1,47 +1,48 @@
-//! Bytes of one direction cut into frames, whatever chunks they come in.
+//! Splits the bytes of one direction into frames, in whatever chunks they arrive.
 
 use super::frame::{DEFAULT_MAX_FRAME_BYTES, HEADER_BYTES, Header, PREFACE, block_of_headers, flag, kind};
 use super::resync;
 use crate::exchange::Mark;
 use std::ops::Range;
 
-/// Longest header block, or other frame that is looked into. RFC 9113 sets no limit; implementations refuse far less.
+/// Maximum size of a header block, or of any other frame that is parsed. RFC 9113 sets no limit; implementations
+/// refuse far less.
 const MAX_HELD_BYTES: usize = 1 << 20;
 
-/// A frame's header, and where and when it began.
+/// A frame's header, and the position and time of its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Frame {
     /// The header.
     pub header: Header,
-    /// When its first byte was seen.
+    /// When the tap saw its first byte.
     pub first: Mark,
-    /// Stream offset of its first byte (of the TCP stream).
+    /// Offset of its first byte in the TCP stream.
     pub start: u64,
 }
 
-/// What the next bytes are.
+/// Kind of the next bytes.
 #[derive(Debug)]
 pub enum Piece<'a> {
     /// Bytes of a DATA frame.
     Data {
-        /// Those of the body among them: without padding.
+        /// The body bytes among them, without padding.
         body: &'a [u8],
-        /// Bytes of the body that are not in the capture, instead.
+        /// Number of body bytes missing from the capture, instead.
         missing: u64,
-        /// Whether the frame begins with them.
+        /// Whether they are the start of the frame.
         begins: bool,
-        /// Whether the frame ends with them.
+        /// Whether they are the end of the frame.
         ends: bool,
-        /// Offset of the first byte of the body.
+        /// Offset of the first body byte.
         offset: u64,
     },
-    /// A header block, complete; `None` when bytes of it are missing, or it is too long.
+    /// A complete header block; `None` if bytes of it are missing, or it is too long.
     Block(Option<&'a [u8]>),
-    /// Any other frame whose meaning is known; `None` when bytes of it are missing, or it is too long.
+    /// Any other known frame; `None` if bytes of it are missing, or it is too long.
     Control(Option<&'a [u8]>),
 }
 
-/// Bytes still to be read of a chunk.
+/// The unread bytes of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// The bytes.
@@ -63,43 +64,43 @@ impl<'a> Input<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes of the client's preface were seen.
+    /// After this many bytes of the client's preface.
     Preface(u8),
     /// Before or in a frame's header.
     Header,
     /// In a frame's payload.
     Payload,
-    /// Where frames begin is not known.
+    /// Frame boundaries are unknown.
     Lost,
 }
 
-/// What taking bytes of a payload led to.
+/// Result of reading payload bytes.
 enum Step<'a> {
-    /// Its end is not there yet.
+    /// The end has not arrived yet.
     More,
-    /// There is nothing in it to give out.
+    /// It has nothing to deliver.
     Again,
-    /// It is complete.
+    /// The payload is complete.
     Ready(Ready<'a>),
 }
 
-/// A payload, complete.
+/// A complete payload.
 struct Ready<'a> {
     /// Whether it is a header block.
     block: bool,
     place: Place<'a>,
 }
 
-/// Where the bytes of a payload are.
+/// Location of the bytes of a payload.
 enum Place<'a> {
-    /// Not all in the capture, or too many.
+    /// Incomplete in the capture, or too long.
     Missing,
     Chunk(&'a [u8]),
     Held(Range<usize>),
     Block,
 }
 
-/// The place was lost.
+/// The position was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -107,31 +108,31 @@ pub struct Lost;
 #[derive(Debug)]
 pub struct Reader {
     state: State,
-    /// Longest frame the receiver accepts; `None` when it may have said so before it could be seen.
+    /// Maximum frame size that the receiver accepts; `None` if it may have been announced before the capture.
     max_frame_bytes: Option<u32>,
     frame: Frame,
-    /// Payload still to come.
+    /// Remaining payload.
     left: u32,
     /// Padding at its end.
     padding: u32,
     /// Whether the length of the padding is still to come.
     padding_next: bool,
-    /// Whether nothing of the payload was seen.
+    /// Whether no payload has been seen yet.
     begins: bool,
-    /// Whether bytes of this frame, or of the block it belongs to, are missing.
+    /// Whether bytes of this frame, or of its block, are missing.
     broken: bool,
-    /// A frame's header or payload that came in pieces.
+    /// A frame's header or payload that arrived in pieces.
     held: Vec<u8>,
-    /// The beginning of a header block, and the frame with which it began.
+    /// The beginning of a header block, and its first frame.
     block: Vec<u8>,
     block_frame: Option<Frame>,
-    /// Whether `held` or `block` were given out and are to be emptied.
+    /// Whether `held` or `block` were delivered and must be cleared.
     used: bool,
-    /// Where a segment begins whose predecessor was cut by the snap length: most often a frame does, too.
+    /// Start of a segment whose predecessor was cut by the snap length: most often also the start of a frame.
     segment_at: Option<u64>,
-    /// Highest stream of a frame so far.
+    /// Highest stream number in a frame so far.
     highest_stream: u32,
-    /// Bytes skipped to find a frame.
+    /// Bytes skipped in search of a frame.
     pub skipped_bytes: u64,
 }
 
@@ -142,7 +143,7 @@ impl Reader {
         Reader { state, max_frame_bytes: Some(DEFAULT_MAX_FRAME_BYTES), ..Reader::joined() }
     }
 
-    /// From anywhere.
+    /// From any position.
     pub fn joined() -> Reader {
         Reader {
             state: State::Lost,
@@ -163,22 +164,22 @@ impl Reader {
         }
     }
 
-    /// The receiver accepts frames as long as this. A lower limit than before holds only from its acknowledgement
-    /// on, so the highest one is what counts.
+    /// The receiver accepts frames of this size. A lower limit than before applies only from its acknowledgement
+    /// on, so the highest one counts.
     pub fn accepts(&mut self, max_frame_bytes: u32) {
         self.max_frame_bytes = self.max_frame_bytes.map(|before| before.max(max_frame_bytes));
     }
 
-    /// Whether it is not known where frames begin.
+    /// Whether frame boundaries are unknown.
     pub fn is_lost(&self) -> bool {
         self.state == State::Lost
     }
 
-    /// The next piece of `input`, which it is taken from, and its frame: of a header block the one it begins with.
-    /// `None` when there is no other.
+    /// The next piece, consumed from `input`, and its frame: for a header block, the first one. `None` if there
+    /// are no more.
     ///
     /// # Errors
-    /// When the bytes are no HTTP/2: the place is lost from here on.
+    /// If the bytes are not HTTP/2: the position is lost from here on.
     #[inline]
     pub fn next<'a, 'c: 'a>(
         &'a mut self,
@@ -243,7 +244,7 @@ impl Reader {
         if ready.block { Piece::Block(bytes) } else { Piece::Control(bytes) }
     }
 
-    /// Reads a header, or what there is of it; whether it is complete.
+    /// Reads a header, or the available part of it; returns whether it is complete.
     #[inline]
     fn header(&mut self, input: &mut Input<'_>) -> Result<bool, Lost> {
         if self.held.is_empty() {
@@ -261,7 +262,7 @@ impl Reader {
             self.held.clear();
         }
         let header = &self.frame.header;
-        // Without the receiver's limit, any length that the field can hold.
+        // Without the receiver's limit, any length that fits the field.
         let possible = header.possible(self.max_frame_bytes.unwrap_or(u32::MAX));
         let continues = self.block_frame.map(|frame| frame.header.stream);
         let expected = if header.kind == kind::CONTINUATION {
@@ -306,7 +307,7 @@ impl Reader {
         Ok(Some((&self.frame, piece)))
     }
 
-    /// So many bytes of a DATA frame's payload have passed: how many of them are body.
+    /// Consumes bytes of a DATA frame's payload; returns how many of them are body.
     fn advance(&mut self, bytes: u32) -> u32 {
         let body = bytes.min(self.left - self.padding.min(self.left));
         self.left -= bytes;
@@ -321,7 +322,7 @@ impl Reader {
         Piece::Data { body, missing, begins: std::mem::replace(&mut self.begins, false), ends, offset }
     }
 
-    /// Takes the payload of a frame other than DATA, or what there is of it.
+    /// Reads the payload of a frame other than DATA, or the available part of it.
     #[inline]
     fn other<'a>(&mut self, input: &mut Input<'a>) -> Result<Step<'a>, Lost> {
         let bytes = input.take(self.left as usize);
@@ -375,7 +376,7 @@ impl Reader {
         Ok(Step::Ready(Ready { block: true, place: if self.broken { Place::Missing } else { Place::Block } }))
     }
 
-    /// Bytes of the frame at hand that are still to come; zero between two frames, and where that is not known.
+    /// Remaining bytes of the current frame; zero between frames, and if unknown.
     pub fn left_in_frame(&self) -> u64 {
         match self.state {
             State::Payload if !self.padding_next => u64::from(self.left),
@@ -388,10 +389,10 @@ impl Reader {
         self.segment_at = Some(offset);
     }
 
-    /// Bytes are missing.
+    /// Processes missing bytes.
     ///
     /// # Errors
-    /// When it is not known any more where frames begin.
+    /// If frame boundaries are no longer known.
     pub fn hole(&mut self, offset: u64, length: u64) -> Result<Option<(Frame, Piece<'static>)>, Lost> {
         if self.state == State::Lost {
             self.skipped_bytes += length;
@@ -408,7 +409,7 @@ impl Reader {
         }
         self.left -= length as u32;
         self.broken = true;
-        // Even an empty rest makes it a payload in pieces.
+        // Even if nothing remains, the payload counts as one in pieces.
         self.held.clear();
         if self.left > 0 {
             return Ok(None);
@@ -421,7 +422,7 @@ impl Reader {
         }
     }
 
-    /// The place is lost.
+    /// Marks the position as lost.
     pub fn lose(&mut self) -> Lost {
         self.state = State::Lost;
         self.held.clear();
@@ -431,7 +432,7 @@ impl Reader {
         Lost
     }
 
-    /// Memory held.
+    /// Memory use.
     pub fn memory_bytes(&self) -> usize {
         self.held.capacity() + self.block.capacity()
     }

@@ -1,19 +1,18 @@
-//! Where frames begin, in bytes of which that is not known.
+//! Finds frame boundaries in bytes where they are unknown.
 //!
-//! Programs write whole frames, so a segment often begins with one; otherwise one begins somewhere inside. What looks
-//! like a frame's header has to be followed by another one where the frame ends: a wrong place would give wrong
-//! calls, an undetected one only costs some bytes.
+//! Programs write whole frames, so a segment often begins with one; otherwise a frame begins somewhere inside.
+//! Bytes that look like a frame's header must be followed by another header where the frame ends: a wrong
+//! position would give wrong calls, a missed one costs only some bytes.
 
 use super::frame::{HEADER_BYTES, Header, flag, kind};
 use super::{grpc, hpack};
 
-/// Frames in a row, up to the end of the bytes or beyond, that make a place certain.
+/// Number of consecutive frames, up to the end of the bytes or beyond, that make a position certain.
 const CERTAIN_FRAMES: usize = 3;
-/// Highest stream number believed while looking: a client that opens a thousand streams a second gets there in six
-/// days.
+/// Maximum plausible stream number: a client that opens a thousand streams a second reaches it in six days.
 const MAX_STREAM: u32 = 1 << 29;
 
-/// Place of the first frame's header in `bytes`.
+/// Offset of the first frame's header in `bytes`.
 pub fn find(bytes: &[u8]) -> Option<usize> {
     if frames_from(bytes).is_some_and(|frames| frames.certain_at_segment()) {
         return Some(0);
@@ -24,14 +23,14 @@ pub fn find(bytes: &[u8]) -> Option<usize> {
         .find(|at| frames_from(&bytes[*at..]).is_some_and(|frames| frames.certain_anywhere()))
 }
 
-/// Streams by which the next frame's may be ahead of the highest so far, or behind it.
+/// Maximum distance of the next frame's stream number from the highest one so far, in either direction.
 const NEAR_STREAMS: u32 = 1 << 15;
-/// Longest frame believed where the receiver's limit is not known: the least that it may be.
+/// Maximum plausible frame size while the receiver's limit is unknown: the minimum of that limit.
 const USUAL_FRAME_BYTES: u32 = 16_384;
 
-/// Whether bytes with which a segment begins go on with a frame, in a direction whose frames were followed until
-/// shortly before. Less is asked than of any place: the stream has to be near those before, the length to fit the kind
-/// and what the receiver accepts. Of other bytes one in 10^12 passes.
+/// Whether a segment continues with a frame, in a direction whose frames were followed until shortly before. The
+/// requirements are weaker than for an arbitrary position: the stream must be near the previous ones, and the
+/// length must fit the type and the receiver's limit. Of other bytes, one in 10^12 passes.
 pub fn continues(bytes: &[u8], highest_stream: u32, max_frame_bytes: Option<u32>) -> bool {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>().map(Header::read) else { return false };
     let near = header.stream <= highest_stream.saturating_add(NEAR_STREAMS)
@@ -44,11 +43,11 @@ pub fn continues(bytes: &[u8], highest_stream: u32, max_frame_bytes: Option<u32>
 
 /// A run of frames.
 struct Frames {
-    /// Complete ones.
+    /// Number of complete ones.
     complete: usize,
     /// Whether the last one ends where the bytes end.
     exact: bool,
-    /// Frames whose payload is certain in itself.
+    /// Number of frames with a payload that is certain by itself.
     evident: usize,
 }
 
@@ -62,7 +61,7 @@ impl Frames {
     }
 }
 
-/// The frames that `bytes` begin with; `None` when that is not what they are.
+/// The frames at the start of `bytes`; `None` if these are not frames.
 fn frames_from(bytes: &[u8]) -> Option<Frames> {
     let mut frames = Frames { complete: 0, exact: false, evident: 0 };
     let mut rest = bytes;
@@ -87,7 +86,7 @@ fn frames_from(bytes: &[u8]) -> Option<Frames> {
     Some(frames)
 }
 
-/// Whether a frame's payload shows what it is; `None` when it is something else.
+/// Whether a frame's payload confirms its type; `None` if it contradicts it.
 fn evident(header: &Header, payload: Option<&[u8]>, beginning: &[u8]) -> Option<bool> {
     match header.kind {
         kind::HEADERS if header.has(flag::END_HEADERS) && !header.has(flag::PADDED) => {
@@ -96,7 +95,7 @@ fn evident(header: &Header, payload: Option<&[u8]>, beginning: &[u8]) -> Option<
             hpack::plausible(block).then_some(true)
         }
         kind::DATA if !header.has(flag::PADDED) => match beginning {
-            // One whole gRPC message.
+            // One complete gRPC message.
             [0 | 1, a, b, c, d, ..] if header.len as usize >= grpc::PREFIX_BYTES => {
                 Some(u32::from_be_bytes([*a, *b, *c, *d]).checked_add(5) == Some(header.len))
             }

@@ -1,17 +1,17 @@
-//! Header fields whose name is not known, recognised by their value alone.
+//! Recognises header fields of unknown name by their value alone.
 //!
-//! On a connection joined after its start a field's name is often an index into a table that nobody saw filled, while its
-//! value stands there in full. Only values that nothing else looks like are taken: a wrong trace id or status is worse than
-//! none.
+//! On a connection joined after its start, a field's name is often an index into a table whose filling nobody
+//! saw, while its value is present in full. Only unmistakable values are accepted: a wrong trace id or status is
+//! worse than none.
 
 use super::field::{Meaning, Name};
 use crate::app::Texts;
 use crate::app::trace;
 
-/// Pseudo-header fields of a request: they come before all others (RFC 9113, 8.3).
+/// Number of pseudo-header fields in a request: they precede all others (RFC 9113, 8.3).
 const PSEUDO_FIELDS: u32 = 4;
 
-/// Name and meaning of a value without a name, the field being the `place`th of its block, from 0.
+/// Name and meaning of a nameless value; its field is number `place` of the block, from 0.
 #[cold]
 pub fn of(value: &[u8], place: u32, texts: &mut Texts) -> Option<(Name, Meaning)> {
     if let Some((name, part)) = trace::by_shape(value) {
@@ -20,7 +20,7 @@ pub fn of(value: &[u8], place: u32, texts: &mut Texts) -> Option<(Name, Meaning)
     if place < PSEUDO_FIELDS && is_grpc_path(value) {
         return Some((Name::Path, Meaning::Path(texts.id(value))));
     }
-    // Of a response the first field is `:status`, and of trailers none is a number of three digits.
+    // The first field of a response is `:status`, and no field of trailers is a number of three digits.
     match *value {
         [first @ b'1'..=b'5', second, third]
             if place == 0 && second.is_ascii_digit() && third.is_ascii_digit() =>
@@ -32,7 +32,7 @@ pub fn of(value: &[u8], place: u32, texts: &mut Texts) -> Option<(Name, Meaning)
     }
 }
 
-/// A gRPC status as it is written; it says nothing of what else a small number may be.
+/// A gRPC status in its written form; a small number may also be something else.
 pub fn small_status(value: &[u8]) -> Option<u32> {
     match *value {
         [one @ b'0'..=b'9'] => Some(u32::from(one - b'0')),
@@ -93,12 +93,12 @@ mod tests {
             ("4bf92f3577b34da6a3ce929d0e0e4736:00f067aa0ba902b7", 5),
             ("1:2:0:1", 5),
             ("AABL", 5),
-            // Paths of requests that were redirected, of files, and without a package.
+            // Paths of redirected requests, of files, and without a package.
             ("/shop.v1.Cart/Add", 4),
             ("/v1.2/index.html", 0),
             ("/Cart/Add", 0),
             ("/a..b/C", 0),
-            // Lengths, ages and statuses within.
+            // Lengths, ages, and statuses that are not the first field.
             ("200", 1),
             ("0", 0),
             ("600", 0),

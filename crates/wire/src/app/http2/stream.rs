@@ -7,7 +7,7 @@ use super::reader::Frame;
 use crate::exchange::{Ended, Exchange, Mark, Part, Protocol};
 use spangap_model::{CallStatus, Side};
 
-/// Whether a body is made of gRPC messages.
+/// Whether a body consists of gRPC messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Framing {
     /// The content type was not seen: the first DATA frame decides.
@@ -24,22 +24,22 @@ pub struct Body<'a> {
     pub frame: &'a Frame,
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Bytes that are not in the capture, instead.
+    /// Number of bytes missing from the capture, instead.
     pub missing: u64,
-    /// Whether the frame begins with it.
+    /// Whether it is the start of the frame.
     pub begins: bool,
     /// Offset of the first byte.
     pub offset: u64,
     /// When it was seen.
     pub at: Mark,
-    /// Offset after it, padding included.
+    /// Offset after it, including padding.
     pub end: u64,
 }
 
-/// A stream under way.
+/// A stream in progress.
 #[derive(Debug, Default)]
 pub struct Stream {
-    /// What is known so far; its response is kept apart.
+    /// The known facts, without the response.
     pub exchange: Exchange,
     response: Part,
     response_begun: bool,
@@ -50,17 +50,18 @@ pub struct Stream {
     messages: [Messages; 2],
     /// Whether the client has ended its part.
     pub request_ended: bool,
-    /// Whether messages do not alternate: one request, one response, one request ...
+    /// Whether the messages fail to alternate: one request, one response, one request ...
     irregular: bool,
-    /// Whether the request of this turn has an answer and nothing is under way.
+    /// Whether the request of this turn is answered and nothing is in flight.
     answered: bool,
-    /// Whether it counts among the calls under way.
+    /// Whether it counts as a call in flight.
     pub under_way: bool,
-    /// Whether frames of it may have been missed: it may be over.
+    /// Whether frames of it may have been missed, so that it may have ended.
     pub doubtful: bool,
-    /// Whether it is most likely over, all its bytes seen: it was the only one, and its client went on to another.
+    /// Whether it has most likely ended, with all its bytes seen: it was the only one, and its client went on to
+    /// another.
     pub over: bool,
-    /// What may be sent beside the initial window, by client and server: updates less what was sent.
+    /// Send allowance in addition to the initial window, by client and server: updates minus data sent.
     pub credit: [i64; 2],
 }
 
@@ -86,7 +87,7 @@ impl Stream {
         self.content_type(head);
     }
 
-    /// Header fields of the response, first or last.
+    /// Header fields of the response: the first block, or its trailers.
     pub fn response_head(&mut self, head: &Head, frame: &Frame) {
         if head.informational() {
             return;
@@ -107,7 +108,7 @@ impl Stream {
         self.exchange.doubts.headers_unknown |= head.unknown > 0;
         match head.grpc {
             Some(true) => self.is_grpc(),
-            // Whatever else the answer is (an error page of a proxy): a gRPC request asked for it.
+            // Whatever the answer is (an error page of a proxy), a gRPC request asked for it.
             Some(false) if self.framing == Framing::Unknown => self.framing = Framing::Other,
             None if self.framing == Framing::Unknown && head.unknown == 0 && head.request => {
                 self.framing = Framing::Other;
@@ -128,10 +129,10 @@ impl Stream {
         }
     }
 
-    /// The part that `side` (client or server by what they do) sends ends here for now.
+    /// Extends the part that `side` (client or server by role) sends to this point.
     pub fn reaches(&mut self, side: Side, at: Mark, end: u64) {
         let part = match side {
-            // What follows an answer belongs to the next turn, or to none: the trailers of a stream.
+            // Bytes after an answer belong to the next turn, or to none: the trailers of a stream.
             Side::Client | Side::Server if self.answered => return,
             Side::Client => &mut self.exchange.request,
             Side::Server if !self.response_begun => return,
@@ -141,7 +142,7 @@ impl Stream {
         part.end = end;
     }
 
-    /// A piece of the body; gives the turn that ends before it, if one does.
+    /// Processes a piece of the body; sets `turn` to the turn that ends before it, if any.
     #[inline]
     pub fn body(&mut self, side: Side, body: &Body<'_>, turn: &mut Option<Exchange>) {
         if self.framing == Framing::Unknown && body.begins && body.frame.header.len > 0 {
@@ -175,7 +176,7 @@ impl Stream {
         while let Some((used, event)) = self.messages[index].next(&body.bytes[at..]) {
             match event {
                 Event::Begin => {
-                    // A message that begins with its frame begins where the frame does.
+                    // A message at the start of its frame begins where the frame does.
                     let first = body.begins && at == 0;
                     let mark = if first { body.frame.first } else { body.at };
                     let start = if first { body.frame.start } else { body.offset + at as u64 };
@@ -218,7 +219,7 @@ impl Stream {
             }
             Side::Client => self.irregular |= self.exchange.request.messages > 0,
             Side::Server => {
-                // Both a second answer and one to half a request.
+                // Either a second answer, or an answer to half a request.
                 if self.answered || (self.exchange.request.messages == 0 && !self.request_ended) {
                     self.irregular = true;
                     self.answered = false;
@@ -239,22 +240,22 @@ impl Stream {
         }
     }
 
-    /// Whether the request of this turn has its answer and the client may ask again: nothing is under way.
+    /// Whether the request of this turn is answered and the client may send another: nothing is in flight.
     pub fn is_answered(&self) -> bool {
         self.answered
     }
 
-    /// Whether what `side` has sent stops inside of a gRPC message.
+    /// Whether the data of `side` stops inside a gRPC message.
     pub fn inside_message(&self, side: Side) -> bool {
         self.messages[side.index()].inside()
     }
 
-    /// Whether anything of the response was seen.
+    /// Whether any part of the response was seen.
     pub fn responds(&self) -> bool {
         self.response_begun
     }
 
-    /// Whether bytes of a side may be of this one.
+    /// Whether bytes of a side may belong to this stream.
     pub fn may_send(&self, side: Side) -> bool {
         match side {
             _ if self.over => false,
@@ -263,9 +264,10 @@ impl Stream {
         }
     }
 
-    /// The stream has ended: its last, or only, exchange.
+    /// The stream ended: returns its last, or only, exchange.
     pub fn finish(&mut self, ended: Ended) -> Exchange {
-        // The client ended its part after the answer, or not at all: the last turn of a stream ended with its answer.
+        // The client ended its part after the answer, or not at all: the last turn of a stream ended with its
+        // answer.
         if self.answered {
             self.exchange.turn = self.exchange.turn.max(1);
         }

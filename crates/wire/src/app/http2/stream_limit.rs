@@ -1,9 +1,9 @@
-//! SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 5.1.2): when a client had as many streams open as it may, and opened
-//! the next one only because another had ended.
+//! SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113, 5.1.2): when a client had the maximum number of streams open, and
+//! opened the next one only because another had ended.
 //!
-//! A client that by itself never has more calls under way than that looks the same on the wire. What tells them
-//! apart is when the call began in the client, so this alone never convicts. A place that stayed free for a while is
-//! told only up to the moment when it became free: whatever came after that was not the limit.
+//! A client that by itself never has more calls in flight looks the same on the wire. What distinguishes them is
+//! when the call began in the client, so this alone never convicts. If a slot stayed free for a while, the
+//! episode ends when it became free: the limit did not cause any later delay.
 
 use super::reader::Frame;
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
@@ -11,42 +11,42 @@ use crate::exchange::Mark;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
-/// What a client's program may take for its next request beside the time its stack takes for an answer to SETTINGS
-/// or PING: wake a thread, serialise. What takes longer is no longer the limit's doing.
+/// Time that a client's program may need for its next request, in addition to its stack's response time to
+/// SETTINGS or PING: to wake a thread, and to serialise. Longer delays are not caused by the limit.
 const REACTION_NS: i64 = 1_000_000;
 
-/// A place that stays free for as long as this says nothing of who comes then.
+/// A slot that stays free this long is unrelated to the next stream.
 const GIVEN_UP_NS: i64 = 1_000_000_000;
 
-/// Streams opened while not all places are taken again that are remembered.
+/// Maximum streams remembered while slots remain free.
 const MAX_WAITED: usize = 1024;
 
-/// What is known of the limit.
+/// State of the limit.
 #[derive(Debug, Default)]
 pub struct StreamLimit {
     limit: Option<(u32, PacketProof)>,
     pinned_since_ns: Option<i64>,
-    /// The last stream that ended since.
+    /// End of the last stream since then.
     freed: Option<Mark>,
-    /// When the first ended since all places were taken last.
+    /// When the first stream ended since all slots were last taken.
     free_since_ns: Option<i64>,
-    /// Streams opened where others had ended.
+    /// Streams opened in slots of ended ones.
     waited: Vec<StreamWait>,
-    /// When the server last asked for an answer of the client's stack.
+    /// When the server last asked the client's stack for a response.
     asked_ns: Option<i64>,
-    /// The shortest time such an answer took at this tap.
+    /// The minimum time of such a response at this tap.
     answer_ns: Option<i64>,
 }
 
-/// A stream that was opened where another had ended.
+/// A stream that was opened in the slot of an ended one.
 #[derive(Debug)]
 struct StreamWait {
     frame: Frame,
-    /// Where its block ends.
+    /// Offset after its header block.
     end: u64,
-    /// The end that made room for it.
+    /// The end of the stream that made room for it.
     freed: Mark,
-    /// Until when the limit held it back, if at all.
+    /// Until when the limit delayed it, if at all.
     until_ns: i64,
 }
 
@@ -82,12 +82,12 @@ impl StreamLimit {
         self.waited.clear();
     }
 
-    /// Frames were missed: how many streams are open is not known.
+    /// Frames were missed: the number of open streams is unknown.
     pub fn lose(&mut self) {
         self.unpin();
     }
 
-    /// A stream is over.
+    /// A stream ended.
     #[inline]
     pub fn closed(&mut self, at: Mark) {
         if self.pinned_since_ns.is_some() {
@@ -96,12 +96,12 @@ impl StreamLimit {
         }
     }
 
-    /// The client opened a stream with a block that ends at `end`; `open` are those now open.
+    /// The client opened a stream with a block that ends at `end`; `open` is the number of open streams.
     #[inline]
     pub fn opened(&mut self, frame: &Frame, end: u64, open: usize, found: &mut Vec<Episode>) {
         let Some((limit, setting)) = self.limit else { return };
         if let (Some(freed), Some(free_since_ns)) = (self.freed, self.free_since_ns) {
-            // The client needs one way to learn of the place and one to use it, as far as this tap sees of them.
+            // The client needs one transit to learn of the slot and one to use it, as far as this tap sees them.
             let patience_ns = self.answer_ns.unwrap_or(0).saturating_mul(2).saturating_add(REACTION_NS);
             let opened_ns = frame.first.seen_ns;
             let later_ns = opened_ns.saturating_sub(freed.seen_ns);
@@ -120,7 +120,7 @@ impl StreamLimit {
             return;
         }
         match self.pinned_since_ns {
-            // Every place is taken again: those who took them had waited, as far as can be seen.
+            // Every slot is taken again: the streams that took them had waited, as far as can be seen.
             Some(since_ns) => found.extend(self.waited.drain(..).map(|one| one.episode(since_ns, setting))),
             None => self.pinned_since_ns = Some(frame.first.seen_ns),
         }

@@ -1,4 +1,4 @@
-//! The streams of a connection, and the exchanges that come of them.
+//! The streams of a connection, and the exchanges that they produce.
 
 use super::field::Head;
 use super::reader::Frame;
@@ -9,52 +9,53 @@ use rustc_hash::FxHashMap;
 use spangap_model::Side;
 use std::collections::VecDeque;
 
-/// Streams followed at once. Beyond it, those whose end may have been missed are given up, and then new ones refused.
+/// Maximum streams followed at once. Beyond it, streams whose end may have been missed are dropped, then new ones
+/// refused.
 const MAX_STREAMS: usize = 16_384;
-/// Numbers of streams between one frame and the next, where frames may have been missed, that are believed.
+/// Maximum plausible gap in stream numbers where frames may have been missed.
 const MAX_SKIPPED: u32 = 1 << 14;
-/// Streams remembered whose response has ended before their request.
+/// Maximum remembered streams whose response ended before their request.
 const MAX_LATE: usize = 64;
 
 /// The streams of a connection.
 #[derive(Debug, Default)]
 pub struct Streams {
     open: FxHashMap<u32, u32>,
-    /// Stream and slot of the frame before, most often also of this one; stream 0 for none.
+    /// Stream and slot of the previous frame, which most often fit this one, too; stream 0 for none.
     last: (u32, u32),
     slots: Vec<Stream>,
     free: Vec<u32>,
-    /// Streams that are over although their client has not ended its part: what it still sends begins nothing.
+    /// Streams that ended before their client ended its part: its remaining frames begin nothing.
     late: VecDeque<u32>,
     under_way: u32,
-    /// Whether frames may have been missed: joined after the start, or after a loss of place.
+    /// Whether frames may have been missed: joined after the start, or after losing the position.
     gaps: bool,
-    /// Whether any were dropped, and not only cut by the snap length.
+    /// Whether frames were dropped, rather than only cut by the snap length.
     dropped: bool,
     /// Whether header blocks or frames were cut by the snap length.
     cut: bool,
-    /// Whose frames cannot be told apart now, by who sends them, since the snap length cut where one begins.
+    /// Owner of bytes without known frame boundaries, by sender, after the snap length cut the start of a frame.
     cut_places: [CutPlace; 2],
-    /// Least and greatest number of a client's stream that a frame had.
+    /// Minimum and maximum number of a client's stream in the frames.
     numbers: Option<(u32, u32)>,
-    /// Streams that were opened, followed or not.
+    /// Streams opened, followed or not.
     opened: u64,
 }
 
-/// Bytes among which frames are not told apart.
+/// Owner of bytes without known frame boundaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CutPlace {
-    /// There are none.
+    /// There are no such bytes.
     #[default]
     None,
-    /// They are of this stream: it was the only one when its frames were last told apart.
+    /// This stream: it was the only one when frame boundaries were last known.
     Of(u32),
-    /// They may be of several, and of this one beside those that are open.
+    /// Possibly several streams: the open ones, and this one.
     OfSeveral(Option<u32>),
 }
 
 impl Streams {
-    /// Of a connection joined after its start, or not.
+    /// For a connection joined after its start, or not.
     pub fn new(joined: bool) -> Streams {
         Streams { gaps: joined, dropped: joined, ..Streams::default() }
     }
@@ -67,13 +68,13 @@ impl Streams {
         }
     }
 
-    /// Whether what is unknown of header fields was cut off: the connection is known from its start, and nothing else
-    /// is missing.
+    /// Whether unknown header fields were cut off: the connection is known from its start, and nothing else is
+    /// missing.
     pub fn only_cut(&self) -> bool {
         self.cut && !self.dropped
     }
 
-    /// A frame of a stream. Clients number theirs 1, 3, 5 and so on.
+    /// Records a frame of a stream. Clients number theirs 1, 3, 5 and so on.
     #[inline]
     pub fn seen(&mut self, id: u32) {
         let (least, greatest) = self.numbers.unwrap_or((id, id));
@@ -81,14 +82,14 @@ impl Streams {
         if within && self.numbers.is_some() || id.is_multiple_of(2) {
             return;
         }
-        // Where the place was lost, bytes that are no frame may look like one, of any stream.
+        // Where the position was lost, bytes that are not a frame may look like one, of any stream.
         if !self.gaps || id.saturating_sub(greatest) <= MAX_SKIPPED && least.saturating_sub(id) <= MAX_SKIPPED
         {
             self.numbers = Some((least.min(id), greatest.max(id)));
         }
     }
 
-    /// Calls that the numbers of the streams show and nothing else: their requests are not in the capture.
+    /// Number of calls that only the stream numbers prove: their requests are not in the capture.
     pub fn unseen(&self) -> u64 {
         let all = self.numbers.map_or(0, |(least, greatest)| u64::from(greatest - least) / 2 + 1);
         if self.gaps { all.saturating_sub(self.opened) } else { 0 }
@@ -101,7 +102,7 @@ impl Streams {
         self.slots.get_mut(slot as usize)
     }
 
-    /// Where an open stream is.
+    /// Slot of an open stream.
     #[inline]
     fn slot(&mut self, id: u32) -> Option<u32> {
         if self.last.0 != id || id == 0 {
@@ -124,7 +125,7 @@ impl Streams {
             }
         }
         if let CutPlace::Of(before) = self.cut_places[Side::Server.index()] {
-            // Clients ask for the next one when they have the answer to the one before, as far as can be seen here.
+            // As far as can be seen here, the client sends the next request after the answer to the previous one.
             self.cut_places[Side::Server.index()] = CutPlace::OfSeveral(Some(before));
             if let Some(before) = self.get(before) {
                 before.over = true;
@@ -144,8 +145,8 @@ impl Streams {
         Some(place)
     }
 
-    /// A header block of what acts as client or server; its fields where they could be decoded. Whether it opened a
-    /// stream.
+    /// A header block from the side in the role of client or server, with its decoded fields. Returns whether it
+    /// opened a stream.
     pub fn headers(
         &mut self,
         connection: u32,
@@ -181,7 +182,7 @@ impl Streams {
         let dropped = self.dropped;
         let mut slot = self.slot(id);
         if slot.is_none() && self.gaps && side == Side::Client && body.begins {
-            // A stream that was opened before it could be seen, or in a hole.
+            // A stream that was opened before the capture, or in a hole.
             if let Some(stream) = self.open(connection, body.frame, sink) {
                 stream.exchange.doubts.headers_unknown = true;
                 stream.exchange.doubts.hole = dropped;
@@ -199,7 +200,7 @@ impl Streams {
             sink.exchanges.push(turn);
             stream.exchange.in_flight = self.under_way + u32::from(!stream.under_way);
         }
-        // Between two turns nothing is under way.
+        // Nothing is in flight between two turns.
         let idle = stream.is_answered();
         if stream.under_way == idle {
             stream.under_way = !idle;
@@ -207,7 +208,7 @@ impl Streams {
         }
     }
 
-    /// What acts as client or server has ended its part of a stream.
+    /// The side in the role of client or server ended its part of a stream.
     pub fn ended(&mut self, side: Side, id: u32, sink: &mut Sink) {
         match side {
             Side::Client => {
@@ -220,7 +221,7 @@ impl Streams {
         }
     }
 
-    /// A stream is over, without a whole response where there is an `ending`.
+    /// Ends a stream; an `ending` means that it has no complete response.
     pub fn close(&mut self, id: u32, ended: Ended, ending: Option<Ending>, sink: &mut Sink) {
         let Some(slot) = self.open.remove(&id) else { return };
         if self.last.0 == id {
@@ -246,8 +247,8 @@ impl Streams {
         sink.exchanges.push(exchange);
     }
 
-    /// Frames of one direction may have been missed: what is open now may be over. When only the snap length `cut`
-    /// them, nothing is missing of the times that are known.
+    /// Frames of one direction may have been missed, so the open streams may have ended. If only the snap length
+    /// `cut` them, the known times are complete.
     pub fn lost_place(&mut self, side: Side, cut: bool) {
         self.cut_places[side.index()] = match cut {
             true => self.cut_place(side),
@@ -266,11 +267,11 @@ impl Streams {
         }
     }
 
-    /// Whose the bytes of a side are where its frames are not told apart any more.
+    /// Owner of a side's bytes after frame boundaries are lost.
     fn cut_place(&self, side: Side) -> CutPlace {
         let open = self.open.iter().filter_map(|(id, slot)| Some((*id, self.slots.get(*slot as usize)?)));
         let mut senders = open.filter(|(_, stream)| stream.may_send(side));
-        // Another request may begin among the client's bytes, and one that began so may be answered.
+        // The client's bytes may contain the start of another request, which may also be answered.
         let alone = |id: u32, stream: &Stream| match side {
             Side::Client => stream.inside_message(side),
             Side::Server => {
@@ -284,8 +285,8 @@ impl Streams {
         }
     }
 
-    /// Bytes of a side among which frames are not told apart: how far the only call reaches whose they can be, by sequence
-    /// numbers; of several, it is not known where they end. Whether the snap length is why.
+    /// Extends the only call that can own a side's bytes without frame boundaries, by sequence numbers; if
+    /// several can, their ends are unknown. Returns whether the snap length is the reason.
     pub fn not_told_apart(&mut self, side: Side, at: Mark, end: u64) -> bool {
         match self.cut_places[side.index()] {
             CutPlace::None => return false,
@@ -307,7 +308,7 @@ impl Streams {
         true
     }
 
-    /// Ends all streams that `which` is true for, in the order of their numbers.
+    /// Ends all streams for which `which` is true, in the order of their numbers.
     pub fn close_all(
         &mut self,
         ended: Ended,
@@ -325,23 +326,24 @@ impl Streams {
         self.close_all(Ended::CaptureEnded, None, sink, |stream| stream.doubtful);
     }
 
-    /// Both ends were taken for one another: what was made of their frames is wrong.
+    /// The sides were mistaken for each other: everything derived from their frames is wrong.
     pub fn clear(&mut self) {
         *self = Streams::new(true);
     }
 
-    /// Streams open.
+    /// Number of open streams.
     pub fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// Memory held.
+    /// Memory use.
     pub fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Stream>() + self.open.capacity() * 8 + self.free.capacity() * 4
     }
 }
 
-/// Header fields that are unknown only because bytes were cut off are not for want of the connection's beginning.
+/// Attributes unknown header fields to the cut, if bytes were only cut off, instead of to a missing start of the
+/// connection.
 fn blame_the_cut(exchange: &mut Exchange, only_cut: bool) {
     let doubts = &mut exchange.doubts;
     if only_cut && doubts.headers_unknown {

@@ -1,18 +1,18 @@
-//! The tables that HPACK's indices point into (RFC 7541, 2.3): the static one, and the dynamic one of a direction.
+//! The tables that HPACK's indices refer to (RFC 7541, 2.3): the static one, and the dynamic one of a direction.
 
 use super::field::{Meaning, Name};
 use std::collections::VecDeque;
 
-/// Name and value as they were sent.
+/// Name and value as sent.
 pub type Text = (Vec<u8>, Vec<u8>);
 
-/// Bytes that every entry counts beside its name and value (RFC 7541, 4.1).
+/// Overhead charged for every entry in addition to its name and value (RFC 7541, 4.1).
 pub const ENTRY_OVERHEAD_BYTES: u64 = 32;
-/// Size of a dynamic table until its encoder says otherwise (RFC 9113, 6.5.2).
+/// Size of a dynamic table until its encoder changes it (RFC 9113, 6.5.2).
 pub const DEFAULT_SIZE_BYTES: u64 = 4096;
-/// Size kept while it is not known how much the encoder keeps. Older entries are unknown then.
+/// Size kept while the encoder's size is unknown. Older entries are then unknown.
 const ASSUMED_SIZE_BYTES: u64 = 65_536;
-/// Entries kept. An encoder with a larger table may refer to older ones: those are unknown then.
+/// Maximum entries. An encoder with a larger table may refer to older ones, which are then unknown.
 pub const MAX_ENTRIES: usize = 8192;
 
 /// RFC 7541, appendix A.
@@ -80,7 +80,7 @@ pub static STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// What the name of an entry of the static table (from 1) is.
+/// The name of an entry of the static table (from 1).
 #[inline]
 pub fn static_name(index: usize) -> Name {
     match index {
@@ -92,16 +92,17 @@ pub fn static_name(index: usize) -> Name {
     }
 }
 
-/// An entry of a dynamic table. Of its text only the lengths and the meaning are kept, unless somebody watches.
+/// An entry of a dynamic table. Only the lengths and the meaning of its text are kept, unless there is an
+/// observer.
 #[derive(Debug)]
 pub struct Entry {
-    /// Length of the name; needed again when only the name is referred to.
+    /// Length of the name; needed again if a field refers to only the name.
     pub name_bytes: u32,
     /// Length of the value.
     pub value_bytes: u32,
-    /// What the name is.
+    /// The name.
     pub name: Name,
-    /// What the field says.
+    /// The meaning of the field.
     pub meaning: Meaning,
     /// Whether the name was recognised by the shape of a value.
     pub by_shape: bool,
@@ -115,37 +116,37 @@ impl Entry {
     }
 }
 
-/// What an index leads to.
+/// The target of an index.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// An entry of the static table, by its number.
     Static(usize),
     /// An entry of the dynamic table.
     Dynamic(&'a Entry),
-    /// One that was there before it could be seen, or that found no room.
+    /// An entry from before the capture, or beyond the maximum.
     Unknown,
-    /// There is none: the bytes are no HPACK, or not of this connection.
+    /// No entry: the bytes are not HPACK, or not of this connection.
     None,
 }
 
 /// The dynamic table of one direction, newest entry first.
 ///
-/// Indices count from the newest entry, so entries seen are found whatever was there before them. An entry kept
-/// longer than the encoder keeps it does no harm, since the encoder cannot refer to it; so it is only where the whole
-/// table was seen that its size matters, and there it tells nonsense from HPACK.
+/// Indices count from the newest entry, so observed entries are found regardless of earlier ones. Keeping an
+/// entry longer than the encoder does no harm, since the encoder cannot refer to it. So the size matters only if
+/// the whole table was seen; then it distinguishes HPACK from other bytes.
 #[derive(Debug)]
 pub struct Table {
     entries: VecDeque<Entry>,
     /// Sum of the sizes of `entries`.
     size_bytes: u64,
-    /// What the encoder keeps; `None` when that was said before it could be seen.
+    /// The encoder's size; `None` if it may have been set before the capture.
     limit_bytes: Option<u64>,
     /// Whether the encoder may have older entries than these.
     older_unknown: bool,
 }
 
 impl Table {
-    /// Of a connection seen from its start.
+    /// For a connection seen from its start.
     pub fn empty() -> Table {
         Table {
             entries: VecDeque::new(),
@@ -155,18 +156,18 @@ impl Table {
         }
     }
 
-    /// Of a connection joined later.
+    /// For a connection joined later.
     pub fn unknown() -> Table {
         Table { limit_bytes: None, older_unknown: true, ..Table::empty() }
     }
 
-    /// Something was inserted that could not be read: no index leads where it did.
+    /// An unreadable entry was inserted: all indices have shifted.
     pub fn forget(&mut self) {
         *self = Table { entries: std::mem::take(&mut self.entries), ..Table::unknown() };
         self.entries.clear();
     }
 
-    /// Entry of an index as it is on the wire.
+    /// The entry for an index from the wire.
     #[inline]
     pub fn get(&self, index: usize) -> Found<'_> {
         match index.checked_sub(STATIC.len() + 1) {
@@ -180,7 +181,7 @@ impl Table {
         }
     }
 
-    /// A new entry, which the oldest ones make room for (RFC 7541, 4.4).
+    /// Inserts an entry; the oldest ones make room for it (RFC 7541, 4.4).
     #[inline]
     pub fn insert(&mut self, entry: Entry) {
         let size = entry.size_bytes();
@@ -201,7 +202,7 @@ impl Table {
         self.limit_bytes = Some(limit_bytes);
         self.shrink(limit_bytes);
         if limit_bytes < ENTRY_OVERHEAD_BYTES {
-            // No entry fits: whatever was there before is gone.
+            // No entry fits: all earlier ones are gone.
             self.older_unknown = false;
         }
     }
@@ -218,17 +219,17 @@ impl Table {
         }
     }
 
-    /// Sum of the sizes of the entries known, as RFC 7541, 4.1 counts them.
+    /// Sum of the sizes of the known entries, as RFC 7541, 4.1 counts them.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
 
-    /// Entries known, newest first.
+    /// Known entries, newest first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
 
-    /// Memory held.
+    /// Memory use.
     pub fn memory_bytes(&self) -> usize {
         let texts = self.entries.iter().filter(|entry| entry.text.is_some());
         let texts: usize = texts.map(|entry| (entry.name_bytes + entry.value_bytes) as usize).sum();

@@ -1,4 +1,4 @@
-//! Whole connections, written by a plain encoder of these tests.
+//! Whole connections, written by a simple encoder in these tests.
 
 use super::*;
 use crate::exchange::{Exchange, TextId, TraceContext};
@@ -50,7 +50,7 @@ pub fn trailers(stream: u32) -> Vec<u8> {
     headers(flag::END_STREAM, stream, &[("grpc-status", "5")])
 }
 
-/// Feeds a parser, each chunk one packet and a microsecond after the one before.
+/// Feeds a parser; each chunk is one packet, a microsecond after the previous one.
 #[derive(Default)]
 pub struct Feed {
     pub parser: Http2,
@@ -169,7 +169,7 @@ fn streams_that_do_not_alternate_are_one_exchange() {
     feed.hello();
     feed.send(C, &[request(1, 0), data(0, 1), data(0, 1), data(flag::END_STREAM, 1)].concat());
     feed.send(S, &[response(1), data(0, 2), trailers(1)].concat());
-    // One request, many answers, while the client might say more.
+    // One request, many answers, while the client might still send more.
     feed.send(C, &[request(3, 0), frame(kind::DATA, 0, 3, &message(1))].concat());
     feed.send(S, &[response(3), frame(kind::DATA, 0, 3, &[message(2), message(2)].concat())].concat());
     feed.send(C, &frame(kind::DATA, flag::END_STREAM, 3, &message(1)));
@@ -205,7 +205,7 @@ fn ways_to_end() {
     assert_eq!(exchanges.iter().map(|e| e.in_flight).collect::<Vec<_>>(), [1, 2, 3, 5, 4]);
 }
 
-/// A connection with a bit of everything; each entry is what one side writes at once.
+/// A connection with a bit of everything; each entry is one write of one side.
 pub fn conversation() -> Vec<(Side, Vec<u8>)> {
     let data = |flags, stream, bytes: &[u8]| frame(kind::DATA, flags, stream, bytes);
     let split = |stream| {
@@ -240,7 +240,7 @@ pub fn conversation() -> Vec<(Side, Vec<u8>)> {
     all
 }
 
-/// What does not depend on how bytes came in packets.
+/// The facts that do not depend on the division into packets.
 fn essence(exchange: &Exchange) -> (u32, u32, TextId, CallStatus, [u64; 4], [u64; 4]) {
     let part = |p: &crate::exchange::Part| [p.start, p.end, p.body_bytes, u64::from(p.messages)];
     let response = exchange.response.unwrap_or_default();
@@ -284,7 +284,7 @@ proptest! {
     }
 }
 
-/// Numbers by chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -340,7 +340,7 @@ fn what_a_hole_did_not_touch_is_right() {
         let length = intact[entry].1.len();
         for start in (0..length).step_by(7) {
             for end in (start + 1..=length).step_by(11) {
-                // The same texts, so that the numbers of methods are the same.
+                // The same texts, so that the method numbers are the same.
                 let mut feed = Feed {
                     sink: Sink { texts: std::mem::take(&mut texts), ..Sink::default() },
                     ..Feed::default()
@@ -361,7 +361,7 @@ fn what_a_hole_did_not_touch_is_right() {
                         let mut known = essence(&exchange);
                         let same = whole.iter().find(|other| (other.0, other.1) == (known.0, known.1));
                         if let Some(same) = same.filter(|_| exchange.doubts.headers_unknown) {
-                            // What is not known is left open.
+                            // Unknown values are left open.
                             known.2 = if known.2 == TextId(0) { same.2 } else { known.2 };
                             known.3 = if known.3 == CallStatus::UNSET { same.3 } else { known.3 };
                         }
@@ -420,7 +420,7 @@ fn sides_told_wrong_are_found_out() {
     assert_eq!(exchanges.iter().map(|e| e.stream_id).collect::<Vec<_>>(), [3]);
 }
 
-/// Many calls, as many under way as allowed or fewer.
+/// Many calls, with as many in flight as allowed or fewer.
 fn calls(feed: &mut Feed, at_once: usize, late: u32) -> usize {
     feed.hello();
     feed.send(S, &frame(kind::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 4]));
@@ -451,8 +451,7 @@ fn the_stream_limit_is_seen_where_it_is_reached() {
     assert_eq!(packets, [4, 10, 11], "SETTINGS, the end of stream 1, the request of stream 9");
     assert_eq!((episode.from_ns, episode.to_ns), (9_000, 11_000));
     assert_eq!(calls(&mut Feed::default(), 3, 0), 0, "one below the limit");
-    // Nobody shows to have waited for a place that stayed free: what is told ends where it became free, and is for a span
-    // to confirm.
+    // A slot that stayed free proves no wait: the episode ends where it became free, and a span must confirm it.
     let mut late = Feed::default();
     assert_eq!(calls(&mut late, 4, 5_000), 16);
     for (_, episode) in &late.sink.episodes {
@@ -538,7 +537,7 @@ fn a_response_behind_another_is_noticed() {
 
 #[test]
 fn a_large_response_goes_on_with_small_ones_between() {
-    // What is between the two halves of a large response, and how long the server then sends nothing.
+    // The time between the two halves of a large response, during which the server sends nothing.
     for (pause_ms, begins) in [(0, true), (11, false)] {
         let mut feed = Feed::default();
         feed.hello();

@@ -1,4 +1,4 @@
-//! The end of a section: connections that are over, sums, clocks.
+//! The end of a section: finished connections, sums, clocks.
 
 use super::Run;
 use super::kept::Keeper;
@@ -8,7 +8,7 @@ use crate::dissect::{CaptureTotals, Dissection};
 use crate::join::links::Link;
 use crate::totals::Finished;
 
-/// What is known at the end of a section.
+/// Facts known at the end of a section.
 pub(in crate::dissect) struct Closed {
     pub clock: Option<Clock>,
     pub resolution_ns: u32,
@@ -17,7 +17,7 @@ pub(in crate::dissect) struct Closed {
 }
 
 impl Run<'_> {
-    /// A link that is over goes to the sums.
+    /// Moves a finished link to the sums.
     pub(super) fn close(&mut self, link: usize) {
         if let Some(mut link) = self.joiner.links.take_if_over(link) {
             let mut notes = std::mem::take(&mut link.notes);
@@ -38,7 +38,7 @@ impl Run<'_> {
         notes
     }
 
-    /// Sums and clocks. What is counted after it counts nowhere.
+    /// Computes the sums and clocks. Calls counted afterwards are lost.
     pub fn close_all(&mut self) -> Closed {
         for (capture, tap) in self.taps.iter().enumerate() {
             for facts in tap.connections() {
@@ -71,7 +71,7 @@ impl Run<'_> {
         Closed { pairs_left_out, clock, resolution_ns, finished }
     }
 
-    /// Whether the names of both captures say that one host's clock times them.
+    /// Whether the names of both captures say that they share one host's clock.
     fn one_host(&self) -> bool {
         let name = |place: usize| {
             self.numbers.get(place).and_then(|number| self.settings.names.get(*number)?.as_ref())
@@ -79,7 +79,7 @@ impl Run<'_> {
         name(0).is_some() && name(0) == name(1)
     }
 
-    /// What reading its captures again needs, and its calls until they are complete. For once.
+    /// State for reading its captures again and for completing its calls. It can be taken once.
     pub fn settled(&mut self, closed: &mut Closed) -> Settled {
         let choices = self.choices.iter_mut().map(|choice| Some(choice.take()?.0));
         Settled {
@@ -92,17 +92,17 @@ impl Run<'_> {
         }
     }
 
-    /// Every call that fits since this was last asked.
+    /// Every matching call since the last request.
     pub fn take_every(&mut self) -> Vec<Followed> {
         self.every.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The calls kept.
+    /// The kept calls.
     pub fn take_kept(&mut self) -> Keeper {
         std::mem::take(&mut self.kept)
     }
 
-    /// The result but for the calls, with the captures' numbers here.
+    /// The result without the calls, with this section's capture numbers.
     pub fn dissection(&mut self, closed: Closed) -> Dissection {
         let Closed { clock, finished, pairs_left_out, .. } = closed;
         let mut dissection = Dissection {

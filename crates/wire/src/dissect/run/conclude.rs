@@ -1,4 +1,4 @@
-//! Calls about which no more is to come: concluded, counted, kept.
+//! Calls that are complete: concluded, counted, kept.
 
 use super::{Run, SETTLING_NS};
 use crate::call::{Finding, Halves};
@@ -10,10 +10,10 @@ use crate::join::Joined;
 use crate::legs::Moments;
 use spangap_model::Side;
 
-/// A call waits no longer than until so many wait.
+/// Maximum calls that wait to be settled.
 const MAX_SETTLING: usize = 1024;
 
-/// A call about which all is known but whether it is a hop of another.
+/// A complete call, except that it may still be a hop of another.
 #[derive(Debug)]
 pub(in crate::dissect) struct Concluded {
     pub(super) link: usize,
@@ -24,7 +24,7 @@ pub(in crate::dissect) struct Concluded {
 }
 
 impl Run<'_> {
-    /// Concludes the calls about which no more is to come.
+    /// Concludes the calls that are complete.
     pub(super) fn settle(&mut self) {
         while let Some(joined) = self.settling.front() {
             if !self.is_due(&joined.halves) && self.settling.len() < MAX_SETTLING {
@@ -36,8 +36,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether both captures are so far beyond the call that no more of it is to come. What a sender goes through after its
-    /// last byte ends when the receiver has that: the later end counts at both.
+    /// Whether both captures are so far beyond the call that no more of it will follow. A sender's delays after
+    /// its last byte end when the receiver has that byte, so the later end counts for both.
     fn is_due(&self, halves: &Halves) -> bool {
         let offset_ns = self.pace.offset_ns.unwrap_or(0);
         let ahead_ns = |capture: u8| if capture == 1 { offset_ns } else { 0 };
@@ -64,7 +64,7 @@ impl Run<'_> {
             self.by_time(link, &mut halves);
         }
         let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
-        // The spans of a stream are of the whole of it, and not of a turn in its middle.
+        // The spans of a stream cover the whole stream, not a turn in its middle.
         let later_turn = halves.exchanges.iter().flatten().any(|half| half.turn > 1);
         if !self.settings.spans.times.is_empty()
             && !later_turn
@@ -87,14 +87,14 @@ impl Run<'_> {
         match &mut self.concluded {
             None => self.count(call, Vec::new()),
             Some(concluded) => {
-                // Its connection stays until it is counted.
+                // Its connection must stay until the call is counted.
                 self.joiner.links.at(link).uses += 1;
                 concluded.push(call);
             }
         }
     }
 
-    /// Gives a call without a trace context the one of the spans found by their times, or notes that it has none.
+    /// Gives a call without a trace context the one of its spans matched by time, or records that it has none.
     fn by_time(&mut self, link: usize, halves: &mut Halves) {
         let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
         if let Some(TraceContext { trace_id, span_id }) = trace {
@@ -117,7 +117,7 @@ impl Run<'_> {
         }
     }
 
-    /// Counts a call that is no hop of another one, with its own hops.
+    /// Counts a call that is not a hop of another one, with its own hops.
     #[inline]
     fn count(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
         let Concluded { link, halves, moments, duration_ns, findings } = call;
@@ -132,7 +132,7 @@ impl Run<'_> {
         self.calls += 1;
         if self.is_wanted(duration_ns, trace) {
             self.matching += 1;
-            // How long a call took that has the times of two clocks, nobody knows: it comes last.
+            // The duration of a call with times from two clocks is unknown: it sorts last.
             let known_ns = if halves.is_of_two_clocks() { 0 } else { duration_ns };
             let weight = (known_ns, moments.1.is_some());
             let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
@@ -150,13 +150,13 @@ impl Run<'_> {
         self.close(link);
     }
 
-    /// Counts a call of [`Run::concluded`] that is no hop of another.
+    /// Counts a call of [`Run::concluded`] that is not a hop of another.
     pub fn count_later(&mut self, mut call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
         call.link = self.joiner.links.settle(call.link);
         self.count(call, hops);
     }
 
-    /// Counts a call of [`Run::concluded`] that is a hop of another, with its connection only.
+    /// Counts a call of [`Run::concluded`] that is a hop of another, only with its connection.
     pub fn count_hop(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) -> Followed {
         let link = self.joiner.links.settle(call.link);
         let Concluded { halves, moments, duration_ns, findings, .. } = call;
@@ -176,7 +176,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether an id looked for is that of a trace. A 64-bit id is the low half of what another system makes of it.
+/// Whether a requested id matches that of a trace. A 64-bit id is the low half of the id that another system
+/// derives from it.
 fn is_trace(id: &[u8; 16], of: &[u8; 16]) -> bool {
     id == of || ((id[..8] == [0; 8] || of[..8] == [0; 8]) && id[8..] == of[8..])
 }

@@ -1,4 +1,4 @@
-//! Why a call took its time: what its captures show together.
+//! Why a call took its time, from both captures combined.
 
 use super::{Run, SETTLING_NS};
 use crate::call::{Finding, Halves};
@@ -11,8 +11,8 @@ use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
 impl Run<'_> {
-    /// Whether the server's capture has the connection and the time of a call that ended without a response, and no byte
-    /// of its request.
+    /// Whether the server's capture has the connection and covers the time of a call that ended without a
+    /// response, but has no byte of its request.
     pub(super) fn never_arrived(&self, link: usize, halves: &Halves) -> bool {
         let [Some(client), None] = &halves.exchanges else { return false };
         let Some(ending) = client.ending else { return false };
@@ -32,7 +32,7 @@ impl Run<'_> {
         let ahead_ns = if other == 1 { offset_ns } else { offset_ns.saturating_neg() };
         let there = |at_ns: i64| at_ns.saturating_add(ahead_ns);
         let until_ns = self.pace.now_ns[other].max(capture.reading().stopped_ns).unwrap_or(i64::MIN);
-        // Of one still open, whatever could be lost was sent again once.
+        // For a call still open: anything that could be lost would have been retransmitted by then.
         let asked_ns = client.request.last.seen_ns;
         let covered_ns =
             if ending.by.is_none() { asked_ns.saturating_add(SETTLING_NS) } else { ending.at_ns };
@@ -71,8 +71,8 @@ impl Run<'_> {
             let state = self.joiner.links.at(link);
             let detour_ns = &mut state.detour_ns[usize::from(way.capture & 1)];
             let mut beyond_ns = self.memory.paths.excess_ns(&way, detour_ns);
-            // What is sent again was first sent when it got lost: of such a way, loss took what it is known to have
-            // taken, and nothing beyond the fastest is the path's.
+            // The retransmission hides when the lost original was sent. For such a transit, loss took the time it
+            // is known to have taken, and no excess over the fastest is attributed to the path.
             let is_loss = |cause, sender| findings::is_loss(cause) && sender == way.from;
             let mut explained_ns = findings::covered_ns(&explained, way.range(about.offset_ns), |span| {
                 is_loss(span.cause, span.sender)
@@ -108,8 +108,8 @@ impl Run<'_> {
         found
     }
 
-    /// What held the opening of a connection up, told of the calls that waited for it: by their CLIENT spans, or else of
-    /// the first one.
+    /// Assigns delays of a connection's opening to the calls that waited for it: those whose CLIENT spans say so,
+    /// else the first one.
     #[inline]
     fn opening(&mut self, link: usize, halves: &Halves, episodes: &mut [Vec<Episode>; 2]) {
         let state = self.joiner.links.at(link);

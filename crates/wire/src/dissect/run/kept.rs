@@ -1,17 +1,18 @@
-//! Which calls are kept: the slowest, and beside them some drawn at random from all others.
+//! Selects the calls to keep: the slowest, and in addition some drawn at random from all others.
 //!
-//! The slowest are no sample: what they have in common may be common to all calls. A call that does not stay among the
-//! slowest draws a number, and those with the least numbers stay. The number comes of the ids that the call carries, so
-//! that all attempts of a call stay or go together, and the same captures give the same sample.
+//! The slowest are not a sample: what they have in common may be common to all calls. A call that does not stay
+//! among the slowest draws a number, and those with the lowest numbers stay. The number derives from the ids that
+//! the call carries, so that all attempts of a call stay or go together, and the same captures give the same
+//! sample.
 
 use crate::dissect::followed::Followed;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A call kept. Of equally long ones the first comes first.
+/// A kept call. Among equally long ones, the first comes first.
 pub(in crate::dissect) struct Kept {
     pub duration_ns: u64,
-    /// Whether it got no response: of equally long calls these come first.
+    /// Whether it got no response: among equally long calls, these come first.
     pub unanswered: bool,
     order: Reverse<u64>,
     pub call: Followed,
@@ -43,7 +44,7 @@ impl Ord for Kept {
     }
 }
 
-/// One of the sample, the largest number on top of the heap.
+/// A call of the sample, with the largest number on top of the heap.
 struct Drawn {
     number: u64,
     kept: Kept,
@@ -69,7 +70,7 @@ impl Ord for Drawn {
     }
 }
 
-/// The slowest calls, and a sample of the others: each others' bounds.
+/// The slowest calls, and a sample of the others.
 #[derive(Default)]
 pub(in crate::dissect) struct Keeper {
     slowest: BinaryHeap<Reverse<Kept>>,
@@ -79,13 +80,13 @@ pub(in crate::dissect) struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps so many of the slowest, and as many as that of the others.
+    /// Keeps this many of the slowest calls, and this many of the others.
     pub fn new(slowest: usize, sample: usize) -> Keeper {
         Keeper { most_slow: slowest, most_drawn: sample, ..Keeper::default() }
     }
 
-    /// Offers a call: how long it took, whether it got no response, and its number among all. Gives the call that is not
-    /// kept, this one or another.
+    /// Offers a call with its duration, whether it got no response, and its overall number. Returns the call that
+    /// is dropped, this one or another.
     pub fn offer(
         &mut self,
         call: Followed,
@@ -123,7 +124,7 @@ impl Keeper {
         out
     }
 
-    /// What others have kept, as if it had been offered here.
+    /// Merges the calls of another keeper, as if they had been offered here.
     pub fn add(&mut self, other: Keeper) {
         let Keeper { slowest, sample, .. } = other;
         for Reverse(kept) in slowest {
@@ -150,7 +151,7 @@ impl Keeper {
     }
 }
 
-/// What a call draws: of its ids, or of its place among all where it carries none.
+/// The number that a call draws: from its ids, or from its overall number if it carries none.
 fn number(kept: &Kept) -> u64 {
     let trace = kept.call.halves.exchanges.iter().flatten().find_map(|half| half.trace);
     match trace {
@@ -162,7 +163,7 @@ fn number(kept: &Kept) -> u64 {
     }
 }
 
-/// The last step of SplitMix64 (Steele, Lea and Flood, 2014), which lets each bit depend on all.
+/// The last step of SplitMix64 (Steele, Lea and Flood, 2014), which makes each bit depend on all.
 fn mixed(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -204,7 +205,7 @@ mod tests {
             order.sort_by_key(|number| (Reverse(durations[*number as usize]), *number));
             let (first, rest) = order.split_at(slowest.min(order.len()));
             prop_assert_eq!(&slow[..], first);
-            // Of the others, those that drew least.
+            // Of the others, those with the lowest numbers.
             let mut rest = rest.to_vec();
             rest.sort_by_key(|number| mixed(number ^ mixed(0)));
             let mut least = rest[..sample.min(rest.len())].to_vec();
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_the_quick_and_the_slow_as_often_as_there_are() {
-        // One call in ten takes long; calls come in order of time, as a capture has them.
+        // One call in ten takes long; calls arrive in order of time, as in a capture.
         let durations: Vec<u64> = (0..20_000).map(|n| if n % 10 == 0 { 100 } else { 1 }).collect();
         let (_, drawn) = kept(&durations, 50, 1_000, 20_000);
         let slow = drawn.iter().filter(|n| durations[**n as usize] == 100).count();
