@@ -194,7 +194,7 @@ impl Figures {
         Histogram::decode(&plain::<Stats>(bytes)?.gap)
     }
 
-    /// Reads what [`Figures::encode`] wrote; `None` when it is damaged.
+    /// Decodes the output of [`Figures::encode`]; `None` if it is damaged.
     pub fn decode(bytes: &[u8], start_s: u64) -> Option<Figures> {
         let stored: Stats = plain(bytes)?;
         let status = |code: u32| u8::try_from(code).ok().map(CallStatus::from_code);
@@ -224,7 +224,7 @@ impl Figures {
     }
 }
 
-/// The trace ids one after the other, to be searched, and the calls.
+/// The concatenated trace ids, for searching, and the calls.
 pub fn encode_worst(worst: &[KeptCall]) -> (Vec<u8>, Vec<u8>) {
     let stored = &worst[..worst.len().min(WORST_STORED)];
     let side = |side: &KeptSide| Side {
@@ -248,7 +248,7 @@ pub fn encode_worst(worst: &[KeptCall]) -> (Vec<u8>, Vec<u8>) {
     (trace_ids, compressed(&Worst { calls: calls.collect() }))
 }
 
-/// Reads the calls that [`encode_worst`] wrote; `None` when they are damaged.
+/// Decodes the calls from [`encode_worst`]; `None` if they are damaged.
 pub fn decode_worst(bytes: &[u8]) -> Option<Vec<KeptCall>> {
     let side = |side: Option<Side>| {
         let side = side?;
