@@ -1,4 +1,5 @@
-//! Agents that are or were connected: identity, health, and open requests. Their input is bounded before it is stored.
+//! Agents that are or were connected: identity, health, and open requests. Their input is bounded before it
+//! is stored.
 
 use crate::experiment::{NoExperiment, lever};
 use crate::report::{AgentRow, Refused, RingRow};
@@ -11,63 +12,63 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::{self, Sender, error::TrySendError};
 use tokio::sync::watch;
 
-/// Agents known at once, connected or not.
+/// Maximum number of known agents, connected or not.
 pub const MOST_AGENTS: usize = 1024;
-/// One that has said nothing for this long is not there, milliseconds. It reports its health once a second.
+/// An agent silent for this many milliseconds counts as disconnected. It reports its health once a second.
 pub const STALE_MS: u64 = 5_000;
-/// Bytes of addresses, containers and sentences of one agent.
+/// Maximum bytes of addresses, containers and texts of one agent.
 const MOST_BYTES: usize = 1 << 20;
-/// The same of all agents.
+/// The same limit for all agents together.
 const MOST_BYTES_OF_ALL: usize = 64 << 20;
-/// Bytes of any one text.
+/// Maximum bytes of any one text.
 const MOST_TEXT: usize = 512;
-/// Sentences, rings, instruments of one agent.
+/// Maximum number of texts, rings, instruments of one agent.
 const MOST_LINES: usize = 64;
-/// Sessions that were replaced, remembered so that none of them comes back.
+/// Replaced sessions, remembered so that none of them returns.
 const REPLACED_KEPT: usize = 256;
 /// Pieces of a slice that wait to be written.
 const PIECES: usize = 4;
-/// Slices asked of one agent at once.
+/// Maximum number of slices requested from one agent at once.
 const MOST_ASKS: usize = 8;
 
-/// What an agent answers to an ask.
+/// An agent's answer to a request.
 #[derive(Debug)]
 pub enum Answer {
-    /// Some bytes of a file.
+    /// Part of a file.
     Piece(SlicePiece),
-    /// There is no more.
+    /// The end of the slice.
     End(SliceEnd),
 }
 
 /// Why an agent may not attach.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwelcome {
-    /// It speaks another language.
+    /// Its protocol version differs.
     #[error("protocol {0}: expected {expected}", expected = spangap_fleet::PROTOCOL)]
     Protocol(u32),
-    /// It does not say who it is.
+    /// It does not identify itself.
     #[error("expected a host name or a machine id")]
     Nobody,
-    /// The session is connected at this moment.
+    /// The session is already connected.
     #[error("this session is already connected")]
     Replay,
-    /// The session was replaced by a newer one of the same host.
+    /// A newer session of the same host replaced this one.
     #[error("a newer session of the same host (machine id and network namespace) has replaced this one")]
     Replaced,
-    /// There is no room.
+    /// Too many agents are known.
     #[error(
         "{MOST_AGENTS} agents are already known; restart the meter to forget those that are gone for good"
     )]
     Full,
 }
 
-/// Why no slice can be asked for.
+/// Why a slice cannot be requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAsk {
-    /// It is not there.
+    /// The agent is not connected.
     #[error("the agent is not connected")]
     Gone,
-    /// It has enough to do, or does not read.
+    /// The agent has too many requests, or does not read.
     #[error("the agent already has {MOST_ASKS} slices to send, or does not read")]
     Busy,
 }
@@ -81,7 +82,7 @@ pub struct Agents {
 #[derive(Debug, Default)]
 struct Inner {
     agents: BTreeMap<String, Agent>,
-    /// Sessions that may not come back.
+    /// Sessions that must not return.
     replaced: VecDeque<(String, u64)>,
     next_ask: u64,
     refused: Refused,
@@ -95,11 +96,11 @@ struct Agent {
     since_unix_ms: u64,
     last_seen_unix_ms: u64,
     link: Option<Link>,
-    /// Sessions of the same host before this one that were still connected when it came.
+    /// Number of previous sessions of the same host that were still connected when a new one replaced them.
     replacements: u64,
 }
 
-/// To a connected agent.
+/// The channel to a connected agent.
 #[derive(Debug)]
 struct Link {
     to: Sender<FromMeter>,
@@ -109,50 +110,50 @@ struct Link {
     end: watch::Sender<Option<Unwelcome>>,
 }
 
-/// The meter's side of a connected agent: dropped, it is not connected any more.
+/// The meter's side of a connected agent, which is disconnected on drop.
 #[derive(Debug)]
 pub struct Attached {
     agents: Arc<Agents>,
     /// Its id in the API.
     pub id: String,
     session: u64,
-    /// Says when the stream is to end.
+    /// Signals that the stream has to end.
     pub end: watch::Receiver<Option<Unwelcome>>,
 }
 
-/// A slice under way.
+/// A slice in transfer.
 #[derive(Debug)]
 pub struct Asked {
     agents: Arc<Agents>,
     agent: String,
     id: u64,
-    /// What the agent answers; its end without [`Answer::End`] is the agent's own.
+    /// The agent's answers; if they end without [`Answer::End`], the agent has disconnected.
     pub answers: mpsc::Receiver<Answer>,
 }
 
-/// An order under way. Dropped, it is undone.
+/// An order in progress. It is undone on drop.
 #[derive(Debug)]
 pub struct Ordered {
     agents: Arc<Agents>,
     agent: String,
     id: u64,
-    /// What the agent says of it, two reports at most; their end is the agent's own.
+    /// The agent's reports, at most two; if they end early, the agent has disconnected.
     pub reports: mpsc::Receiver<OrderReport>,
 }
 
-/// Reports of one order: of a change made, and undone.
+/// Reports per order: the change made, and its undo.
 const MOST_REPORTS: usize = 2;
 
-/// What spans are matched with.
+/// Properties that spans are matched with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place {
     /// Its id in the API.
     pub id: String,
-    /// As it says.
+    /// Host name according to the agent.
     pub host_name: String,
-    /// As it says.
+    /// Machine id according to the agent.
     pub machine_id: String,
-    /// Without ports.
+    /// Addresses without ports.
     pub addresses: Vec<String>,
     /// Ids of containers and of their pods.
     pub containers: Vec<(String, String)>,
@@ -163,10 +164,10 @@ impl Agents {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An agent says hello; `to` leads to it.
+    /// Attaches an agent after its hello; `to` leads to it.
     ///
     /// # Errors
-    /// When it is not welcome. That is counted.
+    /// When it is refused, which is counted.
     pub fn attach(
         self: &Arc<Self>,
         mut hello: Hello,
@@ -192,7 +193,7 @@ impl Agents {
             inner.forbid(&id, before.hello.session);
             if let Some(link) = before.link {
                 replacements += 1;
-                // Nobody listens when its stream has just ended.
+                // Nobody listens if its stream has just ended.
                 let _ = link.end.send(Some(Unwelcome::Replaced));
             }
         }
@@ -211,10 +212,10 @@ impl Agents {
         Ok(Attached { agents: self.clone(), id, session, end: ended })
     }
 
-    /// Asks an agent for a slice.
+    /// Requests a slice from an agent.
     ///
     /// # Errors
-    /// When it cannot be asked.
+    /// When the request cannot be sent.
     pub fn ask(self: &Arc<Self>, agent: &str, ask: Ask, now_unix_ms: u64) -> Result<Asked, NoAsk> {
         let mut inner = self.inner();
         inner.next_ask += 1;
@@ -236,10 +237,10 @@ impl Agents {
         Ok(Asked { agents: self.clone(), agent: agent.to_owned(), id, answers })
     }
 
-    /// Orders something of an agent that allows it.
+    /// Sends an order to an agent that allows it.
     ///
     /// # Errors
-    /// When it cannot be told, or was started without `--allow`.
+    /// When it cannot be sent, or the agent was started without `--allow`.
     pub fn order(
         self: &Arc<Self>,
         agent: &str,
@@ -268,12 +269,12 @@ impl Agents {
         Ok(Ordered { agents: self.clone(), agent: agent.to_owned(), id, reports })
     }
 
-    /// The name that an agent's host goes by.
+    /// Name of an agent's host.
     pub fn host_name(&self, agent: &str) -> Option<String> {
         self.inner().agents.get(agent).map(|agent| agent.hello.host_name.clone())
     }
 
-    /// Agents that are connected.
+    /// The connected agents.
     pub fn places(&self, now_unix_ms: u64) -> Vec<Place> {
         let inner = self.inner();
         let connected = inner.agents.iter().filter(|(_, agent)| agent.is_connected(now_unix_ms));
@@ -293,7 +294,8 @@ impl Agents {
             .collect()
     }
 
-    /// What an agent's packets reach back to, Unix nanoseconds by its own clock; `None` when it has not said.
+    /// Time of the oldest packets of an agent, Unix nanoseconds by its own clock; `None` if it has not
+    /// reported it.
     pub fn packets_from_unix_ns(&self, agent: &str) -> Option<i64> {
         let inner = self.inner();
         let rings = &inner.agents.get(agent)?.health.rings;
@@ -305,20 +307,20 @@ impl Agents {
         self.inner().agents.iter().map(|(id, agent)| agent.row(id, now_unix_ms)).collect()
     }
 
-    /// What was refused since the start.
+    /// Refusals since the start.
     pub fn refused(&self) -> Refused {
         self.inner().refused.clone()
     }
 
-    /// Counts what was refused elsewhere.
+    /// Counts refusals made elsewhere.
     pub fn count(&self, count: impl FnOnce(&mut Refused)) {
         count(&mut self.inner().refused);
     }
 }
 
 impl Inner {
-    /// A machine id that was copied with its disk is of several hosts: whoever comes with it, and was booted at another time than
-    /// one that is there, is on another one.
+    /// A machine id copied with its disk belongs to several hosts: an agent with the same machine id but
+    /// another boot id than a connected one is on another host.
     fn id_for(&self, hello: &Hello, now_unix_ms: u64) -> String {
         let id = id_of(hello);
         let boot: String = hello.boot_id.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
@@ -345,7 +347,7 @@ impl Inner {
         }
         let connected = self.agents.get(id).filter(|known| known.is_connected(now_unix_ms));
         let is_replaced = |(of, session): &(String, u64)| of == id && *session == hello.session;
-        // Where the newer one is gone, nobody else speaks for the host.
+        // If the newer session is gone, nobody else represents the host.
         if connected.is_some() && self.replaced.iter().any(is_replaced) {
             return Err(Unwelcome::Replaced);
         }
@@ -365,7 +367,7 @@ impl Inner {
         self.replaced.push_back((id.to_owned(), session));
     }
 
-    /// As much of it as there is room for.
+    /// Stores the inventory as far as there is room.
     fn set_inventory(&mut self, id: &str, mut inventory: Inventory) {
         let others: usize = self
             .agents
@@ -384,7 +386,7 @@ impl Inner {
             }
         }
         while bytes_of(&inventory) > room {
-            // The last ones go, by quarters: what is over is a lie or a mistake.
+            // Drops the last quarter repeatedly: an excess is a lie or a mistake.
             let keep = |len: usize| len - len.div_ceil(4);
             let (addresses, containers) = (inventory.addresses.len(), inventory.containers.len());
             inventory.addresses.truncate(keep(addresses));
@@ -405,7 +407,7 @@ impl Attached {
         is_it.then(|| work(&mut inner, &self.id))
     }
 
-    /// It has said something at this moment.
+    /// Records a sign of life.
     pub fn seen(&self, now_unix_ms: u64) {
         self.with(|inner, id| {
             if let Some(agent) = inner.agents.get_mut(id) {
@@ -414,7 +416,7 @@ impl Attached {
         });
     }
 
-    /// How it is.
+    /// Stores the agent's health.
     pub fn health(&self, mut health: Health) {
         self.with(|inner, id| {
             inner.refused.texts_cut += lines(&mut health.given_up);
@@ -428,12 +430,12 @@ impl Attached {
         });
     }
 
-    /// What is on its host.
+    /// Stores the inventory of its host.
     pub fn inventory(&self, inventory: Inventory) {
         self.with(|inner, id| inner.set_inventory(id, inventory));
     }
 
-    /// What it says of an order. One that nobody waits for is counted, and so is more than there can be.
+    /// Passes on a report about an order. An unexpected or excess one is counted.
     pub fn report(&self, report: OrderReport) {
         self.with(|inner, id| {
             let link = inner.agents.get_mut(id).and_then(|agent| agent.link.as_mut());
@@ -443,7 +445,7 @@ impl Attached {
         });
     }
 
-    /// Whoever waits for an answer to this ask. A piece that nobody asked for is counted.
+    /// The receiver of an answer to this request. An unrequested piece is counted.
     pub fn waiting(&self, ask: u64, is_end: bool) -> Option<Sender<Answer>> {
         let mut inner = self.agents.inner();
         let agent = inner.agents.get_mut(&self.id).filter(|agent| agent.hello.session == self.session);
@@ -473,19 +475,19 @@ impl Drop for Asked {
         if let Some(link) = link
             && link.asks.remove(&self.id).is_some()
         {
-            // An agent that does not read will hear of nothing.
+            // An agent that does not read gets no message.
             let _ = link.to.try_send(FromMeter { what: Some(What::Cancel(Cancel { id: self.id })) });
         }
     }
 }
 
 impl Ordered {
-    /// Undoes it now; the agent says when that is done.
+    /// Undoes the order now; the agent reports when that is done.
     pub fn undo(&self) {
         let inner = self.agents.inner();
         let link = inner.agents.get(&self.agent).and_then(|agent| agent.link.as_ref());
         if let Some(link) = link {
-            // An agent that does not read has a guard that undoes it in time.
+            // If the agent does not read, its guard undoes the order in time.
             let _ = link.to.try_send(FromMeter { what: Some(What::Undo(Undo { order: self.id })) });
         }
     }
@@ -542,12 +544,12 @@ impl Agent {
     }
 }
 
-/// What leaves a host of the bytes of messages; whoever does not say is taken for the more careful one.
+/// Which bytes of messages leave a host; an unknown value is treated as the more restrictive one.
 pub fn payload_name(payload: i32) -> &'static str {
     if payload == Payload::Full as i32 { "full" } else { "headers" }
 }
 
-/// One that has no machine id is known by its name.
+/// An agent without a machine id is identified by its name.
 fn id_of(hello: &Hello) -> String {
     let of = if hello.machine_id.is_empty() { &hello.host_name } else { &hello.machine_id };
     let plain: String =
@@ -555,7 +557,7 @@ fn id_of(hello: &Hello) -> String {
     format!("{plain}-{}", hello.netns)
 }
 
-/// Cuts what it says, and takes the inventory out of it.
+/// Truncates the texts of a hello, and removes the inventory from it.
 fn bounded_hello(hello: &mut Hello, refused: &mut Refused) -> Inventory {
     for text in [
         &mut hello.spangap,
@@ -576,7 +578,7 @@ fn lines(lines: &mut Vec<String>) -> u64 {
     over + lines.iter_mut().map(|line| u64::from(shorten(line))).sum::<u64>()
 }
 
-/// Whether it had to be cut.
+/// Whether the text had to be truncated.
 fn shorten(text: &mut String) -> bool {
     let is_long = text.len() > MOST_TEXT;
     if is_long {

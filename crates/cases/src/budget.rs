@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 const MINUTE_MS: u64 = 60_000;
 
-/// Of all hosts together.
+/// The budget of all hosts together.
 #[derive(Clone, Debug)]
 pub struct Budget {
     most: usize,
@@ -12,14 +12,15 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many in a minute.
+    /// A budget of `most` slices per minute.
     pub fn new(most: usize) -> Budget {
         Budget { most, asked_ms: VecDeque::new() }
     }
 
-    /// Takes so many slices, if that leaves `kept` of this minute to others. `now_ms` are Unix milliseconds.
+    /// Takes this many slices if at least `kept` of this minute remain for others. `now_ms` is Unix
+    /// milliseconds.
     pub fn take(&mut self, slices: usize, kept: usize, now_ms: u64) -> bool {
-        // By a clock that was set back, what was asked for is yet to come: it is as good as forgotten.
+        // If the clock was set back, requests lie in the future; they are dropped.
         self.asked_ms.retain(|at| now_ms.abs_diff(*at) < MINUTE_MS);
         let is_room = self.asked_ms.len() + slices + kept <= self.most;
         if is_room {

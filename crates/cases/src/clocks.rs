@@ -1,15 +1,16 @@
-//! Clocks of client hosts that differ from the meter's by more than the delay of spans explains. On such a host, "the
-//! last 25 seconds" are counted back from its latest call, because spans arrive some seconds after their calls.
+//! Clocks of client hosts that differ from the meter's by more than the delay of spans explains. On such a
+//! host, "the last 25 seconds" are counted back from its latest call, because spans arrive some seconds after
+//! their calls.
 
 use spangap_model::KeptCall;
 use std::collections::HashMap;
 
-/// A call whose spans have come ended at most this long ago, where its host still calls.
+/// Maximum age of the latest completed call whose spans have arrived, if its host is still active.
 const LATE_NS: u64 = 20_000_000_000;
-/// And no later than now, but for what clocks may differ by.
+/// Maximum time by which that call may lie in the future, an allowance for clock differences.
 const EARLY_NS: u64 = 1_000_000_000;
 
-/// How far the clocks of hosts are ahead of the meter's, nanoseconds; only those that are off.
+/// Offsets of host clocks ahead of the meter's, nanoseconds; only those outside the tolerance.
 #[derive(Debug, Default)]
 pub struct Clocks<'c> {
     ahead_ns: HashMap<Option<&'c str>, i64>,
@@ -20,7 +21,7 @@ fn host(call: &KeptCall) -> Option<&str> {
 }
 
 impl<'c> Clocks<'c> {
-    /// From calls whose spans have come by now.
+    /// Derives the offsets from calls whose spans have arrived.
     pub fn of(calls: impl IntoIterator<Item = &'c KeptCall>, now_unix_ns: u64) -> Clocks<'c> {
         let mut latest = HashMap::<Option<&str>, u64>::new();
         for call in calls {
@@ -34,13 +35,13 @@ impl<'c> Clocks<'c> {
         Clocks { ahead_ns: off.map(|(host, end)| (host, ahead(end))).collect() }
     }
 
-    /// Whether a call began at a moment of the meter's clock or later.
+    /// Whether a call began at or after a time of the meter's clock.
     pub fn began_since(&self, call: &KeptCall, unix_ns: u64) -> bool {
         let ahead_ns = self.ahead_ns.get(&host(call)).copied().unwrap_or(0);
         call.client.start_unix_ns >= unix_ns.saturating_add_signed(ahead_ns)
     }
 
-    /// Whether no clock is off.
+    /// Whether all clocks are within the tolerance.
     pub fn agree(&self) -> bool {
         self.ahead_ns.is_empty()
     }
@@ -94,7 +95,7 @@ mod tests {
             let calls = [call("odd", start)];
             for now in [0, NOW, u64::MAX] {
                 let clocks = Clocks::of(&calls, now);
-                // It is not a question of what it says, but that it says something.
+                // The result does not matter, only that there is one.
                 let _ = clocks.began_since(&calls[0], now);
             }
         }

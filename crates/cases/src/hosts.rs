@@ -1,5 +1,5 @@
-//! The agent on a span's host: found by the span's resource, otherwise by the addresses in both spans of a call. A rule
-//! that matches several agents decides nothing.
+//! The agent on a span's host: found by the span's resource, otherwise by the addresses in both spans of a
+//! call. A rule that matches several agents decides nothing.
 
 use crate::agents::Place;
 use crate::report::HostRow;
@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use std::net::IpAddr;
 
-/// What the spans of a call say of one of its hosts.
+/// What the spans of a call state about one of its hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Facts {
     host_name: Option<String>,
@@ -18,27 +18,27 @@ pub struct Facts {
     pod_uid: Option<String>,
     pod_ip: Option<String>,
     container_id: Option<String>,
-    /// Its own span says: `network.local.address`.
+    /// From its own span: `network.local.address`.
     local: Option<IpAddr>,
-    /// The other end's span says.
+    /// From the other end's span.
     seen_by_peer: Option<IpAddr>,
-    /// Of a client: who called first, as a proxy on the way has told the server.
+    /// Client only: the original caller, as a proxy reported it to the server.
     first_caller: Option<IpAddr>,
-    /// Of a server: what it is called by, an address or a name; as the client's span has it, and as its own has.
+    /// Server only: its address or name, from the client's span and from its own.
     called: [Option<String>; 2],
 }
 
-/// Attributes that name the other end of the connection, newest convention first.
+/// Attributes for the other end of the connection, newest convention first.
 const PEER: [&str; 3] = ["network.peer.address", "net.sock.peer.addr", "net.peer.ip"];
 const PEER_PORT: [&str; 4] = ["network.peer.port", "net.sock.peer.port", "server.port", "net.peer.port"];
-/// Attributes by which a client's span names the server, and a server's span itself: names, addresses, some with a port.
+/// Attributes for the server in a client's span, and in its own: names, addresses, some with a port.
 const CALLED: [&str; 2] = ["server.address", "net.peer.name"];
 const CALLED_OWN: [&str; 3] = ["server.address", "net.host.name", "http.host"];
-/// And those in which a client's span has it within a URL.
+/// Attributes of a client's span that contain the server in a URL.
 const URLS: [&str; 2] = ["url.full", "http.url"];
 
 impl Facts {
-    /// Of the side whose span and resource these are; `mate` is the span of the other one.
+    /// Facts of the side with this span and resource; `mate` is the span of the other side.
     pub fn of(resource: &Resource, span: &Span, mate: Option<&Span>) -> Facts {
         let text = |key: &str| text_of(&resource.attributes, key);
         let is_server = span.kind() == SpanKind::Server;
@@ -60,7 +60,7 @@ impl Facts {
         }
     }
 
-    /// Both ends of the call are on one host.
+    /// Whether both ends of the call are on one host.
     pub fn is_loopback(&self) -> bool {
         let called = || self.called_address(0);
         let address = self.local.or(self.seen_by_peer).or_else(called);
@@ -68,19 +68,19 @@ impl Facts {
             || self.called[0].as_deref().is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
     }
 
-    /// The address that the server is called by, if it is no name.
+    /// The server's address according to one of the spans, if it is not a name.
     fn called_address(&self, by: usize) -> Option<IpAddr> {
         self.called[by].as_deref()?.parse().ok()
     }
 
-    /// The name that the client calls the server by, if it is one of a host.
+    /// The server's name according to the client, if it is a host name.
     fn called_name(&self) -> Option<String> {
         let name = self.called[0].as_ref()?;
         (name.parse::<IpAddr>().is_err() && !name.eq_ignore_ascii_case("localhost")).then(|| name.clone())
     }
 }
 
-/// Address and port of the server, as the client's span has it.
+/// Address and port of the server according to the client's span.
 pub fn server_endpoint(client: &Span) -> Option<(IpAddr, u16)> {
     let port = PEER_PORT.iter().find_map(|key| number_of(&client.attributes, key));
     let port = port.and_then(|port| u16::try_from(port).ok()).or_else(|| {
@@ -98,7 +98,7 @@ pub fn server_endpoint(client: &Span) -> Option<(IpAddr, u16)> {
     Some((address?, port?))
 }
 
-/// What a client's span calls the server by.
+/// The server's address or name in a client's span.
 fn called(client: &Span) -> Option<String> {
     let named = CALLED.iter().find_map(|key| text_of(&client.attributes, key));
     let url = || {
@@ -109,13 +109,13 @@ fn called(client: &Span) -> Option<String> {
     Some(host_of(&name).to_owned()).filter(|host| !host.is_empty())
 }
 
-/// Of what follows `//` in a URL, without who is signed in.
+/// The authority after `//` in a URL, without user information.
 fn authority(rest: &str) -> &str {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
-/// Without a port and without the brackets of IPv6.
+/// The host without port and without the brackets of IPv6.
 fn host_of(authority: &str) -> &str {
     if authority.parse::<IpAddr>().is_ok() {
         return authority;
@@ -126,28 +126,28 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// What helps where spans do not tell.
+/// Advice for spans that do not state their host.
 const NAME_IT: &str = "set OTEL_RESOURCE_ATTRIBUTES=host.name=$(hostname) where its service starts";
 
-/// Rules by what one end sees of the other: where a proxy is in between, that is the proxy.
+/// Rules based on one end's view of the other: behind a proxy they match the proxy.
 const HEARSAY: [&str; 3] =
     ["address seen by the peer", "address that the client calls", "name that the client calls"];
 
-/// Whether the agent was found by such a rule.
+/// Whether such a rule found the agent.
 pub(crate) fn is_hearsay(host: &HostRow) -> bool {
     host.rule.as_deref().is_some_and(|rule| HEARSAY.iter().any(|hearsay| rule.starts_with(hearsay)))
 }
 
-/// What it goes by, the value that spans have for it, and whether an agent fits.
+/// Name of the rule, the spans' value for it, and its match with an agent.
 type Rule = (&'static str, Option<String>, fn(&Place, &str) -> bool);
 
-/// Which agent is on the host of these facts.
+/// Finds the agent on the host of these facts.
 pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
     let mut several = None;
     let mut asked = Vec::new();
     let address = |at: Option<IpAddr>| at.filter(|at| !at.is_loopback()).map(|at| at.to_string());
     let rules: [Rule; 13] = [
-        // A control group names its container and pod: no two hosts share one.
+        // A control group identifies its container and pod, which no two hosts share.
         ("container.id", facts.container_id.clone(), |agent, id| {
             agent.containers.iter().any(|(container, _)| !container.is_empty() && starts_alike(container, id))
         }),
@@ -164,7 +164,7 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
             !short(name).is_empty() && short(&agent.host_name).eq_ignore_ascii_case(short(name))
         }),
         ("network.local.address", address(facts.local), has_address),
-        // Of a proxy in between the server knows the address, too.
+        // Of a proxy in between, the server also knows the address.
         ("client.address", address(facts.first_caller), has_address),
         (HEARSAY[0], address(facts.seen_by_peer), has_address),
         (HEARSAY[1], address(facts.called_address(0)), has_address),
@@ -205,13 +205,13 @@ fn has_address(agent: &Place, address: &str) -> bool {
     agent.addresses.iter().any(has)
 }
 
-/// Runtimes and SDKs name a container by 64 digits, or by the first twelve of them.
+/// Runtimes and SDKs identify a container by 64 digits, or by the first twelve of them.
 fn starts_alike(one: &str, other: &str) -> bool {
     let common = one.len().min(other.len());
     common >= 12 && one.as_bytes()[..common].eq_ignore_ascii_case(&other.as_bytes()[..common])
 }
 
-/// In the name of a control group the dashes of a uid may be underscores, or none.
+/// In the name of a control group, the dashes of a uid may be underscores or absent.
 fn same_uid(one: &str, other: &str) -> bool {
     let plain = |uid: &str| {
         uid.bytes().filter(u8::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>()
@@ -220,7 +220,7 @@ fn same_uid(one: &str, other: &str) -> bool {
 }
 
 fn short(name: &str) -> &str {
-    // The first number of an address is no name.
+    // The first number of an address is not a name.
     if name.parse::<IpAddr>().is_ok() { "" } else { name.split('.').next().unwrap_or("") }
 }
 
@@ -265,7 +265,7 @@ mod tests {
         Facts::of(&resource, &span(own), Some(&span(mate)))
     }
 
-    /// Of the client and the server of a call.
+    /// Facts of the client and the server of a call.
     fn both(client: &[(&str, &str)], server: &[(&str, &str)]) -> [Facts; 2] {
         let span =
             |kind: SpanKind, of| Span { kind: kind.into(), attributes: attributes(of), ..Span::default() };
@@ -301,7 +301,7 @@ mod tests {
             (Some("a".into()), "host.name without its domain web-1".into())
         );
         assert_eq!(found(&[("host.name", "WEB-2")]), (Some("b".into()), "host.name WEB-2".into()));
-        // In a container the host name is the container's: what is more specific decides.
+        // In a container, the host name is the container's: the more specific attribute decides.
         let pod = [("host.name", "web-1"), ("k8s.pod.uid", "11111111-2222-3333-4444-555555555555")];
         assert_eq!(found(&pod).0, Some("b".into()));
         assert_eq!(found(&[("container.id", "0123456789ab")]).0, Some("b".into()));
@@ -333,14 +333,14 @@ mod tests {
             rule(&facts(&named, &[], &[]), &agents),
             (None, "several agents have host.name lab".into())
         );
-        // Every host has this one.
+        // Every host has this address.
         let loopback = facts(&named, &[], &[("network.peer.address", "127.0.0.1")]);
         assert!(loopback.is_loopback());
         assert_eq!(rule(&loopback, &[place("a", "x", &["127.0.0.1"])]).0, None);
     }
 
-    /// What SDKs say of themselves, of calls from 10.0.0.1 to 10.0.0.2, where nobody has told them a host: attributes of the client's
-    /// and the server's span.
+    /// Attributes that SDKs set by default for calls from 10.0.0.1 to 10.0.0.2, without a configured host: of
+    /// the client's and the server's span.
     #[test]
     fn spans_of_sdks_as_they_come_find_their_hosts() {
         let agents =
@@ -387,7 +387,7 @@ mod tests {
             let found = found.map(|host| host.agent.ok_or(host.why_not));
             assert_eq!(found, [Ok("client".to_owned()), Ok("server".to_owned())], "{name}");
         }
-        // A server that knows itself alone says nothing of its client.
+        // A server that knows only its own address says nothing about its client.
         let [client, _] = both(&[], &[("server.address", "10.0.0.2")]);
         assert_eq!(find(&client, &agents).agent, None);
     }

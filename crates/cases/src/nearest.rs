@@ -3,13 +3,13 @@
 use crate::report::PairRow;
 use spangap_model::PairKey;
 
-/// Pairs that are named to whoever asks for one that is not there.
+/// Number of suggestions for a pair that does not exist.
 pub(crate) const NEAREST: usize = 5;
 
-/// The pairs whose names are most like those asked for.
+/// The pairs with the most similar names.
 pub(crate) struct Nearest<'a> {
     to: &'a PairRow,
-    /// The worst last.
+    /// Sorted by decreasing similarity.
     found: Vec<(f64, PairRow)>,
 }
 
@@ -43,7 +43,7 @@ fn is_pair(pair: &PairRow, key: &PairKey) -> bool {
     *pair.client == *key.client && *pair.server == *key.server
 }
 
-/// What may have been meant.
+/// The suggestions, in words.
 pub(crate) fn near(pairs: &[PairRow]) -> String {
     if pairs.is_empty() {
         return "no pair has been seen yet: both services must send their spans here".into();

@@ -1,4 +1,4 @@
-//! Every JSON shape of agents and cases, documented in docs/cases.md. Units end the keys.
+//! JSON shapes of agents and cases, documented in docs/cases.md. Units end the keys.
 
 use crate::experiment::shapes::ExperimentReport;
 use crate::samples::Measure;
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 /// `GET /api/v1/agents`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentsReport {
-    /// All that are or were connected.
+    /// All agents that are or were connected.
     pub agents: Vec<AgentRow>,
-    /// Sides of cases for which no agent was found.
+    /// Number of case sides without an agent.
     pub unmatched: Sides,
-    /// What was refused since the start.
+    /// Refusals since the start.
     pub refused: Refused,
 }
 
@@ -25,31 +25,31 @@ pub struct Sides {
     pub server: u64,
 }
 
-/// What was refused since the start, and why.
+/// Refusals since the start, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Requests without the right token, for another host or from a page of another one.
+    /// Requests without the right token, for another host, or from a foreign page.
     pub requests: u64,
-    /// Agents that were not welcome: replayed, replaced, unknown protocol, no room.
+    /// Agents refused: replayed, replaced, unknown protocol, no room.
     pub hellos: u64,
-    /// Agents that said nothing for too long, or no hello.
+    /// Agents silent for too long, or without a hello.
     pub idle: u64,
-    /// Texts of agents that were too long, or too many.
+    /// Texts of agents that were too long or too many.
     pub texts_cut: u64,
-    /// Pieces of slices that nobody asked for.
+    /// Pieces of slices that were not requested.
     pub unasked: u64,
-    /// Slices that broke a rule: too large, not what they should be, too slow.
+    /// Slices that violated a rule: too large, malformed, too slow.
     pub slices: u64,
-    /// Cases that were not opened for want of slices to ask for in this minute.
+    /// Cases not opened because this minute's slices were used up.
     pub over_budget: u64,
     /// Cases removed to make room for newer ones.
     pub cases_removed: u64,
     /// Cases that could not be written.
     pub not_written: u64,
-    /// Cases that were not judged: the judge failed, or needed more time or memory than it may have.
+    /// Cases without a verdict: the judge failed, or exceeded its time or memory.
     #[serde(default)]
     pub verdicts: u64,
-    /// Pairs beyond those that are watched.
+    /// Pairs beyond the limit of watched pairs.
     pub pairs_not_watched: u64,
 }
 
@@ -76,102 +76,103 @@ impl Refused {
 pub struct AgentRow {
     /// Machine id and network namespace.
     pub id: String,
-    /// As the agent says.
+    /// Host name according to the agent.
     pub host_name: String,
-    /// Whether it is there: its stream is open, and it has said something within five seconds.
+    /// Whether its stream is open and it sent a message within five seconds.
     pub connected: bool,
-    /// Since when it is connected, or was.
+    /// Start of its latest connection.
     pub since_unix_ms: u64,
-    /// When it last said something.
+    /// Time of its latest message.
     pub last_seen_unix_ms: u64,
     /// `headers` or `full`.
     pub payload: String,
-    /// Release of its kernel.
+    /// Kernel release.
     pub kernel: String,
     /// Version of the program.
     pub version: String,
     /// Addresses of the host and its pods.
     pub addresses: Vec<String>,
-    /// Number of control groups it knows.
+    /// Number of known control groups.
     pub containers: usize,
-    /// What it records.
+    /// Its recordings.
     pub rings: Vec<RingRow>,
     /// Resident memory.
     pub memory_bytes: u64,
-    /// What it may have.
+    /// Limit of the memory.
     pub memory_limit_bytes: u64,
     /// Share of all CPUs of its host.
     pub cpu_share: f64,
-    /// What it may have.
+    /// Limit of the CPU share.
     pub cpu_limit: f64,
-    /// Instruments given up to stay within these limits.
+    /// Instruments stopped to stay within these limits.
     pub given_up: Vec<String>,
-    /// How often one of them was taken back since the agent's start.
+    /// Instruments restarted since the agent's start.
     #[serde(default)]
     pub taken_back: u64,
-    /// What it cannot see.
+    /// What it cannot observe.
     pub lacks: Vec<String>,
-    /// What it may be ordered to change.
+    /// Changes that it permits.
     #[serde(default)]
     pub allows: Vec<String>,
-    /// How often another session of the same host took its place while it was connected: more than a few are two agents with
-    /// the same machine id.
+    /// Number of times another session of the same host replaced it while it was connected: more than a few
+    /// indicate two agents with the same machine id.
     pub replacements: u64,
 }
 
-/// What an agent's ring holds.
+/// Content of an agent's ring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RingRow {
     /// `capture`, `host-record`, `sockets`, `check`.
     pub instrument: String,
-    /// Its oldest, by the host's clock.
+    /// Time of the oldest entry, by the host's clock.
     pub from_unix_ns: i64,
-    /// Its newest.
+    /// Time of the newest entry.
     pub to_unix_ns: i64,
-    /// Its size.
+    /// Size.
     pub bytes: u64,
-    /// Taken since the start.
+    /// Entries recorded since the start.
     pub taken: u64,
-    /// Lost since the start.
+    /// Entries lost since the start.
     pub lost: u64,
     /// Canaries sent.
     pub canaries_sent: u64,
-    /// Those seen.
+    /// Canaries observed.
     pub canaries_seen: u64,
 }
 
 /// `GET /api/v1/cases`, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CasesReport {
-    /// One for each case.
+    /// One row per case.
     pub cases: Vec<CaseRow>,
-    /// What happened to these pairs and hosts since: changes, their undoing, cases closed. Oldest first.
+    /// Events of these pairs and hosts, oldest first: changes, their undo, cases closed.
     #[serde(default)]
     pub events: Vec<EventRow>,
-    /// Pairs that have left their usual figures and have no case, since `--case-slices-per-minute` does not allow one now.
+    /// Pairs outside their usual figures without a case, because `--case-slices-per-minute` currently permits
+    /// none.
     #[serde(default)]
     pub waiting_pairs: u64,
-    /// Those of them that lose the most time, most first.
+    /// The pairs among them that lose the most time, most first.
     #[serde(default)]
     pub waiting: Vec<PairRow>,
 }
 
-/// Something that belongs on a time axis.
+/// An event for a time axis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRow {
-    /// When.
+    /// Time.
     pub unix_ms: u64,
-    /// The case that it belongs to.
+    /// The case it belongs to.
     pub case: String,
-    /// `changed`: an experiment began; `undone`: it was over, and the host has confirmed each undo; `not_undone`: the host has
-    /// not; `fixed`: the pair was back to its usual figures from here on.
+    /// `changed`: an experiment began; `undone`: it ended, and the host has confirmed every undo;
+    /// `not_undone`: the host has not; `fixed`: the pair was back to its usual figures from then on.
     pub kind: String,
-    /// What was changed, as in [`ExperimentReport::lever`]; empty for cases closed.
+    /// The change, as in [`ExperimentReport::lever`]; empty for cases closed.
     pub lever: String,
 }
 
 impl EventRow {
-    /// Those of one case.
+    /// The events of one case.
     pub fn of(case: &CaseReport) -> impl Iterator<Item = EventRow> {
         let event = |unix_ms: u64, kind: &str, lever: &str| EventRow {
             unix_ms,
@@ -189,7 +190,7 @@ impl EventRow {
     }
 }
 
-/// Who calls whom.
+/// A pair of services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PairRow {
     /// Calling service.
@@ -198,22 +199,22 @@ pub struct PairRow {
     pub server: String,
 }
 
-/// Where a case stands.
+/// State of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Evidence is being gathered.
     #[default]
     Open,
-    /// A culprit is named.
+    /// The verdict names a culprit.
     Explained,
-    /// An experiment has shown it.
+    /// An experiment has confirmed it.
     Proven,
     /// The pair is back to its usual figures.
     Fixed,
-    /// It left them again.
+    /// The pair left its usual figures again.
     Regressed,
-    /// No culprit is named.
+    /// The verdict names no culprit.
     Unknown,
 }
 
@@ -231,7 +232,7 @@ impl State {
     }
 }
 
-/// What opened a case.
+/// Trigger of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
@@ -240,7 +241,7 @@ pub enum Trigger {
     Baseline,
     /// Calls took longer than --case-over.
     Threshold,
-    /// Somebody asked.
+    /// A person requested it.
     Person,
 }
 
@@ -249,38 +250,38 @@ pub enum Trigger {
 pub struct CaseRow {
     /// Name of its folder.
     pub id: String,
-    /// Who calls whom.
+    /// The pair.
     pub pair: PairRow,
-    /// Method asked about.
+    /// Requested method.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
-    /// Where it stands.
+    /// State.
     pub state: State,
-    /// What opened it.
+    /// Trigger.
     pub trigger: Trigger,
-    /// When.
+    /// Time of opening.
     pub opened_unix_ms: u64,
-    /// What came of it.
+    /// Verdict.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<VerdictRow>,
     /// Slow calls whose spans are in the folder.
     pub slow_calls: u64,
-    /// What a slow call took beyond others of its kind, in the mean.
+    /// Mean excess duration of a slow call compared with others of its kind.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub excess_ns: Option<u64>,
 }
 
-/// A verdict in short.
+/// Summary of a verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRow {
     /// `one`, `several`, `place`, `nothing`, `unknown`.
     pub verdict: String,
-    /// In a sentence.
+    /// Explanation in a sentence.
     pub words: String,
     /// The first culprit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub culprit: Option<String>,
-    /// On which side.
+    /// Side of the culprit.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<String>,
     /// Its share of the excess: `low`, `mid` and `high`, as in the document of `hunt`.
@@ -291,63 +292,65 @@ pub struct VerdictRow {
 /// `GET /api/v1/cases/{id}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CaseReport {
-    /// In one row.
+    /// Summary row.
     #[serde(flatten)]
     pub row: CaseRow,
-    /// By which of their times calls are slow here: that which left the baseline.
+    /// The duration by which calls count as slow: the one that left the baseline.
     #[serde(default)]
     pub slow_by: Measure,
-    /// From where on they are: half way, by ratio, from what is usual to what left the baseline; or the threshold.
+    /// Limit above which calls count as slow: the geometric mean of the usual value and the one that left the
+    /// baseline, or the threshold.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slow_over_ns: Option<u64>,
-    /// Where its evidence comes from, by `client` and `server`.
+    /// Source of evidence, by `client` and `server`.
     pub hosts: BTreeMap<String, HostRow>,
-    /// What happened when.
+    /// Timeline of events.
     pub time_line: Vec<Moment>,
     /// The document of `spangap hunt --json`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hunt: Option<serde_json::Value>,
-    /// What is in the folder.
+    /// Files in the folder.
     pub files: Vec<FileRow>,
-    /// Since when its calls are slow, as whoever asked for it says; else by the look back of a case.
+    /// Start of the slowness according to the requester; otherwise from the look back of a case.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slow_since_unix_ms: Option<u64>,
-    /// The pair before the calls in question, where it was watched by then and faster; `lacks` says why not.
+    /// The pair before the calls in question, if it was already watched and faster; otherwise `lacks`
+    /// explains why not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub usual: Option<GapRow>,
-    /// The pair when it was slow.
+    /// The pair while it was slow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<GapRow>,
-    /// The pair since it is fixed.
+    /// The pair since it was fixed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub after: Option<GapRow>,
-    /// What is missing, in sentences.
+    /// Missing evidence, in sentences.
     pub lacks: Vec<String>,
-    /// What was tried, the latest last.
+    /// Experiments, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub experiments: Vec<ExperimentReport>,
 }
 
-/// Which agent a side's evidence comes from.
+/// The agent that provides a side's evidence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostRow {
     /// Its id.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agent: Option<String>,
-    /// What spans and agent have in common.
+    /// The property that spans and agent share.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule: Option<String>,
-    /// Why there is none.
+    /// Why there is no agent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why_not: Option<String>,
 }
 
-/// Something happened.
+/// An event of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Moment {
-    /// When.
+    /// Time.
     pub unix_ms: u64,
-    /// What, in words.
+    /// Description in words.
     pub what: String,
 }
 
@@ -360,12 +363,12 @@ pub struct FileRow {
     pub bytes: u64,
 }
 
-/// Gaps and client durations of a pair over some stretch.
+/// Gaps and client durations of a pair over a time range.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GapRow {
-    /// Begin of the stretch.
+    /// Start of the time range.
     pub from_unix_ms: u64,
-    /// Its end.
+    /// End of the time range.
     pub to_unix_ms: u64,
     /// Calls in it.
     pub calls: u64,
@@ -393,19 +396,19 @@ pub struct Spread {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenCase {
-    /// Who calls whom.
+    /// The pair.
     pub pair: PairRow,
-    /// Method, where the meter tells methods apart.
+    /// Method, if the meter separates methods.
     #[serde(default)]
     pub method: Option<String>,
-    /// Since when calls are slow: what is usual is from before that.
+    /// Start of the slowness; the usual figures are from before.
     #[serde(default)]
     pub slow_since_unix_ms: Option<u64>,
 }
 
-/// The answer to it.
+/// The answer to [`OpenCase`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
-    /// Of the case, which may have been open already.
+    /// Id of the case, which may have been open already.
     pub id: String,
 }

@@ -16,14 +16,14 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long an agent may take to say hello, and to say anything after that: it reports its health once a second.
+/// Timeouts of an agent's hello, and of any later message: it reports its health once a second.
 const HELLO: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(30);
-/// How long a piece may wait to be written, or a message to be read by the agent.
+/// Maximum wait of a piece to be written, or of a message to be read by the agent.
 const STUCK: Duration = Duration::from_secs(20);
-/// The longest message: a piece when compressed, which is less than its bytes in any case that is not made up.
+/// Maximum message size: a compressed piece, which never exceeds its plain size unless it was crafted.
 const MOST_MESSAGE: usize = 2 << 20;
-/// Messages to an agent that wait to be sent.
+/// Messages queued to an agent.
 const MESSAGES: usize = 16;
 
 /// Unix time by the wall clock, milliseconds.
@@ -31,7 +31,7 @@ pub fn now_unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// The meter's end of agents.
+/// The meter's side of the service.
 pub struct Service {
     agents: Arc<Agents>,
     access: Arc<Access>,
@@ -70,7 +70,7 @@ impl Fleet for Service {
         let from = request.into_inner();
         tokio::spawn(async move {
             if let Err(status) = listen(&agents, from, &to, max_slice_bytes).await {
-                // One that is gone already hears nothing.
+                // An agent that is already gone gets no message.
                 let _ = timeout(STUCK, to.send(Err(status))).await;
             }
         });
@@ -78,7 +78,7 @@ impl Fleet for Service {
     }
 }
 
-/// Until the agent hangs up, or has to.
+/// Processes messages until the agent disconnects, or must.
 async fn listen(
     agents: &Arc<Agents>,
     mut from: Streaming<FromAgent>,
@@ -141,7 +141,7 @@ async fn take(attached: &Attached, said: FromAgent) -> Result<(), Status> {
         Some(from_agent::What::Inventory(inventory)) => attached.inventory(inventory),
         Some(from_agent::What::Piece(piece)) => {
             if let Some(to) = attached.waiting(piece.ask, false) {
-                // One that nobody takes any more was asked for by somebody who has given up.
+                // If nobody accepts the piece, its requester has given up.
                 let _ = timeout(STUCK, to.send(Answer::Piece(piece))).await;
                 attached.seen(now_unix_ms());
             }

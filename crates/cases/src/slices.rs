@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// What it may have when decompressed, for each byte that it may have as sent. Packets with masked payload shrink by this much.
+/// Maximum decompressed bytes per requested byte. Packets with masked payload shrink by this factor.
 const EXPANSION: u64 = 8;
 
-/// Why there is none.
+/// Why a slice is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum NoSlice {
     /// The agent cannot be asked.
     #[error(transparent)]
     NoAsk(#[from] NoAsk),
-    /// It breaks a rule.
+    /// It violates a rule.
     #[error(transparent)]
     Slice(#[from] SliceError),
-    /// It is longer than asked for.
+    /// It exceeds the requested size.
     #[error("it sent more than the {0} bytes asked for")]
     TooLong(u64),
-    /// It does not come.
+    /// It is late.
     #[error("it was not complete within {0:?}")]
     TooLate(Duration),
-    /// The agent hung up in the middle of it.
+    /// The agent disconnected before its end.
     #[error("the agent disconnected before it was complete")]
     HungUp,
-    /// The agent could not.
+    /// The agent reported an error.
     #[error("the agent: {0}")]
     Agent(String),
     /// It cannot be written.
@@ -39,16 +39,16 @@ pub enum NoSlice {
     Write(#[from] io::Error),
 }
 
-/// What came.
+/// A received slice.
 #[derive(Debug)]
 pub struct Slice {
-    /// As the agent ends it.
+    /// The agent's final message.
     pub end: SliceEnd,
-    /// Bytes, as written.
+    /// Bytes written.
     pub bytes: u64,
 }
 
-/// Name of a file of a slice in the folder of a case: the names of a run of the lab.
+/// File name of a slice in the folder of a case, as in a run of the lab.
 pub(crate) fn name(file: &str, of: &str) -> String {
     match file {
         slice::CAPTURE => format!("{of}.pcapng"),
@@ -57,10 +57,10 @@ pub(crate) fn name(file: &str, of: &str) -> String {
     }
 }
 
-/// Asks an agent, and writes what it sends as files of `of` (`client`, `server`).
+/// Requests a slice from an agent, and writes it as files of `of` (`client`, `server`).
 ///
 /// # Errors
-/// When it does not come to a whole slice. Files that are whole by then stay.
+/// When the slice is incomplete. Files complete by then remain.
 pub async fn fetch(
     agents: &Arc<Agents>,
     folder: &Arc<Folder>,
@@ -96,7 +96,7 @@ async fn take_all(asked: &mut Asked, writing: &mut Writing, time: Duration) -> R
     loop {
         let answer = timeout_at(until, asked.answers.recv()).await.map_err(|_| NoSlice::TooLate(time))?;
         match answer.ok_or(NoSlice::HungUp)? {
-            // Some hundred kilobytes to the page cache, beside what they took to come.
+            // Some hundred kilobytes to the page cache, which is cheap compared with their transfer.
             Answer::Piece(piece) => tokio::task::block_in_place(|| writing.take(&piece))?,
             Answer::End(end) if !end.error.is_empty() => {
                 return Err(NoSlice::Agent(end.error.chars().take(500).collect()));

@@ -1,5 +1,5 @@
-//! From the folder of a case to its verdict, as `spangap hunt FOLDER` reaches it: one case at a time, within limits of
-//! time and memory.
+//! From the folder of a case to its verdict, as by `spangap hunt FOLDER`: one case at a time, within limits
+//! of time and memory.
 
 use crate::report::VerdictRow;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getpriority_process, prlimit, setpriority_process};
@@ -19,14 +19,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// A verdict that takes longer is given up. Far more than the CPU time it may take: on a host that is busy, and most hosts with
-/// a case are, somebody nice gets an eighth of a CPU.
+/// Timeout of a verdict. Far more than its CPU time limit: on a busy host, as most hosts with a case are, a
+/// niced process gets an eighth of a CPU.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Why there is none.
+/// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
-    /// The files cannot be read, or are not enough.
+    /// The files cannot be read, or are insufficient.
     #[error(transparent)]
     Gather(#[from] GatherError),
     /// It took too long.
@@ -35,39 +35,39 @@ pub enum NoVerdict {
     /// The judge failed: a bug of ours.
     #[error("the analysis failed")]
     Failed,
-    /// The program that judges cannot be started.
+    /// The judging program cannot be started.
     #[error("{program} cannot be started: {error}")]
     Start {
-        /// Which.
+        /// Its path.
         program: PathBuf,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// It took more CPU time than it may.
+    /// It exceeded its CPU time limit.
     #[error("the analysis took more than {MOST_CPU_S} s of CPU time")]
     TooMuch,
-    /// It needed more memory than it may have.
+    /// It exceeded its memory limit.
     #[error("the analysis needed more than {} MiB of memory", .0 >> 20)]
     TooLarge(u64),
-    /// The program that judges failed, with what it said at last.
+    /// The judging program failed, with its last message.
     #[error("the analysis failed: {0}")]
     Said(String),
 }
 
-/// A program that judges a folder, and what it may have.
+/// A program that judges a folder, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// `spangap`: it is told `hunt FOLDER --json`.
+    /// `spangap`, called as `hunt FOLDER --json`.
     pub path: PathBuf,
-    /// Most address space, bytes.
+    /// Maximum address space in bytes.
     pub most_bytes: u64,
 }
 
-/// Most CPU time of a program that judges, seconds: one that nobody stops any more ends by it.
+/// CPU time limit of the judging program in seconds, which ends it even if nobody stops it.
 const MOST_CPU_S: u64 = 120;
-/// Spans, receivers and the page come first.
+/// Spans, receivers and the page have priority.
 const NICE: i32 = 10;
-/// The longest document and the longest complaint that are read.
+/// Maximum length of the document and of the error output that is read.
 const MOST_DOCUMENT: u64 = 64 << 20;
 const MOST_COMPLAINT: u64 = 16 << 10;
 
@@ -79,15 +79,16 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// In a process of its own, which cannot take this one along when what agents sent is too much for it; without one, here.
+    /// In a separate process, so that input from agents cannot exhaust this one; without a program, in this
+    /// process.
     pub fn new(program: Option<Program>) -> Judge {
         Judge { turn: Arc::new(Semaphore::new(1)), program }
     }
 
-    /// What the files of a folder show.
+    /// The verdict on the files of a folder.
     ///
     /// # Errors
-    /// When they do not show anything, or not in time.
+    /// When there is none, or not in time.
     pub async fn judge(&self, folder: &Path) -> Result<Hunt, NoVerdict> {
         let Ok(turn) = self.turn.clone().acquire_owned().await else { return Err(NoVerdict::Failed) };
         let stop = Arc::new(AtomicBool::new(false));
@@ -99,7 +100,7 @@ impl Judge {
                 Some(program) => apart(&program, &path, &running),
                 None => of_folder(&path, &stopped),
             };
-            // Held until the work has really ended, whoever waits for it.
+            // Held until the work has really ended, even if nobody waits for it.
             drop(turn);
             done
         });
@@ -109,7 +110,7 @@ impl Judge {
             Err(_) => {
                 stop.store(true, Relaxed);
                 if let Some(child) = &mut *lock(&child) {
-                    // It may have ended at this moment.
+                    // It may have just ended.
                     let _ended = child.kill();
                 }
                 Err(NoVerdict::TooLong)
@@ -122,7 +123,7 @@ fn lock(child: &Mutex<Option<Child>>) -> MutexGuard<'_, Option<Child>> {
     child.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a process of its own. `running` has it meanwhile, for whoever ends it.
+/// Judges in a separate process. `running` contains it meanwhile, so that it can be killed.
 fn apart(program: &Program, folder: &Path, running: &Mutex<Option<Child>>) -> Result<Hunt, NoVerdict> {
     let cannot = |error| NoVerdict::Start { program: program.path.clone(), error };
     let mut child = Command::new(&program.path)
@@ -141,13 +142,13 @@ fn apart(program: &Program, folder: &Path, running: &Mutex<Option<Child>>) -> Re
     let read = out.map_or(Ok(0), |out| out.take(MOST_DOCUMENT).read_to_end(&mut document));
     let mut child = lock(running).take().ok_or(NoVerdict::Failed)?;
     if limited.is_err() || document.len() as u64 >= MOST_DOCUMENT {
-        // It may have ended at this moment.
+        // It may have just ended.
         let _ended = child.kill();
     }
     let status = child.wait().map_err(cannot)?;
     let complaint = complaint.join().unwrap_or_default();
     limited.and(read.map(drop)).map_err(cannot)?;
-    // What Rust's allocator says before it aborts; by then nothing else is said.
+    // The message of Rust's allocator before it aborts; nothing follows it.
     if complaint.starts_with("memory allocation of") {
         return Err(NoVerdict::TooLarge(program.most_bytes));
     }
@@ -161,26 +162,27 @@ fn apart(program: &Program, folder: &Path, running: &Mutex<Option<Child>>) -> Re
     serde_json::from_slice(&document).map_err(|error| NoVerdict::Said(format!("its document: {error}")))
 }
 
-/// Bounds what a program may take. It has hardly begun by then.
+/// Limits the resources of a program that has just started.
 fn limit(child: &Child, most_bytes: u64) -> io::Result<()> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     prlimit(pid, Resource::As, most(most_bytes))?;
-    // The signal of the lower one says why; the other is for a program that does not listen.
+    // The soft limit's signal identifies the reason; the hard limit ends a program that ignores it.
     prlimit(pid, Resource::Cpu, Rlimit { current: Some(MOST_CPU_S), maximum: Some(MOST_CPU_S + 5) })?;
     prlimit(pid, Resource::Core, most(0))?;
-    // One that is nicer already has passed it on, and may not take that back: a pod's programs inherit it of their runtime.
+    // A parent that is already nicer has passed its niceness on, and may not be permitted to reduce it: a
+    // pod's programs inherit it from their runtime.
     if getpriority_process(None)? < NICE {
         setpriority_process(pid, NICE)?;
     }
     Ok(())
 }
 
-/// The last line that says something. All is read, so that nobody waits for room in the pipe.
+/// The last non-empty line. Reads everything, so that the writer never blocks on the pipe.
 fn last_line(from: Option<ChildStderr>) -> String {
     let Some(mut from) = from else { return String::new() };
     let mut text = Vec::new();
-    // What cannot be read is not told.
+    // An unreadable message is omitted.
     let _read = from.by_ref().take(MOST_COMPLAINT).read_to_end(&mut text);
     let _rest = io::copy(&mut from, &mut io::sink());
     let text = String::from_utf8_lossy(&text);
@@ -201,7 +203,7 @@ fn of_folder(folder: &Path, stop: &AtomicBool) -> Result<Hunt, NoVerdict> {
     Ok(hunt(&evidence, &Question::default()))
 }
 
-/// In short.
+/// Summary.
 pub fn row(hunt: &Hunt) -> VerdictRow {
     let first = hunt.culprits.first();
     let name = |value: Value| value.as_str().map(str::to_owned);
@@ -223,10 +225,10 @@ pub fn is_explained(hunt: &Hunt) -> bool {
 mod tests {
     use super::*;
 
-    /// The niceness of a child of a thread of this niceness, after it was limited.
+    /// The niceness of a limited child of a thread with this niceness.
     fn limited_under(nice: i32) -> (i32, i32) {
         let it = thread::spawn(move || {
-            // Of this thread alone, as Linux has it; whoever runs the tests may be nicer already.
+            // For this thread alone, as on Linux; the test runner may already be nicer.
             setpriority_process(None, getpriority_process(None).unwrap().max(nice)).unwrap();
             let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let limited = limit(&child, 1 << 30);
@@ -252,7 +254,8 @@ mod tests {
     async fn a_judge_without_end_is_ended_by_its_cpu_time_and_that_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("judge");
-        // Written by a process of its own: one that another test forks at this moment would hold it open, and it could not be run.
+        // A separate process writes it: a child that another test forks at this moment would hold it open,
+        // and it could not be executed.
         let made = Command::new("sh")
             .args(["-c", "printf '#!/bin/sh\\nwhile :; do ulimit -S -t 1; done' >\"$0\"; chmod 700 \"$0\""])
             .arg(&path)

@@ -1,5 +1,5 @@
-//! All pairs of the meter, watched slot by slot: those that left their baseline, exceed the threshold, or are back to
-//! normal.
+//! All pairs of the meter, watched slot by slot: those that left their baseline, exceed the threshold, or are
+//! back to normal.
 
 use crate::report::{GapRow, Spread};
 use crate::trigger::{Counts, Figure, LEAST_CALLS, Left, Remembered, State, Watch, Window};
@@ -10,67 +10,67 @@ use spangap_model::pair::OTHER;
 
 /// Length of a slot.
 pub const SLOT_MS: u64 = 5_000;
-/// A window that has too few calls after so many slots is given up.
+/// A window with too few calls is abandoned after this many slots.
 const MOST_SLOTS: u32 = 12;
-/// Windows as usual, one after the other, until a pair is back.
+/// Consecutive usual windows until a pair is back.
 const BACK: u32 = 12;
-/// Pairs watched at most: each takes some ten kilobytes.
+/// Maximum number of watched pairs: each takes some ten kilobytes.
 const MOST_PAIRS: usize = 4_096;
-/// Pairs looked at under one hold of the engine's lock.
+/// Pairs processed per acquisition of the engine's lock.
 const AT_ONCE: u32 = 128;
-/// One without calls for so many slots (ten minutes) makes room for another, when there is none.
+/// A pair without calls for this many slots (ten minutes) may be replaced by another, if there is no room.
 const IDLE_SLOTS: u32 = 120;
 
-/// What became of a pair in a slot.
+/// The change of a pair in a slot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Which pair.
+    /// The pair.
     pub pair: PairKey,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What became of it.
+/// A change of a pair.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// One window was out: a case may follow.
+    /// One window was outside: a case may follow.
     Doubtful,
-    /// That was all.
+    /// It was no more than that.
     Within,
-    /// It is out of its baseline.
+    /// The pair is outside its baseline.
     Out {
-        /// In which figure.
+        /// The figure that left it.
         left: Left,
-        /// It was not, before: an excursion begins.
+        /// Whether an excursion begins.
         is_new: bool,
-        /// When the first window that was out ended, Unix milliseconds.
+        /// End of the first window outside, Unix milliseconds.
         since_unix_ms: u64,
-        /// What the calls of this window that are far from usual took beyond that, all together, nanoseconds.
+        /// Total excess of this window's unusual calls over the usual, nanoseconds.
         lost_ns: u64,
     },
-    /// Calls were over the threshold.
+    /// Calls exceeded the threshold.
     Over {
-        /// So many in this slot.
+        /// Number of calls in this slot.
         calls: u64,
     },
-    /// It has been as usual for a minute after an excursion, and nobody tried a remedy meanwhile.
+    /// The pair has been as usual for a minute after an excursion, without a remedy on trial.
     Back {
-        /// The pair when it was out.
+        /// The pair during the excursion.
         before: GapRow,
-        /// The pair since.
+        /// The pair since then.
         after: GapRow,
     },
-    /// It is still as it was when it left its usual figures, which have become what is usual.
+    /// The pair's figures are still those of the excursion, which have become usual.
     Accustomed {
-        /// When it left them, Unix milliseconds.
+        /// Start of the excursion, Unix milliseconds.
         since_unix_ms: u64,
     },
 }
 
-/// Why it is not known how a pair usually is.
+/// Why a pair's usual figures are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoUsual {
-    /// It was not watched for half a minute before.
+    /// It was watched for less than half a minute before.
     #[error("there were too few calls before these")]
     TooFew,
     /// Slow calls may be among those.
@@ -78,13 +78,13 @@ pub enum NoUsual {
     AsSlow,
 }
 
-/// All of them.
+/// All watched pairs.
 #[derive(Debug, Default)]
 pub struct Watched {
     pairs: FxHashMap<u32, Pair>,
-    /// Pairs for which there was no room, since the start.
+    /// Pairs rejected for lack of room, since the start.
     pub not_watched: u64,
-    /// Some have made room, and may come back.
+    /// Whether some were replaced, and may return.
     had_to_make_room: bool,
 }
 
@@ -96,9 +96,9 @@ struct Pair {
     partial: [Counts; 2],
     slots: u32,
     watch: Watch,
-    /// Begin and end of the window that was out first.
+    /// Start and end of the first window outside.
     first_out_unix_ms: Option<[u64; 2]>,
-    /// A remedy was on trial in the slots of this window.
+    /// Whether a remedy was on trial during this window.
     is_tried: bool,
     excursion: Option<Excursion>,
     over_until_unix_ms: u64,
@@ -106,11 +106,11 @@ struct Pair {
 
 #[derive(Debug)]
 struct Excursion {
-    /// What was usual when it began.
+    /// The usual figures when it began.
     usual: Remembered,
-    /// In which figure it left that.
+    /// The figure that left them.
     figure: Figure,
-    /// Begin of the first window that was out.
+    /// Start of the first window outside.
     began_unix_ms: u64,
     from_unix_ms: u64,
     slow: [Counts; 2],
@@ -118,7 +118,7 @@ struct Excursion {
     fine: [Counts; 2],
     fine_from_unix_ms: u64,
     windows_fine: u32,
-    /// Windows in a row as they are usual now, and were not when it began.
+    /// Consecutive windows that are usual now, but were not when it began.
     windows_accustomed: u32,
 }
 
@@ -126,7 +126,7 @@ fn add(all: &mut [Counts; 2], more: &[Counts; 2]) {
     all.iter_mut().zip(more).for_each(|(all, more)| all.add(more));
 }
 
-/// Of gaps and client durations of the same calls.
+/// A row with gaps and client durations of the same calls.
 fn row([gap, client]: &[Counts; 2], from_unix_ms: u64, to_unix_ms: u64) -> GapRow {
     GapRow {
         from_unix_ms,
@@ -138,7 +138,7 @@ fn row([gap, client]: &[Counts; 2], from_unix_ms: u64, to_unix_ms: u64) -> GapRo
     }
 }
 
-/// What calls that are far from usual took beyond that.
+/// Excess of unusual calls over the usual.
 fn lost_ns(left: &Left, counts: &[Counts; 2]) -> u64 {
     counts[left.figure.of()].over(left.level_ns()).saturating_mul(left.now_ns.saturating_sub(left.usual_ns))
 }
@@ -152,8 +152,9 @@ fn spread(counts: &Counts) -> Spread {
 }
 
 impl Watched {
-    /// Takes what came in the slot that ends now. While a remedy is on trial, calls may be as usual because of it, and those of
-    /// other pairs as well: what an experiment changes on a host is not of one pair. `is_tried` says so.
+    /// Processes the slot that ends now. `is_tried` says that a remedy is on trial: calls may then be as
+    /// usual because of it, including those of other pairs, since changes on a host affect more than one
+    /// pair.
     pub fn slot(
         &mut self,
         meter: &Meter,
@@ -181,7 +182,7 @@ impl Watched {
                 let now = [Counts::of(gap), Counts::of(client)];
                 let had_to_make_room = self.had_to_make_room;
                 let pair = self.pairs.entry(number).or_insert_with(|| match had_to_make_room {
-                    // What one had before it made room is not of this slot.
+                    // Calls before it was replaced do not belong to this slot.
                     true => Pair { before: now.clone(), ..Pair::default() },
                     false => Pair::default(),
                 });
@@ -193,11 +194,11 @@ impl Watched {
         events
     }
 
-    /// A pair as it was before the calls in question, and as it is since. These began when somebody says, or when the pair left
-    /// its usual figures; else, where neither is known, at `look_back_unix_ms`.
+    /// A pair before the calls in question, and since. These began at the given time, or when the pair left
+    /// its usual figures; if neither is known, at `look_back_unix_ms`.
     ///
     /// # Errors
-    /// When it cannot be known how it usually is.
+    /// When the usual figures cannot be known.
     pub fn rows(
         &self,
         meter: &Meter,
@@ -325,7 +326,7 @@ impl Pair {
                 }
                 let Some(out) = &mut self.excursion else { return };
                 if is_tried {
-                    // Whether they are fine by themselves is seen when the last change is undone.
+                    // Whether windows are usual without a remedy shows only after the last undo.
                     out.windows_fine = 0;
                     out.windows_accustomed = 0;
                     return;
@@ -369,7 +370,7 @@ mod tests {
     struct Calls([Histogram; 2]);
 
     impl Calls {
-        /// So many more calls with gaps around so many milliseconds.
+        /// Adds calls with gaps around `gap_ms` milliseconds.
         fn more(&mut self, calls: u64, gap_ms: f64) -> [Counts; 2] {
             for n in 0..calls {
                 let gap_ns = (gap_ms * (0.9 + 0.2 * n as f64 / calls as f64) * 1e6) as u64;
@@ -432,7 +433,7 @@ mod tests {
             Simulated(Pair::default(), Calls([Histogram::new(), Histogram::new()]), 0)
         }
 
-        /// So many slots of a hundred calls each, with gaps around so many milliseconds.
+        /// Simulates slots of a hundred calls each, with gaps around `gap_ms` milliseconds.
         fn slots(&mut self, slots: usize, is_tried: bool, gap_ms: f64) -> Vec<What> {
             let Simulated(pair, calls, at) = self;
             let mut told = Vec::new();
@@ -456,14 +457,14 @@ mod tests {
         let mut pair = Simulated::new();
         pair.slots(30, false, 1.0);
         assert_eq!(pair.slots(4, false, 40.0).len(), 4);
-        // A remedy that helps, for two minutes: the minute that counts has not begun.
+        // A remedy that helps, for two minutes: the decisive minute has not begun.
         assert_eq!(pair.slots(24, true, 1.0), []);
         assert_eq!(pair.slots(11, false, 1.0), []);
         let back = pair.slots(1, false, 1.0);
         let [What::Back { before, after }] = &back[..] else { panic!("{back:?}") };
         assert_eq!((before.calls, after.calls), (300, 1_200), "none of the calls meanwhile");
         assert_eq!(after.from_unix_ms, 58 * SLOT_MS);
-        // One that helps half of the calls: the pair is out without it, and stays so after it.
+        // A remedy that helps half of the calls: the pair is outside without it, and remains so after it.
         let mut pair = Simulated::new();
         pair.slots(30, false, 1.0);
         pair.slots(4, false, 40.0);
@@ -500,12 +501,13 @@ mod tests {
 
     #[test]
     fn what_is_usual_is_from_before_the_stretch_in_question() {
-        // Slow from the beginning, and asked about late.
+        // Slow from the beginning, and queried late.
         let mut pair = Simulated::new();
         pair.slots(20, false, 40.0);
         assert_eq!(pair.rows(15), Err(NoUsual::AsSlow));
         assert_eq!(pair.rows(3), Err(NoUsual::TooFew));
-        // Its rise was too slow to be out: who knows since when gets what was before, and no mixture of both.
+        // Its rise was too slow to count as outside: a caller that knows the start gets the earlier figures,
+        // without a mixture of both.
         let mut pair = Simulated::new();
         pair.slots(20, false, 2.2);
         for step in 1..=16 {
@@ -513,7 +515,7 @@ mod tests {
         }
         assert!(pair.0.excursion.is_none());
         assert_eq!(pair.rows(20), Ok([2, 3]));
-        // One that is out: what was before it, whenever it is asked for.
+        // A pair outside its baseline: the figures from before, whenever they are requested.
         let mut pair = Simulated::new();
         pair.slots(30, false, 1.0);
         pair.slots(60, false, 40.0);
@@ -521,7 +523,7 @@ mod tests {
             let [usual, slow] = pair.rows(since).expect("both");
             assert!(usual <= 1 && slow >= 35, "{since}: {usual} {slow}");
         }
-        // Where nobody says since when, the moment counts at which it left its usual figures.
+        // Without a given start, the time at which it left its usual figures counts.
         let rows = pair.0.rows(None, 10 * SLOT_MS, 90 * SLOT_MS).expect("both");
         assert_eq!((rows[0].calls, rows[0].to_unix_ms), (3_000, 30 * SLOT_MS));
     }

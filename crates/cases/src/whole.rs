@@ -1,5 +1,5 @@
-//! Calls of a case with everything its folder has about them, read on demand: one request at a time, within a time
-//! limit.
+//! Calls of a case with all that its folder contains about them, read on demand: one request at a time,
+//! within a time limit.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,21 +16,21 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// A look that takes longer, with the wait for its turn, is given up.
+/// Time limit of a request, including the wait for its turn.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Of a file of spans so much is read; those of a case are smaller.
+/// Maximum bytes read from a file of spans; those of a case are smaller.
 const MOST_SPANS_BYTES: u64 = 64 << 20;
 
-/// Why there is nothing to show.
+/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum NoLook {
-    /// The files cannot be read, or are not enough.
+    /// The files cannot be read, or are insufficient.
     #[error(transparent)]
     Gather(#[from] GatherError),
-    /// The captures have no such call.
+    /// The captures do not contain the call.
     #[error("the captures of this case contain no call of trace {0}")]
     NoCall(String),
-    /// It took too long, or others were before it.
+    /// It took too long, or waited too long for others.
     #[error("not done within {} s: the meter looks at one case at a time; try again", LIMIT.as_secs())]
     TooLong,
     /// A bug of ours.
@@ -43,14 +43,14 @@ pub enum NoLook {
 pub struct CallsReport {
     /// The case.
     pub case: String,
-    /// The calls: packets, threads, spans on one axis.
+    /// The calls: packets, threads and spans on one axis.
     #[serde(flatten)]
     pub whole: WholeCalls,
-    /// The spans of these calls whole, as the meter had them: CLIENT ones, then SERVER ones.
+    /// The complete spans of these calls, as received by the meter: CLIENT spans, then SERVER spans.
     pub spans: [Vec<Value>; 2],
 }
 
-/// Looks at one case at a time.
+/// Processes one case at a time.
 #[derive(Debug)]
 pub struct Looker {
     turn: Arc<Semaphore>,
@@ -62,7 +62,7 @@ impl Default for Looker {
     }
 }
 
-/// Ends the work of whoever does not wait for it any more.
+/// Stops the work when nobody waits for it any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -83,7 +83,7 @@ impl Looker {
         let stopped = stop.0.clone();
         let work = tokio::task::spawn_blocking(move || {
             let done = work(&stopped);
-            // Held until the work has really ended, whoever waits for it.
+            // Held until the work has really ended, even if nobody waits for it.
             drop(turn);
             done
         });
@@ -93,13 +93,13 @@ impl Looker {
     /// The calls of a trace.
     ///
     /// # Errors
-    /// When the folder does not have them, or not in time.
+    /// When the folder does not contain them, or not in time.
     pub async fn calls(&self, case: &str, folder: &Path, trace_id: [u8; 16]) -> Result<CallsReport, NoLook> {
         let (case, folder) = (case.to_owned(), folder.to_owned());
         self.look(move |stop| {
             let sources = Sources::of_folder(&folder)?;
             let mut whole = gather(&sources, &Selection::of_trace(trace_id), &mut until(stop), stop)?.calls();
-            // Where the meter keeps its files is nobody's business.
+            // The answer must not reveal the location of the meter's files.
             let path = format!("{}/", folder.display());
             whole.caveats.iter_mut().for_each(|caveat| *caveat = caveat.replace(&path, ""));
             if stop.load(Relaxed) {
@@ -116,7 +116,7 @@ impl Looker {
         .await
     }
 
-    /// A trace for Perfetto: of the calls of one trace, or of the slowest.
+    /// A Perfetto trace of the calls of one trace, or of the slowest calls.
     ///
     /// # Errors
     /// When there is nothing to draw, or not in time.
@@ -147,7 +147,7 @@ fn hex(id: [u8; 16]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The id of a trace as it stands in an address; `None` for anything else.
+/// Parses a trace id in an address; `None` for anything else.
 pub fn trace_id(text: &str) -> Option<[u8; 16]> {
     let mut id = [0; 16];
     if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -159,8 +159,8 @@ pub fn trace_id(text: &str) -> Option<[u8; 16]> {
     Some(id)
 }
 
-/// Spans of a trace in a file as [`crate::samples::document`] writes it, each with its resource. A file that cannot be read
-/// has none: the call's times are known all the same.
+/// Spans of a trace in a file written by [`crate::samples::document`], each with its resource. An unreadable
+/// file yields none: the call's times are known nevertheless.
 fn spans(path: &Path, trace_id: &str) -> Vec<Value> {
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MOST_SPANS_BYTES).read_to_end(&mut text));

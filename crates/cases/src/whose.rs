@@ -1,5 +1,6 @@
-//! Hosts that spans do not name: the remaining agents are asked for a moment of packets, and the host is the one whose
-//! own address is an end of these calls. This works behind address translation, and for SDKs that name nothing.
+//! Hosts that spans do not name: the remaining agents are asked for a moment of packets, and the host is the
+//! one whose own address is an end of these calls. This works behind address translation, and for SDKs that
+//! name nothing.
 
 use crate::cases::Cases;
 use crate::hosts::is_hearsay;
@@ -16,15 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Agents that are asked at most. More are a fleet, whose spans name their hosts or cannot be told apart by asking all.
+/// Maximum number of agents asked. More are a fleet, whose spans name their hosts, or whose hosts cannot be
+/// identified by asking all.
 const MOST_ASKED: usize = 3;
-/// Of each at most so long, the latest, nanoseconds.
+/// Maximum time range of each, the most recent, nanoseconds.
 const LONGEST_NS: i64 = 3_000_000_000;
-/// Reading what one has sent takes at most so long.
+/// Maximum time to read the packets of one agent.
 const READING: Duration = Duration::from_secs(10);
 
-/// For each side that has no agent yet, or may have a proxy's, the one whose packets have it as an end of these calls. `windows` are the stretches of the
-/// calls by the clock of either side.
+/// For each side without an agent, or possibly with a proxy's, finds the agent whose packets show it as an
+/// end of these calls. `windows` are the time ranges of the calls by the clock of either side.
 pub(crate) async fn find_missing(
     cases: &Arc<Cases>,
     id: &str,
@@ -81,7 +83,8 @@ pub(crate) async fn find_missing(
         };
         for side in [0, 1] {
             if own(side) > 0 {
-                // Whoever is the other end of these calls as well passes them on: it is a proxy, and neither's host, if another one is.
+                // A host that is also the other end of these calls forwards them: it is a proxy, and not an
+                // end if there is another candidate.
                 found[side].push((own(1 - side), own(side), &place.id));
             }
         }
@@ -94,7 +97,7 @@ pub(crate) async fn find_missing(
         let best =
             found.into_iter().min_by_key(|(passed_on, calls, _)| (*passed_on, std::cmp::Reverse(*calls)));
         match best {
-            // What spans say is better than one that passes calls on.
+            // The spans' statement is better than a host that forwards calls.
             Some((passed_on, ..)) if !is_none && passed_on > 0 => {}
             Some((_, calls, agent)) => {
                 let rule = format!("its packets have {calls} of these calls");
@@ -109,7 +112,7 @@ pub(crate) async fn find_missing(
     }
 }
 
-/// Between which addresses these calls pass a host, by a slice of its packets that is not kept.
+/// The addresses between which these calls pass a host, from a temporary slice of its packets.
 async fn ends_at(
     cases: &Arc<Cases>,
     id: &str,

@@ -1,18 +1,18 @@
-//! How many calls a pair keeps beyond the worst that are shown.
+//! Number of calls a pair retains beyond the worst ones it reports.
 //!
-//! A hedged or retried call is joined first and retracted seconds later, when its second attempt comes. Such calls are
-//! slow, so they take the places of the worst calls, and when they go there must be others to take theirs. A pair that
-//! loses worst calls keeps more from then on, as many as it takes; all pairs together keep a bounded number.
+//! A hedged or retried call is joined first and retracted seconds later, when its second attempt arrives.
+//! Such calls are slow, so they rank among the worst, and each retraction needs a successor. A pair that
+//! loses worst calls retains more from then on, as many as it needs; the total over all pairs is bounded.
 
 use rustc_hash::FxHashMap;
 use spangap_model::PairStats;
 use spangap_model::pair::WORST_KEPT;
 
-/// Kept from the first retraction on, and by any one pair at most.
+/// Candidates after the first retraction, and the maximum for any one pair.
 const FIRST: u32 = 64;
 const MOST_OF_PAIR: u32 = 4096;
 
-/// Numbers of candidates, by pair. One that is not here keeps [`WORST_KEPT`].
+/// Number of candidates by pair. A pair that is absent retains [`WORST_KEPT`].
 #[derive(Debug, Default)]
 pub struct Candidates {
     rooms: FxHashMap<u32, u32>,
@@ -20,21 +20,21 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Candidates of all pairs together, for each open minute.
+    /// Maximum number of candidates of all pairs together, per open minute.
     pub const MOST: u64 = 1 << 16;
 
-    /// How many calls a pair keeps.
+    /// Number of calls the pair retains.
     pub fn room(&self, pair: u32) -> u32 {
         self.rooms.get(&pair).copied().unwrap_or(WORST_KEPT as u32)
     }
 
-    /// Candidates reserved beyond those that every pair keeps.
+    /// Candidates reserved beyond the number every pair retains.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// One of the worst calls of the pair was retracted; `is_short` when too few are left to be sure of the worst. Returns
-    /// how many it keeps from now on.
+    /// Reacts to the retraction of one of the pair's worst calls; `is_short` when too few remain to be sure
+    /// of the worst. Returns the number of calls the pair retains from now on.
     pub fn grow(&mut self, pair: u32, is_short: bool) -> u32 {
         let room = self.room(pair);
         let wanted = match is_short {
@@ -50,7 +50,7 @@ impl Candidates {
         wanted
     }
 
-    /// Pairs without a retraction in a minute need half as many.
+    /// Halves the candidates of pairs without a retraction in the minute.
     pub fn minute_closed(&mut self, stats: &[PairStats]) {
         let quiet = |pair: u32| stats.get(pair as usize).is_none_or(|stats| stats.attempts_over_one == 0);
         self.rooms.retain(|pair, room| {

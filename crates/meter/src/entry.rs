@@ -1,35 +1,36 @@
 //! An entry of the pending store, in 44 bytes.
 //!
-//! There may be twenty million entries at once, so three kinds share the same words: a waiting half, a joined call that
-//! is remembered, and a further attempt that is remembered. Only this file knows what each word means. All other code
-//! sees an entry as a [`State`], of which the compiler loads only the fields in use.
+//! There may be twenty million entries at once, so three kinds share the same words: a waiting half, a joined
+//! call, and a further attempt. Only this file knows the meaning of each word. Other code sees an entry as a
+//! [`State`], of which the compiler loads only the fields in use.
 
 use spangap_model::{CallStatus, Side};
 
-/// One entry. A [`State`] says what it is.
+/// One entry; [`Entry::state`] decodes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub struct Entry {
     /// Half of the key; filled in when the entry is inserted.
     pub(crate) digest: u64,
-    /// The other half, likewise.
+    /// The other half of the key, filled in at the same time.
     pub(crate) tag: u32,
-    /// 16 bits of flags above 48 bits: the duration of the half, or of the CLIENT span of a call.
+    /// 16 bits of flags above 48 bits of duration: of the half, or of the CLIENT span of a joined call.
     flags: u64,
-    /// Start of a half. Of a call, the SERVER span's duration below the upper 16 bits of the request leg.
+    /// Waiting half: start time. Joined call: the SERVER span's duration below the upper 16 bits of the
+    /// request leg.
     word: u64,
     arrival_ms: u32,
-    /// Origin of a half; pair of a call.
+    /// Waiting half: origin. Joined call: pair.
     number: u32,
     server_tag: u32,
-    /// Where a whole half is kept. Of a call, the lower 32 bits of the request leg.
+    /// Waiting half: position of the complete span. Joined call: lower 32 bits of the request leg.
     low: u32,
 }
 
 const _: () = assert!(size_of::<Entry>() == 44);
 
 const DURATION_BITS: u32 = 48;
-/// The longest duration that an entry can hold, nanoseconds: 78 hours.
+/// Maximum duration in an entry, in nanoseconds: 78 hours.
 pub const MAX_DURATION_NS: u64 = (1 << DURATION_BITS) - 1;
 const HAS_CLIENT: u64 = 1 << 48;
 const HAS_SERVER: u64 = 1 << 49;
@@ -41,21 +42,21 @@ const STATUS_SHIFT: u32 = 54;
 const STATUS: u64 = 0x3f << STATUS_SHIFT;
 const SIZED: u64 = 1 << 60;
 
-/// What spans tell of a call besides times: its status and whether its response is large.
+/// Properties of a call besides its times: status, and whether the response is large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outline(u64);
 
 impl Outline {
     const ALL: u64 = LARGE | SIZED | STATUS;
 
-    /// As one span tells it.
+    /// The outline from one span.
     #[inline]
     pub fn new(status: CallStatus, large: bool, sized: bool) -> Outline {
         let flag = |set, flag| if set { flag } else { 0 };
         Outline(flag(large, LARGE) | flag(sized, SIZED) | (status.code() as u64) << STATUS_SHIFT)
     }
 
-    /// What both spans tell together, of which only one has told a status.
+    /// Combines the outlines of both spans, only one of which contains a status.
     #[inline]
     pub fn and(self, other: Outline) -> Outline {
         Outline(self.0 | other.0)
@@ -67,48 +68,49 @@ impl Outline {
         CallStatus::from_code(((self.0 & STATUS) >> STATUS_SHIFT) as u8)
     }
 
-    /// The response is over the limit.
+    /// Whether the response is over the limit.
     #[inline]
     pub fn is_large(self) -> bool {
         self.0 & LARGE != 0
     }
 
-    /// The size of the response is known.
+    /// Whether the response size is known.
     #[inline]
     pub fn is_sized(self) -> bool {
         self.0 & SIZED != 0
     }
 }
 
-/// What an entry is.
+/// Decoded entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// A half without its mate.
+    /// A half that waits for its mate.
     Waiting(Waiting),
-    /// A call that has been joined. It stays, so that what comes again is known.
+    /// A joined call, retained so that retransmitted spans are recognised.
     Call(Call),
-    /// A further SERVER span of a call, under a key of its own. It too is known if it is sent again.
+    /// A further SERVER span of a call, under its own key, retained for the same reason.
     Attempt,
 }
 
-/// A half without its mate.
+/// A half that waits for its mate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which half.
+    /// Client or server half.
     pub side: Side,
-    /// Start on its own host's clock, Unix nanoseconds.
+    /// Start by its own host's clock, in Unix nanoseconds.
     pub start_ns: u64,
-    /// At most [`MAX_DURATION_NS`].
+    /// Duration, at most [`MAX_DURATION_NS`].
     pub duration_ns: u64,
-    /// Status and size, as this half tells them.
+    /// Status and size according to this half.
     pub outline: Outline,
     /// Number of its origin.
     pub origin: u32,
-    /// Digest of a SERVER span's own id, to tell one that is sent again from another attempt; 0 for a CLIENT span.
+    /// Digest of a SERVER span's own id, which distinguishes a retransmitted span from another attempt; 0 for
+    /// a CLIENT span.
     pub server_tag: u32,
-    /// Where the whole span is kept; see [`crate::keep`].
+    /// Position of the complete span; see [`crate::keep`].
     pub kept: u32,
-    /// Another SERVER span has come since.
+    /// Whether another SERVER span has arrived since.
     pub many_attempts: bool,
 }
 
@@ -119,20 +121,20 @@ pub struct Call {
     pub client_ns: u64,
     /// Duration of the SERVER span.
     pub server_ns: u64,
-    /// Status and size, as both halves tell them.
+    /// Status and size according to both halves.
     pub outline: Outline,
-    /// Number of the pair in which it is counted.
+    /// Number of the pair that counts it.
     pub pair: u32,
     /// Digest of the SERVER span's own id.
     pub server_tag: u32,
-    /// The request leg, nanoseconds, if it is known.
+    /// The request leg in nanoseconds, if known.
     pub request_leg_ns: Option<u64>,
-    /// It has more than one SERVER span.
+    /// Whether it has more than one SERVER span.
     pub many_attempts: bool,
 }
 
 impl Entry {
-    /// A half that has just arrived, at this time in milliseconds modulo 2^32.
+    /// A half that arrived at `arrival_ms`, in milliseconds modulo 2^32.
     #[inline]
     pub fn waiting(half: &Waiting, arrival_ms: u32) -> Entry {
         let side = if half.side == Side::Client { HAS_CLIENT } else { HAS_SERVER };
@@ -148,18 +150,18 @@ impl Entry {
         }
     }
 
-    /// A further attempt that has just arrived.
+    /// A further attempt that arrived at `arrival_ms`.
     pub fn attempt(arrival_ms: u32) -> Entry {
         Entry { flags: ATTEMPT, arrival_ms, ..Entry::default() }
     }
 
-    /// When the first half arrived, milliseconds modulo 2^32.
+    /// Arrival of the first half, in milliseconds modulo 2^32.
     #[inline]
     pub fn arrival_ms(&self) -> u32 {
         self.arrival_ms
     }
 
-    /// What it is.
+    /// Decodes the entry.
     #[inline]
     pub fn state(&self) -> State {
         let flags = self.flags;
@@ -194,7 +196,7 @@ impl Entry {
         })
     }
 
-    /// The half that waited has met its mate. The pair and the leg follow with [`Entry::recorded`].
+    /// Turns a waiting half into a joined call. [`Entry::recorded`] adds the pair and the leg.
     #[inline]
     pub fn join(&mut self, client_ns: u64, server_ns: u64, outline: Outline, server_tag: u32) {
         self.flags = HAS_CLIENT | HAS_SERVER | self.flags & MANY_ATTEMPTS | outline.0 | client_ns;
@@ -202,7 +204,8 @@ impl Entry {
         self.server_tag = server_tag;
     }
 
-    /// The joined call was counted in this pair. A leg of 2^48 ns or more cannot be noted; no call is that long.
+    /// Sets the pair that counts the joined call. A leg of 2^48 ns or more does not fit; no call is that
+    /// long.
     #[inline]
     pub fn recorded(&mut self, pair: u32, request_leg_ns: Option<u64>) {
         self.number = pair;
@@ -213,7 +216,7 @@ impl Entry {
         }
     }
 
-    /// Another SERVER span has come.
+    /// Marks the arrival of another SERVER span.
     pub fn has_many_attempts(&mut self) {
         self.flags |= MANY_ATTEMPTS;
     }
@@ -236,7 +239,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in comes out, of all three kinds, and the words of one do not show through in another.
+        /// All three kinds survive a round trip, and words of one kind do not leak into another.
         #[test]
         fn entries_hold_what_was_put_in(
             half in waiting(), mate in waiting(), arrival_ms: u32, pair: u32, leg in prop::option::of(0..=MAX_DURATION_NS),

@@ -1,21 +1,21 @@
-//! What joined spans show, as the values that every instrument speaks in.
+//! Findings from joined spans, in the types that all instruments share.
 
 use crate::engine::Meter;
 use spangap_model::evidence::{Certainty, Coverage, Finding, Instrument, Proof, Scope, SpanCounts};
 use spangap_model::{Cause, Culprit};
 
-/// What spans show of the calls whose halves they are.
+/// Evidence about calls from their spans.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanEvidence {
     /// Counts.
     pub counts: SpanCounts,
-    /// What they show of all calls.
+    /// Findings about all calls.
     pub findings: Vec<Finding>,
-    /// What was seen, and what not.
+    /// What was observed, and what was not.
     pub coverage: Coverage,
 }
 
-/// Of all spans that a meter has taken in; `source` is what they came from, in words.
+/// Evidence from all spans that the meter has ingested; `source` describes their origin in words.
 pub fn evidence(meter: &Meter, source: &str) -> SpanEvidence {
     let spans = meter.overview().accounting;
     let without_mate = spans.pending + spans.expired_client_only + spans.expired_server_only;

@@ -1,9 +1,10 @@
-//! The join: the state machine of a span arriving at the pending store.
+//! The join: the state machine for spans that arrive at the pending store.
 //!
-//! The key of a call is (trace id, CLIENT span id), which the SERVER span carries as its parent. An entry starts
-//! as one half. When the mate comes it becomes the memory of the joined call and stays until its time to live
-//! ends: a resent span is then a duplicate, and a further SERVER span an attempt, which takes the call out of the
-//! main distributions again. Each further attempt leaves an entry of its own, so that it too is known if resent.
+//! The key of a call is (trace id, CLIENT span id), which the SERVER span carries as its parent. An entry
+//! starts as one half. When the mate arrives, it becomes a joined call and stays until the end of its time to
+//! live: a retransmitted span is then a duplicate, and a further SERVER span is an attempt, which retracts
+//! the call from the main distributions. Each further attempt has its own entry, so that its retransmission
+//! is recognised too.
 
 use crate::entry::{Call, Entry, MAX_DURATION_NS, Outline, State, Waiting};
 use crate::ingest::origins::{Interned, OTHER_NAME};
@@ -18,56 +19,56 @@ use spangap_model::{Accounting, CallStatus, Side};
 /// One side of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Half {
-    /// Start on its own host's clock.
+    /// Start by its own host's clock.
     pub start_ns: u64,
     /// Duration.
     pub duration_ns: u64,
     /// Its origin.
     pub origin: u32,
-    /// Where its bytes are kept; `None` for the half that has just arrived, whose bytes are in the request.
+    /// Position of its bytes; `None` for the half that has just arrived, whose bytes are in the request.
     pub kept: Option<u32>,
 }
 
-/// A call both halves of which are known.
+/// A call with both halves known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// The call's entry, for [`Join::remember`].
     pub position: Position,
-    /// Arrival of the first half, milliseconds modulo 2^32.
+    /// Arrival of the first half, in milliseconds modulo 2^32.
     pub first_arrival_ms: u32,
     /// The CLIENT span.
     pub client: Half,
     /// The SERVER span.
     pub server: Half,
-    /// As the CLIENT span tells it.
+    /// Status according to the CLIENT span.
     pub status: CallStatus,
-    /// Either side told of a response over the limit.
+    /// Whether either side states a response over the limit.
     pub large: bool,
-    /// Either side told the size of the response.
+    /// Whether either side states the response size.
     pub sized: bool,
-    /// More than one SERVER span has come before the CLIENT span.
+    /// Whether more than one SERVER span arrived before the CLIENT span.
     pub many_attempts: bool,
 }
 
 /// A joined call that turned out to have more than one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retracted {
-    /// Arrival of the first half, milliseconds modulo 2^32.
+    /// Arrival of the first half, in milliseconds modulo 2^32.
     pub first_arrival_ms: u32,
     /// Number of its pair.
     pub pair: u32,
-    /// What had been recorded.
+    /// The recorded figures.
     pub figures: CallFigures,
 }
 
-/// What there is to do after a span was counted.
+/// Work that remains after counting a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing.
+    /// None.
     Counted,
     /// Record the call, then [`Join::remember`] it.
     Joined(Joined),
-    /// Take the call out of the distributions and count it as one with several attempts.
+    /// Retract the call from the distributions and count it as one with several attempts.
     Retracted(Retracted),
 }
 
@@ -76,42 +77,42 @@ pub enum Outcome {
 pub struct ServiceCounts {
     /// CLIENT spans that found their mate.
     pub client_joined: u64,
-    /// CLIENT spans that did not in time, or were evicted.
+    /// CLIENT spans that found no mate in time, or were evicted.
     pub client_unmatched: u64,
     /// SERVER spans that found their mate.
     pub server_joined: u64,
-    /// SERVER spans that did not in time, or were evicted.
+    /// SERVER spans that found no mate in time, or were evicted.
     pub server_unmatched: u64,
 }
 
-/// Milliseconds since an arrival. Requests are taken in side by side: one that came earlier may have its turn later, and what
-/// it meets has waited for no time then, and not for nearly 2^32 ms.
+/// Milliseconds since an arrival. Requests are processed concurrently, so an earlier request may be processed
+/// later; its mates have then waited for 0 ms, and not for nearly 2^32 ms.
 #[inline]
 pub fn waited_ms(now_ms: u32, arrival_ms: u32) -> u32 {
     let waited = now_ms.wrapping_sub(arrival_ms);
     if waited > u32::MAX / 2 { 0 } else { waited }
 }
 
-/// Mixed into the trace id of an attempt's own entry, so that it cannot meet a call's key.
+/// Mixed into the trace id of an attempt's own entry, so that it cannot collide with a call's key.
 const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
 
-/// The join: pending halves, kept bytes, and the accounting of every span.
+/// The join: pending halves, retained bytes, and the accounting of every span.
 #[derive(Debug)]
 pub struct Join {
     pending: Pending,
     keep: Keep,
     keys: KeyMaker,
     large_over: u64,
-    /// Where every span went.
+    /// Accounting of every span.
     pub accounting: Accounting,
-    /// Why spans were malformed.
+    /// Reasons for malformed spans.
     pub malformed: Malformed,
-    /// By name number of the service.
+    /// Counts by name number of the service.
     pub services: Vec<ServiceCounts>,
 }
 
 impl Join {
-    /// An empty join. Responses over `large_over` bytes make a call large; `None` for no limit.
+    /// An empty join. Responses over `large_over` bytes mark a call as large; `None` for no limit.
     pub fn new(max_pending_bytes: u64, keep_bytes: u64, large_over: Option<u64>) -> Join {
         Join {
             pending: Pending::new(max_pending_bytes),
@@ -129,30 +130,30 @@ impl Join {
         &self.pending
     }
 
-    /// The ring of whole spans.
+    /// The ring of complete spans.
     pub fn keep(&self) -> &Keep {
         &self.keep
     }
 
-    /// The key under which a span is looked up; computed ahead, so that its place can be prefetched.
+    /// The key of a span; computed ahead, so that its slot can be prefetched.
     #[inline]
     pub fn key(&self, span: &SpanFacts) -> Key {
         self.keys.key(span.trace, if span.kind == SpanKind::Client { span.span } else { span.parent })
     }
 
-    /// Starts loading the index slot of a key that comes up soon.
+    /// Starts loading the index slot of a key that is needed soon.
     #[inline]
     pub fn prefetch_slot(&self, key: Key) {
         self.pending.prefetch_slot(key);
     }
 
-    /// Starts loading the entry of a key that comes up next.
+    /// Starts loading the entry of a key that is needed next.
     #[inline]
     pub fn prefetch_entry(&self, key: Key) {
         self.pending.prefetch_entry(key);
     }
 
-    /// Counts one span. `bytes` is its message, `now_ms` the time of its arrival modulo 2^32.
+    /// Processes one span. `bytes` is its message, `now_ms` its arrival modulo 2^32.
     #[inline]
     pub fn offer(
         &mut self,
@@ -244,7 +245,7 @@ impl Join {
 
     #[inline]
     fn outline(&self, span: &SpanFacts, side: Side) -> Outline {
-        // Status is the client's word; a SERVER span's is not kept.
+        // The CLIENT span determines the status; that of the SERVER span is dropped.
         let status = if side == Side::Client { span.status } else { CallStatus::UNSET };
         Outline::new(status, span.response_bytes > self.large_over, span.sized)
     }
@@ -293,7 +294,7 @@ impl Join {
         })
     }
 
-    /// Notes where a joined call was recorded, so that it can be retracted.
+    /// Stores where a joined call was recorded, so that it can be retracted.
     #[inline]
     pub fn remember(&mut self, position: Position, pair: u32, request_leg_ns: Option<u64>) {
         self.pending.get_mut(position).recorded(pair, request_leg_ns);
@@ -316,7 +317,7 @@ impl Join {
         }
         self.accounting.extra_attempts += 1;
         self.pending.get_mut(position).has_many_attempts();
-        // The entry of the call may be the one that makes room: everything needed of it is in `present`.
+        // Making room may evict the call's own entry: `present` contains all that is needed of it.
         self.make_room(names);
         self.pending.insert(own_key, Entry::attempt(now_ms));
         match present {
@@ -337,7 +338,7 @@ impl Join {
         }
     }
 
-    /// Counts a popped entry's service; which half it was if it was one without its mate.
+    /// Counts a popped entry for its service; returns its side if it was a half without a mate.
     fn forget(&mut self, entry: Entry, names: &Interned) -> Option<Side> {
         let State::Waiting(half) = entry.state() else { return None };
         self.accounting.pending -= 1;
@@ -379,7 +380,7 @@ impl Join {
         true
     }
 
-    /// The name with this number is forgotten: what was counted of its service goes to `other`.
+    /// Moves the counts of the service with this forgotten name number to `other`.
     pub fn forget_service(&mut self, number: u32) {
         let Some(counts) = self.services.get_mut(number as usize).map(std::mem::take) else { return };
         let other = self.service(OTHER_NAME);
@@ -399,7 +400,7 @@ impl Join {
     }
 }
 
-/// What had been recorded of a call.
+/// The recorded figures of a call.
 fn figures(call: &Call) -> CallFigures {
     CallFigures {
         client_ns: call.client_ns,

@@ -1,23 +1,24 @@
-//! A ring of whole spans: the bytes of halves that wait, so that a call that turns out to be among the worst
-//! can be shown with both its spans. When the ring is full the oldest bytes go; the join does not need them.
+//! A ring of complete spans: the bytes of waiting halves, so that a call among the worst can be shown with
+//! both its spans. When the ring is full, the oldest bytes are overwritten; the join does not need them.
 
 /// Positions are in units of 16 bytes, modulo 2^32.
 const UNIT: usize = 16;
 const HEADER: usize = 4;
-/// A longer span is not kept: it would push out hundreds of others.
+/// Maximum size of a span in the ring; a longer one would displace hundreds of others.
 pub const MAX_SPAN_BYTES: usize = 64 << 10;
 
-/// The ring. Zero stands for "not kept".
+/// The ring. Position 0 means "not kept".
 #[derive(Debug)]
 pub struct Keep {
     ring: Vec<u8>,
-    /// Units written since the start, without wrapping; the ring holds the last `ring.len() / UNIT` of them.
+    /// Units written since the start, without wrapping; the ring contains the last `ring.len() / UNIT` of
+    /// them.
     written: u64,
     refused: u64,
 }
 
 impl Keep {
-    /// A ring of `bytes` (rounded down to 16); the memory is touched as it is first used.
+    /// A ring of `bytes` (rounded down to a multiple of 16); the memory is touched on first use.
     pub fn new(bytes: u64) -> Keep {
         let units = usize::try_from(bytes).unwrap_or(0).min(u32::MAX as usize * 8) / UNIT;
         Keep { ring: vec![0; units * UNIT], written: 0, refused: 0 }
@@ -37,12 +38,12 @@ impl Keep {
         (self.ring.len() / UNIT) as u64
     }
 
-    /// Spans that were longer than [`MAX_SPAN_BYTES`] and not kept.
+    /// Spans rejected because they exceed [`MAX_SPAN_BYTES`].
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Keeps a span's bytes; returns where, or 0 when they are longer than the ring or than [`MAX_SPAN_BYTES`].
+    /// Stores a span's bytes; returns their position, or 0 if they exceed the ring or [`MAX_SPAN_BYTES`].
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> u32 {
         let need = (HEADER + bytes.len()).div_ceil(UNIT) as u64;
@@ -51,12 +52,12 @@ impl Keep {
             self.refused += 1;
             return 0;
         }
-        // A record does not wrap: the rest of the ring's end is left unused.
+        // A record does not wrap: the remaining end of the ring stays unused.
         let left = units - self.written % units;
         if need > left {
             self.written += left;
         }
-        // Zero means "not kept", so the unit that would have that number is skipped.
+        // Position 0 means "not kept", so the unit with that number is skipped.
         if (self.written + 1) as u32 == 0 {
             self.written += 1;
             return self.put(bytes);
@@ -69,8 +70,8 @@ impl Keep {
         position
     }
 
-    /// The bytes put at `position`, if the ring has not come round since. The position must be less than
-    /// 2^32 units old, which the time to live sees to.
+    /// The bytes at `position`, unless the ring has overwritten them. The position must be less than 2^32
+    /// units old; the time to live ensures that.
     pub fn get(&self, position: u32) -> Option<&[u8]> {
         if position == 0 {
             return None;
@@ -85,7 +86,7 @@ impl Keep {
         rest.get(..u32::from_le_bytes(*header) as usize)
     }
 
-    /// Whether the bytes at `position` are still held.
+    /// Whether the bytes at `position` are still available.
     pub fn holds(&self, position: u32) -> bool {
         self.get(position).is_some()
     }
@@ -107,7 +108,7 @@ mod tests {
                 let newest = put.last().unwrap();
                 prop_assert_eq!(keep.get(newest.0), Some(&newest.1[..]));
             }
-            // Whatever is still held is unchanged, and what is held is the newest part.
+            // Everything still available is unchanged, and it is the newest part.
             let held: Vec<bool> = put.iter().map(|(at, bytes)| match keep.get(*at) {
                 Some(got) => { assert_eq!(got, &bytes[..]); true }
                 None => false,

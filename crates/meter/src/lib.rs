@@ -1,4 +1,4 @@
-//! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and keeps per-pair distributions.
+//! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and maintains per-pair distributions.
 
 mod candidates;
 pub mod engine;

@@ -1,25 +1,25 @@
 //! The clock offset of each pair of hosts as an interval, and the split of a gap into legs.
 //!
-//! Let d1 = server start - client start and d2 = client end - server end, each over two clocks. A request
+//! Let d1 = server start - client start and d2 = client end - server end, each across two clocks. A request
 //! cannot arrive before it was sent nor a response before it left, so the offset theta = server clock -
-//! client clock lies in [-min d2, min d1] over any stretch in which it does not move. Offset and asymmetry of
-//! the path cannot be told apart: a leg is given by the interval's midpoint and is true to within half its width.
-//! Request leg and response leg sum to the gap exactly.
+//! client clock lies in [-min d2, min d1] over any period in which it is constant. Offset and path asymmetry
+//! cannot be distinguished: a leg is computed from the interval's midpoint and is accurate to within half its
+//! width. Request leg and response leg add up to the gap exactly.
 
 use crate::ingest::origins::LiveNames;
 use rustc_hash::FxHashMap;
 
 /// Length of one slot of the sliding window.
 const SLOT_MS: u64 = 15_000;
-/// The window covers the present slot and the ones before it: 45 to 60 s.
+/// The window comprises the current slot and its predecessors: 45 to 60 s.
 const SLOTS: usize = 4;
-/// Below this many calls in the window the interval says more about the calls than about the clocks.
+/// With fewer calls in the window, the interval says more about the calls than about the clocks.
 const MIN_CALLS: u64 = 10;
-/// A host pair without a call for this long, by the clients' clocks, makes room for others.
+/// A host pair is removed after this long without a call, by the clients' clocks.
 const IDLE_MS: u64 = 3_600_000;
-/// The same when room is needed: the window, and what clients' clocks may be behind.
+/// The same limit when room is short: the window, plus an allowance for slow client clocks.
 const IDLE_CROWDED_MS: u64 = 120_000;
-/// Host pairs watched at once.
+/// Maximum number of host pairs.
 const MAX_HOST_PAIRS: usize = 100_000;
 
 /// A call's two legs.
@@ -29,7 +29,7 @@ pub struct Legs {
     pub request_ns: u64,
     /// Server end to client end, nanoseconds.
     pub response_ns: u64,
-    /// Each leg may be off by this much either way, nanoseconds.
+    /// Maximum error of each leg in either direction, nanoseconds.
     pub bound_ns: u64,
 }
 
@@ -61,10 +61,10 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Takes a call between two hosts into account and splits its gap. `None` while too few calls are known,
-    /// when they contradict each other (a clock was stepped), or past the limit of host pairs. On one host there
-    /// is one clock, and the legs are exact. `at_ms` is when the call started by the client's clock, so that
-    /// recorded spans are judged like live ones.
+    /// Updates the offset between two hosts with a call and splits its gap. `None` while too few calls are
+    /// known, when calls contradict each other (a clock was stepped), or past the limit of host pairs. Calls
+    /// within one host use one clock, and their legs are exact. `at_ms` is the call's start by the client's
+    /// clock, so that recorded spans are treated like live ones.
     pub fn split(&mut self, hosts: (u32, u32), d1: i64, d2: i64, at_ms: u64) -> Option<Legs> {
         let gap = u64::try_from(d1.checked_add(d2)?).ok()?;
         if hosts.0 == hosts.1 {
@@ -76,13 +76,13 @@ impl Offsets {
             return None;
         }
         let slots = self.by_hosts.entry(hosts).or_insert([EMPTY; SLOTS]);
-        // Epochs start at 1, so that an unused slot is never a recent one.
+        // Epochs start at 1, so that an unused slot never appears recent.
         let epoch = at_ms / SLOT_MS + 1;
         let slot = &mut slots[epoch as usize % SLOTS];
         if slot.epoch < epoch {
             *slot = Slot { epoch, ..EMPTY };
         }
-        // A call from before the window, told of late, does not narrow what is known now.
+        // A late call from before the window does not narrow the current interval.
         if slot.epoch == epoch {
             slot.calls += 1;
             slot.min_d1 = slot.min_d1.min(d1);
@@ -100,7 +100,7 @@ impl Offsets {
         Some(Legs { request_ns, response_ns, bound_ns: (width - width / 2) as u64 })
     }
 
-    /// Forgets host pairs that have been idle: for an hour, or when room is needed for little more than the window.
+    /// Removes idle host pairs: after an hour, or when room is short after little more than the window.
     pub fn sweep(&mut self, now_unix_ms: u64, is_crowded: bool) {
         let idle_ms = if is_crowded || self.by_hosts.len() > MAX_HOST_PAIRS / 4 * 3 {
             IDLE_CROWDED_MS
@@ -113,14 +113,14 @@ impl Offsets {
         self.forgotten += (before - self.by_hosts.len()) as u64;
     }
 
-    /// Marks the names of hosts that are known.
+    /// Marks the names of known hosts as in use.
     pub fn mark(&self, live: &mut LiveNames) {
         self.by_hosts
             .keys()
             .for_each(|(client, server)| [*client, *server].into_iter().for_each(|n| live.mark(n)));
     }
 
-    /// Host pairs watched now, their limit, those forgotten, and calls for which there was no room.
+    /// Current host pairs, their limit, removed pairs, and calls rejected for lack of room.
     pub fn fill(&self) -> [u64; 4] {
         [self.by_hosts.len() as u64, MAX_HOST_PAIRS as u64, self.forgotten, self.refused]
     }
@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the offset and the legs, the true legs lie within the bound of the printed ones.
+        /// The true legs are within the bound of the computed ones, for any offset and legs.
         #[test]
         fn the_bound_holds(theta in -5_000_000_000i64..5_000_000_000, legs in prop::collection::vec((0i64..50_000_000, 0i64..50_000_000), 10..200)) {
             let mut offsets = Offsets::default();

@@ -1,4 +1,4 @@
-//! Pair ids and their limits: calls beyond a limit are counted in the pair `other`.
+//! Pair ids and their limits: calls beyond a limit count in the pair `other`.
 
 use crate::ingest::named::Part;
 use crate::ingest::origins::{Interned, LiveNames, NO_NAME, OTHER_NAME, Origin};
@@ -7,31 +7,31 @@ use spangap_model::PairKey;
 use spangap_model::pair::OTHER;
 use std::sync::Arc;
 
-/// What a row of the table stands for.
+/// What a table row represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Grouping {
     /// Client service and server service.
     #[default]
     Pair,
-    /// The same, and the method.
+    /// Client service, server service and method.
     Method,
-    /// Client service and server service, one of them or both at a part of it: a node, say.
+    /// Client service and server service, with one or both divided into parts, such as nodes.
     Part(Part, Ends),
 }
 
-/// Which end of a pair is told apart by a part of it.
+/// The ends of a pair that are divided into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// The calling one.
+    /// The caller.
     Client,
-    /// The called one.
+    /// The callee.
     Server,
     /// Both.
     Both,
 }
 
 impl Grouping {
-    /// The part by which services are told apart.
+    /// The part by which services are divided.
     pub fn part(self) -> Part {
         match self {
             Grouping::Part(part, _) => part,
@@ -40,16 +40,16 @@ impl Grouping {
     }
 }
 
-/// Limits of the number of pairs.
+/// Limits on the number of pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct PairLimits {
-    /// Pairs in all.
+    /// Pairs in total.
     pub total: usize,
-    /// Pairs of one client service.
+    /// Pairs per client service.
     pub per_client: usize,
 }
 
-/// Numbers for pairs, in order of appearance.
+/// Pair numbers, in order of appearance.
 #[derive(Debug)]
 pub struct Pairs {
     grouping: Grouping,
@@ -62,7 +62,7 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// None yet.
+    /// An empty table.
     pub fn new(grouping: Grouping, limits: PairLimits) -> Pairs {
         Pairs {
             grouping,
@@ -75,10 +75,10 @@ impl Pairs {
         }
     }
 
-    /// The number of the pair of two origins.
+    /// The pair number of two origins.
     #[inline]
     pub fn number(&mut self, client: &Origin, server: &Origin, interned: &Interned) -> u32 {
-        // The server's instrumentation knows its methods by their routes; the client's may only know a URL.
+        // The server's instrumentation knows methods by their routes; the client's may know only a URL.
         let method = if server.method == NO_NAME { client.method } else { server.method };
         let names = match self.grouping {
             Grouping::Pair => (client.service, server.service, NO_NAME),
@@ -108,7 +108,7 @@ impl Pairs {
             (PairKey { client, server, method: text(names.2) }, false)
         };
         if is_past_limit {
-            // Not remembered under its names: the map stays bounded, and this path is the overflow's price.
+            // Not inserted by its names: the map stays bounded, and this scan is the price of an overflow.
             self.refused += 1;
             if let Some(at) = self.keys.iter().position(|k| *k == key) {
                 return at as u32;
@@ -116,7 +116,7 @@ impl Pairs {
         }
         let number = self.keys.len() as u32;
         self.keys.push(key);
-        // A name that found no room has the calls of many in it.
+        // A name rejected for lack of room combines the calls of many.
         let named = [names.0, names.1, names.2];
         self.is_other.push(is_past_limit || named.contains(&OTHER_NAME));
         if !is_past_limit {
@@ -126,29 +126,29 @@ impl Pairs {
         number
     }
 
-    /// Marks the names by which pairs are found.
+    /// Marks the names of pairs as in use.
     pub fn mark(&self, live: &mut LiveNames) {
         for (client, server, method) in self.numbers.keys() {
             [*client, *server, *method].into_iter().for_each(|number| live.mark(number));
         }
     }
 
-    /// Calls that were counted in a pair past a limit.
+    /// Calls counted in `other` because of a limit.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Who the pair with this number is.
+    /// The pair with this number.
     pub fn key(&self, number: u32) -> &PairKey {
         &self.keys[number as usize]
     }
 
-    /// All pairs, in the order of their numbers.
+    /// All pairs in order of their numbers.
     pub fn keys(&self) -> &[PairKey] {
         &self.keys
     }
 
-    /// Whether this is a pair `other`.
+    /// Whether this is an `other` pair.
     #[inline]
     pub fn is_other(&self, number: u32) -> bool {
         self.is_other[number as usize]

@@ -1,12 +1,13 @@
-//! Halves of calls that wait for their mate: a log in order of arrival, and an index into it.
+//! Halves of calls that wait for their mates: a log in order of arrival, and an index into it.
 //!
-//! The log is a queue of fixed-size segments of 44-byte entries ([`crate::entry`]), so that the oldest entry is always at hand for
-//! expiry and eviction, and growth never moves an entry. The index is one open-addressing table of 8-byte
-//! slots (31 bits of hash, 32 bits of log position) with linear probing. Its home slot is `hash * slots / 2^32`,
-//! which keeps slots in hash order: the table can grow by any factor, in one pass over memory, so it stays
-//! between half and three quarters full. Together 55 to 60 bytes an entry.
+//! The log is a queue of fixed-size segments of 44-byte entries ([`crate::entry`]), so the oldest entry is
+//! always available for expiry and eviction, and growth never moves an entry. The index is one
+//! open-addressing table of 8-byte slots (31 bits of hash, 32 bits of log position) with linear probing. The
+//! home slot is `hash * slots / 2^32`, which keeps slots in hash order: the table can grow by any factor, in
+//! one pass over memory, so it stays between half and three quarters full. Together they take 55 to 60 bytes
+//! per entry.
 //!
-//! An entry is found by a seeded 95-bit digest of its key; two keys with the same digest are taken for the same.
+//! An entry is found by a seeded 95-bit digest of its key; keys with equal digests are treated as equal.
 
 use crate::entry::Entry;
 use crate::prefetch::prefetch;
@@ -21,12 +22,12 @@ pub struct Key {
     tag: u32,
 }
 
-/// Makes keys; seeded, so that nobody can prepare ids that collide.
+/// Computes keys; seeded, so that nobody can construct colliding ids.
 #[derive(Debug)]
 pub struct KeyMaker([u64; 5]);
 
 impl KeyMaker {
-    /// With random seeds.
+    /// A key maker with random seeds.
     pub fn new() -> KeyMaker {
         let state = RandomState::new();
         KeyMaker(std::array::from_fn(|i| state.hash_one(i) | 1))
@@ -35,7 +36,7 @@ impl KeyMaker {
     /// The key of a trace id and a span id.
     #[inline]
     pub fn key(&self, trace: [u64; 2], span: u64) -> Key {
-        // Folded multiplication, as in wyhash: the high and the low half of the 128-bit product.
+        // Folded multiplication as in wyhash: the high half of the 128-bit product XOR the low half.
         let fold = |a: u64, b: u64| {
             let product = a as u128 * b as u128;
             product as u64 ^ (product >> 64) as u64
@@ -47,7 +48,7 @@ impl KeyMaker {
         Key { digest, tag }
     }
 
-    /// A tag that tells SERVER spans under one key apart.
+    /// A tag that distinguishes SERVER spans with the same key.
     #[inline]
     pub fn server_tag(&self, span: u64) -> u32 {
         let product = (span ^ self.0[0]) as u128 * self.0[4] as u128;
@@ -87,7 +88,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// An empty store that will not use more than `max_bytes` (but at least two segments and a small index).
+    /// An empty store that uses at most `max_bytes` (but at least two segments and a small index).
     pub fn new(max_bytes: u64) -> Pending {
         let least = 2 * SEGMENT_BYTES + 4 * MIN_SLOTS * SLOT_BYTES;
         Pending {
@@ -101,12 +102,12 @@ impl Pending {
         }
     }
 
-    /// Entries held.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is held.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -122,14 +123,14 @@ impl Pending {
         self.max_bytes
     }
 
-    /// Whether the oldest entry must be popped before another one can be inserted within the byte limit.
+    /// Whether the oldest entry must be popped before an insertion, to stay within the byte limit.
     pub fn is_full(&self) -> bool {
         let mut bytes = self.bytes();
         if self.head + self.len == self.segments.len() * SEGMENT && self.spare.is_none() {
             bytes += SEGMENT_BYTES;
         }
         if self.index_is_crowded() {
-            // Old and new table exist together while the index grows.
+            // The old and the new table coexist while the index grows.
             bytes += grown(self.slots.len()) * SLOT_BYTES;
         }
         bytes > self.max_bytes
@@ -151,7 +152,7 @@ impl Pending {
         prefetch(&self.slots, self.home(key.tag));
     }
 
-    /// Starts loading the log entry that `key` seems to have, by a look at its (loaded) slot.
+    /// Starts loading the log entry that `key` probably refers to, judging by its (loaded) slot.
     #[inline]
     pub fn prefetch_entry(&self, key: Key) {
         let home = self.home(key.tag);
@@ -175,14 +176,14 @@ impl Pending {
         (at / SEGMENT, at % SEGMENT)
     }
 
-    /// The entry at a position that [`Pending::find`] gave.
+    /// The entry at a position returned by [`Pending::find`].
     #[inline]
     pub fn get(&self, position: Position) -> &Entry {
         let (segment, at) = self.locate(position);
         &self.segments[segment][at]
     }
 
-    /// The same, to be changed.
+    /// Mutable access to the entry at a position.
     #[inline]
     pub fn get_mut(&mut self, position: Position) -> &mut Entry {
         let (segment, at) = self.locate(position);
@@ -240,7 +241,7 @@ impl Pending {
         self.slots[at] = slot;
     }
 
-    /// The oldest entry, the first that will be popped.
+    /// The oldest entry, the next to be popped.
     #[inline]
     pub fn oldest(&self) -> Option<&Entry> {
         (self.len > 0).then(|| &self.segments[0][self.head])
@@ -249,7 +250,7 @@ impl Pending {
     /// Removes the oldest entry.
     pub fn pop_oldest(&mut self) -> Option<Entry> {
         let entry = *self.oldest()?;
-        // Entries are popped in a row: the slot of one further on is loaded meanwhile.
+        // Entries are popped in sequence: meanwhile the slot of a later one is loaded.
         if let Some(ahead) = self.segments[0].get(self.head + 8) {
             prefetch(&self.slots, self.home(ahead.tag));
         }
@@ -268,7 +269,7 @@ impl Pending {
         Some(entry)
     }
 
-    /// Empties the slot of the entry at `position`, and moves later slots of the same run back into place.
+    /// Clears the slot of the entry at `position`, and shifts later slots of the same run back.
     fn remove_slot(&mut self, tag: u32, position: u32) {
         let wanted = (tag as u64) << 32 | position as u64;
         let mut hole = self.home(tag);
@@ -331,7 +332,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map and a queue, through growth, popping and shrinking.
+        /// Equivalence with a map and a queue, through growth, popping and shrinking.
         #[test]
         fn behaves_like_a_map_with_an_age(steps in prop::collection::vec((0u8..10, 1u64..2000), 1..4000)) {
             let keys = KeyMaker::new();

@@ -1,8 +1,8 @@
-//! Asks the processor to bring a cache line in ahead of its use. The one `unsafe` of this crate.
+//! Loads a cache line ahead of its use. This crate's only `unsafe` code.
 #![allow(unsafe_code)]
 
-/// Starts loading the cache line of `slice[index]`; does nothing when `index` is out of range or the
-/// processor has no such instruction here.
+/// Starts loading the cache line of `slice[index]`; does nothing if `index` is out of range or the processor
+/// has no such instruction.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]

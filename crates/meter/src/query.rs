@@ -1,4 +1,4 @@
-//! Statistics -> reports: the step from what the engine and the history hold to what users see.
+//! Converts statistics of the engine and the history to reports.
 
 use crate::engine::{ClockStep, LimitFigures, Overview};
 use crate::history::OverTime;
@@ -15,12 +15,12 @@ use spangap_model::{Histogram, KeptCall, PairKey, PairStats};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Match ratios by service, for the rows of a table.
+/// Match ratios by service, for table rows.
 #[derive(Debug, Default)]
 pub struct Matches(HashMap<Arc<str>, ServiceCounts>);
 
 impl Matches {
-    /// From the engine's counts.
+    /// Match ratios from the engine's counts.
     pub fn new(overview: &Overview) -> Matches {
         Matches(overview.services.iter().cloned().collect())
     }
@@ -30,7 +30,7 @@ impl Matches {
         (joined + unmatched > 0).then(|| joined as f64 / (joined + unmatched) as f64)
     }
 
-    /// Which share of the client's CLIENT spans, and of the server's SERVER spans, found its mate.
+    /// Matched share of the client's CLIENT spans, and of the server's SERVER spans.
     pub fn of(&self, key: &PairKey) -> [Option<f64>; 2] {
         [
             self.ratio(&key.client, |c| (c.client_joined, c.client_unmatched)),
@@ -39,7 +39,7 @@ impl Matches {
     }
 }
 
-/// Quantiles of a distribution; all zero when it is empty, as `count` says.
+/// Quantiles of a distribution; all zero if it is empty, which `count` shows.
 pub fn quantiles(histogram: &Histogram) -> Quantiles {
     let value = |q| histogram.quantile(q).map_or(0, |q| q.value_ns);
     let interval = |q| histogram.quantile(q).map_or([0, 0], |q| [q.low_ns, q.high_ns]);
@@ -102,7 +102,7 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
     }
 }
 
-/// A pair in the stretch of time that another is compared with.
+/// A pair in the time range of the comparison.
 pub fn pair_before(stats: &PairStats) -> PairBefore {
     PairBefore {
         calls: stats.calls(),
@@ -113,7 +113,7 @@ pub fn pair_before(stats: &PairStats) -> PairBefore {
     }
 }
 
-/// Worst calls in a table row; more on request.
+/// Worst calls in a table row; requests can ask for more.
 pub const WORST_SHOWN: usize = 5;
 
 /// One of the worst calls.
@@ -145,7 +145,7 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The table of pairs, most time lost first.
+/// The table of pairs, sorted by decreasing time lost.
 pub fn pairs_report<'a>(
     pairs: impl IntoIterator<Item = (&'a PairKey, &'a PairStats)>,
     overview: &Overview,
@@ -165,7 +165,7 @@ pub fn pairs_report<'a>(
     }
 }
 
-/// Sorts the table of pairs.
+/// Sorts the table of pairs by decreasing time lost.
 pub fn most_lost_first(rows: &mut [PairRow]) {
     rows.sort_by(|a, b| {
         let names = |row: &PairRow| (row.client.clone(), row.server.clone(), row.method.clone());
@@ -217,7 +217,7 @@ fn heatmap<'a>(columns: impl Iterator<Item = (u64, &'a Histogram)> + Clone) -> H
     }
 }
 
-/// What the meter saw and did not see. What only the server knows is left at its default.
+/// What the meter observed and what it did not. Fields that only the server knows keep their defaults.
 pub fn coverage(overview: &Overview) -> Coverage {
     let services = overview.services.iter().map(|(service, c)| ServiceCoverage {
         service: service.to_string(),
@@ -246,7 +246,7 @@ pub fn coverage(overview: &Overview) -> Coverage {
     }
 }
 
-/// What a reader must know of a wall clock that was set, in words.
+/// Note for readers on a step of the wall clock, in words.
 pub fn clock_note(steps: u64, last: &ClockStep) -> String {
     let by = match last.by_ms.unsigned_abs() as f64 / 1e3 {
         by_s if by_s >= 2.0 * 86_400.0 => format!("{:.1} days", by_s / 86_400.0),
@@ -260,7 +260,7 @@ pub fn clock_note(steps: u64, last: &ClockStep) -> String {
     )
 }
 
-/// What a reader must know of the size limit of responses when most calls do not tell their size.
+/// Note for readers on the response size limit, if most calls do not state their size.
 pub fn size_note(overview: &Overview) -> Option<String> {
     let limit_bytes = overview.exclude_response_over?;
     let (calls, unknown) = (overview.calls_with_one_attempt, overview.calls_without_size);
@@ -282,7 +282,7 @@ fn limit_report(limit: &LimitFigures) -> LimitReport {
     LimitReport { name: name.into(), used, limit, cut, forgotten, refused }
 }
 
-/// The connections of a port.
+/// Connections of a port.
 pub fn port_report(port: &str, figures: &PortFigures) -> PortReport {
     PortReport {
         port: port.into(),
@@ -318,7 +318,7 @@ pub fn worst_of_pair(key: &PairKey, call: &KeptCall) -> WorstOfPair {
     }
 }
 
-/// `{"resource": …, "span": …}` in OTLP JSON. `None` for bytes that the walk stepped over but that do not decode.
+/// `{"resource": …, "span": …}` in OTLP JSON. `None` for bytes that the walk skipped but that do not decode.
 fn otlp_json_of(whole: &WholeSpan) -> Option<serde_json::Value> {
     let resource = Resource::decode(&whole.resource[..]).ok()?;
     let span = Span::decode(&whole.span[..]).ok()?;

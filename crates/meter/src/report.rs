@@ -1,5 +1,5 @@
-//! Every JSON shape that users see, in one place: the API, `spangap gaps --json` and the page share it.
-//! Units end the keys. The page's TypeScript types are held to these by a test.
+//! All user-visible JSON shapes, shared by the API, `spangap gaps --json` and the page. Units end the keys. A
+//! test compares the page's TypeScript types with these.
 
 use crate::explain::Explanation;
 use serde::{Deserialize, Serialize};
@@ -25,8 +25,8 @@ pub struct Quantiles {
     pub p999_ns: u64,
     /// Largest value.
     pub max_ns: u64,
-    /// Absent when `max_ns` is exact. Else the largest value was taken back, of a call that turned out to have several
-    /// attempts, and what is now the largest lies between this and `max_ns`.
+    /// Absent when `max_ns` is exact. Otherwise the largest value was retracted because its call had several
+    /// attempts, and the current maximum lies between this and `max_ns`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_low_ns: Option<u64>,
     /// Exact mean.
@@ -37,13 +37,14 @@ pub struct Quantiles {
     pub p99_ci95_ns: [u64; 2],
 }
 
-/// A leg: its distribution, and how far each figure may be off because the hosts' clocks differ.
+/// A leg: its distribution, and the possible error of each figure due to the difference between the hosts'
+/// clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LegReport {
-    /// The distribution by the midpoint of the clock offset interval.
+    /// The distribution, based on the midpoint of the clock offset interval.
     #[serde(flatten)]
     pub quantiles: Quantiles,
-    /// Half-width of the widest offset interval among these calls: every figure is true to within this.
+    /// Half-width of the widest offset interval among these calls: every figure is accurate to within this.
     pub bound_ns: u64,
     /// Mean half-width over these calls.
     pub bound_mean_ns: u64,
@@ -52,11 +53,11 @@ pub struct LegReport {
 /// One row of the gap table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairRow {
-    /// Calling service; `SERVICE@PART` where parts of it are kept apart (`--by`).
+    /// Calling service; `SERVICE@PART` where services are divided into parts (`--by`).
     pub client: String,
     /// Called service.
     pub server: String,
-    /// Method, when told apart.
+    /// Method, if methods are separated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
     /// Calls in the distributions.
@@ -71,23 +72,23 @@ pub struct PairRow {
     pub client_p99_ns: u64,
     /// 99th percentile of the server's durations.
     pub server_p99_ns: u64,
-    /// Sum of all gaps: what a fix could win.
+    /// Sum of all gaps: the maximum gain of a fix.
     pub lost_ns_total: u64,
-    /// Calls whose server span was the longer one, counted apart.
+    /// Calls with a longer server span, counted separately.
     pub negative: u64,
-    /// The same by client status.
+    /// These calls by client status.
     pub negative_by_status: BTreeMap<String, u64>,
-    /// Calls with more than one attempt, counted apart.
+    /// Calls with more than one attempt, counted separately.
     pub attempts_over_one: u64,
-    /// Calls excluded for the size of their response.
+    /// Calls excluded because of their response size.
     pub excluded_large: u64,
-    /// Share of the calls with one attempt whose spans tell the size of the response: only these can be excluded for it.
-    /// Null without such calls.
+    /// Share of single-attempt calls whose spans state the response size: only these can be excluded because
+    /// of it. Null without such calls.
     pub size_known_ratio: Option<f64>,
-    /// Client start to server start; absent when no call's clock offset is known.
+    /// Client start to server start; absent if no call's clock offset is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub request_leg: Option<LegReport>,
-    /// Server end to client end; absent when no call's clock offset is known.
+    /// Server end to client end; absent if no call's clock offset is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub response_leg: Option<LegReport>,
     /// Time between the arrivals of the two spans at the meter; 1 ms resolution.
@@ -98,19 +99,19 @@ pub struct PairRow {
     pub server_match_ratio: Option<f64>,
     /// The calls with the largest gap.
     pub worst: Vec<WorstRow>,
-    /// Absent when `worst` is exact. Else so many calls were taken back, because they had several attempts, that calls with
-    /// a gap up to this may be missing.
+    /// Absent when `worst` is exact. Otherwise so many calls were retracted because they had several attempts
+    /// that calls with a gap up to this may be missing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub worst_complete_above_ns: Option<u64>,
-    /// The same pair in the stretch of time that it is compared with; absent unless one was asked for.
+    /// The same pair in the time range of the comparison; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<PairBefore>,
-    /// Time lost in each step of the stretch, oldest first; absent unless asked for.
+    /// Time lost in each step of the time range, oldest first; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_ns_by_step: Option<Vec<u64>>,
 }
 
-/// A pair in the stretch of time that another is compared with.
+/// A pair in the time range of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairBefore {
     /// Calls in the distributions.
@@ -140,9 +141,9 @@ pub struct WorstRow {
     pub server_ns: u64,
     /// Start of the CLIENT span, client clock.
     pub start_unix_ns: u64,
-    /// How the call ended.
+    /// Status of the call.
     pub status: String,
-    /// How the gap divides; absent when the hosts' clock offset was not known when the call was joined.
+    /// Division of the gap; absent if the hosts' clock offset was not known when the call was joined.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub legs: Option<CallLegs>,
     /// Client's host, if known.
@@ -151,7 +152,7 @@ pub struct WorstRow {
     /// Server's host, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_host: Option<String>,
-    /// Whether both spans are held whole and can be shown.
+    /// Whether both complete spans are available.
     pub whole: bool,
 }
 
@@ -160,139 +161,141 @@ pub struct WorstRow {
 pub struct CallLegs {
     /// Client start to server start; the response leg is the rest of the gap.
     pub request_ns: u64,
-    /// Each leg may be off by this much either way.
+    /// Maximum error of each leg in either direction.
     pub bound_ns: u64,
 }
 
-/// What the meter saw and did not see.
+/// What the meter observed and what it did not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Where every span went; sums to `received`.
+    /// Accounting of all spans; adds up to `received`.
     pub spans: SpanCounts,
     /// Share of settled CLIENT and SERVER spans that found their mate.
     pub match_ratio: Option<f64>,
-    /// Why spans were malformed.
+    /// Reasons for malformed spans.
     pub malformed: MalformedCounts,
-    /// Time between the arrivals of two mates, all pairs.
+    /// Time between the arrivals of two mates, over all pairs.
     pub mate_delay: Quantiles,
     /// Match ratios of each service in both roles.
     pub services: Vec<ServiceCoverage>,
-    /// Bytes of the store of pending spans now, and its limit.
+    /// Bytes of the store of pending spans.
     pub pending_bytes: u64,
     /// The limit of `pending_bytes`.
     pub pending_bytes_limit: u64,
-    /// Bytes of whole spans held for the worst calls.
+    /// Bytes of complete spans retained for the worst calls.
     pub whole_bytes: u64,
-    /// Age of the oldest whole span held: mates later than this lose the first span's attributes. Null while
-    /// the ring has not yet been full.
+    /// Age of the oldest complete span available: if the mate is later than this, the first span's attributes
+    /// are lost. Null while the ring has not yet been full.
     pub whole_span_horizon_ms: Option<u64>,
     /// Requests refused because the meter was overloaded (the sender was told to retry).
     pub refused_requests: u64,
     /// Requests that could not be decoded.
     pub invalid_requests: u64,
-    /// Requests that did not arrive within their deadlines (the sender was told).
+    /// Requests that missed their deadlines (the sender was told).
     pub slow_requests: u64,
-    /// Requests dropped while they were still arriving slowly, because others needed their room (the sender was told to
+    /// Requests dropped while still arriving slowly, because others needed their room (the sender was told to
     /// retry).
     pub displaced_requests: u64,
-    /// Answers cut off because their readers were slow and others waited for their places.
+    /// Answers cut off because their readers were slow while others waited.
     pub displaced_answers: u64,
-    /// Bytes of requests in hand now, as far as they have arrived.
+    /// Bytes of requests in progress, as far as they have arrived.
     pub request_bytes: u64,
     /// The limit of `request_bytes`.
     pub request_bytes_limit: u64,
     /// Connections of each port.
     pub ports: Vec<PortReport>,
-    /// Every store that has a limit.
+    /// Usage of every bounded store.
     pub limits: Vec<LimitReport>,
     /// Calls of pairs past the series limit, counted in the pair `other`.
     pub calls_in_other: u64,
     /// Joined calls whose legs are unknown: no host name, too few calls between the hosts, or clocks that contradict.
     pub calls_without_legs: u64,
-    /// Calls with one attempt for which neither span tells the size of the response: these are never excluded for it.
+    /// Single-attempt calls for which neither span states the response size: these are never excluded because
+    /// of it.
     pub calls_without_size: u64,
-    /// Calls with a larger response are excluded, in bytes; null when none are.
+    /// Calls with a larger response, in bytes, are excluded; null for no limit.
     pub exclude_response_over_bytes: Option<u64>,
     /// Seconds since the meter started.
     pub uptime_s: u64,
-    /// Stretches of the stored history in which no meter was recording.
+    /// Intervals of the stored history in which no meter was recording.
     pub holes: Vec<Hole>,
-    /// What a reader should know of the history and the clock, in words.
+    /// Notes for readers on the history and the clock, in words.
     pub notes: Vec<String>,
-    /// What the history holds, and what waits to get there.
+    /// Contents of the history, and minutes waiting to be written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub history: Option<HistoryCoverage>,
-    /// Whole traces, where they are kept: `--keep-spans`.
+    /// The store of complete traces, if enabled: `--keep-spans`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kept: Option<KeptCoverage>,
 }
 
-/// All spans of a short while, on disk.
+/// All recent spans, on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeptCoverage {
     /// Spans on disk.
     pub spans: u64,
-    /// Bytes on disk, the index included.
+    /// Bytes on disk, including the index.
     pub bytes: u64,
-    /// The limit of `bytes`; the oldest are dropped to keep it.
+    /// The limit of `bytes`; the oldest spans are dropped to stay below it.
     pub bytes_limit: u64,
     /// Files.
     pub segments: u64,
-    /// When the oldest span arrived; null while there is none.
+    /// Arrival of the oldest span; null if there is none.
     pub from_unix_ms: Option<u64>,
-    /// Bytes of requests on their way to the disk.
+    /// Bytes of requests waiting to be written to disk.
     pub queued_bytes: u64,
     /// The limit of `queued_bytes`; requests beyond it are counted in `not_kept_queue`.
     pub queued_bytes_limit: u64,
-    /// Spans not kept, because they came faster than they could be written. The meter's other figures have them.
+    /// Spans not kept because they arrived faster than they could be written. The meter's other figures
+    /// include them.
     pub not_kept_queue: u64,
-    /// Spans not kept, because the disk refused them.
+    /// Spans not kept because of a disk error.
     pub not_kept_disk: u64,
-    /// Spans not kept, because their request is larger than the limit allows.
+    /// Spans not kept because their request exceeds the limit.
     pub not_kept_large: u64,
-    /// Spans dropped after their time, or to make room for newer ones.
+    /// Spans dropped because of their age, or to make room for newer ones.
     pub forgotten_spans: u64,
-    /// Files set aside because they were damaged.
+    /// Damaged files moved aside.
     pub damaged_segments: u64,
 }
 
-/// What the history holds, as of the last checkpoint.
+/// Contents of the history, as of the last checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryCoverage {
-    /// Whether it outlives the process.
+    /// Whether the history outlives the process.
     pub stored: bool,
-    /// Its size, write-ahead log included.
+    /// Its size, including the write-ahead log.
     pub bytes: u64,
-    /// The size it is kept below: what is finest and oldest goes first.
+    /// Limit of its size: the finest and oldest rows are dropped first.
     pub bytes_limit: u64,
-    /// How far back each step reaches, finest first.
+    /// Time range of each step, finest first.
     pub steps: Vec<HistorySteps>,
-    /// Rows of closed minutes that are not written yet; answers have them from memory.
+    /// Rows of closed minutes not yet written; answers include them from memory.
     pub waiting_rows: u64,
-    /// Memory that they take.
+    /// Memory of the waiting rows.
     pub waiting_bytes: u64,
-    /// At this size the oldest of them are given up.
+    /// Limit of this memory, at which the oldest rows are abandoned.
     pub waiting_bytes_limit: u64,
-    /// Rows given up so.
+    /// Rows abandoned.
     pub lost_rows: u64,
-    /// Rows that could not be read and were left out of answers.
+    /// Rows skipped in answers because they could not be decoded.
     pub damaged_rows: u64,
-    /// Why the last checkpoint could not be written; null when it was.
+    /// Why the last checkpoint failed; null if it succeeded.
     pub problem: Option<String>,
 }
 
-/// What the history holds in one step of time.
+/// Contents of the history in one time step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistorySteps {
-    /// Length of a row's stretch.
+    /// Length of a row's interval.
     pub step_s: u64,
-    /// Start of the oldest row; null while there is none.
+    /// Start of the oldest row; null if there is none.
     pub from_unix_s: Option<u64>,
-    /// The same of the worst calls that are kept for this step.
+    /// Start of the oldest worst calls stored for this step.
     pub worst_from_unix_s: Option<u64>,
-    /// Rows, one per pair and stretch.
+    /// Rows, one per pair and interval.
     pub rows: u64,
-    /// Their size, worst calls included.
+    /// Their size, including worst calls.
     pub bytes: u64,
 }
 
@@ -303,40 +306,40 @@ pub struct PortReport {
     pub port: String,
     /// Connections open now.
     pub open: u64,
-    /// Connections that may be open at once.
+    /// Maximum number of open connections.
     pub limit: u64,
     /// Connections accepted.
     pub accepted: u64,
-    /// Closed because no request came in time, or not all of its head.
+    /// Closed because no request, or only part of its head, arrived in time.
     pub closed_no_request: u64,
     /// Closed after a long time without a request.
     pub closed_idle: u64,
     /// Closed because the peer did not read its answer.
     pub closed_not_reading: u64,
-    /// Closed because all places were taken and a new connection needed one.
+    /// Closed because all slots were taken and a new connection needed one.
     pub closed_for_room: u64,
-    /// Closed because TLS was expected, and no handshake came about.
+    /// Closed because TLS was expected and no handshake completed.
     pub closed_no_tls: u64,
     /// New connections closed at once, because no other could be closed for them.
     pub refused: u64,
-    /// Times that the system could not accept a connection, such as for lack of file descriptors.
+    /// Failures of the system to accept a connection, such as for lack of file descriptors.
     pub accept_errors: u64,
 }
 
-/// A store with a limit, and what became of what did not fit. Counts are since the start.
+/// Usage of a bounded store, and the effects of its limit. Counts are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimitReport {
-    /// What is limited. One that ends in `_bytes` is in bytes, the others are numbers of things.
+    /// Name of the limited resource. A name that ends in `_bytes` is in bytes, others count items.
     pub name: String,
-    /// In it now.
+    /// Current usage.
     pub used: u64,
-    /// The most that may be in it.
+    /// Maximum usage.
     pub limit: u64,
-    /// Shortened to fit.
+    /// Items truncated to fit.
     pub cut: u64,
-    /// Forgotten to make room, or because it was idle.
+    /// Items removed to make room or because they were idle.
     pub forgotten: u64,
-    /// Found no room.
+    /// Items rejected for lack of room.
     pub refused: u64,
 }
 
@@ -347,15 +350,15 @@ pub struct ServiceCoverage {
     pub service: String,
     /// CLIENT spans that found their mate.
     pub client_joined: u64,
-    /// CLIENT spans that did not in time.
+    /// CLIENT spans that found no mate in time.
     pub client_unmatched: u64,
     /// SERVER spans that found their mate.
     pub server_joined: u64,
-    /// SERVER spans that did not in time.
+    /// SERVER spans that found no mate in time.
     pub server_unmatched: u64,
 }
 
-/// A stretch of time for which nothing was recorded.
+/// An interval without a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hole {
     /// Last moment recorded before.
@@ -384,7 +387,7 @@ pub struct SpanCounts {
 impl SpanCounts {
     /// The sum of all classes; equal to `received` at any moment.
     pub fn classified(&self) -> u64 {
-        // Taken apart in full, so that a class added to the shape cannot be forgotten here.
+        // Destructured in full, so that a class added to the shape cannot be forgotten here.
         let SpanCounts {
             received: _,
             joined,
@@ -453,68 +456,69 @@ impl From<&Malformed> for MalformedCounts {
 /// `GET /api/v1/pairs` and `spangap gaps --json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairsReport {
-    /// The stretch of time covered, in Unix seconds; both 0 for files.
+    /// Start of the time range covered, in Unix seconds; 0, like the end, for files.
     pub from_unix_s: u64,
-    /// End of the stretch.
+    /// End of the time range.
     pub to_unix_s: u64,
-    /// First second that the figures really cover, when it is not the minute asked for: the history has only coarser
-    /// steps left of that time, or does not reach back so far.
+    /// First second actually covered, if it is not the requested minute: the history has only coarser steps
+    /// left of that time, or does not reach back that far.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub covered_from_unix_s: Option<u64>,
-    /// Pairs left out because the answer would have been too large: those that lost the least time.
+    /// Pairs omitted to limit the size of the answer: those that lost the least time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pairs_left_out: Option<u64>,
-    /// Pairs, most time lost first unless asked for otherwise.
+    /// Pairs, by default sorted by decreasing time lost.
     pub pairs: Vec<PairRow>,
-    /// All pairs that the filters let through, of which `pairs` may be a page; absent for files.
+    /// All pairs that match the filters, of which `pairs` may be a page; absent for files.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub matching: Option<Matching>,
-    /// The stretch of time compared with, as `[from, to]` in Unix seconds; absent unless one was asked for.
+    /// Time range of the comparison, as `[from, to]` in Unix seconds; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub against_unix_s: Option<[u64; 2]>,
-    /// Length of a step of `lost_ns_by_step`; absent unless asked for. The first step starts at or before
+    /// Step length of `lost_ns_by_step`; absent unless requested. The first step starts at or before
     /// `from_unix_s`, at a multiple of this length.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step_s: Option<u64>,
-    /// Where every span went.
+    /// Accounting of all spans.
     pub spans: SpanCounts,
-    /// What could not be read; always empty for the service.
+    /// Parts of files that could not be read; always empty for the service.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub skipped: Vec<Skipped>,
-    /// What sets the slow calls of the pairs apart, where that was asked for; the service has it at `/api/v1/explain`.
+    /// Attributes that distinguish the slow calls of the pairs, if requested; the service provides them at
+    /// `/api/v1/explain`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub explain: Option<Vec<Explanation>>,
 }
 
-/// Sums over every pair that the filters let through.
+/// Sums over all pairs that match the filters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Matching {
-    /// How many pairs.
+    /// Number of matching pairs.
     pub pairs: u64,
-    /// How many pairs there are without the filters.
+    /// Number of pairs without the filters.
     pub of_pairs: u64,
     /// Calls in their distributions.
     pub calls: u64,
     /// Sum of all their gaps.
     pub lost_ns_total: u64,
-    /// Sum of all their gaps in the stretch compared with; absent unless one was asked for.
+    /// Sum of all their gaps in the time range of the comparison; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_before_ns_total: Option<u64>,
 }
 
-/// `GET /api/v1/timeline`: time lost by all pairs that the filters let through.
+/// `GET /api/v1/timeline`: time lost by all pairs that match the filters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// The stretch of time asked for, in Unix seconds.
+    /// Start of the requested time range, in Unix seconds.
     pub from_unix_s: u64,
-    /// End of the stretch.
+    /// End of the time range.
     pub to_unix_s: u64,
     /// As in [`PairsReport`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub covered_from_unix_s: Option<u64>,
     /// Length of a step.
     pub step_s: u64,
-    /// One a step, oldest first; steps without calls are absent.
+    /// One point per step, oldest first; steps without calls are absent.
     pub points: Vec<TimelinePoint>,
 }
 
@@ -532,7 +536,7 @@ pub struct TimelinePoint {
 /// `GET /api/v1/changes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
-    /// Another word whenever an answer of the API may be another.
+    /// Changes whenever an answer of the API may have changed.
     pub version: String,
 }
 
@@ -541,22 +545,23 @@ pub struct Changes {
 pub struct Skipped {
     /// File name, `-` for standard input.
     pub file: String,
-    /// Where: `line 7`, `offset 4096`.
+    /// Place: `line 7`, `offset 4096`.
     pub place: String,
     /// What was found and what was expected.
     pub reason: String,
-    /// How many spans are lost by it, when it can be told.
+    /// Number of spans lost with it, if known.
     pub spans: Option<u64>,
 }
 
 /// `GET /api/v1/pair`: one pair over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PairOverTime {
-    /// The whole stretch in one row.
+    /// The whole time range in one row.
     pub total: PairRow,
-    /// One point a step; steps without calls are absent.
+    /// One point per step; steps without calls are absent.
     pub points: Vec<PairPoint>,
-    /// Length of a point: a minute, or ten minutes, an hour or a day where the stretch is long or only these are left.
+    /// Length of a point: a minute, or ten minutes, an hour or a day if the time range is long or only these
+    /// remain.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step_s: Option<u64>,
     /// As in [`PairsReport`].
@@ -606,8 +611,8 @@ pub struct Heatmap {
 pub struct WorstReport {
     /// Worst calls with their pair, largest gap first.
     pub calls: Vec<WorstOfPair>,
-    /// Absent when none can be missing. Else calls with a gap up to this may be, because calls with several attempts had
-    /// taken their places.
+    /// Absent when none can be missing. Otherwise calls with a gap up to this may be, because calls with
+    /// several attempts had displaced them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub complete_above_ns: Option<u64>,
 }
@@ -619,7 +624,7 @@ pub struct WorstOfPair {
     pub client: String,
     /// Called service.
     pub server: String,
-    /// Method, when told apart.
+    /// Method, if methods are separated.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub method: Option<String>,
     /// The call.
@@ -633,29 +638,29 @@ pub struct CallReport {
     /// The call in one row.
     #[serde(flatten)]
     pub call: WorstOfPair,
-    /// CLIENT span as OTLP JSON: `{"resource": …, "span": …}`; null when it was no longer held.
+    /// CLIENT span as OTLP JSON: `{"resource": …, "span": …}`; null if it was no longer available.
     pub client_span: Option<serde_json::Value>,
     /// SERVER span, likewise.
     pub server_span: Option<serde_json::Value>,
 }
 
-/// `GET /api/v1/annotations`: what changed in the fleet, to be laid over figures.
+/// `GET /api/v1/annotations`: changes in the fleet, to be overlaid on figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Annotations {
-    /// Services that got a version which they had not before, oldest first, since the meter started.
+    /// New versions of services since the meter started, oldest first.
     pub versions: Vec<VersionRow>,
 }
 
 /// A new version of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VersionRow {
-    /// When its first span came.
+    /// Arrival of its first span.
     pub unix_ms: u64,
     /// The service.
     pub service: String,
     /// Its `service.version`.
     pub version: String,
-    /// The one that came before it.
+    /// The previous version.
     pub before: String,
 }
 

@@ -1,5 +1,5 @@
-//! The wish to be called again later, in the `google.rpc.Status` that OTLP/HTTP errors carry as their body and gRPC errors
-//! in the trailer `grpc-status-details-bin`. The receiver writes it, the metric push reads it.
+//! Retry delays in the `google.rpc.Status` that OTLP/HTTP errors carry as their body and gRPC errors in the
+//! trailer `grpc-status-details-bin`. The receiver writes them, the metric push reads them.
 
 use prost::Message;
 use prost_types::Any;
@@ -7,17 +7,17 @@ use std::time::Duration;
 use tonic_types::Status;
 use tonic_types::pb::RetryInfo;
 
-/// A status, with the delay after which the sender may try again if it may.
+/// A status, with the delay before a retry if one is allowed.
 pub fn status(code: i32, message: &str, retry_after: Option<Duration>) -> Status {
     let detail = retry_after.map(|delay| {
-        // Delays are seconds here, and what is too long for protobuf is no delay.
+        // Delays are seconds here; a delay too long for protobuf is omitted.
         let info = RetryInfo { retry_delay: delay.try_into().ok() };
         Any { type_url: tonic_types::RetryInfo::TYPE_URL.into(), value: info.encode_to_vec() }
     });
     Status { code, message: message.into(), details: detail.into_iter().collect() }
 }
 
-/// The delay that an encoded status asks for; `None` when it asks for none, or for a negative one.
+/// The delay in an encoded status; `None` if it has none, or a negative one.
 pub fn retry_after(status: &[u8]) -> Option<Duration> {
     let details = Status::decode(status).ok()?.details;
     let info = details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;

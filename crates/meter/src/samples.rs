@@ -1,56 +1,57 @@
-//! Two samples of each pair's calls, with both spans whole: one drawn by call, so that every call has the same chance, and
-//! one drawn by lost time, so that every nanosecond of the gaps has. An attribute that is on 6 % of the calls and on 80 %
-//! of the lost time is then 6 % of the one sample and 80 % of the other.
+//! Two samples of each pair's calls, with both complete spans: one drawn by call, in which every call has the
+//! same probability, and one drawn by lost time, in which every nanosecond of the gaps has. An attribute on 6
+//! % of the calls and on 80 % of the lost time is then 6 % of the one sample and 80 % of the other.
 //!
-//! Both are drawn without looking at most calls: a call costs a decrement and a subtraction until the next one to be taken
-//! comes up. By call: algorithm L (K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1+log(N/n)))", 1994). By
-//! time: A-ExpJ with the gap as weight (P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", 2006), on
-//! logarithms of its keys, so that gaps of any size keep their precision.
+//! Both are drawn without inspecting most calls: until the next selection, a call costs a decrement and a
+//! subtraction. By call: algorithm L (K.-H. Li, "Reservoir-sampling algorithms of time complexity
+//! O(n(1+log(N/n)))", 1994). By time: A-ExpJ with the gap as weight (P. Efraimidis, P. Spirakis, "Weighted
+//! random sampling with a reservoir", 2006), on logarithms of its keys, so that gaps of any size keep their
+//! precision.
 //!
-//! The samples are of the latest stretch of time: every [`Samples::STRETCH_MS`] a new one begins, and the one before it stays
-//! until then.
+//! The samples cover the most recent interval: a new one begins every [`Samples::STRETCH_MS`], and its
+//! predecessor is retained until it ends.
 
 use fastrand::Rng;
 use spangap_model::KeptCall;
 use spangap_model::shared::Account;
 
-/// Which samples a call is taken into.
+/// Samples that include a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// The one drawn by call.
+    /// The sample by call.
     pub by_call: bool,
-    /// The one drawn by lost time.
+    /// The sample by lost time.
     pub by_time: bool,
 }
 
 impl Taken {
-    /// Whether into either.
+    /// Whether any sample includes it.
     #[inline]
     pub fn any(self) -> bool {
         self.by_call | self.by_time
     }
 }
 
-/// A call in a sample. One that turned out to have had several attempts leaves its place empty: whoever took it at once
-/// would be there too easily.
+/// A call in a sample. A call that turns out to have several attempts leaves its slot empty: a replacement
+/// would be overrepresented.
 type Place<K> = (K, Option<KeptCall>);
 
-/// The samples of one pair over one stretch.
+/// The samples of one pair over one interval.
 #[derive(Clone, Debug, Default)]
 struct Stretch {
     by_call: Vec<Place<()>>,
-    /// With the logarithms of their keys: the largest stay.
+    /// With the logarithms of their keys; the calls with the largest keys stay.
     by_time: Vec<Place<f64>>,
     /// Logarithm of algorithm L's `W`.
     log_w: f64,
 }
 
-/// What is looked at for every call comes first, on one cache line.
+/// Fields read for every call come first, on one cache line.
 #[derive(Clone, Debug, Default)]
 struct PairSamples {
-    /// Calls to let pass before the next is taken by call.
+    /// Calls to skip before the next selection by call.
     calls_to_pass: u64,
-    /// Lost time to let pass before the next is taken by time.
+    /// Lost time to skip before the next selection by time.
     time_to_pass: f64,
     calls: u64,
     lost_ns: u64,
@@ -58,17 +59,17 @@ struct PairSamples {
     before: Option<Box<Drawn>>,
 }
 
-/// The samples of one pair over one stretch.
+/// The samples of one pair over one interval.
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
-    /// Calls that they were drawn from.
+    /// Number of calls they were drawn from.
     pub calls: u64,
     /// Sum of their gaps, nanoseconds.
     pub lost_ns: u64,
-    /// Every call had the same chance.
+    /// Every call had the same probability.
     pub by_call: Vec<KeptCall>,
-    /// Every nanosecond of the gaps had the same chance, as far as no call is taken twice; with the lost time that each
-    /// stands for, nanoseconds.
+    /// Every nanosecond of the gaps had the same probability, except that no call is drawn twice; with the
+    /// lost time that each call represents, nanoseconds.
     pub by_time: Vec<(KeptCall, f64)>,
 }
 
@@ -76,31 +77,31 @@ pub struct Drawn {
 #[derive(Debug)]
 pub struct Samples {
     pairs: Vec<PairSamples>,
-    /// Calls of each sample, of one pair and stretch.
+    /// Sample size per pair and interval.
     size: usize,
-    /// A pair of which more calls are taken by call, and how many.
+    /// A pair with a larger sample by call, and its size.
     followed: Option<(u32, usize)>,
     rng: Rng,
     since_ms: u64,
-    /// Bytes of whole spans in the samples.
+    /// Bytes of complete spans in the samples.
     pub account: Account,
-    /// Most of them.
+    /// Limit of these bytes.
     pub limit_bytes: u64,
-    /// Spans for which there was no room: their calls are in the samples without them.
+    /// Spans rejected for lack of room: the samples contain their calls without them.
     pub refused: u64,
 }
 
 impl Samples {
-    /// How long a stretch is. An exporter's delay (5 s) and the time in which somebody asks lie well within one.
+    /// Length of an interval, well above an exporter's delay (5 s) and the time until a query.
     pub const STRETCH_MS: u64 = 30_000;
 
-    /// Empty ones, of up to `size` calls each (0 for none at all), with at most `limit_bytes` of spans.
+    /// Empty samples of up to `size` calls each (0 disables them), with at most `limit_bytes` of spans.
     pub fn new(size: usize, limit_bytes: u64) -> Samples {
         Samples {
             pairs: Vec::new(),
             size,
             followed: None,
-            // Any fixed seed: nobody gains by guessing what is drawn, and a replay draws the same.
+            // A fixed seed: guessing the selection gains nobody anything, and a replay draws the same calls.
             rng: Rng::with_seed(0x5ba9),
             since_ms: 0,
             account: Account::default(),
@@ -109,7 +110,7 @@ impl Samples {
         }
     }
 
-    /// Counts a call, and says whether it is drawn: [`Samples::put`] it then.
+    /// Counts a call and returns whether it is drawn; if so, call [`Samples::put`].
     #[inline]
     pub fn offer(&mut self, pair: u32, gap_ns: u64) -> Taken {
         let at = pair as usize;
@@ -128,7 +129,7 @@ impl Samples {
         Taken { by_call, by_time: samples.time_to_pass <= 0.0 }
     }
 
-    /// Takes a call that was drawn.
+    /// Inserts a call that was drawn.
     pub fn put(&mut self, pair: u32, call: KeptCall, taken: Taken) {
         let Some(samples) = self.pairs.get_mut(pair as usize) else { return };
         let stretch = samples.now.get_or_insert_default();
@@ -142,8 +143,8 @@ impl Samples {
         }
     }
 
-    /// Takes so many calls of one pair by call, in each stretch from the next call on; `None` ends it. Whether a call is taken
-    /// does not depend on its gap, before as after.
+    /// Changes the sample size by call of one pair, in each interval from the next call on; `None` restores
+    /// the default. Selection remains independent of the gap.
     pub fn follow(&mut self, pair: Option<(u32, usize)>) {
         self.followed = pair;
         if let Some(samples) = pair.and_then(|(number, _)| self.pairs.get_mut(number as usize)) {
@@ -151,7 +152,7 @@ impl Samples {
         }
     }
 
-    /// A call turned out to have had several attempts: it is none of those that are compared.
+    /// Removes a call that turned out to have several attempts: such calls are not compared.
     pub fn forget(&mut self, pair: u32, gap_ns: u64, trace_id: &[u8; 16], client_span_id: &[u8; 8]) {
         let Some(samples) = self.pairs.get_mut(pair as usize) else { return };
         let is_it = |call: &KeptCall| call.trace_id == *trace_id && call.client_span_id == *client_span_id;
@@ -169,7 +170,7 @@ impl Samples {
         samples.lost_ns = samples.lost_ns.saturating_sub(gap_ns);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn tick(&mut self, now_ms: u64) {
         if now_ms.saturating_sub(self.since_ms) < Samples::STRETCH_MS {
             return;
@@ -181,7 +182,7 @@ impl Samples {
         }
     }
 
-    /// The samples of a pair: of the stretch before, if there was one, and of the one under way.
+    /// The samples of a pair: of the previous interval, if any, and of the current one.
     pub fn of(&self, pair: u32) -> Vec<Drawn> {
         let Some(samples) = self.pairs.get(pair as usize) else { return Vec::new() };
         let now = samples.now.as_deref();
@@ -190,19 +191,19 @@ impl Samples {
     }
 }
 
-/// A gap of zero has a chance, too.
+/// A gap of zero also has a nonzero probability.
 #[inline]
 fn weight(gap_ns: u64) -> f64 {
     gap_ns.max(1) as f64
 }
 
-/// Above 0 and below 1.
+/// A random number above 0 and below 1.
 fn unit(rng: &mut Rng) -> f64 {
     rng.f64().max(f64::MIN_POSITIVE)
 }
 
 impl Stretch {
-    /// Returns how many calls to let pass.
+    /// Returns the number of calls to skip.
     fn put_by_call(&mut self, call: KeptCall, size: usize, rng: &mut Rng) -> u64 {
         if self.by_call.len() < size {
             self.by_call.push(((), Some(call)));
@@ -210,16 +211,16 @@ impl Stretch {
                 return 0;
             }
         } else {
-            // A pair that is not followed any more has more than `size`.
+            // The sample may exceed `size` if the pair is no longer followed.
             let at = rng.usize(..self.by_call.len());
             self.by_call[at].1 = Some(call);
         }
         self.log_w += unit(rng).ln() / size as f64;
-        // Saturates where so few are left to be taken that none of them comes in this stretch.
+        // Saturates if selections are so rare that none follows in this interval.
         (unit(rng).ln() / (-self.log_w.exp()).ln_1p()) as u64
     }
 
-    /// Returns how much lost time to let pass.
+    /// Returns the lost time to skip.
     fn put_by_time(&mut self, call: KeptCall, size: usize, rng: &mut Rng) -> f64 {
         let weight = weight(call.gap_ns);
         if self.by_time.len() < size {
@@ -228,14 +229,14 @@ impl Stretch {
                 return 0.0;
             }
         } else {
-            // Its key is one that beats the least, or it would not have been drawn.
+            // Its key exceeds the minimum, or it would not have been drawn.
             let (at, least) = self.least();
             let beaten = (least * weight).exp();
             let key = (beaten + unit(rng) * (1.0 - beaten)).ln() / weight;
             self.by_time[at] = (key, Some(call));
         }
         let (_, least) = self.least();
-        // A key of 0 is the largest there is: nothing beats it.
+        // A key of 0 is the maximum: nothing exceeds it.
         if least < 0.0 { unit(rng).ln() / least } else { f64::INFINITY }
     }
 
@@ -244,9 +245,10 @@ impl Stretch {
         keys.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
     }
 
-    /// A call of weight w is among those whose key beats the least with probability 1 - exp(w * least), and stands for its
-    /// gap over that; the one with the least key itself has shown where the line is (E. Cohen, H. Kaplan, "Summarizing data
-    /// using bottom-k sketches", 2007). While there is room all are taken, and each stands for itself.
+    /// A call of weight w is included if its key exceeds the minimum, which has probability 1 - exp(w *
+    /// least), and represents its gap divided by that; the call with the minimum key itself has determined
+    /// the threshold (E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", 2007). Below capacity
+    /// all calls are included, and each represents itself.
     fn drawn(self, size: usize, calls: u64, lost_ns: u64) -> Drawn {
         let least = (self.by_time.len() >= size).then(|| self.least());
         let stands_for = |at: usize, gap_ns: u64| match least {
@@ -306,7 +308,8 @@ mod tests {
 
     #[test]
     fn every_call_and_every_nanosecond_has_the_same_chance() {
-        // One call in twenty is nineteen times as slow: half of all the lost time. Which ones, is spread evenly.
+        // One call in twenty is nineteen times slower, which makes half of the lost time. These are spread
+        // evenly.
         let gaps = || (0..4_000u64).map(|i| if i % 20 == 7 { 19_000_000 } else { 1_000_000 });
         let (mut slow_by_call, mut slow_ns, mut all_ns, mut late_by_call, mut late_ns) =
             (0, 0.0, 0.0, 0, 0.0);
@@ -326,7 +329,7 @@ mod tests {
             late_ns += sum(&is_late);
             all_ns += sum(&|_| true);
         }
-        // 6,400 draws: five standard errors are 3 % of all for a half, 1.4 % for a twentieth.
+        // 6,400 draws: five standard errors are 3 % of the total for a half, 1.4 % for a twentieth.
         let share = |count: usize| count as f64 / (ROUNDS as usize * SAMPLED) as f64;
         assert!((share(slow_by_call) - 0.05).abs() < 0.014, "{}", share(slow_by_call));
         assert!((share(late_by_call) - 0.5).abs() < 0.035, "{}", share(late_by_call));
@@ -399,7 +402,8 @@ mod tests {
             samples.forget(0, 5, &call(5, id / 2).trace_id, &call(5, id / 2).client_span_id);
             taken.by_call
         };
-        // Half of 2,000 calls are forgotten. If their places were free, more than every second call would be taken.
+        // Half of 2,000 calls are removed. If their slots were reused, more than every second call would be
+        // drawn.
         let taken = (0..2_000).filter(|id| offer(*id)).count();
         assert!((SAMPLED..6 * SAMPLED).contains(&taken), "{taken}");
     }

@@ -1,28 +1,28 @@
 //! Per-minute statistics of every pair. A call belongs to the minute in which its first half arrived, so that
-//! what is retracted later is taken from where it was put. A minute closes when nothing of it can change
-//! any more; it then goes to the pair's totals and to whoever collects closed minutes.
+//! a later retraction finds it there. A minute closes when it can no longer change; it is then added to the
+//! pair's totals and passed to the collector of closed minutes.
 
 use spangap_model::{CallStatus, Histogram, PairStats};
 use std::collections::VecDeque;
 
-/// A joined call, as far as statistics go.
+/// The statistical properties of a joined call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallFigures {
     /// Duration of the CLIENT span.
     pub client_ns: u64,
     /// Duration of the SERVER span.
     pub server_ns: u64,
-    /// How it ended.
+    /// Status of the call.
     pub status: CallStatus,
-    /// Its response was over the size limit.
+    /// Whether its response was over the size limit.
     pub large: bool,
-    /// The size of its response is known.
+    /// Whether its response size is known.
     pub sized: bool,
     /// Request leg, if known; the response leg is the rest of the gap.
     pub request_leg_ns: Option<u64>,
 }
 
-/// Where a call with one attempt is counted.
+/// Classes of single-attempt calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Main { gap_ns: u64 },
@@ -40,7 +40,7 @@ impl CallFigures {
         }
     }
 
-    /// The gap, of a call that goes to the main distributions.
+    /// The gap, if the call belongs to the main distributions.
     #[inline]
     pub fn gap_ns(&self) -> Option<u64> {
         match self.class() {
@@ -68,7 +68,7 @@ impl CallFigures {
         }
     }
 
-    /// Takes the call back, because it turned out to have had more than one attempt.
+    /// Retracts the call, because it turned out to have more than one attempt.
     pub fn retract(&self, stats: &mut PairStats) {
         stats.sized = stats.sized.saturating_sub(self.sized as u64);
         match self.class() {
@@ -97,8 +97,8 @@ impl CallFigures {
 /// Milliseconds in a minute.
 const MINUTE_MS: i64 = 60_000;
 
-/// One minute of all pairs, indexed by pair number. It spans a stretch of the engine's own time, which never
-/// steps; the wall clock only names it.
+/// One minute of all pairs, indexed by pair number. It covers an interval of the engine's own time, which
+/// never steps; the wall clock only labels it.
 #[derive(Debug)]
 pub struct Minute {
     /// Minutes since 1970.
@@ -112,13 +112,13 @@ pub struct Minute {
 }
 
 impl Minute {
-    /// Names the minute again after the wall clock was set: engine time 0 is now `unix_at_zero_ms`.
+    /// Updates the label after the wall clock was set: engine time 0 is now `unix_at_zero_ms`.
     pub fn rename(&mut self, unix_at_zero_ms: i64) {
         self.minute = minute_of(unix_at_zero_ms, self.from_ms);
     }
 }
 
-/// The Unix minute of a moment of engine time.
+/// The Unix minute at an engine time.
 pub fn minute_of(unix_at_zero_ms: i64, at_ms: u64) -> u64 {
     (unix_at_zero_ms.saturating_add(at_ms as i64) / MINUTE_MS).max(0) as u64
 }
@@ -133,13 +133,13 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// None open. Engine time 0 is `unix_at_zero_ms`, Unix milliseconds.
+    /// No open minutes. Engine time 0 is `unix_at_zero_ms`, Unix milliseconds.
     pub fn new(unix_at_zero_ms: i64) -> Windows {
         Windows { unix_at_zero_ms, ..Windows::default() }
     }
 
-    /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts as
-    /// in that.
+    /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts
+    /// in that minute.
     #[inline]
     pub fn stats(&mut self, at_ms: u64, pair: u32) -> &mut PairStats {
         let at = match self.open.iter().rposition(|minute| minute.from_ms <= at_ms) {
@@ -154,7 +154,7 @@ impl Windows {
         &mut pairs[pair as usize]
     }
 
-    /// Opens the minute of `at_ms`, behind the one at `before`, and returns its place.
+    /// Opens the minute of `at_ms`, after the one at `before`, and returns its index.
     #[cold]
     fn open_after(&mut self, before: Option<usize>, at_ms: u64) -> usize {
         let minute = minute_of(self.unix_at_zero_ms, at_ms);
@@ -172,8 +172,8 @@ impl Windows {
         at
     }
 
-    /// The wall clock was set at engine time `now_ms`: open minutes get the names they would have had under it,
-    /// and the one under way ends.
+    /// Handles a step of the wall clock at engine time `now_ms`: open minutes get the labels they would have
+    /// had by the new time, and the current one ends.
     pub fn set_wall_clock(&mut self, now_ms: u64, unix_at_zero_ms: i64) {
         self.unix_at_zero_ms = unix_at_zero_ms;
         for minute in &mut self.open {
@@ -202,7 +202,7 @@ impl Windows {
         self.open.iter()
     }
 
-    /// Arrival distance of mates since the start, all pairs.
+    /// Delay between the arrivals of two mates since the start, over all pairs.
     pub fn mate_delay(&self) -> Histogram {
         let mut all = Histogram::new();
         let open = self.open.iter().flat_map(|minute| &minute.pairs);
@@ -221,7 +221,7 @@ impl Windows {
         all
     }
 
-    /// Everything since the start, of each pair by number.
+    /// Statistics since the start, by pair number.
     pub fn totals(&self) -> Vec<PairStats> {
         let mut totals = self.totals.clone();
         for minute in &self.open {

@@ -1,4 +1,4 @@
-//! The interner forgets what is idle: what is live keeps its answers, and what is new finds room.
+//! The interner removes idle entries: live entries keep their results, and new ones find room.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -56,7 +56,7 @@ fn meter(limits: Limits, grouping: Grouping) -> Meter {
     })
 }
 
-/// What the figures say of pairs whose services are called `live-…`.
+/// The figures of pairs whose services are called `live-…`.
 fn live(meter: &Meter) -> BTreeMap<String, (u64, u128, Option<u64>)> {
     let totals = meter.totals();
     let live =
@@ -69,11 +69,11 @@ fn live(meter: &Meter) -> BTreeMap<String, (u64, u128, Option<u64>)> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A call between two of the live services, whose halves come this far apart.
+    /// A call between two live services, whose halves arrive this far apart.
     Call { client: u64, server: u64, gap_ns: u64, apart_ms: u64 },
-    /// Pods that are seen once.
+    /// Pods that appear once.
     Churn { pods: u64 },
-    /// Time.
+    /// Time passes.
     Pass { ms: u64 },
 }
 
@@ -86,7 +86,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// Runs the steps; a half that waits is sent when its time comes.
+/// Runs the steps; a delayed half is sent at its time.
 fn run(meter: &Meter, steps: &[Step]) {
     let (mut now_ms, mut next, mut pods) = (1_000, 1, 0);
     let mut due: BTreeMap<(u64, u64), Vec<u8>> = BTreeMap::new();
@@ -99,7 +99,7 @@ fn run(meter: &Meter, steps: &[Step]) {
             }
         }
     };
-    // Every live service is heard of at first, so that it has its room.
+    // Every live service appears first, so that it has its room.
     for service in 0..4 {
         let name = format!("live-{service}");
         meter.ingest(&request(&name, &name, 1, 1_000_000 + service, 1), now_ms).unwrap();
@@ -131,7 +131,7 @@ fn run(meter: &Meter, steps: &[Step]) {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// The same stream with room for all and with room for little more than what is live at one time.
+    /// Compares the same stream with ample room, and with room for little more than the live entries.
     #[test]
     fn forgetting_changes_no_answer_of_what_is_live(steps in steps(), seed in 0usize..3) {
         let roomy = meter(Limits::default(), Grouping::Pair);

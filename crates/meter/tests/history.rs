@@ -1,4 +1,4 @@
-//! The history on real files: what comes back, what is dropped, what survives a kill, and what is refused.
+//! The history on real files: what is read back, dropped, survives a kill, and is refused.
 
 #[path = "history/child.rs"]
 mod child;
@@ -22,7 +22,7 @@ fn file(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("history.sqlite")
 }
 
-/// A history with what waits to be written, as the recorder has it.
+/// A history with its queue, as in the recorder.
 struct Recorded {
     history: History,
     waiting: Waiting,
@@ -47,7 +47,7 @@ impl Recorded {
         Recorded { history, waiting }
     }
 
-    /// Hands over closed minutes and the open ones.
+    /// Passes on closed minutes and the open ones.
     fn checkpoint(
         &mut self,
         now_unix_s: u64,
@@ -100,14 +100,14 @@ fn on_disk(path: &Path) -> u64 {
     size("") + size("-wal")
 }
 
-/// Whether a sum read is the true one, in every distribution and count, and in its five largest gaps.
+/// Whether a sum equals the truth in every distribution and count, and in its five largest gaps.
 fn is_sum(read: &PairStats, truth: &PairStats) -> bool {
     let without = |stats: &PairStats| PairStats { worst: Vec::new(), ..stats.clone() };
     let worst = |stats: &PairStats| stats.worst.iter().take(5).map(|call| call.gap_ns).collect::<Vec<_>>();
     same(&without(read), &without(truth)) && worst(read) == worst(truth)
 }
 
-/// What the history should hold: minutes summed up by their time and pair.
+/// Expected content of the history: minutes summed up by time and pair.
 #[derive(Clone, Default)]
 struct Truth(BTreeMap<(u64, PairKey), PairStats>);
 
@@ -118,7 +118,7 @@ impl Truth {
         }
     }
 
-    /// Sums by pair and by start of a step, of the minutes from `from_s` to `to_s`.
+    /// Sums by pair and by start of a step, over the minutes from `from_s` to `to_s`.
     fn sums(&self, step_s: u64, from_s: u64, to_s: u64) -> BTreeMap<(u64, PairKey), PairStats> {
         let mut sums: BTreeMap<(u64, PairKey), PairStats> = BTreeMap::new();
         for ((unix_s, key), stats) in
@@ -131,7 +131,7 @@ impl Truth {
     }
 }
 
-/// Minutes scattered over three days, close together and far apart; in some a call was taken back.
+/// Minutes scattered over three days, close together and far apart; some contain a retracted call.
 fn scattered() -> impl Strategy<Value = Vec<PairMinute>> {
     (minutes(), prop::sample::select(vec![0u64, 540, 3_540, 40_000, 86_340, 180_000]), any::<bool>())
         .prop_map(|(mut minutes, base_s, retract)| {
@@ -149,8 +149,9 @@ fn scattered() -> impl Strategy<Value = Vec<PairMinute>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Runs of several checkpoints, each with closed minutes in any order, late ones and some twice among them, and with
-    /// open ones that replace those of the checkpoint before; stretches are summed up in between or not.
+    /// Runs of several checkpoints. Each has closed minutes in any order, including late and repeated ones,
+    /// and open minutes that replace those of the previous checkpoint. Intervals may or may not be summed up
+    /// in between.
     #[test]
     fn what_is_read_is_what_was_written(
         runs in prop::collection::vec(prop::collection::vec((scattered(), minutes(), any::<bool>()), 1..4), 1..3),
@@ -160,7 +161,7 @@ proptest! {
         let (mut truth, mut left_open) = (Truth::default(), Vec::new());
         for checkpoints in &runs {
             let mut history = open(&file(&directory), PLENTY, 300_000);
-            // What the run before left open was closed by its end.
+            // Minutes left open by the previous run were closed by its end.
             truth.add(&std::mem::take(&mut left_open));
             for (closed, open_minutes, maintain) in checkpoints {
                 history.checkpoint(300_000, closed, open_minutes).unwrap();
@@ -205,7 +206,7 @@ proptest! {
                 let worst = view.worst(from_s, to_s, |_| true, 0..=u64::MAX, 20, &UnwrittenMinutes::default()).unwrap().calls;
                 let mut gaps: Vec<u64> = wanted.values().flat_map(|s| &s.worst).map(|call| call.gap_ns).collect();
                 gaps.sort_unstable_by(|a, b| b.cmp(a));
-                // The truth keeps ten of each pair.
+                // The truth retains ten per pair.
                 let known = worst.len().min(10).min(gaps.len());
                 prop_assert!(worst.iter().map(|(_, call)| call.gap_ns).take(known).eq(gaps.into_iter().take(known)));
                 prop_assert_eq!(history.reader().damaged_rows(), 0);
@@ -267,7 +268,7 @@ fn the_file_stays_below_its_limit_and_shrinks_for_real() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let row = |at: u64, pair: u64| {
-        // Gaps that do not compress well.
+        // Gaps that compress badly.
         let gaps: Vec<u64> =
             (0..200).map(|i| (at * 977 + pair * 31 + i * 7_919) * 104_729 % 50_000_000).collect();
         minute(60 * at, &key("a", &format!("s{pair}")), &gaps, at * 100 + pair)
@@ -293,7 +294,7 @@ fn the_file_stays_below_its_limit_and_shrinks_for_real() {
     let first = left[0].unix_s / 60;
     assert!(first > 0 && left.len() as u64 == (200 - first) * 20, "the oldest minutes went, and whole ones");
 
-    // Further minutes push out old ones at the checkpoint itself; what the log may hold comes on top.
+    // Further minutes displace old ones at the checkpoint itself; the allowance is for the log.
     for at in 200..400 {
         grow(&mut history, at..at + 1);
         assert!(on_disk(&path) <= max_bytes + (5 << 20), "minute {at}: {} bytes", on_disk(&path));
@@ -349,7 +350,7 @@ fn a_damaged_row_is_left_out_and_counted() {
     history.checkpoint(600, &rows, &[]).unwrap();
     drop(history);
     let database = rusqlite::Connection::open(&path).unwrap();
-    // One bit in the middle of the statistics of minute 3; the calls of minute 5 cut short.
+    // One flipped bit in the middle of the statistics of minute 3; the calls of minute 5 truncated.
     let blob = |table: &str, column: &str, minute: i64| -> Vec<u8> {
         let select = format!("SELECT {column} FROM {table} WHERE cell >> 32 = ?1");
         database.query_row(&select, [minute], |r| r.get(0)).unwrap()
@@ -402,7 +403,7 @@ fn foreign_files_are_refused_with_their_path() {
     let text = refusal(&newer).1;
     assert!(text.contains("99") && text.contains("newer"), "{text}");
 
-    // A directory that does not exist is made, like the one of the command line; not where a file is in the way.
+    // A missing directory is created, like that of the command line, unless a file is in the way.
     let error = History::open(Some(&text_file.join("history.sqlite")), PLENTY, 0).unwrap_err();
     assert!(matches!(error, HistoryError::Directory { .. }), "{error}");
     assert!(error.to_string().contains(&text_file.display().to_string()), "{error}");
@@ -434,7 +435,7 @@ fn a_database_that_is_damaged_is_set_aside_and_a_new_one_begun() {
         |bytes| bytes[..4096].fill(0),
         // The page of the schema.
         |bytes| bytes[100..2000].fill(0xa5),
-        // All but the head.
+        // Everything but the head.
         |bytes| bytes[200..].fill(0),
     ];
     for (round, harm) in harm.into_iter().enumerate() {
@@ -471,7 +472,7 @@ fn damage_that_is_met_later_does_not_end_it() {
     drop(history);
     let mut bytes = std::fs::read(&path).unwrap();
     let whole = bytes.len() / 4096;
-    // All pages of data; the schema is sound, so that it opens.
+    // All pages of data; the schema is intact, so that the file opens.
     let harmed = |page: usize| page > whole / 3;
     for page in (0..whole).filter(|page| harmed(*page)) {
         bytes[4096 * page..4096 * (page + 1)].fill(0xa5);
@@ -537,13 +538,13 @@ fn where_minutes_were_dropped_coarser_rows_answer_and_that_is_said() {
     assert!(reach(Step::Minute) > 0 && reach(Step::Day) == 0, "{steps:?}");
     assert!(on_disk(&path) <= max_bytes);
 
-    // The whole has lost no call.
+    // The total has lost no call.
     let after = history.pairs(0, now);
     for (key, stats) in &before {
         let without = |stats: &PairStats| PairStats { worst: Vec::new(), ..stats.clone() };
         assert!(same(&without(stats), &without(&after[key])));
     }
-    // An edge within dropped minutes is rounded to what is left, and the answer says to what.
+    // A boundary within dropped minutes is rounded to the remaining rows, and the answer states the result.
     let view = history.view();
     let from_s = reach(Step::TenMinutes).max(600) + 420;
     assert!(from_s < reach(Step::Minute), "{steps:?}");
@@ -553,7 +554,7 @@ fn where_minutes_were_dropped_coarser_rows_answer_and_that_is_said() {
     assert!(over_time.step > Step::Minute && over_time.covered.from_unix_s == covered);
 }
 
-/// A file that the version before wrote: 2 pairs, 70 minutes, 64 calls each.
+/// A file written by the previous version: 2 pairs, 70 minutes, 64 calls each.
 #[test]
 fn a_history_of_the_first_schema_is_read_without_loss() {
     let directory = tempfile::tempdir().unwrap();
@@ -579,7 +580,7 @@ fn a_history_of_the_first_schema_is_read_without_loss() {
     let now = 1_700_000_100;
     let mut history = open(&path, PLENTY, now);
     assert!(history.first_minutes_before_s().unwrap().is_some(), "it is told that some are not there yet");
-    // An end in between loses none and doubles none.
+    // An exit in between neither loses nor duplicates any.
     history.maintain().unwrap();
     drop(history);
     let mut history = open(&path, PLENTY, now);

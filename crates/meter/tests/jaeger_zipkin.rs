@@ -1,4 +1,4 @@
-//! Shapes of Jaeger's and Zipkin's JSON that the fixtures do not have.
+//! Variants of Jaeger's and Zipkin's JSON that the fixtures do not cover.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{Span, TracesData};
@@ -153,7 +153,7 @@ fn a_zipkin_client_in_the_piece_before_is_remembered() {
             n + 1
         )
     };
-    // All clients first: a client and its server are 3000 spans apart, and in different pieces.
+    // All clients first: a client and its server are 3000 spans apart, and in different batches.
     let clients = (0..3000).map(|n| span(n, "CLIENT"));
     let spans: Vec<String> = clients.chain((0..3000).map(|n| span(n, "SERVER"))).collect();
     let (spans, report) = read(&format!("[{}]", spans.join(",")));

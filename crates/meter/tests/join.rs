@@ -48,7 +48,7 @@ fn request(service: &str, spans: Vec<Span>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
 }
 
-/// What must not depend on the order of arrival.
+/// Figures that must not depend on the order of arrival.
 fn figures(meter: &Meter) -> String {
     let mut rows: Vec<String> = meter.totals().iter().map(|(key, s)| row(key, s)).collect();
     rows.sort();
@@ -72,7 +72,7 @@ fn row(key: &spangap_model::PairKey, s: &PairStats) -> String {
     )
 }
 
-/// A call as it could happen; yields its requests, one span each.
+/// A plausible call, as its requests, with one span each.
 fn a_call() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let durations = (1u64..50_000_000, 0u64..60_000_000);
     (any::<u64>(), 1u64..u64::MAX, durations, 0usize..4, any::<bool>(), 0u8..12).prop_map(
@@ -104,7 +104,7 @@ fn a_call() -> impl Strategy<Value = Vec<Vec<u8>>> {
                 all.push(request("front", vec![span(1, trace, 99, id, start, 5)]));
             }
             if twist >= 9 {
-                // Everything of this call is sent twice.
+                // Every span of this call is sent twice.
                 all.extend(all.clone());
             }
             all
@@ -136,7 +136,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
-    /// Every span is in some class however small the store is.
+    /// Every span is in some class, however small the store is.
     #[test]
     fn the_identity_holds_under_eviction(ids in prop::collection::vec(1u64..60_000, 1..4)) {
         let meter = Meter::new(Settings { max_pending_bytes: 0, keep_bytes: 4096, join_ttl_ms: None, ..Settings::default() });
@@ -153,24 +153,24 @@ proptest! {
             prop_assert!(overview.pending_bytes <= overview.pending_bytes_limit);
         }
         let halves = meter.overview().accounting;
-        // Ids that repeat soon are few calls, and the least store there is has room for two segments of them.
+        // If ids repeat soon, there are few calls, and the minimum store has room for two segments of them.
         let fits = halves.pending + halves.joined / 2 + halves.extra_attempts <= 2 * 8192;
         prop_assert!(halves.evicted > 0 || halves.received < 20_000 || fits, "{halves:?}");
     }
 }
 
-/// Two ports take requests in at once: the one that came first may have its turn second.
+/// Two ports process requests concurrently: the one that arrived first may be processed second.
 #[test]
 fn a_span_that_came_a_moment_before_its_mate_has_its_turn_after_it() {
     let minute_ms = 7 * 60_000;
     let meter = Meter::new(Settings::default());
     meter.set_wall_clock(minute_ms, minute_ms);
     meter.ingest(&request("front", vec![span(CLIENT, 1, 1, 0, 1_000, 500)]), minute_ms + 20).unwrap();
-    // Nothing is expired by a clock that is a moment behind.
+    // A clock that is a moment behind expires nothing.
     meter.tick(minute_ms + 19);
     assert_eq!(meter.overview().accounting.pending, 1);
     meter.ingest(&request("back", vec![span(SERVER, 1, 2, 1, 1_100, 300)]), minute_ms + 19).unwrap();
-    // The same when an attempt takes the call back.
+    // The same applies when an attempt retracts the call.
     meter.ingest(&request("back", vec![span(SERVER, 1, 3, 1, 1_100, 300)]), minute_ms + 18).unwrap();
     let minutes: Vec<PairMinute> = meter.open_minutes();
     let seen: Vec<_> =
@@ -267,7 +267,7 @@ fn methods_nodes_and_the_series_limit() {
     assert_eq!(narrow, (vec!["a b m1 1".into(), "a b m2 1".into(), "a other - 4".into()], 4));
 }
 
-/// Start and calls of each.
+/// Start and number of calls of each minute.
 fn minutes(of: &[PairMinute]) -> Vec<(u64, u64)> {
     of.iter().map(|m| (m.unix_s, m.stats.calls())).collect()
 }
@@ -282,7 +282,7 @@ fn minutes_follow_a_wall_clock_that_is_set() {
             meter.ingest(&request("a", vec![span(CLIENT, trace, trace, 0, 1000, 900)]), at).unwrap();
             meter.ingest(&request("b", vec![span(SERVER, trace, trace + 1, trace, 1000, 50)]), at).unwrap();
         };
-        // What the wall clock shows once it was set, 130 s after the start.
+        // Reading of the wall clock, which is set 130 s after the start.
         let wall_ms = |at: u64| {
             if at < 130_000 { started_ms + at } else { (started_ms + at).saturating_add_signed(by_ms) }
         };
@@ -300,12 +300,12 @@ fn minutes_follow_a_wall_clock_that_is_set() {
         assert!(taken.open.is_empty());
 
         assert_eq!(written.iter().map(|(_, calls)| calls).sum::<u64>(), 5, "{by_ms}: none lost, none twice");
-        // Minutes that were closed by then are written; all others go by the new clock.
+        // Minutes closed before that are written; all others use the new clock.
         let minute = |at: u64, by_ms: i64| (started_ms + at).saturating_add_signed(by_ms) / 60_000 * 60;
         let new_ms = if told { by_ms } else { 0 };
         let mut wanted = vec![minute(10_000, 0)];
         wanted.extend([70_000, 125_000, 140_000, 200_000].map(|at: u64| minute(at, new_ms)));
-        // A minute that was open at the step is named by its first moment.
+        // A minute that was open at the step is labelled with its start.
         let close = |(found, _): &(u64, u64)| wanted.iter().any(|wanted| found.abs_diff(*wanted) <= 60);
         assert!(written.iter().all(close), "{by_ms}: {written:?}, wanted {wanted:?}");
         assert_eq!(written.last().unwrap().0, minute(200_000, new_ms), "{by_ms}");
@@ -335,7 +335,8 @@ fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
     assert_eq!(meter.totals()[0].1.calls(), 2);
 }
 
-/// How instrumentations tell the size of a response of 200,000 bytes, on which side's span; and some that tell nothing.
+/// All representations of a response size of 200,000 bytes by instrumentations, by side of the span; and some
+/// attributes without it.
 #[test]
 fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
     use opentelemetry_proto::tonic::common::v1::ArrayValue;
@@ -368,7 +369,7 @@ fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
         (CLIENT, Box::new(with("response_size", any_value::Value::StringValue("200000".into()))), true),
         (CLIENT, Box::new(message("RECEIVED", &[("message.uncompressed_size", 100_000)])), true),
         (SERVER, Box::new(message("SENT", &[("message.compressed_size", 100_000)])), true),
-        // What is said of requests, or not said.
+        // Attributes of requests, or without a size.
         (CLIENT, Box::new(with("http.wrote_bytes", int(200_000))), false),
         (SERVER, Box::new(message("RECEIVED", &[("message.uncompressed_size", 100_000)])), false),
         (CLIENT, Box::new(message("RECEIVED", &[])), false),
@@ -386,7 +387,8 @@ fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
         assert_eq!(size_note(&meter.overview()).is_some(), !is_known, "case {at}");
     }
 
-    // A small response of known size, one of size zero, and two unknown ones: half is known, and one is taken back.
+    // A small response of known size, one of size zero, and two unknown ones: half are known, and one is
+    // retracted.
     let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
     for (id, size) in [(1u64, Some(100)), (2, Some(0)), (3, None), (4, None)] {
         let mut client = span(CLIENT, id, id * 10, 0, 1000, 900);

@@ -1,5 +1,5 @@
-//! OTLP JSON against what it was written from, in every spelling that the specification allows, and against
-//! the serde support of opentelemetry-proto.
+//! OTLP JSON compared with its source, in every spelling that the specification allows, and with the serde
+//! support of opentelemetry-proto.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{
@@ -15,7 +15,7 @@ use prost::Message;
 use serde_json::{Map, Value, json};
 use spangap_meter::ingest::otlp_json::to_protobuf;
 
-/// How a message is spelled in JSON: the mapping leaves the writer a choice.
+/// Choices that the JSON mapping leaves to the writer.
 #[derive(Clone, Copy, Debug)]
 struct Spelling {
     snake_case: bool,
@@ -359,7 +359,7 @@ proptest! {
     fn every_spelling_reads_back_as_what_was_written(request in request(), spelling in spelling()) {
         let json = spelling.request(&request).to_string();
         let read = to_protobuf(json.as_bytes());
-        // As bytes, because NaN is not equal to itself.
+        // Compared as bytes, because NaN is not equal to itself.
         prop_assert_eq!(read, Ok(request.encode_to_vec()), "{}", json);
     }
 
@@ -430,8 +430,8 @@ fn for_each_any(request: &mut TracesData, change: &mut dyn FnMut(&mut Option<Any
     }
 }
 
-/// Where the serde support of opentelemetry-proto 0.33 departs from the specification: doubles that are not
-/// finite are written as `null`, and `stringValueStrindex` is not read.
+/// Deviations of opentelemetry-proto 0.33's serde support from the specification: it writes non-finite
+/// doubles as `null`, and does not read `stringValueStrindex`.
 fn drop_what_it_does_not_know(request: &mut TracesData) {
     for_each_any(request, &mut |value| {
         let unwritable = |v: &Any| match v {

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-/// Far more than any condition here needs.
+/// Timeout of a condition, far more than any needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One distribution of a pair.
@@ -88,7 +88,7 @@ fn snapshot(pairs: usize) -> Snapshot {
     }
 }
 
-/// A receiver that gives prepared answers first, then says yes; it passes on what it took.
+/// A receiver that first returns prepared answers, then success; it passes on what it accepts.
 #[derive(Clone)]
 struct Receiver {
     first_answers: Arc<Mutex<VecDeque<Result<ExportMetricsServiceResponse, Status>>>>,
@@ -239,7 +239,7 @@ async fn an_unavailable_receiver_is_tried_again_and_told_of_once() {
         Push::start(settings(address, interval), || snapshot(1), move |notice| drop(notices.send(notice)));
     assert_eq!(next(&mut seen).await.unwrap_err(), tonic::Code::Unavailable);
     assert_eq!(next(&mut seen).await.unwrap_err(), tonic::Code::Unavailable);
-    // Within the same hour: this is the retry, not the next push.
+    // Within the same hour, so this is the retry, not the next push.
     check_against(&next(&mut seen).await.unwrap(), &snapshot(1));
     let failed = next(&mut told).await;
     assert!(
@@ -267,7 +267,8 @@ async fn a_refusal_is_not_tried_again_before_the_next_push() {
         Push::start(settings(address, interval), || snapshot(1), move |notice| drop(notices.send(notice)));
     assert_eq!(next(&mut seen).await.unwrap_err(), tonic::Code::InvalidArgument);
     assert!(next(&mut told).await.contains("no such thing"));
-    // The push after that is taken in part, which is the same streak; the one after is taken whole.
+    // The push after that is accepted in part, which continues the streak; the one after is accepted
+    // completely.
     next(&mut seen).await.unwrap();
     assert!(next(&mut told).await.contains("again"));
     push.stop().await;
@@ -275,7 +276,7 @@ async fn a_refusal_is_not_tried_again_before_the_next_push() {
 
 #[tokio::test]
 async fn a_receiver_that_comes_late_is_found() {
-    // A port where nobody listens: taken, and given back.
+    // A port without a listener: bound, then released.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (notices, mut told) = mpsc::unbounded_channel();
     let interval = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Pairs told apart by a part of their services: node, pod, zone, version.
+//! Pairs separated by a part of their services: node, pod, zone, version.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -37,7 +37,7 @@ fn request(resource: &[(&str, &str)], kind: i32, call: u64) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec()
 }
 
-/// Rows and their calls, of six calls from one client to three instances of a server.
+/// Rows and their calls, for six calls from one client to three instances of a server.
 fn rows(part: Part, ends: Ends) -> Vec<String> {
     let settings =
         Settings { join_ttl_ms: None, grouping: Grouping::Part(part, ends), ..Settings::default() };
@@ -52,7 +52,7 @@ fn rows(part: Part, ends: Ends) -> Vec<String> {
         ("cloud.availability_zone", "z1"),
         ("service.version", "1"),
     ];
-    // The label of its node says the zone; its pod's name is not known.
+    // The label of its node states the zone; its pod's name is unknown.
     let second = [
         ("service.name", "b"),
         ("k8s.pod.uid", "u-1"),

@@ -1,4 +1,4 @@
-//! `/metrics` as the real programs read it: `promtool`, and a Prometheus server.
+//! `/metrics` as real programs read it: `promtool`, and a Prometheus server.
 
 #[path = "prometheus/server.rs"]
 mod server;
@@ -154,11 +154,11 @@ fn promtool_finds_nothing() {
     full.pairs.clear();
     (full.process, full.history) = (None, None);
     server::promtool_check(&encode(&full, Format::Text)).unwrap();
-    // The check can fail: promtool wants the suffix of counters.
+    // The check can fail: promtool requires the suffix of counters.
     server::promtool_check(b"# HELP spangap_x A.\n# TYPE spangap_x counter\nspangap_x 1\n").unwrap_err();
 }
 
-/// Reads the value of a label back from a line of the text format, undoing its escapes.
+/// Extracts the value of a label from a line of the text format, undoing its escapes.
 fn label_value(line: &str, name: &str) -> Option<String> {
     let at = line.find(&format!("{name}=\""))? + name.len() + 2;
     let mut value = String::new();
@@ -330,7 +330,7 @@ async fn a_real_prometheus_reads_native_histograms() {
                 assert!((ours - theirs).abs() <= 1, "{name} {q}: bucket {ours} here, {theirs} there");
             }
         }
-        // Exact counts in one bucket: everything at or below 2^-10 s.
+        // Exact counts of one bucket: all values up to 2^-10 s.
         let fraction = prometheus
             .number(&format!("histogram_fraction(-Inf, {}, spangap_gap_seconds{selector})", 2f64.powi(-10)));
         let exact = web.gap.count_at_or_below(2f64.powi(-10) * 1e9) as f64 / web.gap.count() as f64;
@@ -339,8 +339,8 @@ async fn a_real_prometheus_reads_native_histograms() {
         let nasty = prometheus.query("histogram_count(spangap_gap_seconds{method=\"/a.B/C\"})");
         assert_eq!(nasty[0]["metric"]["client"], NASTY);
 
-        // How many of a native histogram's exemplars arrive depends on the server's version: 2.42 takes them from
-        // the classic buckets and refuses one that is earlier than the one before it.
+        // The number of a native histogram's exemplars that arrive depends on the server's version: 2.42
+        // takes them from the classic buckets and refuses one that is earlier than its predecessor.
         prometheus.query("count_over_time(up[1m]) >= 5");
         let exemplars = prometheus.exemplars(&format!("spangap_gap_seconds{selector}"), 1);
         println!("exemplars of one native histogram: {} of {}", exemplars.len(), web.worst.len());

@@ -1,4 +1,4 @@
-//! The walk against prost: whatever prost accepts, the walk accepts with the same facts.
+//! The walk compared with prost: whatever prost accepts, the walk accepts with the same facts.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
@@ -15,7 +15,7 @@ use spangap_meter::ingest::wire::WalkError;
 use spangap_model::CallStatus;
 use std::cell::RefCell;
 
-/// Notes resources as they come; a resource's number is its place.
+/// Records resources in order; a resource's number is its index.
 #[derive(Default)]
 struct Noted(RefCell<Vec<Vec<u8>>>);
 
@@ -35,7 +35,7 @@ fn walked(bytes: &[u8]) -> Result<(Vec<SpanFacts>, Vec<Vec<u8>>), WalkError> {
     Ok((batch.spans, noted.0.into_inner()))
 }
 
-/// The facts by a full decode, written for clarity.
+/// The facts from a full decode, written for clarity.
 fn decoded(request: &ExportTraceServiceRequest) -> Vec<(SpanFacts, Resource)> {
     let mut all = Vec::new();
     for resource_spans in &request.resource_spans {
@@ -246,7 +246,7 @@ proptest! {
         compare(&request.encode_to_vec(), &request);
     }
 
-    /// Concatenation of two messages is their merge; unknown fields of every wire type are stepped over.
+    /// Concatenation of two messages is their merge; unknown fields of every wire type are skipped.
     #[test]
     fn equal_facts_on_merged_requests_with_unknown_fields(a in a_request(), b in a_request()) {
         let mut bytes = a.encode_to_vec();
@@ -259,7 +259,7 @@ proptest! {
         compare(&bytes, &merged);
     }
 
-    /// On damaged bytes the walk never panics, and refuses nothing that prost accepts.
+    /// On damaged bytes the walk never panics, and rejects nothing that prost accepts.
     #[test]
     fn refuses_nothing_that_prost_accepts(request in a_request(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8), end in any::<prop::sample::Index>()) {
         let mut bytes = request.encode_to_vec();

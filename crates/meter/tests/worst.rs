@@ -1,5 +1,6 @@
-//! Worst calls and largest values, while calls are hedged and retried: against a join by brute force that knows the
-//! whole stream. What is not exact must be within the bound that is said, and with room for candidates all is exact.
+//! Worst calls and largest values while calls are hedged and retried, compared with a brute-force join that
+//! knows the whole stream. Inexact results must be within the stated bound, and with enough candidates all
+//! results are exact.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 const TTL_MS: u64 = 5_000;
 const SHOWN: usize = 5;
 
-/// A call with all that comes of it: its client's span and those of its attempts, each with its time of arrival.
+/// A call with all its spans: the client's and those of its attempts, each with its arrival.
 #[derive(Clone, Debug)]
 struct Call {
     id: u64,
@@ -56,18 +57,18 @@ fn span(call: &Call, server: Option<usize>) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
 }
 
-/// What is true of one pair in one minute.
+/// The truth about one pair in one minute.
 #[derive(Debug, Default)]
 struct Truth {
-    /// Gap and id of calls with one attempt.
+    /// Gap and id of single-attempt calls.
     single: Vec<(u64, u64)>,
     client_ns: Vec<u64>,
     server_ns: Vec<u64>,
     several: u64,
 }
 
-/// The join by brute force: a call belongs to the minute of its first span; a half that waited longer than the time to
-/// live has no mate; an attempt that comes while the call is remembered takes it back.
+/// The brute-force join: a call belongs to the minute of its first span; a half that waited longer than the
+/// time to live has no mate; an attempt that arrives while the call is remembered retracts it.
 fn truths(calls: &[Call]) -> BTreeMap<(u64, u64), Truth> {
     let mut truths = BTreeMap::<(u64, u64), Truth>::new();
     for call in calls {
@@ -94,7 +95,7 @@ fn truths(calls: &[Call]) -> BTreeMap<(u64, u64), Truth> {
     truths
 }
 
-/// Sends the stream and lets time pass; what the meter knows of each minute and pair at its end.
+/// Sends the stream and advances the time; returns the meter's final figures for each minute and pair.
 fn measured(calls: &[Call]) -> BTreeMap<(u64, u64), PairStats> {
     let settings = Settings { join_ttl_ms: Some(TTL_MS as u32), keep_bytes: 1 << 20, ..Settings::default() };
     let meter = Meter::new(settings);
@@ -113,7 +114,7 @@ fn measured(calls: &[Call]) -> BTreeMap<(u64, u64), PairStats> {
     };
     let (mut last_ms, mut taken_ms) = (0, 0);
     for (at_ms, request) in stream {
-        // Time passes in between, too, so that nothing outlives its time to live.
+        // Time also advances in between, so that nothing outlives its time to live.
         while last_ms + 50 <= at_ms {
             last_ms += 50;
             meter.tick(last_ms);
@@ -133,7 +134,8 @@ fn measured(calls: &[Call]) -> BTreeMap<(u64, u64), PairStats> {
     minutes
 }
 
-/// Holds what was measured to what is true; returns how many lists of worst calls were exact, and how many not.
+/// Compares the measurement with the truth; returns how many lists of worst calls were exact, and how many
+/// were not.
 fn compare(calls: &[Call]) -> (usize, usize) {
     let (truths, measured) = (truths(calls), measured(calls));
     let (mut exact, mut bounded) = (0, 0);
@@ -190,7 +192,7 @@ fn compare(calls: &[Call]) -> (usize, usize) {
 fn a_call() -> impl Strategy<Value = (u64, u64, u64, u64, Vec<u64>)> {
     let attempts = prop_oneof![
         6 => prop::collection::vec(0u64..200, 1..2),
-        // Hedged: the second attempt comes soon, late, or too late.
+        // Hedged: the second attempt arrives soon, late, or too late.
         3 => prop::collection::vec(0u64..7_000, 2..4),
         1 => prop::collection::vec(0u64..10, 0..1),
     ];
@@ -227,7 +229,8 @@ proptest! {
     }
 }
 
-/// One call in ten is hedged after 10 ms, and the hedge's span comes two seconds later. Not hedged are the faster ones.
+/// One call in ten is hedged after 10 ms, and the hedge's span arrives two seconds later. The faster calls
+/// are not hedged.
 fn hedging(per_s: u64, seconds: u64) -> Vec<Call> {
     let call = |id: u64| {
         let begun_ms = id * 1000 / per_s;
@@ -248,10 +251,10 @@ fn hedging(per_s: u64, seconds: u64) -> Vec<Call> {
 
 #[test]
 fn a_service_that_hedges_shows_its_worst_calls() {
-    // Twenty hedged calls at any time wait to be taken back: twice as many as there are places.
+    // At any time twenty hedged calls are about to be retracted: twice the number of slots.
     let calls = hedging(100, 240);
     let (exact, bounded) = compare(&calls);
-    // Only in the first minute it is not known yet that this service hedges.
+    // Only in the first minute it is unknown that this service hedges.
     assert!(exact >= 3 && bounded <= 1, "{exact} exact, {bounded} bounded");
     let measured = measured(&calls);
     assert!(

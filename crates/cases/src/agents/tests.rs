@@ -1,4 +1,4 @@
-//! Agents that come, go, come twice, and say more than there is room for.
+//! Agents that connect, disconnect, appear twice, and send more than there is room for.
 
 use super::*;
 use spangap_fleet::v1::Container;
@@ -34,12 +34,12 @@ fn the_newest_session_of_a_host_wins_and_the_older_one_hears_why() {
     let old = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
     let _new = agents.attach(hello("a", 1, 2), link().0, 100).unwrap();
     assert_eq!(*old.end.borrow(), Some(Unwelcome::Replaced));
-    // What the older one still says is not taken for the newer one's.
+    // Messages of the old session must not count for the new one.
     old.health(Health { memory_bytes: 7, ..Health::default() });
     drop(old);
     let row = agents.rows(100).remove(0);
     assert!(row.connected && row.memory_bytes == 0 && row.replacements == 1, "{row:?}");
-    // The older one comes back, as an agent does that lost its connection, or one who has listened.
+    // The old session returns, as an agent does after losing its connection, or an eavesdropper.
     assert_eq!(agents.attach(hello("a", 1, 1), link().0, 200).unwrap_err(), Unwelcome::Replaced);
     assert_eq!(agents.refused().hellos, 1);
 }
@@ -48,12 +48,12 @@ fn the_newest_session_of_a_host_wins_and_the_older_one_hears_why() {
 fn an_older_session_comes_back_when_the_newer_one_is_gone() {
     let agents = Arc::new(Agents::default());
     let _old = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
-    // One that was started by hand beside it, for a moment.
+    // An agent started by hand beside it, for a moment.
     drop(agents.attach(hello("a", 1, 2), link().0, 100).unwrap());
     let again = agents.attach(hello("a", 1, 1), link().0, 200).expect("nobody else is there");
     let row = agents.rows(200).remove(0);
     assert!(row.connected && row.replacements == 1, "{row:?}");
-    // It is not taken for a replay by itself, and the other one is one now.
+    // It is not treated as its own replay, but the other one is now.
     assert_eq!(agents.attach(hello("a", 1, 1), link().0, 300).unwrap_err(), Unwelcome::Replay);
     assert_eq!(agents.attach(hello("a", 1, 2), link().0, 300).unwrap_err(), Unwelcome::Replaced);
     drop(again);
@@ -68,12 +68,12 @@ fn hosts_whose_machine_id_was_copied_are_told_apart_by_their_boots() {
     assert_eq!((&one.id[..], &two.id[..]), ("a-1", "a-1-22222222"));
     assert_eq!(*one.end.borrow(), None, "nobody has replaced it");
     assert_eq!(agents.places(0).len(), 2);
-    // The second one comes back while the first is away, and is who it was.
+    // The second agent returns while the first is away, and keeps its identity.
     drop((one, two));
     let two = agents.attach(booted("22222222-bbbb", 2), link().0, 10).unwrap();
     let one = agents.attach(booted("11111111-aaaa", 1), link().0, 20).unwrap();
     assert_eq!((&one.id[..], &two.id[..]), ("a-1", "a-1-22222222"));
-    // A host that was started again is the host that it was.
+    // A rebooted host keeps its identity.
     drop(one);
     let again = agents.attach(booted("33333333-cccc", 3), link().0, 30).unwrap();
     assert_eq!(again.id, "a-1");
@@ -84,7 +84,7 @@ fn a_registration_that_is_replayed_is_refused_and_one_that_reconnects_is_not() {
     let agents = Arc::new(Agents::default());
     let first = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
     assert_eq!(agents.attach(hello("a", 1, 1), link().0, STALE_MS).unwrap_err(), Unwelcome::Replay);
-    // Its connection was cut without a word, and it is stale.
+    // Its connection was cut silently, and it is stale.
     let again = agents.attach(hello("a", 1, 1), link().0, STALE_MS + 1).unwrap();
     drop(first);
     drop(again);

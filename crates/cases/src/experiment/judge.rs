@@ -3,41 +3,41 @@
 use super::paired::{self, CONFIDENCE, Effect};
 use spangap_model::duration::format_ns;
 
-/// Calls that each half of a block needs.
+/// Minimum calls in each half of a block.
 pub const LEAST_CALLS: usize = 5;
-/// Blocks that an interval needs.
+/// Minimum blocks for an interval.
 pub const LEAST_BLOCKS: usize = 6;
 
-/// Durations of the client spans of the calls of one block, nanoseconds.
+/// Durations of the client spans of one block's calls, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
     /// With the remedy.
     pub treated: Vec<u64>,
-    /// Without.
+    /// Without the remedy.
     pub control: Vec<u64>,
 }
 
-/// What the verdict makes one expect.
+/// The effect that the verdict predicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expected {
     /// Mean client duration when the pair was as usual, nanoseconds.
     pub usual_ns: Option<f64>,
     /// Mean client duration when the case was opened.
     pub slow_ns: Option<f64>,
-    /// What a slow call took beyond others, in the mean.
+    /// Mean excess duration of a slow call compared with others.
     pub excess_ns: f64,
-    /// The culprit's share of it.
+    /// The culprit's share of the excess.
     pub share: f64,
 }
 
-/// How it ended.
+/// Outcome of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The effect is there, and at least half as large as the verdict predicts.
+    /// The effect is significant, and at least half the predicted one.
     Proven,
-    /// It is less than half of that, for certain.
+    /// The effect is significantly less than half the predicted one.
     Refuted,
-    /// Neither can be said.
+    /// Neither can be concluded.
     Undecided,
 }
 
@@ -52,18 +52,18 @@ impl Outcome {
     }
 }
 
-/// All of it.
+/// The complete judgement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// How it ended.
+    /// Outcome.
     pub outcome: Outcome,
-    /// What the remedy took off the mean client duration, nanoseconds.
+    /// Reduction of the mean client duration by the remedy, nanoseconds.
     pub effect: Option<Effect>,
-    /// What it should take off it.
+    /// Predicted reduction.
     pub predicted_ns: Option<f64>,
     /// Blocks with enough calls.
     pub blocks: usize,
-    /// In a sentence or two.
+    /// Explanation in a sentence or two.
     pub words: String,
 }
 
@@ -154,11 +154,11 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     )
 }
 
-/// What the culprit owns of what calls without the remedy have beyond the usual, where a baseline is known; else of what slow
-/// calls have beyond others, at the rate at which they come now.
+/// The culprit's share of the excess of untreated calls over the usual, if a baseline is known; otherwise its
+/// share of the excess of slow calls over others, at their current rate.
 fn predicted(used: &[&Block], control_ns: f64, expected: &Expected) -> f64 {
     if let Some(usual_ns) = expected.usual_ns {
-        // What has come since the case was opened is not the culprit's.
+        // An excess that arose after the case was opened is not the culprit's.
         let excess_ns =
             (control_ns - usual_ns).min(expected.slow_ns.map_or(f64::INFINITY, |slow| slow - usual_ns));
         return expected.share * excess_ns.max(0.0);
@@ -179,7 +179,8 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// So many blocks of calls that take about so long, milliseconds; each block has noise of its own, and each call.
+    /// Blocks of calls with these mean durations in milliseconds; each block and each call has independent
+    /// noise.
     fn blocks(number: usize, treated: f64, control: f64, noise: f64, seed: u64) -> Vec<Block> {
         let mut random = fastrand::Rng::with_seed(seed);
         (0..number)
@@ -204,7 +205,7 @@ mod tests {
         let effect = judged.effect.expect("there is one");
         assert!(effect.low > 38.0 * MS && effect.high < 40.0 * MS && effect.probability < 0.01);
         assert!(judged.words.starts_with("Proven: the remedy takes 39"), "{}", judged.words);
-        // Without a baseline the rate of slow calls says what is to be expected.
+        // Without a baseline, the rate of slow calls determines the prediction.
         let judged = judge(&blocks(8, 1.0, 40.0, 0.2, 1), &Expected { usual_ns: None, ..EXPECTED });
         assert_eq!(judged.outcome, Outcome::Proven);
         assert_eq!(judged.predicted_ns, Some(38.0 * MS));

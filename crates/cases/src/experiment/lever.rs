@@ -10,18 +10,18 @@ use std::collections::BTreeSet;
 pub enum Lever {
     /// TCP_NODELAY of live connections.
     Nodelay,
-    /// Packets of these interfaces to these CPUs, off those of the application. Empty before the host was asked: the
-    /// interfaces that hand packets to the application's CPUs now.
+    /// Moves the packets of these interfaces to these CPUs, off those of the application. Empty before the
+    /// host was asked: the interfaces that currently deliver packets to the application's CPUs.
     Isolate {
-        /// Names.
+        /// Interface names.
         interfaces: Vec<String>,
-        /// As a list.
+        /// CPU list.
         net_cpus: String,
     },
 }
 
 impl Lever {
-    /// The one that would mend a cause.
+    /// The lever that would remedy a cause.
     pub fn of(cause: Cause) -> Option<Lever> {
         match cause {
             Cause::NagleDelayedAck => Some(Lever::Nodelay),
@@ -38,7 +38,7 @@ impl Lever {
         }
     }
 
-    /// Its cause.
+    /// The cause it remedies.
     pub fn suspect(&self) -> Cause {
         match self {
             Lever::Nodelay => Cause::NagleDelayedAck,
@@ -46,12 +46,12 @@ impl Lever {
         }
     }
 
-    /// Whether it can be moved for some connections and not for others.
+    /// Whether it can be applied per connection.
     pub fn is_of_connections(&self) -> bool {
         *self == Lever::Nodelay
     }
 
-    /// Asks what there is to change.
+    /// The order to list possible changes.
     pub fn look(&self) -> order::What {
         match self {
             Lever::Nodelay => order::What::Look(Look {}),
@@ -61,7 +61,7 @@ impl Lever {
         }
     }
 
-    /// Changes it for so long, for these connections if it is of connections.
+    /// The order to apply it for a duration, to these connections if it applies per connection.
     pub fn change(&self, connections: &BTreeSet<(&str, &str)>, for_ms: u32) -> order::What {
         match self {
             Lever::Nodelay => {
@@ -78,7 +78,7 @@ impl Lever {
         }
     }
 
-    /// Whether what a host says that it has changed is what it was told to change.
+    /// Whether the reported change is the ordered one.
     pub fn is_meant(
         &self,
         report: &OrderReport,
@@ -96,7 +96,7 @@ impl Lever {
     }
 }
 
-/// What of `--allow` an order needs.
+/// The `--allow` value that an order requires.
 pub fn needs(what: Option<&order::What>) -> &'static str {
     match what {
         Some(order::What::LookIsolate(_) | order::What::Isolate(_)) => "isolate",

@@ -1,10 +1,10 @@
-//! From a verdict to a proof: the culprit's lever is moved on the host, and the same calls are measured with and
-//! without.
+//! From a verdict to a proof: the culprit's lever is applied on the host, and the same calls are measured
+//! with and without it.
 //!
-//! [`plan`] states what would be done, before anything is; [`run`] orders changes from the host's agent, block by
-//! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of [`paired`]. In
-//! every block, a coin toss decides which half of the connections is treated or, if calls cannot be assigned to
-//! connections, whether all are.
+//! [`plan`] states the changes before any is made; [`run`] orders changes from the host's agent, block by
+//! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of
+//! [`paired`]. In every block, a coin toss decides which half of the connections is treated or, if calls
+//! cannot be assigned to connections, whether all are.
 
 pub mod judge;
 pub mod lever;
@@ -24,77 +24,77 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// A plan that was shown is good for so long.
+/// Validity of a plan.
 const PLAN_MS: u64 = 600_000;
-/// Experiments kept with a case, the latest.
+/// Maximum number of experiments stored with a case, the most recent.
 const MOST_KEPT: usize = 16;
-/// Plans kept, the latest.
+/// Maximum number of plans retained, the most recent.
 const MOST_PLANS: usize = 64;
-/// Spans of calls that had a remedy come so long after its last undo: exporters send every five seconds, and calls last.
+/// Delay of spans of treated calls after the last undo: exporters send every five seconds, and calls last.
 const LATE_MS: u64 = 15_000;
 
-/// Why there is no experiment.
+/// Why an experiment is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoExperiment {
-    /// No such case.
+    /// The case does not exist.
     #[error("there is no such case")]
     NoCase,
-    /// There is nothing to prove.
+    /// The verdict names no culprit to confirm.
     #[error("the case names no culprit that an experiment could confirm: its verdict is {0}")]
     NotExplained(&'static str),
-    /// Nothing that can be moved while calls run.
+    /// No lever can be applied while calls run.
     #[error("nothing that spangap can change and undo while calls run would remedy {cause}; what may help: {}", advice::about(*.0, None).next, cause = .0.name())]
     NoLever(Cause),
-    /// The verdict does not say where.
+    /// The verdict does not state the side.
     #[error("the verdict does not say on which side the culprit is")]
     NoSide,
-    /// Nobody is there who could change it.
+    /// No agent could apply the change.
     #[error("no agent is known on the {0}'s host")]
     NoAgent(String),
-    /// The agent cannot be told.
+    /// The agent cannot be reached.
     #[error(transparent)]
     NoAsk(#[from] NoAsk),
-    /// It was started without.
+    /// The agent was started without permission.
     #[error("the agent on that host may not change that: it was started without --allow {0}")]
     NotAllowed(&'static str),
-    /// It does not answer.
+    /// The agent does not answer.
     #[error("the agent did not answer")]
     NoAnswer,
-    /// It does not want to.
+    /// The agent refuses.
     #[error("the agent refuses: {0}")]
     Refused(String),
-    /// Spans name no address.
+    /// No span states an address.
     #[error(
         "no call in the last minute names the server's address and port (network.peer.address, network.peer.port)"
     )]
     NoServer,
-    /// All have the value, or none can be reached.
+    /// All connections already have the value, or none can be accessed.
     #[error(
         "there is nothing to change: no connection to {server} has TCP_NODELAY off; {already} have it on, \
          {not_readable} cannot be read {because}"
     )]
     NothingToChange {
-        /// The server's end.
+        /// The server's address.
         server: SocketAddr,
-        /// Those that have the value.
+        /// Connections that already have the value.
         already: u64,
-        /// Those that cannot be reached.
+        /// Connections that cannot be accessed.
         not_readable: u64,
-        /// Why.
+        /// The reason.
         because: String,
     },
-    /// One at a time.
+    /// Another experiment is running.
     #[error("an experiment is already running, for case {0}")]
     Running(String),
-    /// Somebody else's, an old one, or made up.
+    /// The plan is not the latest one of this case, or it is invalid.
     #[error("expected the plan that was last shown for this case, at most ten minutes ago; ask for it again")]
     OtherPlan,
-    /// The meter cannot write down who asked for what.
+    /// The meter cannot write its audit log.
     #[error("the audit log cannot be written: {0}")]
     Audit(String),
 }
 
-/// Plans that were shown, and the experiment under way.
+/// Plans that were shown, and the running experiment.
 #[derive(Debug, Default)]
 pub struct Experiments(Mutex<Inner>);
 
@@ -102,7 +102,7 @@ pub struct Experiments(Mutex<Inner>);
 struct Inner {
     plans: Vec<(u64, Plan)>,
     running: Option<(String, watch::Sender<bool>)>,
-    /// Until when calls come that may have had a remedy, Unix milliseconds.
+    /// Calls may be treated until this time, Unix milliseconds.
     tried_until_ms: u64,
 }
 
@@ -111,30 +111,30 @@ impl Experiments {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No change is in force later than this.
+    /// Ends the experiment; no change is in force after this time.
     fn ended(&self, undone_unix_ms: u64) {
         let mut inner = self.inner();
         inner.running = None;
         inner.tried_until_ms = inner.tried_until_ms.max(undone_unix_ms + LATE_MS);
     }
 
-    /// Whether calls that came since a moment may have had a remedy on trial.
+    /// Whether calls since a time may have been treated.
     pub(crate) fn is_tried_since(&self, unix_ms: u64) -> bool {
         let inner = self.inner();
         inner.running.is_some() || unix_ms < inner.tried_until_ms
     }
 
-    /// The case whose experiment is under way.
+    /// The case whose experiment is running.
     pub fn running(&self) -> Option<String> {
         self.inner().running.as_ref().map(|(id, _)| id.clone())
     }
 }
 
 impl Cases {
-    /// What an experiment of a case would do. Nothing is changed.
+    /// What an experiment of a case would do, without changing anything.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it is impossible.
     pub async fn plan_experiment(
         self: &Arc<Self>,
         id: &str,
@@ -152,10 +152,10 @@ impl Cases {
         Ok(report)
     }
 
-    /// Carries out a plan that was shown, in the background.
+    /// Executes a plan that was shown, in the background.
     ///
     /// # Errors
-    /// When it is not the one that was shown, or another experiment is under way.
+    /// When it is not the latest plan, or another experiment is running.
     pub fn start_experiment(
         self: &Arc<Self>,
         id: &str,
@@ -180,7 +180,7 @@ impl Cases {
             inner.running = Some((id.to_owned(), stop));
             found
         };
-        // Between the two the case may have got another host.
+        // The case may have been assigned another host in the meantime.
         if case.hosts.get(&found.report.side).and_then(|host| host.agent.as_ref())
             != Some(&found.report.agent)
         {
@@ -211,15 +211,15 @@ impl Cases {
         Ok(())
     }
 
-    /// Ends the experiment of a case now: what is changed is undone. `false`: there is none under way.
+    /// Ends the experiment of a case now and undoes its changes. `false` if none is running.
     pub fn end_experiment(&self, id: &str) -> bool {
         let inner = self.experiments.inner();
         let running = inner.running.as_ref().filter(|(running, _)| running == id);
-        // Nobody listens when it has just ended.
+        // Nobody listens if it has just ended.
         running.is_some_and(|(_, stop)| stop.send(true).is_ok())
     }
 
-    /// A line of the meter's own audit log.
+    /// Writes a line to the meter's own audit log.
     fn audit(&self, event: &str, plan: &PlanReport, asked_by: &str, words: &str) -> Result<(), String> {
         let line = json!({
             "unix_ms": now_unix_ms(),
@@ -236,7 +236,7 @@ impl Cases {
         spangap_undo::audit::append(&log, &line).map_err(|error| format!("{error}: {}", error.source))
     }
 
-    /// One that cannot be written is counted: what it tells of has happened.
+    /// Like [`Cases::audit`], for events that have already happened: a failure to write is counted.
     fn write_down(&self, event: &str, plan: &PlanReport, asked_by: &str, words: &str) {
         if self.audit(event, plan, asked_by, words).is_err() {
             self.agents.count(|refused| refused.not_written += 1);
@@ -258,7 +258,7 @@ mod tests {
         let (stop, _stopped) = watch::channel(false);
         experiments.inner().running = Some(("one".into(), stop));
         assert!(experiments.is_tried_since(u64::MAX), "as long as it is under way");
-        // A host that has not confirmed its undo has until its guard acts.
+        // A host that has not confirmed its undo is assumed changed until its guard acts.
         experiments.ended(80_000);
         assert!(experiments.is_tried_since(94_999) && !experiments.is_tried_since(95_000));
         experiments.ended(60_000);

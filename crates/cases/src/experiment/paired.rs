@@ -1,30 +1,31 @@
-//! Statistics of a handful of pairs: an interval for the effect of a treatment, and the probability that chance has as
-//! much effect.
+//! Statistics of a few pairs: an interval for the effect of a treatment, and the probability that chance
+//! produces such an effect.
 //!
-//! In each pair, a coin toss decided which half was treated; without an effect, either sign of the difference is
-//! equally likely. Nothing else is assumed (Wilcoxon's signed ranks: Hollander, Wolfe and Chicken, *Nonparametric
-//! Statistical Methods*, 3rd edition, sections 3.1 to 3.3). A test of two unpaired samples, as `tank` uses for its
-//! arms, would treat whatever all connections have in common at one time as noise.
+//! In each pair, a coin toss decided which half was treated; without an effect, either sign of the difference
+//! is equally likely. There is no other assumption (Wilcoxon's signed ranks: Hollander, Wolfe and Chicken,
+//! *Nonparametric Statistical Methods*, 3rd edition, sections 3.1 to 3.3). A test of two unpaired samples, as
+//! `tank` uses for its arms, would treat variation common to all connections at one time as noise.
 
-/// The confidence of intervals, and one minus the probability that is taken for chance.
+/// Confidence level of intervals; one minus it is the significance level.
 pub const CONFIDENCE: f64 = 0.95;
-/// So many pairs at most: all their signs are gone through.
+/// Maximum number of pairs: all sign combinations are enumerated.
 pub const MOST_PAIRS: usize = 16;
 
-/// What the treatment takes off, in the unit of the differences.
+/// Reduction due to the treatment, in the unit of the differences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
     /// Lower end of the interval.
     pub low: f64,
-    /// Estimate of Hodges and Lehmann.
+    /// Hodges-Lehmann estimate.
     pub mid: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// That chance alone goes this far, in either direction.
+    /// Probability that chance alone produces an effect of this size, in either direction.
     pub probability: f64,
 }
 
-/// Of differences control minus treated; `None` when there are too few pairs for an interval, or too many.
+/// The effect from differences control minus treated; `None` if there are too few pairs for an interval, or
+/// too many.
 pub fn effect(differences: &[f64]) -> Option<Effect> {
     let pairs = differences.len();
     if pairs > MOST_PAIRS || differences.iter().any(|one| !one.is_finite()) {
@@ -45,9 +46,9 @@ pub fn effect(differences: &[f64]) -> Option<Effect> {
     })
 }
 
-/// The largest c such that the sum of the positive ranks is below c with no more than this probability.
+/// The largest c such that the sum of the positive ranks is below c with at most this probability.
 fn largest_cut(pairs: usize, probability: f64) -> Option<usize> {
-    // How many of the signs give each sum: each rank is in it, or not.
+    // Number of sign combinations for each sum: each rank is included or not.
     let mut ways = vec![1.0_f64];
     for rank in 1..=pairs {
         let mut next = vec![0.0; ways.len() + rank];
@@ -65,7 +66,7 @@ fn largest_cut(pairs: usize, probability: f64) -> Option<usize> {
     })
 }
 
-/// Exact, with equal differences sharing their ranks.
+/// Exact probability; equal differences share their ranks.
 fn probability(differences: &[f64]) -> f64 {
     let mut sizes: Vec<f64> = differences.iter().map(|one| one.abs()).collect();
     sizes.sort_by(f64::total_cmp);
@@ -112,7 +113,8 @@ mod tests {
         for shape in 0..3 {
             let (mut held, mut alarms) = (0, 0);
             for _ in 0..rounds {
-                // Skewed, with outliers: what both halves have of a block cancels out, what one has is as often the other's.
+                // Skewed, with outliers: contributions common to both halves of a block cancel out, and those
+                // of one half are equally likely on either side.
                 let mut one = || match shape {
                     0 => random.f64(),
                     1 => -random.f64().max(1e-12).ln(),
@@ -125,7 +127,7 @@ mod tests {
                 let shifted = effect(&shifted).expect("enough");
                 held += u32::from(shifted.low <= 3.0 && 3.0 <= shifted.high);
             }
-            // Three standard errors from what is promised.
+            // Three standard errors from the nominal value.
             assert!(f64::from(held) / f64::from(rounds) > 0.95 - 0.015, "shape {shape}: {held}");
             assert!(f64::from(alarms) / f64::from(rounds) < 0.05 + 0.015, "shape {shape}: {alarms}");
         }

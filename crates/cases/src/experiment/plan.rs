@@ -19,54 +19,54 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pairs of halves: as many as give an interval although two of them come to nothing.
+/// Pairs of halves: enough for an interval even if two are unusable.
 pub const BLOCKS: u32 = 8;
-/// The longest block.
+/// Maximum length of a block.
 const LONGEST_MS: u64 = 30_000;
-/// Calls wanted of each half of a block.
+/// Calls wanted in each half of a block.
 const CALLS: u64 = 20;
-/// What a call does within this time of a change may be due to either state.
+/// A call within this time of a change may be affected by either state.
 pub const SETTLE_MS: u64 = 250;
 /// A call that begins within this time before the end of a block may end after it.
 pub const TAIL_MS: u64 = 500;
-/// Recent calls that say which connections are the pair's.
+/// Age of calls that determine the pair's connections.
 const RECENT_NS: u64 = 60_000_000_000;
-/// Values of a host that are told.
+/// Maximum number of reported values of a host.
 const MOST_VALUES: usize = 1_000;
-/// How long an agent may take to answer.
+/// Timeout of an agent's answer.
 pub const ANSWER: Duration = Duration::from_secs(15);
 
-/// What is to be done.
+/// An experiment to be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// As it is shown.
+    /// The plan as shown to the user.
     pub report: PlanReport,
-    /// Which calls are looked at.
+    /// The calls to measure.
     pub pair: PairKey,
-    /// The server's end.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// The server's sockets, instead of the clients'.
+    /// Whether to change the server's sockets instead of the clients'.
     pub accepted: bool,
-    /// What is moved.
+    /// The lever to apply.
     pub lever: Lever,
-    /// Halves of the connections; else blocks of time.
+    /// Whether to treat halves of the connections rather than blocks of time.
     pub halves: bool,
-    /// What the suspect owns of what slow calls take too long.
+    /// The suspect's share of the excess of slow calls.
     pub share: f64,
 }
 
-/// Whom an experiment is about.
+/// The subject of an experiment.
 struct Suspect {
     lever: Lever,
     side: String,
     share: f64,
-    /// The verdict names it; else it is the one with a lever among those that fit.
+    /// Whether the verdict names it; otherwise it is the one with a lever among the possible causes.
     is_named: bool,
 }
 
-/// The culprit that the verdict names, if it has a lever. Where the verdict knows a place alone, what could have been at work
-/// there: time between the first and the last byte of a small message is what Nagle's algorithm takes, and whether it did, the
-/// experiment shows.
+/// The culprit of the verdict, if it has a lever. If the verdict states only a place, a cause that could act
+/// there: time between the first and the last byte of a small message fits Nagle's algorithm, and the
+/// experiment shows whether it was the cause.
 fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
     let none = || NoExperiment::NotExplained(case.row.state.name());
     let verdict = case.row.verdict.as_ref().ok_or_else(none)?;
@@ -90,7 +90,7 @@ fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
     Ok(Suspect { lever: Lever::Nodelay, side: side.name().into(), share, is_named: false })
 }
 
-/// The interfaces whose packets took the CPU, as the verdict has them; empty where it does not know.
+/// The interfaces whose packets used the CPU according to the verdict; empty if it does not state them.
 fn devices(cases: &Cases, case: &CaseReport) -> Vec<String> {
     let path = cases.folder.of(&case.row.id).join(HUNT);
     let hunt = tokio::task::block_in_place(|| std::fs::read(path)).ok();
@@ -103,11 +103,11 @@ fn devices(cases: &Cases, case: &CaseReport) -> Vec<String> {
     devices.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// Where a message is sent in pieces.
+/// Legs in which a message is sent in pieces.
 const SENDING: [(Leg, Side); 2] = [(Leg::ClientSend, Side::Client), (Leg::ServerSend, Side::Server)];
 
 impl Plan {
-    /// An order about its connections.
+    /// An order that concerns the plan's connections.
     pub fn order(&self, asked_by: &str, what: order::What) -> Order {
         Order {
             id: 0,
@@ -119,23 +119,23 @@ impl Plan {
         }
     }
 
-    /// The client's port of a connection, by which calls are told apart.
+    /// The client's port of a connection, which identifies its calls.
     pub fn port_of(&self, connection: &ConnectionRow) -> Option<u64> {
         let end = if self.accepted { &connection.peer } else { &connection.local };
         Some(end.parse::<SocketAddr>().ok()?.port().into())
     }
 }
 
-/// The port of the client's end of a call's connection: the client's span has it, else the server's.
+/// The client's port of a call's connection: from the client's span, else from the server's.
 pub fn port_of(sample: &Sample) -> Option<u64> {
     let [client, server] = [0, 1].map(|side| sample.sides[side].whole.as_ref().map(|(_, span)| span));
     client.and_then(samples::local_port).or_else(|| server.and_then(samples::peer_port))
 }
 
-/// What an experiment of this case would do, if it can be done: the host is asked what there is to change.
+/// The plan of an experiment for this case: asks the host what can be changed.
 ///
 /// # Errors
-/// Why there is none.
+/// Why an experiment is impossible.
 pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Result<Plan, NoExperiment> {
     let Suspect { lever, side, share, is_named } = suspect(cases, case)?;
     let accepted = side == "server";
@@ -186,7 +186,7 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
     Ok(plan)
 }
 
-/// A change of the host meets all connections.
+/// A host-wide change affects all connections.
 fn choose_values(plan: &mut Plan, looked: OrderReport) -> Result<String, NoExperiment> {
     let text = |text: &String| text.chars().filter(|c| !c.is_control()).take(200).collect::<String>();
     let report = &mut plan.report;
@@ -206,7 +206,7 @@ fn choose_values(plan: &mut Plan, looked: OrderReport) -> Result<String, NoExper
     Ok("a setting of the host affects all connections".into())
 }
 
-/// Which connections are changed, and why not halves of them, if not.
+/// Selects the connections to change, and explains why not halves of them, if so.
 fn choose_connections(
     plan: &mut Plan,
     looked: &OrderReport,
@@ -217,7 +217,7 @@ fn choose_connections(
     let ports: BTreeSet<u64> = recent.iter().filter_map(port_of).collect();
     let of_pair = |one: &ConnectionRow| plan.port_of(one).is_some_and(|port| ports.contains(&port));
     let theirs: Vec<ConnectionRow> = found.iter().filter(|one| of_pair(one)).cloned().collect();
-    // Most calls have to say by which of the connections they went.
+    // Most calls must state which of the connections they used.
     let known: BTreeSet<u64> = theirs.iter().filter_map(|one| plan.port_of(one)).collect();
     let told = recent.iter().filter(|one| port_of(one).is_some_and(|port| known.contains(&port))).count();
     plan.halves = theirs.len() >= 2 && 2 * told >= recent.len();
@@ -241,7 +241,7 @@ fn choose_connections(
     Ok(why)
 }
 
-/// The server's end that most calls name.
+/// The server address that most calls state.
 fn server(recent: &[Sample]) -> Option<SocketAddr> {
     let mut ends: BTreeMap<(IpAddr, u16), usize> = BTreeMap::new();
     for (_, span) in recent.iter().filter_map(|sample| sample.sides[0].whole.as_ref()) {
@@ -252,7 +252,7 @@ fn server(recent: &[Sample]) -> Option<SocketAddr> {
     ends.into_iter().max_by_key(|(_, calls)| *calls).map(|(end, _)| end.into())
 }
 
-/// Long enough for calls of both halves, at the rate at which they come.
+/// Long enough for calls in both halves, at the current rate.
 fn block_ms(cases: &Cases, pair: &PairKey, halves: bool) -> u64 {
     let wanted = if halves { 2 * CALLS } else { CALLS };
     let drawn = cases.meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn);
@@ -314,7 +314,7 @@ fn words(report: &PlanReport, why: &str) -> String {
     )
 }
 
-/// A few of the values, in words.
+/// Some of the values, in words.
 fn changes(values: &[ValueRow]) -> String {
     let some: Vec<String> = values
         .iter()
@@ -327,10 +327,10 @@ fn changes(values: &[ValueRow]) -> String {
     }
 }
 
-/// Asks the host what could be changed.
+/// Asks the host what can be changed.
 ///
 /// # Errors
-/// When it does not answer, or refuses.
+/// When the agent does not answer, or refuses.
 pub async fn look(cases: &Arc<Cases>, plan: &Plan, asked_by: &str) -> Result<OrderReport, NoExperiment> {
     let order = plan.order(asked_by, plan.lever.look());
     let mut ordered = cases.agents.order(&plan.report.agent, order, now_unix_ms())?;
@@ -342,7 +342,7 @@ pub async fn look(cases: &Arc<Cases>, plan: &Plan, asked_by: &str) -> Result<Ord
     }
 }
 
-/// Connections of a report, in an order of their own.
+/// Connections in a report, in a stable order.
 pub fn connections(report: &OrderReport) -> Vec<ConnectionRow> {
     let row = |socket: &spangap_fleet::v1::Socket| {
         let connection = socket.connection.clone()?;

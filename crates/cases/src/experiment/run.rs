@@ -1,5 +1,5 @@
-//! Execution of an experiment: changes ordered block by block, calls assigned to arms by connection and time, the
-//! outcome recorded.
+//! Execution of an experiment: orders changes block by block, assigns calls to arms by connection and time,
+//! and records the outcome.
 
 use super::judge::{self, Block, Expected, LEAST_BLOCKS};
 use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};
@@ -15,33 +15,33 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
-/// Calls of the pair that are taken from each half minute.
+/// Calls of the pair sampled per half minute.
 const CALLS: usize = 4_096;
-/// How long spans of the last block are waited for: exporters send every five seconds.
+/// Maximum wait for spans of the last block: exporters send every five seconds.
 const LATE: Duration = Duration::from_secs(15);
-/// So much longer than its block may a change last before the guard undoes it by itself.
+/// Time by which a change may outlast its block before the guard undoes it.
 const GRACE_MS: u64 = 5_000;
-/// How often calls are taken.
+/// Interval between collections of calls.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One half of a block, as it was.
+/// One half of a block, as executed.
 struct Half {
-    /// By the host's clock, Unix nanoseconds.
+    /// Start by the host's clock, Unix nanoseconds.
     from_ns: u64,
     to_ns: u64,
     arms: Arms,
 }
 
-/// Which calls are treated.
+/// Assignment of calls to arms.
 enum Arms {
-    /// By the client's port of their connection.
+    /// By the client's port of the connection.
     Ports { treated: BTreeSet<u64>, control: BTreeSet<u64> },
-    /// All, or none; of so many connections, where the lever is one of connections.
+    /// All calls or none; with the number of connections, if the lever applies per connection.
     All { is_treated: bool, connections: usize },
 }
 
 impl Arms {
-    /// How many connections are treated, and how many are not.
+    /// Number of treated and untreated connections.
     fn connections(&self) -> [usize; 2] {
         match self {
             Arms::Ports { treated, control } => [treated.len(), control.len()],
@@ -57,7 +57,7 @@ enum Ended {
     Failed(String),
 }
 
-/// An experiment under way.
+/// A running experiment.
 struct Run {
     cases: Arc<Cases>,
     plan: Plan,
@@ -67,13 +67,13 @@ struct Run {
     halves: Vec<(usize, Half)>,
     calls: HashMap<([u8; 16], [u8; 8]), Sample>,
     lacks: Vec<String>,
-    /// The one that runs, from 1.
+    /// The current block, from 1.
     block: u32,
     in_force: Option<InForceRow>,
     undone: bool,
 }
 
-/// Carries it out, and writes down what came of it. It ends by itself, or soon after `stop` says so.
+/// Runs the experiment and records the outcome. It ends by itself, or soon after `stop` is set.
 pub async fn perform(cases: Arc<Cases>, plan: Plan, asked_by: String, stop: watch::Receiver<bool>) {
     let id = plan.report.case.clone();
     let mut run = Run {
@@ -98,7 +98,7 @@ pub async fn perform(cases: Arc<Cases>, plan: Plan, asked_by: String, stop: watc
 }
 
 impl Run {
-    /// All blocks, one after the other.
+    /// Runs all blocks in sequence.
     async fn blocks(&mut self) -> Result<(), Ended> {
         for block in 0..self.plan.report.blocks as usize {
             self.block = block as u32 + 1;
@@ -111,7 +111,7 @@ impl Run {
         Ok(())
     }
 
-    /// The connections that are there now, of those that the plan is about.
+    /// The plan's connections that still exist.
     async fn there(&self) -> Result<Vec<ConnectionRow>, Ended> {
         let looked = look(&self.cases, &self.plan, &self.asked_by).await;
         let found = connections(&looked.map_err(|error| Ended::Failed(error.to_string()))?);
@@ -130,7 +130,7 @@ impl Run {
         let mut there = self.there().await?;
         if there.len() < 2 {
             self.lacks.push(format!("Block {}: fewer than two of the connections are left.", block + 1));
-            // There is nothing to wait for.
+            // No connection is left to wait for.
             return if there.is_empty() {
                 Err(Ended::Failed("all connections have ended".into()))
             } else {
@@ -138,7 +138,7 @@ impl Run {
             };
         }
         fastrand::shuffle(&mut there);
-        // A coin decides which of two groups is treated, so that either sign is as likely.
+        // A coin toss decides which of two groups is treated, so that either sign is equally likely.
         let at = there.len() / 2;
         let (one, other) = there.split_at(at);
         let (treated, control) = if fastrand::bool() { (one, other) } else { (other, one) };
@@ -154,7 +154,7 @@ impl Run {
     async fn block_of_time(&mut self, block: usize) -> Result<(), Ended> {
         let first = fastrand::bool();
         for is_treated in [first, !first] {
-            // A setting of the host is the same whichever connections there are.
+            // A setting of the host does not depend on its connections.
             let there = match self.plan.lever.is_of_connections() {
                 true => self.there().await?,
                 false => Vec::new(),
@@ -168,7 +168,7 @@ impl Run {
                     self.halves.push((block, Half { from_ns, to_ns, arms }));
                 }
             } else {
-                // Looked at by the host's own clock, as the change is.
+                // Measured by the host's own clock, like the change.
                 let from_ns = self.host_ns().await?;
                 self.pass(self.plan.report.block_ms, None).await?;
                 let to_ns = self.host_ns().await?;
@@ -185,7 +185,8 @@ impl Run {
         Ok(looked.unix_ns.max(0) as u64)
     }
 
-    /// One change for the length of a block: when it was made and undone, and of what.
+    /// Makes one change for the duration of a block; returns when it was made and undone, and for which
+    /// connections.
     async fn change(
         &mut self,
         treated: &[ConnectionRow],
@@ -245,7 +246,7 @@ impl Run {
         }
         let passed = self.pass(self.plan.report.block_ms, Some(&mut ordered.reports)).await;
         let (over, ended) = match passed {
-            // It was undone before its time: by a signal, or because the agent lost the meter.
+            // It was undone early: by a signal, or because the agent lost the meter.
             Ok(Some(report)) if report.stage() == Stage::Undone => (Some(report), None),
             Ok(other) => {
                 ordered.undo();
@@ -285,7 +286,7 @@ impl Run {
         None
     }
 
-    /// Lets a block pass, and takes calls meanwhile. A report that comes ends it.
+    /// Waits for a block, collecting calls. A report ends it.
     async fn pass(
         &mut self,
         ms: u64,
@@ -306,7 +307,7 @@ impl Run {
             };
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return Ok(None),
-                // Whoever could say it is gone: then nothing stops any more.
+                // The sender of the stop signal is gone, so nothing can stop the run any more.
                 _ = self.stop.changed() => {}
                 report = report => match report {
                     Some(report) => return Ok(Some(report)),
@@ -323,7 +324,7 @@ impl Run {
         samples::drawn_by_call(&self.cases.meter, &self.plan.pair, since, &mut self.calls);
     }
 
-    /// Spans come late: until calls are there that began after the last block.
+    /// Waits for late spans, until there are calls that began after the last block.
     async fn wait_for_spans(&mut self) {
         let Some(end_ns) = self.halves.last().map(|(_, half)| half.to_ns) else { return };
         let until = Instant::now() + LATE;
@@ -341,17 +342,17 @@ impl Run {
         }
     }
 
-    /// When a call began by the clock of the host that was changed.
+    /// Start of a call by the clock of the changed host.
     fn began_ns(&self, call: &Sample) -> u64 {
         call.sides[self.side()].start_unix_ns
     }
 
-    /// The side whose host is changed, and whose clock tells when.
+    /// The side of the changed host, whose clock determines times.
     fn side(&self) -> usize {
         usize::from(self.plan.accepted)
     }
 
-    /// Each block's calls, and how many belong to none.
+    /// The calls of each block, and the number of unassigned calls.
     fn sorted(&self) -> (Vec<Block>, u64) {
         let mut blocks = vec![Block::default(); self.plan.report.blocks as usize];
         let mut neither = 0;
@@ -366,7 +367,7 @@ impl Run {
                 neither += 1;
                 continue;
             };
-            // Blocks of time are of all calls: which connection each went by may not be known.
+            // Blocks of time include all calls, as their connections may be unknown.
             let (treated, control) = match (&half.arms, port_of(call)) {
                 (Arms::Ports { treated, control }, Some(port)) => {
                     (treated.contains(&port), control.contains(&port))
@@ -383,7 +384,7 @@ impl Run {
         (blocks, neither)
     }
 
-    /// How far it is, for whoever looks at the case meanwhile.
+    /// Updates the progress shown with the case.
     fn show(&self) {
         let (blocks, calls_of_neither) = self.sorted();
         let (rows, treated, control) = (self.rows(&blocks), arm(&blocks, TREATED), arm(&blocks, CONTROL));
@@ -397,7 +398,7 @@ impl Run {
         });
     }
 
-    /// The blocks that are over.
+    /// The completed blocks.
     fn rows(&self, blocks: &[Block]) -> Vec<BlockRow> {
         let row = |(at, block): (usize, &Block)| {
             let halves = || self.halves.iter().filter(|(of, _)| *of == at).map(|(_, half)| half);
@@ -462,7 +463,7 @@ impl Run {
                 _ => {}
             }
         });
-        // What the host has not confirmed, its guard undoes in time.
+        // If the host has not confirmed an undo, its guard acts in time.
         self.cases.experiments.ended(self.in_force.map_or(now_ms, |change| change.guard_unix_ms.max(now_ms)));
     }
 }
@@ -471,27 +472,27 @@ type Arm = fn(&Block) -> &Vec<u64>;
 const TREATED: Arm = |block| &block.treated;
 const CONTROL: Arm = |block| &block.control;
 
-/// The calls of one arm, of all blocks.
+/// All calls of one arm.
 fn arm(blocks: &[Block], of: Arm) -> ArmRow {
     ArmRow::of(blocks.iter().flat_map(of).copied().collect())
 }
 
-/// What the client's span of a call lasted: what it waits for while a request is on its way in pieces may be in the server's span,
-/// too, and then is no part of the gap.
+/// Duration of a call's client span. Waiting caused by a request sent in pieces may also be inside the
+/// server's span, and is then not part of the gap.
 fn took_ns(call: &Sample) -> u64 {
     call.sides[0].end_unix_ns.saturating_sub(call.sides[0].start_unix_ns)
 }
 
-/// What was really changed.
+/// The connections that were actually changed.
 fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
     let sockets = report.sockets.iter().filter(|socket| socket.not_changed.is_empty()).cloned().collect();
     connections(&OrderReport { sockets, ..OrderReport::default() })
 }
 
-/// What the verdict of the case makes one expect.
+/// The effect that the case's verdict predicts.
 fn expected(case: Option<&crate::report::CaseReport>, share: f64) -> Expected {
     let Some(case) = case else { return Expected::default() };
-    // Rows of an older version have none.
+    // Rows of an older version have no mean.
     let mean = |row: &GapRow| Some(row.client_duration.mean_ns as f64).filter(|ns| *ns > 0.0);
     Expected {
         usual_ns: case.usual.as_ref().and_then(mean),

@@ -5,62 +5,63 @@ use serde::{Deserialize, Serialize};
 /// `GET /api/v1/cases/{id}/experiment`: what an experiment would do, before it does it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlanReport {
-    /// Names this plan: the order to carry it out has to name it too.
+    /// Id of this plan; the request to execute it must contain it.
     pub plan: String,
     /// Case.
     pub case: String,
-    /// What is changed: `tcp-nodelay`, `isolate`.
+    /// The lever: `tcp-nodelay`, `isolate`.
     pub lever: String,
-    /// The cause that it would mend.
+    /// The cause it would remedy.
     pub suspect: String,
-    /// Whether the verdict names it; else it is the one that has a lever among those that fit.
+    /// Whether the verdict names the suspect; otherwise it is the one with a lever among the possible causes.
     pub is_named: bool,
-    /// On which side: `client` or `server`.
+    /// Side: `client` or `server`.
     pub side: String,
     /// The agent whose host is changed.
     pub agent: String,
-    /// Its host's name.
+    /// Name of that host.
     pub host_name: String,
-    /// The server's end of the connections.
+    /// Address of the server.
     pub server: String,
-    /// Connections that may be changed, as they are now.
+    /// Current connections that may be changed.
     pub connections: Vec<ConnectionRow>,
-    /// Connections that have the value already, and are left as they are.
+    /// Connections that already have the value, and remain unchanged.
     pub already: u64,
-    /// Connections that cannot be reached.
+    /// Connections that cannot be accessed.
     pub not_readable: u64,
-    /// Of `isolate`: settings of the host that are changed.
+    /// Of `isolate`: host settings to change.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub values: Vec<ValueRow>,
-    /// Of `isolate`: the interfaces whose packets are meant.
+    /// Of `isolate`: interfaces whose packets are moved.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub interfaces: Vec<String>,
-    /// Of `isolate`: the CPUs that handle these packets then, as a list.
+    /// Of `isolate`: CPUs that then handle these packets, as a list.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub net_cpus: Option<String>,
     /// Of `isolate`: the CPUs of the processes that hold the connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub app_cpus: Option<String>,
-    /// `halves`: of the connections, drawn anew for each block; `blocks`: of time, all connections or none.
+    /// `halves`: of the connections, drawn anew for each block; `blocks`: of time, with all connections or
+    /// none.
     pub design: String,
     /// Pairs of a treated and an untreated half.
     pub blocks: u32,
     /// Length of one block of time.
     pub block_ms: u64,
-    /// How long it takes in all, roughly.
+    /// Approximate total duration.
     pub takes_ms: u64,
-    /// All of it in sentences.
+    /// Complete description in sentences.
     pub words: String,
 }
 
 /// A connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ConnectionRow {
-    /// This end.
+    /// Local address.
     pub local: String,
-    /// The other one.
+    /// Peer address.
     pub peer: String,
-    /// Whose.
+    /// Process that owns it.
     pub pid: u32,
     /// Name of that process.
     pub comm: String,
@@ -69,11 +70,11 @@ pub struct ConnectionRow {
 /// A setting of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueRow {
-    /// A file, or what else it is, in words.
+    /// A file, or a description of another setting.
     pub place: String,
-    /// As it is.
+    /// Current value.
     pub from: String,
-    /// As it would be.
+    /// New value.
     pub to: String,
 }
 
@@ -88,59 +89,60 @@ pub struct StartExperiment {
 /// One experiment of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExperimentReport {
-    /// What was announced.
+    /// The announced plan.
     pub plan: PlanReport,
-    /// What is changed, as in the document of `hunt`.
+    /// The change, as in the document of `hunt`.
     pub lever: String,
-    /// Who asked for it.
+    /// Requester.
     pub asked_by: String,
-    /// When it began.
+    /// Start.
     pub from_unix_ms: u64,
-    /// When it was over; absent while it runs.
+    /// End; absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to_unix_ms: Option<u64>,
     /// `running`, `proven`, `refuted` or `undecided`.
     pub outcome: String,
-    /// In a sentence.
+    /// Explanation in a sentence.
     pub words: String,
-    /// What the remedy should take off the mean duration of the client's spans.
+    /// Predicted reduction of the mean duration of the client's spans.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted_ns: Option<i64>,
-    /// What it took off it.
+    /// Measured reduction.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effect_ns: Option<EffectRow>,
-    /// That chance alone goes as far.
+    /// Probability that chance alone produces such an effect.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probability: Option<f64>,
     /// Calls with the remedy.
     pub treated: ArmRow,
-    /// Calls without.
+    /// Calls without the remedy.
     pub control: ArmRow,
-    /// Calls meanwhile that belong to neither: between blocks, or of connections that are not part of it.
+    /// Calls in neither arm: between blocks, or on connections outside the experiment.
     pub calls_of_neither: u64,
-    /// Block by block.
+    /// The blocks.
     pub blocks: Vec<BlockRow>,
-    /// The change that the host has not yet said to be undone: while a block runs, and after the end where that answer never came.
+    /// The change that the host has not yet confirmed as undone: while a block runs, and after the end if the
+    /// confirmation never arrived.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub in_force: Option<InForceRow>,
-    /// Whether the host has said of each change that it is undone.
+    /// Whether the host has confirmed the undo of every change.
     pub undone: bool,
-    /// What did not go as planned, in sentences.
+    /// Deviations from the plan, in sentences.
     pub lacks: Vec<String>,
 }
 
-/// A change of connections until it is undone. Times are of the meter's clock.
+/// A change of connections until it is undone. Times are by the meter's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForceRow {
     /// Block, from 1.
     pub block: u32,
     /// Number of connections changed.
     pub connections: usize,
-    /// Since when.
+    /// Start of the change.
     pub since_unix_ms: u64,
-    /// When the meter asks for the undo.
+    /// Time at which the meter requests the undo.
     pub until_unix_ms: u64,
-    /// When the host's guard undoes it by itself, whatever has become of the meter and the agent.
+    /// Time at which the host's guard undoes it, regardless of the meter and the agent.
     pub guard_unix_ms: u64,
 }
 
@@ -164,7 +166,7 @@ pub struct ArmRow {
     pub mean_ns: u64,
     /// Median.
     pub p50_ns: u64,
-    /// Its 95 % interval, from the order of the calls alone; absent for fewer than six.
+    /// Its 95 % interval, from order statistics alone; absent for fewer than six calls.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub p50_ci95_ns: Option<[u64; 2]>,
     /// 99th percentile.
@@ -174,9 +176,9 @@ pub struct ArmRow {
 /// One block.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockRow {
-    /// When the change was made, by the host's clock.
+    /// Start of the change, by the host's clock.
     pub from_unix_ms: u64,
-    /// When it was undone.
+    /// Time of its undo.
     pub to_unix_ms: u64,
     /// Connections changed.
     pub treated_connections: usize,
@@ -184,12 +186,12 @@ pub struct BlockRow {
     pub control_connections: usize,
     /// Calls with the remedy.
     pub treated: ArmRow,
-    /// Calls without.
+    /// Calls without the remedy.
     pub control: ArmRow,
 }
 
 impl ArmRow {
-    /// Of these durations.
+    /// Summary of these durations.
     pub fn of(mut took: Vec<u64>) -> ArmRow {
         took.sort_unstable();
         let at =
@@ -205,7 +207,8 @@ impl ArmRow {
     }
 }
 
-/// Which of so many sorted values bound their median with at least 95 %: each lies on either side of it as a coin falls.
+/// Indices of the sorted values that bound their median with at least 95 % confidence: each value is on
+/// either side of it with equal probability.
 fn around_median(number: usize) -> Option<[usize; 2]> {
     let mut ln_of = -(number as f64) * std::f64::consts::LN_2;
     let mut at_most = ln_of.exp();
@@ -229,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_median_is_the_one_of_the_tables() {
-        // Ranks of the sign test's interval, counted from 1, as tables have them.
+        // Ranks of the sign test's interval, counted from 1, as in tables.
         for (number, ranks) in
             [(6, (1, 6)), (10, (2, 9)), (20, (6, 15)), (25, (8, 18)), (66, (25, 42)), (100, (40, 61))]
         {
@@ -238,7 +241,7 @@ mod tests {
         for few in 0..6 {
             assert_eq!(around_median(few), None, "{few}");
         }
-        // So many that half of one to their power is nothing in a float.
+        // So many values that 0.5 to their power underflows.
         let [low, high] = around_median(4_000_000).unwrap();
         assert!((1_998_000..1_998_100).contains(&low) && low + high == 3_999_999, "{low}");
     }

@@ -1,4 +1,4 @@
-//! An agent that says what a test wants it to.
+//! An agent that sends what a test determines.
 
 use super::meter::Served;
 use spangap_fleet::slice::Pieces;
@@ -30,7 +30,7 @@ pub fn hello(address: &str, session: u64) -> Hello {
 }
 
 impl Agent {
-    /// Connects, says hello, and has been welcomed.
+    /// Connects and sends a hello, and is accepted.
     pub async fn attach(meter: &Served, hello: Hello) -> Result<Agent, Status> {
         Agent::attach_with(meter, hello, None).await
     }
@@ -44,7 +44,7 @@ impl Agent {
         }
     }
 
-    /// Connects, and has said nothing.
+    /// Connects without sending anything.
     pub async fn connect(meter: &Served, token: Option<&str>) -> Result<Agent, Status> {
         let url = format!("http://{}", meter.at.otlp_grpc);
         let mut client = FleetClient::connect(url).await.expect("it listens");
@@ -65,19 +65,19 @@ impl Agent {
         self.from.message().await.map(|said| said.expect("the stream is open"))
     }
 
-    /// The next message; `None` when the stream is over.
+    /// The next message; `None` at the end of the stream.
     pub async fn hear_or_end(&mut self) -> Option<FromMeter> {
         self.from.message().await.ok().flatten()
     }
 
-    /// The next ask; says that it is well meanwhile, as agents do.
+    /// The next request; meanwhile reports its health, as agents do.
     pub async fn asked(&mut self) -> Ask {
         let mut second = tokio::time::interval(std::time::Duration::from_secs(1));
         loop {
             tokio::select! {
                 said = self.from.message() => match said.expect("the stream is open").expect("it goes on").what {
                     Some(from_meter::What::Ask(ask)) => return ask,
-                    // Of an ask that was answered badly, or not at all.
+                    // Of a request that was answered badly, or not at all.
                     Some(from_meter::What::Cancel(_)) => {}
                     other => panic!("expected an ask: {other:?}"),
                 },
@@ -94,7 +94,7 @@ impl Agent {
         }
     }
 
-    /// Sends this piece again and again, until the meter says something.
+    /// Sends this piece repeatedly until the meter sends a message.
     pub async fn send_until_told(&mut self, piece: SlicePiece) -> FromMeter {
         loop {
             let message = FromAgent { what: Some(from_agent::What::Piece(piece.clone())) };
@@ -109,7 +109,7 @@ impl Agent {
         self.say(from_agent::What::End(SliceEnd { ask, ..SliceEnd::default() })).await;
     }
 
-    /// Answers the next ask with this capture.
+    /// Answers the next request with this capture.
     pub async fn replay(&mut self, capture: &str) -> Ask {
         let ask = self.asked().await;
         self.send(pieces(ask.id, capture)).await;

@@ -1,4 +1,4 @@
-//! Agents, browsers and clients that mean harm or are broken; docs/security.md names these tests.
+//! Malicious or broken agents, browsers and clients; docs/security.md lists these tests.
 
 use super::agent::{Agent, hello, pieces};
 use super::meter::{HOSTS, Served};
@@ -7,7 +7,8 @@ use spangap_fleet::v1::{SlicePiece, from_agent};
 use spangap_meter::serve::access::Access;
 use tonic::Code;
 
-/// A case for whose client an agent answers as it likes; the case when it is over. The meter still takes agents then.
+/// Opens a case whose client agent answers as given; returns the case when it is closed. The meter still
+/// accepts agents afterwards.
 async fn answered(answer: impl AsyncFnOnce(Agent, u64) -> Option<Agent>) -> Json {
     let meter = Served::start().await;
     let mut agent = Agent::attach(&meter, hello(HOSTS[0], 1)).await.expect("welcome");
@@ -32,7 +33,7 @@ fn lacks(case: &Json) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bomb_in_a_slice_is_refused_before_it_is_unpacked() {
     let case = answered(async |agent, ask| {
-        // 512 KiB that would be 8 GiB: frames of zeros, one after the other in one piece.
+        // 512 KiB that decompress to 8 GiB: concatenated frames of zeros in one piece.
         let frame = zstd::bulk::compress(&vec![0; 64 << 20], 19).expect("memory compresses");
         let bomb = frame.repeat((512 << 10) / frame.len());
         agent.send([SlicePiece { ask, file: "capture.pcapng".into(), zstd: bomb.into() }]).await;
@@ -126,7 +127,7 @@ async fn a_stolen_view_token_asks_for_no_slice_and_is_no_agent() {
         let headers: Vec<(&str, &str)> =
             token.iter().map(|token| ("Authorization", token.as_str())).collect();
         let (status, answer) = meter.post("tank", &headers).await;
-        // Whoever may not even look is told so before what the token is for.
+        // A client that may not even read learns that first.
         assert!(
             status == expected || (token == Some(&ingest) && status == 401),
             "{token:?}: {status} {answer}"
@@ -172,12 +173,12 @@ async fn a_page_of_another_origin_and_another_name_are_refused() {
             assert_eq!(status, expected, "{headers:?}");
         }
     }
-    // Whoever asks whether the meter lives, or for its metrics, calls it by any name.
+    // Health checks and scrapes of metrics use any host name.
     for path in ["/healthz", "/metrics"] {
         let (status, _) = meter.request("GET", path, &[("Host", "meter.monitoring.svc")], "").await;
         assert_eq!(status, 200, "{path}");
     }
-    // A form of another page has this type, and a browser sends it without asking.
+    // A form of a foreign page has this type, and a browser sends it without a preflight request.
     let body = r#"{"pair": {"client": "tank", "server": "target"}}"#;
     let (status, _) = meter.request("POST", "/api/v1/cases", &[("Content-Type", "text/plain")], body).await;
     assert_eq!(status, 415);
@@ -190,7 +191,7 @@ async fn a_replayed_registration_is_refused_and_the_agent_stays() {
     agent.say(from_agent::What::Health(Default::default())).await;
     let refused = Agent::attach(&meter, hello(HOSTS[0], 7)).await.err().expect("no welcome");
     assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
-    // A newer session of the host takes its place, and the older one is told so and cannot come back.
+    // A newer session of the host replaces it; the older one is told so and cannot return.
     let _newer = Agent::attach(&meter, hello(HOSTS[0], 8)).await.expect("welcome");
     let mut agent = agent;
     assert_eq!(agent.hear().await.expect_err("it ends").code(), Code::Aborted);
@@ -208,7 +209,7 @@ async fn an_agent_that_does_not_introduce_itself_is_sent_away() {
     let mut agent = Agent::connect(&meter, None).await.expect("it listens");
     agent.say(from_agent::What::Health(Default::default())).await;
     assert_eq!(agent.hear().await.expect_err("it ends").code(), Code::InvalidArgument);
-    // Pieces that nobody asked for are counted, and go nowhere.
+    // Unrequested pieces are counted and discarded.
     let agent = Agent::attach(&meter, hello(HOSTS[0], 1)).await.expect("welcome");
     agent.send(pieces(99, "nagle-client.client.pcapng")).await;
     meter.until("/api/v1/agents", |agents| agents["refused"]["unasked"].as_u64() > Some(0)).await;

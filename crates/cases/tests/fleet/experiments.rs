@@ -1,4 +1,5 @@
-//! Experiments over the API, with an agent that keeps its word or does not. Which calls are slow is what the agent has changed.
+//! Experiments through the API, with an honest or a dishonest agent. The agent's changes determine which
+//! calls are slow.
 
 use super::agent::{Agent, hello};
 use super::meter::{HOSTS, Served};
@@ -16,21 +17,21 @@ const VIEW: &str = "view-view-view-view";
 const CAPTURE: &str = "capture-capture-cap";
 const CHANGE: &str = "change-change-change";
 
-/// What an agent does with an order.
+/// How an agent treats an order.
 #[derive(Clone, Copy, PartialEq)]
 enum Word {
     Kept,
-    /// It says so, and does nothing.
+    /// It reports success, and does nothing.
     Idle,
-    /// It changes another connection, and says so.
+    /// It changes another connection, and reports that.
     Other,
-    /// It never says that it has undone anything.
+    /// It never reports an undo.
     Silent,
     /// All connections end after the first block.
     Ended,
 }
 
-/// How often a condition is looked at.
+/// Interval between checks of a condition.
 const PACE: Duration = Duration::from_millis(20);
 
 /// Ports of changed connections.
@@ -112,7 +113,8 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
     }
 }
 
-/// A case with a culprit that has a lever, calls that go on by these connections, and an agent of this word.
+/// A case with a culprit that has a lever, calls that continue on these connections, and an agent with this
+/// behaviour.
 struct Scene {
     meter: Arc<Served>,
     case: String,
@@ -193,7 +195,7 @@ impl Scene {
         (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    /// The plan, once calls have shown which connections there are.
+    /// The plan, once calls have revealed the connections.
     async fn plan(&self, design: &str) -> Value {
         let begun = std::time::Instant::now();
         let mut pace = tokio::time::interval(PACE);
@@ -234,7 +236,7 @@ impl Scene {
         }
     }
 
-    /// Starts it and waits for its end.
+    /// Starts the experiment and waits for its end.
     async fn tried(&self, design: &str) -> (Value, Value) {
         let plan = self.plan(design).await;
         assert_eq!(self.start(&plan).await.0, 202);
@@ -294,7 +296,7 @@ async fn a_remedy_without_effect_is_refuted_whatever_the_agent_says() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn noise_is_undecided_and_says_so() {
-    // A storm that comes and goes, over both halves: far more than the remedy takes off, and anybody's.
+    // Intermittent noise in both halves, far larger than the effect of the remedy.
     let noise = |port: u16, treated: &BTreeSet<u16>, number: u64| {
         let storm = fastrand_like(number / 30 * 7919 + u64::from(port)) % 400;
         storm + if treated.contains(&port) { 20 } else { 40 }
@@ -305,7 +307,7 @@ async fn noise_is_undecided_and_says_so() {
     assert!(case["state"] != "proven" && !tried["words"].as_str().unwrap().is_empty());
 }
 
-/// A number that looks random, the same for the same one.
+/// A deterministic pseudo-random number.
 fn fastrand_like(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
 }
@@ -358,7 +360,7 @@ async fn an_experiment_can_be_followed_while_it_runs() {
     let case = scene.until(|case| !running(case)).await;
     let tried = &case["experiments"][0];
     assert!(tried.get("in_force").is_none(), "{case:#}");
-    // The list of cases has both ends of it, for whoever draws a time axis.
+    // The list of cases contains its start and end, for a time axis.
     let (status, list) = scene.meter.request("GET", "/api/v1/cases", &[], "").await;
     assert_eq!(status, 200);
     let list: Value = serde_json::from_slice(&list).expect("JSON");
@@ -405,7 +407,7 @@ async fn a_token_without_the_role_and_a_plan_that_was_not_shown_change_nothing()
     }
     let (status, _) = scene.ask("POST", Some(CHANGE), r#"{"plan": "x", "connections": []}"#).await;
     assert_eq!(status, 422, "a plan is named, not sent");
-    // Asked for again, the first one is none any more.
+    // A new plan invalidates the first one.
     let newer = scene.plan("halves").await;
     assert_eq!(scene.start(&plan).await.0, 409);
     assert!(scene.treated.lock().unwrap().is_empty() && scene.audit().is_empty());

@@ -1,4 +1,4 @@
-//! Facts in slices that are none, and what `/metrics` says of all that was refused.
+//! Invalid facts in slices, and the counts of refusals in `/metrics`.
 
 use super::agent::{Agent, file, hello, pieces};
 use super::meter::{HOSTS, Served};
@@ -6,7 +6,7 @@ use spangap_meter::serve::access::Access;
 
 const TOKENS: &str = "view view-view-view-view\ncapture capture-capture-capture\n";
 
-/// A count of `/metrics`.
+/// A count from `/metrics`.
 async fn refusals(meter: &Served, headers: &[(&str, &str)], reason: &str) -> u64 {
     let (status, body) = meter.request("GET", "/metrics", headers, "").await;
     assert_eq!(status, 200);
@@ -38,14 +38,14 @@ async fn every_refusal_is_counted_by_its_reason() {
     assert_eq!(refusals(&meter, &looks, "host").await, 1);
     meter.post("tank", &asks(("Origin", "http://rebound.example"))).await;
     assert_eq!(refusals(&meter, &looks, "origin").await, 1);
-    // A replayed session, and another agent with the same machine id that lost its place and comes back.
+    // A replayed session, and another agent with the same machine id that was replaced and returns.
     let token = Some("capture-capture-capture");
     let _first = Agent::attach_with(&meter, hello(HOSTS[0], 1), token).await.expect("welcome");
     Agent::attach_with(&meter, hello(HOSTS[0], 1), token).await.err().expect("no welcome");
     let mut second = Agent::attach_with(&meter, hello(HOSTS[0], 2), token).await.expect("welcome");
     Agent::attach_with(&meter, hello(HOSTS[0], 1), token).await.err().expect("no welcome");
     assert_eq!(refusals(&meter, &looks, "hello").await, 2);
-    // A slice that goes beyond what was asked for.
+    // A slice that exceeds the request.
     let (status, opened) = meter.post("tank", &[("Authorization", capture)]).await;
     assert_eq!(status, 202, "{opened}");
     let ask = second.asked().await;
@@ -54,7 +54,7 @@ async fn every_refusal_is_counted_by_its_reason() {
     assert_eq!(refusals(&meter, &looks, "slice").await, 1);
 }
 
-/// Facts as no instrument writes them.
+/// Facts that no instrument writes.
 fn lies() -> Vec<(&'static str, Vec<u8>)> {
     let deep = [vec![b'['; 200_000], vec![b']'; 200_000]].concat();
     let long = format!("{{\"findings\": [{}{{}}]}}", "{},".repeat(100_000));

@@ -1,4 +1,5 @@
-//! Agents and cases over real connections: a meter as it is served, and agents that replay recordings, lie, or break off.
+//! Agents and cases over real connections: a served meter, and agents that replay recordings, lie, or
+//! disconnect.
 
 mod agent;
 mod attacks;

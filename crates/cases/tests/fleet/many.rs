@@ -1,4 +1,4 @@
-//! Fifty agents of one meter, some of them asked for slices at the same time, one that is slow and one that lies.
+//! Fifty agents of one meter, some of them asked for slices at the same time, with one slow and one lying.
 
 use super::agent::{Agent, file, hello};
 use super::meter::Served;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Agents in all.
+/// Total number of agents.
 const AGENTS: usize = 50;
-/// Pairs of them whose cases are opened together: the last one's client lies, and its server is slow.
+/// Pairs of agents whose cases are opened together: the last one's client lies, and its server is slow.
 const PAIRS: usize = 5;
 
-/// What an agent does with an ask.
+/// How an agent treats a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
-    /// Sends what it is asked for.
+    /// Sends what is requested.
     Honest,
     /// Sends one piece, and no more.
     Slow,
@@ -29,7 +29,7 @@ fn address(number: usize) -> String {
     format!("10.88.{}.{}", number / 2, number % 2 + 1)
 }
 
-/// Says that it is well, and answers asks, until the test is over.
+/// Reports health and answers requests until the test is over.
 async fn live(meter: Arc<Served>, number: usize, manner: Manner, mut over: watch::Receiver<()>) {
     let own = Hello {
         host_name: format!("host-{number}"),
@@ -110,7 +110,7 @@ async fn fifty_agents_share_a_meter() {
                 );
             }
         }
-        // All of them are still there, and what was not asked for is counted.
+        // All are still connected, and unrequested pieces are counted.
         let agents = meter.until("/api/v1/agents", is_there).await;
         assert_eq!(agents["refused"]["slices"], 2, "{agents:#}");
         assert_eq!(agents["refused"]["unasked"], 1);
@@ -120,6 +120,6 @@ async fn fifty_agents_share_a_meter() {
         );
     }
     drop(end);
-    // One that panicked was refused.
+    // An agent that panicked was refused.
     agents.join_all().await;
 }

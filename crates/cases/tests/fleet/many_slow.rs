@@ -1,15 +1,16 @@
-//! More pairs go slow at once than hosts may be asked about.
+//! More pairs become slow at once than the budget of slices permits to examine.
 
 use super::meter::Served;
 use spangap_cases::report::PairRow;
 use std::time::UNIX_EPOCH;
 
-/// Windows of a pair until it has a baseline, and those until it is out.
+/// Windows of a pair until it has a baseline, followed by those until it leaves it.
 const QUIET: u64 = 7;
 const PAIRS: usize = 40;
 
-/// Forty pairs leave their baselines in one moment, each losing more than the one before; the budget allows two cases and keeps one for a
-/// person. Those that lose the most are looked at, the rest is told, and whoever asks is not kept waiting.
+/// Forty pairs leave their baselines at once, each losing more than the one before; the budget permits two
+/// cases and reserves one for a person. Those that lose the most are examined, the rest is reported, and a
+/// person does not have to wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_rest_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +46,7 @@ async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_res
     assert_eq!(status, 429, "{answer}");
 }
 
-/// Noise has opened a case that came to nothing, and before the pair is back, something happens.
+/// Noise has opened an inconclusive case, and before the pair is back, it becomes much slower.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pair_that_is_out_and_becomes_much_worse_gets_another_case() {
     let meter = Served::start().await;

@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// How long any condition may take; far more than it needs on a busy machine.
+/// Timeout of a condition, far more than it needs on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// Addresses of the two hosts of the recordings.
 pub const HOSTS: [&str; 2] = ["10.88.0.1", "10.88.0.2"];
@@ -42,7 +42,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// With the usual settings, in a folder of its own.
+    /// A meter with the usual settings, in its own folder.
     pub async fn start() -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cases");
@@ -55,7 +55,7 @@ impl Served {
         served
     }
 
-    /// One whose slots pass when the test says so; nothing is pursued.
+    /// A meter whose slots advance under the test's control; no case is pursued.
     pub async fn still(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(engine::Settings {
@@ -109,23 +109,23 @@ impl Served {
         Served { meter, cases, at, clock, _stop: stop, _folder: None }
     }
 
-    /// Both spans of so many calls from `tank` to `target`, the last of which have just ended, with gaps of 40 ms; they name
-    /// each other's addresses.
+    /// Sends both spans of this many calls from `tank` to `target`, the last of which have just ended, with
+    /// gaps of 40 ms; they state each other's addresses.
     pub fn calls(&self, number: u64) {
         self.calls_between(["tank", "target"], HOSTS, number);
     }
 
-    /// The same of any two services and hosts.
+    /// The same for any two services and hosts.
     pub fn calls_between(&self, services: [&str; 2], hosts: [&str; 2], number: u64) {
         self.calls_by_clocks(services, hosts, number, [0, 0]);
     }
 
-    /// The same with gaps of so many milliseconds.
+    /// The same with gaps of `gap_ms` milliseconds.
     pub fn calls_of(&self, services: [&str; 2], hosts: [&str; 2], number: u64, gap_ms: u64) {
         self.calls_as(services, hosts, number, [0, 0], gap_ms);
     }
 
-    /// The same where the hosts' clocks are ahead by so many seconds.
+    /// The same with host clocks ahead by `ahead_s` seconds.
     pub fn calls_by_clocks(&self, services: [&str; 2], hosts: [&str; 2], number: u64, ahead_s: [i64; 2]) {
         self.calls_as(services, hosts, number, ahead_s, 40);
     }
@@ -167,8 +167,8 @@ impl Served {
         assert_eq!(done.malformed.total(), 0);
     }
 
-    /// Both spans of the calls of a capture, as if they ended now, the slowest last; they say which host they are of where it has a
-    /// name, see this address as their peer, and say nothing else.
+    /// Sends both spans of the calls of a capture, as if they ended now, the slowest last; they state their
+    /// host if it has a name, have this peer address, and nothing else.
     pub fn calls_of_capture(&self, capture: &str, host_names: [&str; 2], peer: Option<&str>) {
         let path =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(capture);
@@ -220,7 +220,8 @@ impl Served {
         assert_eq!(done.malformed.total(), 0);
     }
 
-    /// Both spans of one call that ends now, by a connection of the client with this port, with a gap of so many milliseconds.
+    /// Sends both spans of one call that ends now, on a connection with this client port, with a gap of
+    /// `gap_ms` milliseconds.
     pub fn call(&self, port: u16, gap_ms: u64) {
         let now_ns = UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
         static IDS: AtomicU64 = AtomicU64::new(1);
@@ -257,7 +258,7 @@ impl Served {
         self.meter.ingest(&request.encode_to_vec(), self.clock.now_ms()).expect("well-formed");
     }
 
-    /// Opens a case of these calls; its id.
+    /// Opens a case of these calls; returns its id.
     pub async fn open(&self) -> String {
         let (status, answer) = self.post("tank", &[]).await;
         assert_eq!(status, 202, "{answer}");
@@ -268,7 +269,7 @@ impl Served {
         self.post_pair([client, "target"], headers).await
     }
 
-    /// Asks for a case of this pair.
+    /// Requests a case of this pair.
     pub async fn post_pair(&self, [client, server]: [&str; 2], headers: &[(&str, &str)]) -> (u16, Json) {
         let body = format!(r#"{{"pair": {{"client": "{client}", "server": "{server}"}}}}"#);
         let headers = [&[("Content-Type", "application/json")], headers].concat();
@@ -282,7 +283,7 @@ impl Served {
         serde_json::from_slice(&body).expect("JSON")
     }
 
-    /// Status and body.
+    /// Sends a request; returns status and body.
     pub async fn request(
         &self,
         method: &str,
@@ -308,12 +309,12 @@ impl Served {
         (status, answer[end + 4..].to_vec())
     }
 
-    /// The case once it is not open any more.
+    /// The case once it is no longer open.
     pub async fn concluded(&self, id: &str) -> Json {
         self.until(&format!("/api/v1/cases/{id}"), |case| case["state"] != "open").await
     }
 
-    /// An answer that is as it should be.
+    /// The first answer that satisfies the condition.
     pub async fn until(&self, path: &str, is_it: impl Fn(&Json) -> bool) -> Json {
         let begun = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! The way of a slow call from its spans to the verdict.
+//! The path of a slow call from its spans to the verdict.
 
 use super::agent::{Agent, hello};
 use super::meter::{HOSTS, Served};
@@ -18,7 +18,7 @@ async fn a_case_gets_packets_of_both_hosts_and_the_verdict_of_hunt() {
     for ask in [&asked_client, &asked_server] {
         assert!(ask.to_unix_ns - ask.from_unix_ns > 3_000_000_000, "margins: {ask:?}");
         assert!(ask.reason.contains("tank -> target"), "{ask:?}");
-        // Of the pair alone: an agent's own stream, and spans on their way, are no calls of it.
+        // Only the pair's packets: an agent's own stream, and spans in transit, do not belong to its calls.
         let endpoints: Vec<_> = ask.endpoints.iter().map(|one| (one.address.as_str(), one.port)).collect();
         assert_eq!(endpoints, [(HOSTS[1], 50051)]);
     }
@@ -67,7 +67,7 @@ async fn without_a_host_a_case_says_what_is_missing() {
     assert_eq!(case["hosts"]["client"]["why_not"], "no agent is connected");
     let lacks = case["lacks"].to_string();
     assert!(lacks.contains("No packets of the server: no agent is connected"), "{lacks}");
-    // All that the meter has seen are the calls in question.
+    // The calls in question are all that the meter has seen.
     assert!(case.get("usual").is_none() && case.get("before").is_none(), "{case:#}");
     let why = "How long these calls usually take is unknown: there were too few calls before these.";
     assert!(lacks.contains(why), "{lacks}");

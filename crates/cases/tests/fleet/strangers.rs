@@ -1,5 +1,4 @@
-//! Hosts that are not as one would wish: without an agent, with one that came late, with a clock that is off, with the machine id of
-//! another one.
+//! Unusual hosts: without an agent, with a late one, with a wrong clock, with the machine id of another.
 
 use super::agent::{Agent, hello};
 use super::meter::{HOSTS, Served};
@@ -24,7 +23,7 @@ async fn with_an_agent_on_one_host_a_case_says_what_that_one_shows_and_what_is_m
         assert!(lacks.contains(&format!("No packets of the {missing}: no agent has")), "{case:#}");
         assert!(case["hosts"][there]["agent"].is_string(), "{case:#}");
         assert!(case["hosts"][missing].get("agent").is_none_or(|agent| agent.is_null()), "{case:#}");
-        // Of the host that sent nothing nothing is claimed but what the other end's packets show of it.
+        // About the host that sent nothing, only the other end's packets support claims.
         assert!(case["verdict"].is_object(), "{case:#}");
         if case["state"] == "explained" {
             assert_eq!(case["verdict"]["culprit"], "nagle-delayed-ack", "{case:#}");
@@ -102,7 +101,8 @@ async fn hosts_whose_machine_id_was_copied_are_both_asked() {
     assert!(replaced.all(|times| times.unwrap_or(0) == 0), "{agents:#}");
 }
 
-/// One of three replicas is slow, and the client's host is one of two: packets are asked for of the two hosts whose calls are.
+/// One of three replicas is slow, and the client's host is one of two: packets are requested from the two
+/// hosts of the slow calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
     let meter = Served::start().await;
@@ -116,7 +116,8 @@ async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
     for number in 0..5 {
         agents.push(Agent::attach(&meter, host(number)).await.expect("welcome"));
     }
-    // Clients 0 and 1, servers 2, 3 and 4. The slowest call of all is one between 0 and 2; most slow calls are between 1 and 4.
+    // Clients 0 and 1, servers 2, 3 and 4. The slowest call of all is between 0 and 2; most slow calls are
+    // between 1 and 4.
     for (client, server, calls, gap_ms) in [(0, 2, 1, 90), (0, 2, 60, 1), (1, 3, 60, 1), (1, 4, 30, 60)] {
         let hosts = [address(client), address(server)];
         meter.calls_of(["tank", "target"], [&hosts[0], &hosts[1]], calls, gap_ms);
@@ -138,10 +139,11 @@ async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
     assert!(case["time_line"].to_string().contains("between 2 pairs of hosts"), "{case:#}");
 }
 
-/// SDKs as they come name neither their hosts nor, some of them, any address: which host is whose is then seen in packets alone.
+/// SDKs by default state neither their hosts nor, in some cases, any address: only packets then reveal the
+/// hosts.
 #[tokio::test(flavor = "multi_thread")]
 async fn hosts_that_no_span_names_are_found_by_their_packets() {
-    // Of the recordings, and of somebody else.
+    // Two hosts of the recordings, and a third.
     const OWN: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.3"];
     for named in [[false, false], [true, false], [false, true]] {
         let meter = Served::start().await;
@@ -155,7 +157,7 @@ async fn hosts_that_no_span_names_are_found_by_their_packets() {
         let name = |side: usize| if named[side] { format!("host-{side}") } else { String::new() };
         meter.calls_of_capture(CAPTURES[0], [&name(0), &name(1)], None);
         let id = meter.open().await;
-        // Whoever is asked sends what passed there, as often as it is asked; nothing has passed at the third.
+        // Each agent sends what passed there, as often as requested; nothing passed at the third.
         for (mut agent, capture) in agents.into_iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]) {
             tokio::spawn(async move {
                 loop {
@@ -210,7 +212,7 @@ async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
     }
 }
 
-/// Each end sees the proxy alone, which has an agent as well: it is neither's host.
+/// Each end sees only the proxy, which also has an agent: it is neither's host.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_proxy_with_an_agent_the_ends_are_found_by_their_packets() {
     const OWN: [&str; 3] = ["10.77.0.1", "10.77.0.2", "10.77.0.9"];

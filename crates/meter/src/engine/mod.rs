@@ -1,4 +1,4 @@
-//! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time in.
+//! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time.
 
 mod read;
 mod record;
@@ -21,51 +21,53 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How far ahead of the join an index slot and then its entry are prefetched, in spans.
+/// Prefetch distance in spans, ahead of the join: first the index slot, then its entry.
 const SLOT_AHEAD: usize = 16;
 const ENTRY_AHEAD: usize = 8;
-/// Entries expired under one hold of the lock.
+/// Entries expired per acquisition of the lock.
 const EXPIRE_AT_ONCE: usize = 16_384;
-/// After a minute's end plus the time to live nothing of it can change; this much more for late ticks.
+/// Delay before a minute closes, beyond its end plus the time to live, to allow for late ticks. Nothing in
+/// the minute can change after its time to live.
 const CLOSE_GRACE_MS: u64 = 2_000;
-/// The wall clock is followed when it is off by this much: less is drift and rounding.
+/// The engine follows a change of the wall clock of at least this size; smaller ones are drift and rounding.
 const CLOCK_STEP_MS: u64 = 1_000;
-/// Steps of the wall clock told of; of earlier ones only the number is known.
+/// Reported steps of the wall clock; earlier ones are only counted.
 const CLOCK_STEPS_TOLD: usize = 8;
-/// How often idle origins are forgotten, and how often when room is short.
+/// Interval between removals of idle origins, normally and when room is short.
 const SWEEP_MS: u64 = 60_000;
 const SWEEP_CROWDED_MS: u64 = 1_000;
-/// Past the time to live nothing waits; this much more for late ticks.
+/// Delay before an idle origin is removed, beyond the time to live, to allow for late ticks. No half waits
+/// past the time to live.
 const IDLE_GRACE_MS: u64 = 5_000;
-/// Closed minutes kept for a recorder that is late; beyond this the oldest are dropped, and counted.
+/// Closed minutes retained for a late recorder; beyond this the oldest are dropped and counted.
 const CLOSED_KEPT: usize = 8;
 
 /// Validated settings of the engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a half waits for its mate; `None` for as long as there is room.
+    /// How long a half waits for its mate; `None` for no limit but memory.
     pub join_ttl_ms: Option<u32>,
     /// Limit of the store of pending halves.
     pub max_pending_bytes: u64,
-    /// Size of the ring of whole spans.
+    /// Size of the ring of complete spans.
     pub keep_bytes: u64,
-    /// Limit of the bytes of whole spans that belong to worst calls.
+    /// Byte limit of the complete spans of worst calls.
     pub worst_bytes: u64,
-    /// Calls in each of the two samples of a pair; 0 for no samples.
+    /// Calls in each of the two samples of a pair; 0 disables sampling.
     pub sampled_calls: usize,
-    /// Limit of the bytes of whole spans in the samples of calls.
+    /// Byte limit of the complete spans in the samples.
     pub sample_bytes: u64,
     /// Limits of resources, methods and names.
     pub origin_limits: Limits,
-    /// Limits of the number of pairs.
+    /// Limits on the number of pairs.
     pub pair_limits: PairLimits,
-    /// What a row stands for.
+    /// What one row represents.
     pub grouping: Grouping,
     /// Calls with a larger response are excluded and counted; `None` for no limit.
     pub exclude_response_over: Option<u64>,
-    /// Attributes that tell the size of a response.
+    /// Attributes that contain the response size.
     pub response_size_attributes: Vec<String>,
-    /// Unix time of the engine's millisecond 0, in milliseconds, until [`Meter::set_wall_clock`] tells another.
+    /// Unix time of the engine's millisecond 0, in milliseconds, until [`Meter::set_wall_clock`] changes it.
     pub epoch_unix_ms: u64,
 }
 
@@ -88,92 +90,92 @@ impl Default for Settings {
     }
 }
 
-/// What became of one request.
+/// Outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ingested {
     /// Spans in the request.
     pub spans: u64,
-    /// Those of them that cannot be used.
+    /// Spans among them that cannot be used.
     pub malformed: Malformed,
 }
 
-/// Figures of the engine that are not of one pair.
+/// Figures that do not belong to a single pair.
 #[derive(Clone, Debug)]
 pub struct Overview {
     /// Where every span went.
     pub accounting: Accounting,
-    /// Why spans were malformed.
+    /// Reasons for malformed spans.
     pub malformed: Malformed,
     /// Services with their counts.
     pub services: Vec<(Arc<str>, ServiceCounts)>,
-    /// Arrival distance of mates, all pairs.
+    /// Delay between the arrivals of two mates, over all pairs.
     pub mate_delay: Histogram,
     /// Bytes of the pending store.
     pub pending_bytes: u64,
     /// Its limit.
     pub pending_bytes_limit: u64,
-    /// Bytes of whole spans held in the ring.
+    /// Bytes of complete spans in the ring.
     pub whole_bytes: u64,
-    /// How long ago the oldest span still in the ring arrived; `None` while the ring has never been full.
+    /// Age of the oldest span still in the ring; `None` while the ring has never been full.
     pub whole_span_horizon_ms: Option<u64>,
-    /// Calls counted in pairs `other`.
+    /// Calls counted in the `other` pairs.
     pub calls_in_other: u64,
-    /// Resources, methods and names that found no room.
+    /// Resources, methods and names rejected for lack of room.
     pub names_in_other: u64,
-    /// Calls of the main distributions whose legs are unknown.
+    /// Calls in the main distributions with unknown legs.
     pub calls_without_legs: u64,
     /// Calls with one attempt.
     pub calls_with_one_attempt: u64,
-    /// Those of them for which neither span told the size of the response.
+    /// Single-attempt calls for which neither span states the response size.
     pub calls_without_size: u64,
-    /// Responses over this size are excluded; `None` for none.
+    /// Limit on the response size, above which calls are excluded; `None` for no limit.
     pub exclude_response_over: Option<u64>,
-    /// Minutes that nobody took in time; the totals have them, a history does not.
+    /// Minutes that no recorder took in time; the totals include them, the history does not.
     pub minutes_dropped: u64,
-    /// Unix time of the engine's millisecond 0, in milliseconds, by the wall clock as it is now.
+    /// Unix time of the engine's millisecond 0, in milliseconds, by the current wall clock.
     pub epoch_unix_ms: i64,
-    /// How often the wall clock was set since the start.
+    /// Number of times the wall clock was set since the start.
     pub clock_steps: u64,
-    /// The last of these steps, oldest first.
+    /// The most recent of these steps, oldest first.
     pub last_clock_steps: Vec<ClockStep>,
-    /// Every store that has a limit.
+    /// Usage of every bounded store.
     pub limits: Vec<LimitFigures>,
 }
 
-/// The wall clock was set.
+/// A step of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
-    /// When, Unix seconds by the clock after the step.
+    /// Time of the step in Unix seconds, by the clock after the step.
     pub unix_s: u64,
-    /// By how much, in milliseconds; negative when it was set back.
+    /// Size of the step in milliseconds; negative when the clock was set back.
     pub by_ms: i64,
 }
 
-/// What a recorder takes from the engine.
+/// Minutes handed to a recorder.
 #[derive(Clone, Debug, Default)]
 pub struct Minutes {
-    /// Minutes that nothing changes any more, removed from the engine.
+    /// Minutes that can no longer change, removed from the engine.
     pub closed: Vec<PairMinute>,
-    /// A copy of those that are still open.
+    /// Copies of the minutes that are still open.
     pub open: Vec<PairMinute>,
-    /// Unix time in seconds: minutes before it are all closed, as long as the wall clock is not set back.
+    /// Unix time in seconds: all minutes before it are closed, unless the wall clock is set back.
     pub settled_before_s: u64,
 }
 
-/// How full a store is, and what its limit made of what came.
+/// Usage of a bounded store, and the effects of its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitFigures {
-    /// What is limited; the last word is its unit where it is not a number of things.
+    /// Name of the limited resource; its last word is the unit unless the store counts items.
     pub name: &'static str,
-    /// In it now.
+    /// Current usage.
     pub used: u64,
-    /// The most that may be in it.
+    /// Maximum usage.
     pub limit: u64,
-    /// What was shortened to fit, since the start.
+    /// Items truncated to fit, since the start.
     pub cut: u64,
-    /// What was forgotten to make room or because it was idle.
+    /// Items removed to make room or because they were idle.
     pub forgotten: u64,
-    /// What found no room.
+    /// Items rejected for lack of room.
     pub refused: u64,
 }
 
@@ -182,13 +184,13 @@ pub struct LimitFigures {
 pub struct PairMinute {
     /// Start of the minute, Unix seconds.
     pub unix_s: u64,
-    /// Who.
+    /// The pair.
     pub key: PairKey,
-    /// What.
+    /// Its statistics.
     pub stats: PairStats,
 }
 
-/// The engine, shared between threads. One lock, taken once per request.
+/// The engine, shared between threads. One lock, acquired once per request.
 #[derive(Debug)]
 pub struct Meter {
     settings: Settings,
@@ -215,10 +217,10 @@ struct State {
     settled_ms: u64,
     clock_steps: u64,
     last_clock_steps: VecDeque<ClockStep>,
-    /// Bytes of the ring written by certain times, to tell its age.
+    /// Total bytes written to the ring at certain times; its age is derived from them.
     ring_marks: VecDeque<(u64, u64)>,
     last_sweep_ms: u64,
-    /// Bytes of whole spans that belong to worst calls, wherever they are shown.
+    /// Bytes of complete spans that belong to worst calls, wherever they are listed.
     worst: Account,
     worst_bytes: u64,
     worst_refused: u64,
@@ -267,28 +269,28 @@ impl Meter {
         }
     }
 
-    /// The settings it was made with.
+    /// The engine's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug; the figures since are still the best there are.
+        // A panic under the lock is a bug; the figures collected since are still the best available.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in one `ExportTraceServiceRequest`, received `now_ms` milliseconds after the epoch.
+    /// Processes one `ExportTraceServiceRequest`, received `now_ms` milliseconds after the epoch.
     ///
     /// # Errors
-    /// When the request is not well-formed; nothing of it is then counted.
+    /// When the request is not well-formed; none of it is counted then.
     pub fn ingest(&self, request: &[u8], now_ms: u64) -> Result<Ingested, WalkError> {
         self.ingest_seen(request, now_ms, |_| {})
     }
 
-    /// The same; `seen` is shown the spans of a request that is well-formed, before the lock is taken.
+    /// Like [`Meter::ingest`]; passes each span of a well-formed request to `seen` before acquiring the lock.
     ///
     /// # Errors
-    /// As above.
+    /// When the request is not well-formed.
     pub fn ingest_seen(
         &self,
         request: &[u8],
@@ -334,7 +336,8 @@ impl Meter {
         })
     }
 
-    /// Lets time pass: expires halves, closes minutes, forgets what is idle. Call it several times a second.
+    /// Advances the time: expires halves, closes minutes, removes idle origins. Call it several times a
+    /// second.
     pub fn tick(&self, now_ms: u64) {
         self.origins.set_now(now_ms);
         let Some(ttl_ms) = self.settings.join_ttl_ms else { return };
@@ -366,7 +369,8 @@ impl Meter {
         }
     }
 
-    /// Forgets what is idle. Nothing refers to an origin longer than the time to live after it was last seen.
+    /// Removes what is idle. Nothing refers to an origin for longer than the time to live after its last
+    /// span.
     fn forget_idle(&self, now_ms: u64, ttl_ms: u32, is_crowded: bool) {
         let mut interned = self.origins.write();
         let mut state = self.state();
@@ -383,8 +387,8 @@ impl Meter {
         }
     }
 
-    /// Tells what the wall clock shows at `now_ms`, the engine's own time, which must not step. When the wall clock
-    /// was set meanwhile, or the machine was suspended, minutes still in the engine are named by the new time.
+    /// Sets the wall clock time at `now_ms`, the engine's own monotonic time. If the wall clock was set
+    /// since, or the machine was suspended, minutes still in the engine are labelled with the new time.
     pub fn set_wall_clock(&self, now_ms: u64, unix_ms: u64) {
         let mut state = self.state();
         let unix_at_zero_ms = unix_ms as i64 - now_ms as i64;
@@ -402,13 +406,13 @@ impl Meter {
         }
     }
 
-    /// Ends the input: whatever still waits will find no mate, and is counted as expired.
+    /// Ends the input: waiting halves will find no mate and are counted as expired.
     pub fn finish(&self) {
         let interned = self.origins.read();
         self.state().join.expire_all(&interned);
     }
 
-    /// Removes and returns the closed minutes since the last call, and a copy of the open ones.
+    /// Removes and returns the minutes closed since the last call, with a copy of the open ones.
     pub fn take_minutes(&self) -> Minutes {
         let mut state = self.state();
         let closed = std::mem::take(&mut state.closed);

@@ -10,19 +10,19 @@ use crate::window::Minute;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
 
 impl Meter {
-    /// A copy of the minutes not yet taken by [`Meter::take_minutes`] or still open.
+    /// Copies of the minutes that are open or not yet taken by [`Meter::take_minutes`].
     pub fn open_minutes(&self) -> Vec<PairMinute> {
         self.open_minutes_of(|_| true)
     }
 
-    /// The same of some pairs only.
+    /// Like [`Meter::open_minutes`], for the matching pairs.
     pub fn open_minutes_of(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
         let state = self.state();
         let minutes = state.closed.iter().chain(state.windows.open());
         minutes.flat_map(|minute| state.named_of(minute, &pairs)).collect()
     }
 
-    /// The same with nothing but their gaps.
+    /// Like [`Meter::open_minutes_of`], with only the gap distributions.
     pub fn open_gaps_of(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
         let gaps = |stats: &PairStats| PairStats { gap: stats.gap.clone(), ..PairStats::default() };
         let state = self.state();
@@ -30,15 +30,15 @@ impl Meter {
         minutes.flat_map(|minute| state.copied(minute, &pairs, gaps)).collect()
     }
 
-    /// Everything since the start, per pair.
+    /// Statistics since the start, per pair.
     pub fn totals(&self) -> Vec<(PairKey, PairStats)> {
         let state = self.state();
         let totals = state.windows.totals();
         state.pairs.keys().iter().cloned().zip(totals).filter(|(_, stats)| !stats.is_empty()).collect()
     }
 
-    /// Samples of the latest calls of pairs, whole, stretch by stretch, half a minute each; without a time to live, of all
-    /// calls.
+    /// Complete samples of recent calls by pair, in intervals of half a minute; without a time to live, of
+    /// all calls.
     pub fn samples(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<(PairKey, Vec<Drawn>)> {
         let state = self.state();
         let keys = state.pairs.keys().iter().enumerate().filter(|(_, key)| pairs(key));
@@ -46,13 +46,13 @@ impl Meter {
         drawn.filter(|(_, drawn)| !drawn.is_empty()).collect()
     }
 
-    /// Services that got a new version, oldest first.
+    /// Version changes of services, oldest first.
     pub fn version_changes(&self) -> Vec<VersionChange> {
         self.origins.read().versions().changes().cloned().collect()
     }
 
-    /// Takes so many calls of one pair into the sample drawn by call of each stretch, instead of the usual number; `None` ends
-    /// it. `false`: there is no such pair.
+    /// Sets the per-call sample size of one pair, for each interval, instead of the default; `None` restores
+    /// the default. Returns `false` if the pair does not exist.
     pub fn follow(&self, pair: Option<(&PairKey, usize)>) -> bool {
         let mut state = self.state();
         let number = |key: &PairKey| state.pairs.keys().iter().position(|known| known == key);
@@ -61,13 +61,14 @@ impl Meter {
         found.is_some() || pair.is_none()
     }
 
-    /// Where every span went, as of now.
+    /// Current accounting of all spans.
     pub fn accounting(&self) -> Accounting {
         self.state().join.accounting
     }
 
-    /// Gaps and client durations since the start, of `most` pairs from number `from` on: retractions apart, they only grow. The
-    /// number to go on from; `None` when these were the last. The lock is held meanwhile.
+    /// Gaps and client durations since the start, of at most `most` pairs from number `from` on; except for
+    /// retractions, they only grow. Returns the next number, or `None` after the last pair. Holds the lock
+    /// throughout.
     pub fn durations(
         &self,
         from: u32,
@@ -86,7 +87,7 @@ impl Meter {
         (to < all).then_some(to)
     }
 
-    /// What is not of one pair.
+    /// Figures that do not belong to a single pair.
     pub fn overview(&self) -> Overview {
         let interned = self.origins.read();
         let state = self.state();

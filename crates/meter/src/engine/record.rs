@@ -1,4 +1,4 @@
-//! A joined call goes into the statistics of its pair, or is taken out again.
+//! Adds a joined call to the statistics of its pair, or retracts it.
 
 use super::State;
 use crate::ingest::origins::{Interned, NO_NAME};
@@ -74,7 +74,7 @@ impl State {
         self.join.remember(call.position, pair, figures.request_leg_ns);
     }
 
-    /// Keeps a call with both its spans, where it is wanted.
+    /// Retains a call with both its spans, where some list wants it.
     #[cold]
     fn keep_whole(
         &mut self,
@@ -85,7 +85,7 @@ impl State {
         interned: &Interned,
     ) {
         let Whole { at_ms, pair, gap_ns, legs, worst, taken } = whole;
-        // The bytes are one copy, on the account of the list that holds them longer.
+        // The bytes exist once, and are charged to the list that retains them longer.
         let (account, limit, refused) = match worst {
             true => (&self.worst, self.worst_bytes, &mut self.worst_refused),
             false => (&self.samples.account, self.samples.limit_bytes, &mut self.samples.refused),
@@ -146,13 +146,13 @@ impl State {
         }
         let is_short = stats.worst_complete_above_ns(WORST_KEPT).is_some();
         stats.worst_room = stats.worst_room.max(self.candidates.grow(call.pair, is_short));
-        // The list has every call above its floor, and so the largest.
+        // The list contains every call above its floor, and hence the largest.
         if let Some(first) = stats.worst.first().filter(|first| first.gap_ns >= stats.worst_floor_ns) {
             stats.gap.set_max_ns(first.gap_ns);
         }
     }
 
-    /// Notes how far the ring has been written by now, and drops the notes of what has been overwritten.
+    /// Records the ring's write position at this time, and drops positions that have been overwritten.
     pub(super) fn mark_ring(&mut self, now_ms: u64) {
         let written = self.join.keep().written_bytes();
         let held_from = written.saturating_sub(self.join.keep().bytes() as u64);
@@ -163,18 +163,18 @@ impl State {
     }
 }
 
-/// A call to be kept whole, and where.
+/// A call to retain with its spans, and the lists that want it.
 struct Whole {
     at_ms: u64,
     pair: u32,
     gap_ns: u64,
     legs: Option<CallLegs>,
-    /// Among the worst of its minute.
+    /// It is among the worst of its minute.
     worst: bool,
     taken: Taken,
 }
 
-/// The CLIENT span's id as it was on the wire, from either half.
+/// The CLIENT span's id as sent on the wire, from either half.
 fn client_span_id(span: &SpanFacts) -> [u8; 8] {
     use crate::ingest::semconv::SpanKind;
     if span.kind == SpanKind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }

@@ -12,14 +12,14 @@ use spangap_model::pair::KeptSide;
 use spangap_model::{KeptCall, Side};
 use std::collections::BTreeMap;
 
-/// Different attributes that are looked at; further ones are not.
+/// Maximum number of different attributes; further ones are ignored.
 const MOST_NAMES: usize = 2_000;
-/// Attributes of one span or resource that are looked at.
+/// Maximum number of attributes per span or resource.
 const MOST_OF_ONE: usize = 256;
-/// Longer texts are cut; in characters.
+/// Maximum length of a text in characters; longer ones are truncated.
 const LONGEST: usize = 200;
 
-/// A number that can be a key: two are the same if they are the same bits.
+/// A number usable as a key: two are equal if their bits are equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Number(pub f64);
 
@@ -37,10 +37,10 @@ impl std::hash::Hash for Number {
     }
 }
 
-/// A value of an attribute.
+/// Value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// A text, or what is neither text nor number in words.
+    /// A text, or a rendering of any value that is neither text nor number.
     Text(Box<str>),
     /// A number.
     Number(Number),
@@ -51,43 +51,43 @@ pub enum Value {
 pub struct Pooled<'a> {
     /// The call.
     pub call: &'a KeptCall,
-    /// The stretch in which it was drawn.
+    /// Interval in which it was sampled.
     pub stretch: usize,
 }
 
-/// All sampled calls of a pair, each once, with their attributes.
+/// All sampled calls of a pair, without duplicates, with their attributes.
 #[derive(Debug)]
 pub struct Pool<'a> {
     /// The calls.
     pub calls: Vec<Pooled<'a>>,
-    /// Number of each call, by its ids.
+    /// Index of each call by its ids.
     pub numbers: FxHashMap<([u8; 16], [u8; 8]), usize>,
-    /// Sampled calls without their spans.
+    /// Sampled calls whose spans were not retained.
     pub without_spans: u64,
     names: Vec<String>,
-    /// Calls that carry a value, by attribute and value; each once, in order.
+    /// Sorted indices of the calls that carry a value, by attribute and value.
     carriers: BTreeMap<usize, FxHashMap<Value, Vec<usize>>>,
 }
 
-/// Values that exactly the same calls carry.
+/// Values carried by exactly the same calls.
 #[derive(Clone, Debug)]
 pub struct Group {
     values: Vec<(usize, Value)>,
-    /// Which calls of the pool.
+    /// Membership of each call in the pool.
     pub members: Vec<bool>,
 }
 
-/// An attribute that is a number.
+/// A numeric attribute.
 #[derive(Clone, Debug)]
 pub struct Numbered {
-    /// Which.
+    /// Its index.
     pub attribute: usize,
-    /// Its value in the calls of the pool.
+    /// Its value in each call of the pool.
     pub values: Vec<Option<f64>>,
 }
 
 impl<'a> Pool<'a> {
-    /// Of all samples, each call once.
+    /// A pool of all samples, without duplicates.
     pub fn new(samples: &'a [Drawn]) -> Pool<'a> {
         let mut pool = Pool {
             calls: Vec::new(),
@@ -124,7 +124,7 @@ impl<'a> Pool<'a> {
                         }
                     };
                     let carriers = pool.carriers.entry(at).or_default().entry(value).or_default();
-                    // An attribute that is there twice is one.
+                    // Counts a repeated attribute once.
                     if carriers.last() != Some(&number) {
                         carriers.push(number);
                     }
@@ -134,17 +134,18 @@ impl<'a> Pool<'a> {
         pool
     }
 
-    /// Different attributes.
+    /// Number of different attributes.
     pub fn names(&self) -> usize {
         self.names.len()
     }
 
-    /// The name of an attribute.
+    /// Name of an attribute.
     pub fn name(&self, attribute: usize) -> &str {
         &self.names[attribute]
     }
 
-    /// Values that at least so many calls carry, and as many do not; those with the same calls together.
+    /// Values that at least `least` calls carry and at least as many do not; values with the same calls are
+    /// grouped.
     pub fn groups(&self, least: usize) -> Vec<Group> {
         let mut groups: BTreeMap<&[usize], Vec<(usize, Value)>> = BTreeMap::new();
         for (attribute, values) in &self.carriers {
@@ -163,7 +164,7 @@ impl<'a> Pool<'a> {
         groups.collect()
     }
 
-    /// Attributes that are numbers, with at least so many different values in at least so many calls.
+    /// Numeric attributes with at least `different` values in at least `least` calls.
     pub fn numbers(&self, different: usize, least: usize) -> Vec<Numbered> {
         let mut numbers = Vec::new();
         for (attribute, by_value) in &self.carriers {
@@ -183,7 +184,8 @@ impl<'a> Pool<'a> {
 }
 
 impl Group {
-    /// The value to call it by, and the others. Names that tell where something ran come first: they are what is looked for.
+    /// The value that names the group, and the others. Names of places come first, because readers look for
+    /// those.
     pub fn named(&self, pool: &Pool<'_>) -> (Named, Vec<Named>) {
         const TELLING: [&str; 6] =
             ["k8s.node.name", "host.name", "k8s.pod.name", "service.version", "status", "rpc.method"];
@@ -202,7 +204,7 @@ impl Group {
     }
 }
 
-/// Attributes of both spans and their resources; `None` when one of them is not held whole.
+/// Attributes of both spans and their resources; `None` unless both are complete.
 fn attributes(call: &KeptCall) -> Option<Vec<(String, Value)>> {
     let mut all = vec![("status".to_owned(), Value::Text(call.status.name().into()))];
     for (side, kept) in [(Side::Client, &call.client), (Side::Server, &call.server)] {
@@ -228,7 +230,7 @@ fn of_side(side: Side, kept: &KeptSide, all: &mut Vec<(String, Value)>) -> Optio
 fn of_any(value: AnyValue) -> Option<Value> {
     Some(match value.value? {
         Any::StringValue(text) => match text.parse::<f64>() {
-            // Some SDKs write numbers as texts. `nan` and `inf` are words.
+            // Some SDKs send numbers as texts. `nan` and `inf` are words.
             Ok(number) if number.is_finite() && text.len() < 20 => Value::Number(Number(number)),
             _ => Value::Text(cut(&text)),
         },

@@ -8,7 +8,7 @@ use crate::serve::places::PortFigures;
 use spangap_model::{Histogram, PairKey, PairStats};
 use std::rc::Rc;
 
-/// Collects the families, leaving out those without a point.
+/// Collects the families that have at least one point.
 struct Families<'a>(Vec<Family<'a>>);
 
 impl<'a> Families<'a> {
@@ -59,7 +59,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
     families.0
 }
 
-/// A pair with what its points share.
+/// A pair and the values its points share.
 struct Pair<'a> {
     labels: Labels<'a>,
     stats: &'a PairStats,

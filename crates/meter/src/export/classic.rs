@@ -1,5 +1,5 @@
-//! Classic buckets, for scrapers without native histograms: powers of two of seconds, which are bounds of the
-//! one bucket scheme too, so that their counts are exact.
+//! Classic buckets, for scrapers without native histograms. Their bounds are powers of two of seconds, which
+//! are also bounds of the native buckets, so their counts are exact.
 
 use super::exemplar::Exemplar;
 use spangap_model::Histogram;
@@ -8,18 +8,18 @@ use spangap_model::histogram::SCALE;
 /// Exponents of the lowest and the highest finite bound: 2^-20 s (0.95 us) to 2^6 s (64 s).
 const EXPONENTS: std::ops::RangeInclusive<i32> = -20..=6;
 
-/// A bucket as Prometheus wants it.
+/// A bucket in Prometheus' form.
 #[derive(Clone, Debug)]
 pub struct ClassicBucket<'e, 'a> {
     /// Inclusive upper bound in seconds; the last is infinite.
     pub upper_bound_s: f64,
-    /// Durations at or below it.
+    /// Number of durations at or below the bound.
     pub cumulative_count: u64,
-    /// The latest of the exemplars between the bound before and this one.
+    /// The most recent exemplar between the previous bound and this one.
     pub exemplar: Option<&'e Exemplar<'a>>,
 }
 
-/// The buckets of a distribution; `exemplars` are sorted by time.
+/// Buckets of a distribution; `exemplars` must be sorted by time.
 pub fn buckets<'e, 'a>(histogram: &Histogram, exemplars: &'e [Exemplar<'a>]) -> Vec<ClassicBucket<'e, 'a>> {
     let mut buckets: Vec<ClassicBucket> = EXPONENTS
         .map(|exponent| f64::from(exponent).exp2())
@@ -29,7 +29,8 @@ pub fn buckets<'e, 'a>(histogram: &Histogram, exemplars: &'e [Exemplar<'a>]) -> 
     let last = buckets.len() - 1;
     buckets[0].cumulative_count = histogram.zero_count();
     for (index, n) in histogram.buckets() {
-        // Bucket `index` ends at 2^((index + 1) / 2^SCALE): it lies in the classic bucket of the power of two above.
+        // Bucket `index` ends at 2^((index + 1) / 2^SCALE): it lies in the classic bucket of the next power
+        // of two.
         let exponent = (index >> SCALE) + 1;
         let at = (exponent - EXPONENTS.start()).clamp(0, last as i32) as usize;
         buckets[at].cumulative_count += n;

@@ -1,4 +1,4 @@
-//! A worst call as an exemplar: its trace id, and where it ran.
+//! Worst calls as exemplars: trace id and location.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -7,10 +7,11 @@ use spangap_model::KeptCall;
 use spangap_model::pair::KeptSide;
 use std::rc::Rc;
 
-/// OpenMetrics' limit of an exemplar's label names and values together, in characters. Prometheus drops what is longer.
+/// OpenMetrics' limit on an exemplar's label names and values together, in characters. Prometheus drops
+/// longer ones.
 const MAX_LABEL_CHARS: usize = 128;
 
-/// One value of a distribution, and the call it was measured on.
+/// One value of a distribution, and the call that produced it.
 #[derive(Clone, Debug)]
 pub struct Exemplar<'a> {
     /// The value, as recorded in the distribution.
@@ -19,18 +20,19 @@ pub struct Exemplar<'a> {
     pub call: Rc<ExemplarCall<'a>>,
 }
 
-/// A call that exemplars of several distributions share.
+/// A call shared by exemplars of several distributions.
 #[derive(Clone, Debug)]
 pub struct ExemplarCall<'a> {
     /// The call itself.
     pub call: &'a KeptCall,
-    /// End of the CLIENT span, on the client's clock.
+    /// End of the CLIENT span by the client's clock.
     pub time_unix_ns: u64,
-    /// `trace_id`, then as many of `client_node`, `server_node`, `client_pod`, `server_pod` as are known and fit.
+    /// `trace_id`, then `client_node`, `server_node`, `client_pod` and `server_pod` as far as known and as
+    /// they fit.
     pub labels: Vec<(&'static str, String)>,
 }
 
-/// The calls, earliest first: Prometheus refuses an exemplar that is older than the one before it.
+/// The calls, earliest first: Prometheus rejects an exemplar older than its predecessor.
 pub fn calls(worst: &[KeptCall]) -> Vec<Rc<ExemplarCall<'_>>> {
     let mut calls: Vec<_> = worst.iter().map(|call| Rc::new(ExemplarCall::new(call))).collect();
     calls.sort_by_key(|call| call.time_unix_ns);

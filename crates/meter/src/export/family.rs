@@ -3,18 +3,18 @@
 use super::exemplar::Exemplar;
 use spangap_model::Histogram;
 
-/// What kind of metric a family is.
+/// Kind of a metric family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows while the process lives.
+    /// Never falls while the process lives.
     Counter,
-    /// A value at this moment.
+    /// Current value.
     Gauge,
     /// A distribution, cumulative since the start.
     Histogram,
 }
 
-/// The unit that ends a family's name, if any.
+/// Unit at the end of a family's name, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A count, or no unit.
@@ -28,22 +28,22 @@ pub enum Unit {
 /// All points of one metric.
 #[derive(Clone, Debug)]
 pub struct Family<'a> {
-    /// Name without the `_total` that counters end with.
+    /// Name, without the `_total` suffix of counters.
     pub name: &'static str,
-    /// One sentence for users.
+    /// Help text, one sentence.
     pub help: &'static str,
-    /// MetricKind.
+    /// Kind of metric.
     pub kind: MetricKind,
     /// Unit.
     pub unit: Unit,
-    /// One for each set of labels; never empty.
+    /// One point per set of labels; never empty.
     pub points: Vec<Point<'a>>,
 }
 
 /// One point of a metric.
 #[derive(Clone, Debug)]
 pub struct Point<'a> {
-    /// Names and values, in the order they are written.
+    /// Label names and values, in output order.
     pub labels: Labels<'a>,
     /// Value.
     pub value: Value<'a>,

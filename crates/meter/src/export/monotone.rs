@@ -1,16 +1,17 @@
-//! Exported totals never fall. A call that turns out to have a second attempt is retracted from its pair's
-//! distributions; Prometheus would take a counter that falls by one for a restart, and its whole value for an increase.
+//! Keeps exported totals from falling. A call that turns out to have a second attempt is retracted from its
+//! pair's distributions; Prometheus would take a counter that falls by one for a restart, and its whole value
+//! for an increase.
 //!
-//! A pair has about 170 series, and ten thousand pairs make a scrape of 190 MB, so exported pairs have their own limit.
-//! The first pairs win, and the choice is never revised: a pair that moved between its own series and `other` would
-//! take counts away from one of them.
+//! A pair has about 170 series, and ten thousand pairs produce a scrape of 190 MB, so exported pairs have
+//! their own limit. The first pairs win, and the choice is never revised: a pair that moved between its own
+//! series and `other` would reduce the counts of one of them.
 
 use crate::engine::LimitFigures;
 use spangap_model::pair::OTHER;
 use spangap_model::{PairKey, PairStats};
 use std::collections::BTreeMap;
 
-/// What was exported last of each pair. One for all exporters of a process.
+/// The last exported figures of each pair. One instance serves all exporters of a process.
 #[derive(Debug)]
 pub struct Monotone {
     shown: BTreeMap<PairKey, PairStats>,
@@ -19,12 +20,13 @@ pub struct Monotone {
 }
 
 impl Monotone {
-    /// Nothing exported yet. At most `max_pairs` pairs will be, beside the pair `other` that has the rest.
+    /// An instance without exported pairs. It will export at most `max_pairs` pairs, and the sum of the rest
+    /// as `other`.
     pub fn new(max_pairs: usize) -> Monotone {
         Monotone { shown: BTreeMap::new(), max_pairs, in_other: 0 }
     }
 
-    /// How many pairs are exported, the limit, and how many were added up to `other`.
+    /// Number of exported pairs, their limit, and the number of pairs added to `other`.
     pub fn fill(&self) -> LimitFigures {
         LimitFigures {
             name: "exported_pairs",
@@ -35,8 +37,8 @@ impl Monotone {
         }
     }
 
-    /// The totals as they may be exported: no bucket, count or sum lower than in any call before, sorted by pair.
-    /// A pair that is missing from `totals` keeps its last figures; its worst calls are those of `totals` only.
+    /// The totals to export, sorted by pair: no bucket, count or sum is lower than in any earlier call. A
+    /// pair missing from `totals` retains its last figures; its worst calls come from `totals` only.
     pub fn raise(
         &mut self,
         totals: impl IntoIterator<Item = (PairKey, PairStats)>,
@@ -53,7 +55,7 @@ impl Monotone {
                 in_other += 1;
                 PairKey { client: OTHER.into(), server: OTHER.into(), method: None }
             };
-            // A service may be called like the pair `other`: the two are one series.
+            // A service may share the name of the pair `other`; the two are one series.
             match now.get_mut(&key) {
                 Some(same) => same.merge(&stats),
                 None => drop(now.insert(key, stats)),
@@ -163,7 +165,7 @@ mod tests {
                         prop_assert!(never_lower(&last.client, &exported.client));
                         prop_assert!(exported.attempts_over_one >= last.attempts_over_one);
                         prop_assert!(exported.negative.values().sum::<u64>() >= last.negative.values().sum::<u64>());
-                        // It shows at least the truth, and at most what was ever taken back beyond it.
+                        // The export shows at least the truth, and exceeds it at most by the retracted calls.
                         prop_assert!(exported.gap.count() >= truth.gap.count());
                         prop_assert!(exported.gap.count() <= truth.gap.count() + taken_back);
                         let sum: u64 = exported.gap.buckets().map(|(_, n)| n).sum();
@@ -207,7 +209,7 @@ mod tests {
             raise(&[("m", 2), ("z", 3), ("a", 4), ("b", 5)]),
             named(&[("m", 2), ("z", 3), ("other", 9)])
         );
-        // It stays so when a small pair grows.
+        // The assignment is stable when a small pair grows.
         assert_eq!(
             raise(&[("m", 2), ("z", 3), ("a", 40), ("b", 5), ("c", 1)]),
             named(&[("m", 2), ("z", 3), ("other", 46)])

@@ -1,4 +1,4 @@
-//! `/metrics`: which format the scraper asked for, and its bytes.
+//! `/metrics`: negotiates the format with the scraper and encodes the response.
 
 use super::catalog::families;
 use super::snapshot::Snapshot;
@@ -6,7 +6,7 @@ use super::text::Dialect;
 use super::{protobuf, text};
 use std::io;
 
-/// What `/metrics` can be written in.
+/// Formats of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Length-delimited `io.prometheus.client.MetricFamily`: native histograms, exemplars.
@@ -30,8 +30,8 @@ impl Format {
     }
 }
 
-/// The format to answer with: of those in the `Accept` header the one with the highest weight, the first of
-/// equals; the text format when the header is empty or asks for nothing that is known.
+/// The format for an `Accept` header: of the supported ones the one with the highest weight, the first of
+/// equals; the text format when the header is empty or lists no supported format.
 pub fn negotiate(accept: &str) -> Format {
     let mut best = (0, Format::Text);
     for range in accept.split(',') {
@@ -56,7 +56,7 @@ pub fn negotiate(accept: &str) -> Format {
             "text/*" | "*/*" => Format::Text,
             _ => continue,
         };
-        // Weights have at most three decimals; a weight that is no number counts as none given.
+        // Weights have at most three decimals; an invalid weight counts as absent.
         let weight = parameter("q").and_then(|q| q.parse::<f64>().ok()).unwrap_or(1.0);
         let weight = (weight.clamp(0.0, 1.0) * 1000.0) as u32;
         if weight > best.0 {
@@ -66,10 +66,10 @@ pub fn negotiate(accept: &str) -> Format {
     best.1
 }
 
-/// Writes the figures in that format, in pieces.
+/// Writes the figures in this format, piece by piece.
 ///
 /// # Errors
-/// What `out` refuses with.
+/// Errors of `out`.
 pub fn write(snapshot: &Snapshot, format: Format, out: &mut dyn io::Write) -> io::Result<()> {
     let families = families(snapshot);
     match format {
@@ -79,10 +79,10 @@ pub fn write(snapshot: &Snapshot, format: Format, out: &mut dyn io::Write) -> io
     }
 }
 
-/// The figures in that format, in one piece.
+/// The figures in this format, in one piece.
 pub fn encode(snapshot: &Snapshot, format: Format) -> Vec<u8> {
     let mut out = Vec::new();
-    // Growing a Vec does not fail.
+    // Writing to a Vec does not fail.
     let _ = write(snapshot, format, &mut out);
     out
 }

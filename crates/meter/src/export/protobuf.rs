@@ -11,18 +11,18 @@ use prost_types::Timestamp;
 use spangap_model::Histogram;
 use spangap_model::histogram::SCALE;
 
-/// Half-width of the native zero bucket, in seconds: a bucket bound below one nanosecond, so that only exact
-/// zeros are in it.
+/// Half-width of the native zero bucket, in seconds: a bucket bound below one nanosecond, so that the bucket
+/// contains only exact zeros.
 pub const ZERO_THRESHOLD_S: f64 = 1.0 / (1u64 << 30) as f64;
 
 /// Number of the field `metric` of `MetricFamily`.
 const METRIC: u32 = 4;
 
-/// Writes all families, each with its length before it. A message is some kilobytes once encoded and a tree of many
-/// small pieces before, so there is only ever one of them in memory beside the bytes of its family.
+/// Writes all families, each prefixed with its length. An encoded message takes a few kilobytes, but its
+/// source is a tree of many small allocations, so only one exists at a time beside the bytes of its family.
 ///
 /// # Errors
-/// What `out` refuses with.
+/// Errors of `out`.
 pub fn write(families: &[Family], out: &mut dyn std::io::Write) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     for family in families {
@@ -39,7 +39,7 @@ pub fn write(families: &[Family], out: &mut dyn std::io::Write) -> std::io::Resu
     Ok(())
 }
 
-/// The family without its metrics, which come last on the wire.
+/// The family without its metrics, which are last on the wire.
 fn head(family: &Family) -> MetricFamily {
     let (suffix, kind) = match family.kind {
         MetricKind::Counter => ("_total", MetricType::Counter),
@@ -78,7 +78,7 @@ fn label(name: &str, value: &str) -> LabelPair {
     LabelPair { name: Some(name.into()), value: Some(value.into()) }
 }
 
-/// The native histogram, and the classic buckets for a server that prefers them.
+/// The native histogram, with classic buckets for servers that prefer them.
 fn native(histogram: &Histogram, exemplars: &[Exemplar]) -> messages::Histogram {
     let (positive_span, positive_delta) = spans(histogram);
     let classic = classic::buckets(histogram, exemplars).into_iter().map(|bucket| Bucket {
@@ -99,14 +99,14 @@ fn native(histogram: &Histogram, exemplars: &[Exemplar]) -> messages::Histogram 
     }
 }
 
-/// Runs of consecutive buckets, and each bucket's count less the count of the bucket before.
+/// Runs of consecutive buckets, and the difference between each bucket's count and its predecessor's.
 fn spans(histogram: &Histogram) -> (Vec<BucketSpan>, Vec<i64>) {
     let mut spans: Vec<BucketSpan> = Vec::new();
     let mut deltas = Vec::new();
     let mut end = 0;
     let mut before = 0;
     for (index, n) in histogram.buckets() {
-        // The bucket that OpenTelemetry numbers by its lower bound, Prometheus numbers by its upper bound.
+        // OpenTelemetry numbers a bucket by its lower bound, Prometheus by its upper bound.
         let index = index + 1;
         match spans.last_mut() {
             Some(span) if index == end => span.length = span.length.map(|length| length + 1),
@@ -117,7 +117,7 @@ fn spans(histogram: &Histogram) -> (Vec<BucketSpan>, Vec<i64>) {
         before = n as i64;
     }
     if spans.is_empty() {
-        // Without any span an empty native histogram reads as a classic one.
+        // Without any span, an empty native histogram reads as a classic one.
         spans.push(BucketSpan { offset: Some(0), length: Some(0) });
     }
     (spans, deltas)
@@ -142,7 +142,7 @@ mod tests {
     use spangap_model::histogram::upper_bound_ns;
     use std::collections::BTreeMap;
 
-    /// Reads spans and deltas as Prometheus defines them: bucket `i` of schema 4 ends at 2^(i/16) seconds.
+    /// Decodes spans and deltas as Prometheus defines them: bucket `i` of schema 4 ends at 2^(i/16) seconds.
     fn read(histogram: &messages::Histogram) -> BTreeMap<i32, i64> {
         let mut counts = BTreeMap::new();
         let mut deltas = histogram.positive_delta.iter();

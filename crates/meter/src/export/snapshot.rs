@@ -1,4 +1,4 @@
-//! All figures at one moment: what every exporter starts from.
+//! All figures at one moment, the input of every exporter.
 
 use crate::engine::Overview;
 use crate::serve::places::PortFigures;
@@ -9,50 +9,50 @@ use spangap_model::{PairKey, PairStats};
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Every pair since the start of the process, never falling: from [`super::monotone::Monotone::raise`].
-    /// The worst calls of the statistics become exemplars.
+    /// The worst calls become exemplars.
     pub pairs: Vec<(PairKey, PairStats)>,
-    /// What is not of one pair.
+    /// Figures that do not belong to a single pair.
     pub overview: Overview,
     /// Requests refused because the meter was overloaded.
     pub refused_requests: u64,
     /// Requests that could not be decoded.
     pub invalid_requests: u64,
-    /// What was refused for other reasons than load or form, by reason.
+    /// Requests refused for reasons other than load or form, by reason.
     pub refusals: Vec<(&'static str, u64)>,
-    /// Requests in hand.
+    /// Requests in progress.
     pub requests: RequestFigures,
-    /// Connections, by the name of their port.
+    /// Connections by name of the port.
     pub ports: Vec<(&'static str, PortFigures)>,
-    /// When the counts began, Unix time.
+    /// Start of the counts, Unix time.
     pub started_unix_ns: u64,
-    /// Now, Unix time.
+    /// Current Unix time.
     pub now_unix_ns: u64,
     /// Version of the program.
     pub version: &'static str,
-    /// The process itself, where the system tells.
+    /// Figures of the process itself, where the system provides them.
     pub process: Option<ProcessFigures>,
-    /// The stored history, if there is one.
+    /// The stored history, if any.
     pub history: Option<HistoryFigures>,
-    /// All spans of a short while, if they are kept.
+    /// The store of all recent spans, if enabled.
     pub kept: Option<SpoolFigures>,
 }
 
-/// The byte budget of requests in hand.
+/// The byte budget of requests in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFigures {
-    /// Bytes of requests in hand.
+    /// Bytes of requests in progress.
     pub bytes: u64,
     /// Their limit.
     pub bytes_limit: u64,
-    /// Requests that did not arrive within their deadlines.
+    /// Requests that missed their deadlines.
     pub slow: u64,
-    /// Requests dropped while they were still arriving, because others needed their room.
+    /// Requests dropped while still arriving, because others needed their room.
     pub displaced: u64,
-    /// Answers cut off because their readers were slow and others waited.
+    /// Responses cut off because their readers were slow while others waited.
     pub displaced_answers: u64,
 }
 
-/// Figures of the process, as the system tells them.
+/// Figures of the process from the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessFigures {
     /// Resident memory.
@@ -64,18 +64,18 @@ pub struct ProcessFigures {
 /// Figures of the stored history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryFigures {
-    /// Bytes of the database, its write-ahead log included.
+    /// Bytes of the database, including its write-ahead log.
     pub bytes: u64,
-    /// Rows of minutes removed since the start because they were too old or the database too large.
+    /// Rows of minutes removed since the start because of their age or the size of the database.
     pub pruned_rows: u64,
-    /// Rows met since the start that could not be decoded and were left out.
+    /// Rows skipped since the start because they could not be decoded.
     pub damaged_rows: u64,
-    /// Rows given up since the start because the database refused them for too long.
+    /// Rows abandoned since the start because the database refused them for too long.
     pub unwritten_rows: u64,
-    /// The bytes it is kept below.
+    /// Limit of the bytes.
     pub bytes_limit: u64,
-    /// Rows of closed minutes that are not written yet and wait in memory.
+    /// Rows of closed minutes that wait in memory to be written.
     pub waiting_rows: u64,
-    /// Memory that they take.
+    /// Memory of the waiting rows.
     pub waiting_bytes: u64,
 }

@@ -7,7 +7,7 @@ use spangap_model::Histogram;
 use std::fmt::Write;
 use std::io;
 
-/// Which of the two.
+/// The two dialects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Text format 0.0.4: no exemplars.
@@ -16,13 +16,13 @@ pub enum Dialect {
     OpenMetrics,
 }
 
-/// Text is handed over when there is this much of it, in bytes.
+/// Text is passed on in pieces of this size, in bytes.
 const PIECE: usize = 64 << 10;
 
 /// Writes all families.
 ///
 /// # Errors
-/// What `out` refuses with.
+/// Errors of `out`.
 pub fn write(families: &[Family], dialect: Dialect, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = Writer { out: String::new(), dialect };
     for family in families {
@@ -42,7 +42,7 @@ struct Writer {
 impl Writer {
     fn family(&mut self, family: &Family, out: &mut dyn io::Write) -> io::Result<()> {
         let suffix = if family.kind == MetricKind::Counter { "_total" } else { "" };
-        // OpenMetrics names a counter's family without the suffix of its samples; the older format with it.
+        // OpenMetrics names a counter's family without the suffix of its samples, the older format with it.
         let title = if self.dialect == Dialect::OpenMetrics { "" } else { suffix };
         let kind = match family.kind {
             MetricKind::Counter => "counter",
@@ -57,7 +57,7 @@ impl Writer {
             Unit::Bytes => "bytes",
             Unit::None => "",
         };
-        // OpenMetrics wants the unit at the end of the name.
+        // OpenMetrics requires the unit at the end of the name.
         if self.dialect == Dialect::OpenMetrics && !unit.is_empty() && name.ends_with(unit) {
             self.put(format_args!("# UNIT {name} {unit}\n"));
         }
@@ -108,7 +108,7 @@ impl Writer {
         self.put(format_args!("}} {value_s} {}.{:03}", time_ms / 1000, time_ms % 1000));
     }
 
-    /// Name, labels and the space before the value.
+    /// Writes name, labels and the space before the value.
     fn sample(&mut self, name: &str, suffix: &str, labels: &Labels, le: Option<f64>) {
         self.put(format_args!("{name}{suffix}"));
         if !labels.is_empty() || le.is_some() {
@@ -146,8 +146,8 @@ impl Writer {
     }
 }
 
-/// A bucket's bound as OpenMetrics' canonical number, which is what Prometheus itself makes of a protobuf bound:
-/// the same series in every format.
+/// A bucket's bound as OpenMetrics' canonical number. Prometheus itself formats a protobuf bound this way, so
+/// the series are the same in every format.
 fn bound_text(bound_s: f64) -> String {
     if bound_s == f64::INFINITY {
         return "+Inf".into();

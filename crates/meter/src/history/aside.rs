@@ -1,17 +1,18 @@
-//! Sets a damaged history aside under another name, so that the meter can start a new one.
+//! Moves a damaged history aside under another name, so that the meter can start a new one.
 
 use super::file::APPLICATION_ID;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// Damaged histories kept beside the new one; the oldest goes first. A failing disk must not be filled with them.
+/// Damaged histories retained beside the new one; the oldest is deleted first. A failing disk must not fill
+/// up with them.
 const KEPT: usize = 3;
 const PAGE: usize = 4096;
-/// Pages looked at to tell a database whose head is gone from other files.
+/// Pages examined to recognise a database whose header is gone.
 const PAGES_SEEN: usize = 16;
 
-/// Moves the database at `path` and what belongs to it out of the way. Returns its new name.
+/// Renames the database at `path` and its companion files. Returns the new name.
 ///
 /// # Errors
 /// When the directory refuses.
@@ -38,7 +39,8 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// What cannot be listed or removed stays: there is nobody to tell who could do more.
+/// Deletes the oldest damaged histories. Files that cannot be listed or removed stay; no caller could do
+/// more.
 fn forget_oldest(path: &Path) {
     let prefix = format!("{}.damaged-", path.file_name().unwrap_or_default().to_string_lossy());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -58,8 +60,8 @@ fn forget_oldest(path: &Path) {
     }
 }
 
-/// Whether the file at `path` is or was a history, as far as can still be told: a file of somebody else that only has
-/// the name is left alone.
+/// Whether the file at `path` is or was a history, as far as can still be determined; a foreign file of the
+/// same name is left alone.
 pub fn was_history(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take((PAGE * PAGES_SEEN) as u64).read_to_end(&mut head));
@@ -69,8 +71,8 @@ pub fn was_history(path: &Path) -> bool {
     if head[68..72] == APPLICATION_ID.to_be_bytes() {
         return true;
     }
-    // Its head is gone. Pages of a database begin with the type of a tree's page, with the number of the next
-    // overflow page, or are empty; text does neither. The second page maps the others.
+    // The header is gone. Pages of a database begin with the type of a b-tree page or with the number of the
+    // next overflow page, or are empty; text does neither. The second page is the pointer map.
     let is_page = |page: &[u8]| matches!(page[0], 0 | 2 | 5 | 10 | 13);
     let whole_pages = std::fs::metadata(path).is_ok_and(|file| file.len() % PAGE as u64 == 0);
     let foreign = head.starts_with(b"SQLite format 3\0");
@@ -97,7 +99,7 @@ mod tests {
             std::fs::write(&path, &damaged).unwrap();
             std::fs::write(suffixed(&path, "-wal"), "log").unwrap();
             assert!(was_history(&path));
-            // Two within one second do not overwrite each other.
+            // Two within the same second do not overwrite each other.
             let aside = set_aside(&path, 1_700_000_000 + round / 2).unwrap();
             assert!(!path.exists() && !suffixed(&path, "-wal").exists());
             assert_eq!(std::fs::read(&aside).unwrap(), damaged);

@@ -8,13 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// "spgn": tells the file from other SQLite files.
+/// "spgn": distinguishes the file from other SQLite files.
 pub const APPLICATION_ID: i32 = 0x7370_676e;
 pub const SCHEMA_VERSION: i32 = 2;
-/// What holds one row per run, minute and pair in files of schema version 1.
+/// Table with one row per run, minute and pair in files of schema version 1.
 pub const FIRST_MINUTES: &str = "minute_of_first_schema";
 
-/// `row_count` is 0 where rows were dropped and only worst calls are left; `span` is the last moment a pair was seen.
+/// `row_count` is 0 where rows were dropped and only worst calls remain; `seen_unix_s` is the last time a
+/// pair was active.
 fn schema() -> String {
     let tables = Step::ALL.map(|step| {
         format!(
@@ -46,14 +47,14 @@ CREATE TABLE pair (
   seen_unix_s INTEGER NOT NULL DEFAULT 0, UNIQUE (client, server, method));
 ";
 
-/// Makes the tables of a new file or brings an older one to this version, and sets what holds for the connection.
+/// Creates the tables of a new file or migrates an older one, and configures the connection.
 pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "journal_size_limit", 4 << 20)?;
     let version = connection.pragma_query_value(None, "user_version", |r| r.get::<_, i32>(0))?;
     let schema = schema();
-    // All or nothing: a kill in between would leave tables that nobody knows to be ours.
+    // One transaction: a kill in between would leave tables that cannot be recognised as ours.
     let made = |tables: &str| {
         format!(
             "BEGIN; {tables} {schema} PRAGMA application_id = {APPLICATION_ID};
@@ -66,7 +67,7 @@ pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
             connection.execute_batch("VACUUM")?;
             connection.execute_batch(&made(RUN_AND_PAIR))
         }
-        // Its rows stay where they are, and are moved bit by bit while the meter runs.
+        // The rows stay in place, and are moved in small steps while the meter runs.
         1 => connection.execute_batch(&made(&format!(
             "ALTER TABLE minute RENAME TO {FIRST_MINUTES};
              ALTER TABLE pair ADD COLUMN seen_unix_s INTEGER NOT NULL DEFAULT 0;
@@ -76,12 +77,12 @@ pub fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-/// Where the database is, for as many connections as are needed.
+/// Location of the database, for any number of connections.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// A file.
     Path(PathBuf),
-    /// The name of a database in the memory of this process.
+    /// Name of a database in the memory of this process.
     Memory(String),
 }
 
@@ -98,7 +99,7 @@ impl Place {
         }
     }
 
-    /// For messages.
+    /// Name in messages.
     pub fn name(&self) -> String {
         match self {
             Place::Path(path) => path.display().to_string(),
@@ -106,7 +107,7 @@ impl Place {
         }
     }
 
-    /// The connection that writes.
+    /// Opens the writing connection.
     pub fn open(&self) -> rusqlite::Result<Connection> {
         match self {
             Place::Path(path) => Connection::open_with_flags(path, OpenFlags::default()),
@@ -114,9 +115,9 @@ impl Place {
         }
     }
 
-    /// A further connection, which only reads.
+    /// Opens a further, read-only connection.
     pub fn open_to_read(&self) -> rusqlite::Result<Connection> {
-        // The index of the write-ahead log is written by readers too, so the file is not opened read-only.
+        // Readers also write the index of the write-ahead log, so the file is not opened read-only.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = match self {
             Place::Path(path) => Connection::open_with_flags(path, flags),
@@ -127,15 +128,15 @@ impl Place {
     }
 }
 
-/// Keeps other meters out of the directory.
+/// Excludes other meters from the directory.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Lock {
-    /// Makes the directory of `path` if need be, and locks the file beside it.
+    /// Creates the directory of `path` if necessary, and locks a file beside `path`.
     ///
     /// # Errors
-    /// When another process has it.
+    /// When another process holds the lock.
     pub fn new(path: &Path) -> Result<Lock, HistoryError> {
         if let Some(directory) = path.parent() {
             if directory.exists() && !directory.is_dir() {
@@ -161,15 +162,15 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not enough: a process that is being started may hold a copy of the descriptor for a moment.
+        // Closing is not enough: a process that is starting may hold a copy of the descriptor for a moment.
         let _ = self.0.unlock();
     }
 }
 
-/// Refuses the files of other programs, and of newer versions of this one.
+/// Rejects the files of other programs, and of newer versions of this one.
 ///
 /// # Errors
-/// What was found.
+/// The format that was found.
 pub fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryError> {
     let failed = |reason| HistoryError::Database { path: path.to_string(), reason };
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(failed);
@@ -186,13 +187,13 @@ pub fn check_format(connection: &Connection, path: &str) -> Result<(), HistoryEr
     }
 }
 
-/// Whether the file system has no room, or no more of it for us.
+/// Whether the file system is full, or our quota is.
 pub fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Whether the database at `path` was refused for lack of room. When SQLite cannot create or grow a file beside the
-/// database it does not tell why, so another file of that size is tried.
+/// Whether the database at `path` was refused for lack of room. When SQLite cannot create or grow a file
+/// beside the database, it does not report why, so this writes another file of that size.
 pub fn is_disk_full(error: &rusqlite::Error, path: &Path) -> bool {
     const BYTES: usize = 64 << 10;
     let probe = path.with_extension("probe");
@@ -208,12 +209,12 @@ pub fn is_disk_full(error: &rusqlite::Error, path: &Path) -> bool {
     }
 }
 
-/// Whether the database itself is broken, not only refused for now.
+/// Whether the database itself is broken, as opposed to temporarily unavailable.
 pub fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(code, message) => {
             matches!(code.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-                // A table of ours that is gone: the schema is what is broken.
+                // One of our tables is missing: the schema is broken.
                 || message.as_deref().is_some_and(|text| text.starts_with("no such table"))
         }
         _ => false,

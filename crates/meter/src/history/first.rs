@@ -1,16 +1,16 @@
-//! Migration of schema version 1, which had one row per run, minute and pair, in small steps while the meter runs. Each
-//! step is one transaction, so that an exit at any moment neither loses nor duplicates minutes.
+//! Migration of schema version 1, which had one row per run, minute and pair, in small steps while the meter
+//! runs. Each step is one transaction, so an exit at any moment neither loses nor duplicates minutes.
 
 use super::History;
 use super::file::FIRST_MINUTES;
 use super::row::{Figures, decode_worst};
 use rusqlite::params;
 
-/// Rows moved at once: some tens of milliseconds.
+/// Rows per step, which takes some tens of milliseconds.
 const ROWS: i64 = 1_000;
 
 impl History {
-    /// Moves some rows, newest first. Returns whether there may be more.
+    /// Migrates some rows, newest first. Returns whether there may be more.
     pub(super) fn adopt_first_minutes(&mut self) -> rusqlite::Result<bool> {
         if !self.has_first_minutes()? {
             return Ok(false);
@@ -38,7 +38,7 @@ impl History {
             }
         }
         let empty = keys.len() < ROWS as usize;
-        // Oldest first, as the tables lie.
+        // Oldest first, in the order of the tables.
         minutes.reverse();
         self.adopt(&minutes, |transaction| {
             let mut delete = transaction.prepare(&format!(
@@ -63,7 +63,7 @@ impl History {
         find.exists([FIRST_MINUTES])
     }
 
-    /// Time of the newest minute still in the older format, Unix seconds: what is before it is not in answers yet.
+    /// Unix time of the newest minute still in the older format; answers do not yet include minutes up to it.
     ///
     /// # Errors
     /// When the database refuses.
@@ -77,7 +77,7 @@ impl History {
         Ok(newest.map(|unix_s| unix_s.max(0) as u64))
     }
 
-    /// Drops minutes of the older format that start before a time; how many.
+    /// Drops minutes of the older format that start before a time. Returns their number.
     pub(super) fn drop_first_minutes(&self, before_s: u64) -> rusqlite::Result<u64> {
         if !self.has_first_minutes()? {
             return Ok(0);
@@ -86,7 +86,7 @@ impl History {
         Ok(self.connection.execute(&delete, [before_s.min(i64::MAX as u64) as i64])? as u64)
     }
 
-    /// Drops a tenth of the stretch that is still in the older format; at least its oldest minute.
+    /// Drops the oldest tenth of the time range still in the older format, at least one minute.
     pub(super) fn drop_oldest_first_minutes(&self) -> rusqlite::Result<u64> {
         if !self.has_first_minutes()? {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! Time lost, step by step: of all pairs together, or of a few, each by itself.
+//! Time lost per step: of all pairs together, or of a few separately.
 
 use super::HistoryError;
 use super::read::{Covered, UnwrittenMinutes, View, covered, end_of};
@@ -8,13 +8,13 @@ use super::sums::Lost;
 use spangap_model::PairKey;
 use std::collections::{BTreeMap, HashMap};
 
-/// Up to this many pairs are looked up one by one; of more, all rows of a stretch are read in their order.
+/// Up to this many pairs are looked up one by one; for more, all rows of an interval are scanned in order.
 const LOOKED_UP: usize = 256;
 
-/// Lengths of steps that a person can name, in seconds.
+/// Step lengths that a person would choose, in seconds.
 const STEPS_S: [u64; 11] = [60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400];
 
-/// The shortest step of which no more than `points` cover this stretch.
+/// The shortest step of which at most `points` cover the interval.
 pub fn step_for(from_s: u64, to_s: u64, points: u64) -> u64 {
     let span_s = to_s.saturating_sub(from_s);
     let fits = |step: &u64| span_s.div_ceil(*step) <= points.max(1);
@@ -23,11 +23,12 @@ pub fn step_for(from_s: u64, to_s: u64, points: u64) -> u64 {
 }
 
 impl View {
-    /// Time lost by each pair that matches in each step of the minutes that `from_s..=to_s` touches. `each` gets the
-    /// pair, the start of the step, and a part of what was lost in it; parts of one step come in any order.
+    /// Time lost by each matching pair in each step of the minutes that `from_s..=to_s` touches. `each`
+    /// receives the pair, the start of the step, and a part of the time lost in it; parts of one step arrive
+    /// in any order.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn lost(
         &self,
         (from_s, to_s): (u64, u64),
@@ -49,7 +50,7 @@ impl View {
         let (Some((_, first_s)), Some((last, last_s))) = (whole.first(), whole.last()) else {
             return Ok(covered(&buckets, &whole, from_s));
         };
-        // A coarser row that stands for dropped finer ones belongs to the step that it starts in.
+        // A coarser row that replaces dropped finer ones counts in the step in which it starts.
         let mut parts: BTreeMap<(u64, Step), u64> = BTreeMap::new();
         let mut begin_s = start_of(*first_s);
         while begin_s < last_s + last.seconds() {

@@ -1,13 +1,13 @@
 //! The history: an SQLite file with one row per pair for each minute, ten minutes, hour and day.
 //!
-//! A row is a sum, and sums are exact: a minute that comes late, or that two runs share, is added to its row, and to
-//! those of all coarser steps that are already there. Coarser rows are made when their stretch is over. A question about
-//! a day so reads some forty rows of a pair and not 1,440. Worst calls lie in tables of their own, and are read only
-//! where they are shown; rows know their gaps.
+//! A row is a sum, and sums are exact: a late minute, or one that two runs share, is added to its row and to
+//! those of all coarser steps that already exist. Coarser rows are made when their interval is over. A query
+//! of one day therefore reads some forty rows of a pair instead of 1,440. Worst calls are in separate tables,
+//! which are read only for calls to be shown; rows contain their gaps.
 //!
-//! Minutes that are still open are written at every checkpoint, so that a kill loses only the seconds since the last
-//! one. They have a table to themselves and become ordinary minutes when they close, or at the next start. The file
-//! is bounded in age and size; what was dropped is counted. One connection writes; each reader has its own.
+//! Open minutes are written at every checkpoint, so that a kill loses only the seconds since the last one.
+//! They have their own table and become ordinary minutes when they close, or at the next start. The file is
+//! bounded in age and size; dropped rows are counted. One connection writes; each reader has its own.
 
 mod aside;
 mod file;
@@ -36,32 +36,32 @@ pub use step::Step;
 pub use sums::Lost;
 pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
-/// How much is kept.
+/// Limits on age and size.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Minutes older than this are dropped.
+    /// Maximum age of a row.
     pub max_age_s: u64,
-    /// The file is kept below this: what is finest and oldest goes first.
+    /// Maximum size of the file: the finest and oldest rows are dropped first.
     pub max_bytes: u64,
 }
 
-/// What the start of a run found of the run before.
+/// State of the previous run, as found by this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastRun {
-    /// There was none.
+    /// There was no previous run.
     None,
     /// Unknown: the disk is full, and the file cannot even be opened.
     Unread,
-    /// It closed the history at this time.
+    /// The run closed the history.
     Closed {
-        /// UTC, ISO 8601.
+        /// Time of closing, UTC, ISO 8601.
         at: String,
     },
-    /// It ended without closing it.
+    /// The run ended without closing the history.
     Killed {
         /// Its last checkpoint, UTC, ISO 8601.
         checkpoint: String,
-        /// Checkpoints are this far apart, so no more than this is lost.
+        /// Distance between checkpoints, which bounds the loss.
         lost_s: u64,
     },
 }
@@ -88,7 +88,7 @@ impl fmt::Display for LastRun {
 /// Why the history cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
-    /// The database refuses.
+    /// The database refused.
     #[error("history {path}: {reason}")]
     Database {
         /// The file.
@@ -96,23 +96,23 @@ pub enum HistoryError {
         /// The library's reason.
         reason: rusqlite::Error,
     },
-    /// The file is something else.
+    /// The file has another format.
     #[error(
         "history {path}: {found}; expected a history of spangap, schema version {SCHEMA_VERSION} or older"
     )]
     Foreign {
         /// The file.
         path: String,
-        /// What it is.
+        /// The format found.
         found: String,
     },
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error("history {path}: in use by another process; give each meter its own --data directory")]
     InUse {
         /// The lock file.
         path: String,
     },
-    /// The directory does not exist and cannot be made.
+    /// The directory does not exist and cannot be created.
     #[error("cannot make the history's directory {path}: {reason}")]
     Directory {
         /// The directory.
@@ -120,7 +120,7 @@ pub enum HistoryError {
         /// The system's reason.
         reason: std::io::Error,
     },
-    /// The lock file cannot be made, or a damaged history not be set aside.
+    /// The lock file cannot be created, or a damaged history cannot be moved aside.
     #[error("history {path}: {reason}")]
     Io {
         /// The file.
@@ -128,13 +128,13 @@ pub enum HistoryError {
         /// The system's reason.
         reason: std::io::Error,
     },
-    /// Nobody waits for the answer any more.
+    /// The query was cancelled, since nobody waits for the answer any more.
     #[error("the query was cancelled")]
     Cancelled,
 }
 
 impl HistoryError {
-    /// Whether the database itself is broken, not only refused for now.
+    /// Whether the database itself is broken, as opposed to temporarily unavailable.
     pub fn is_damage(&self) -> bool {
         matches!(self, HistoryError::Database { reason, .. } if file::is_damage(reason))
     }
@@ -151,27 +151,27 @@ impl HistoryError {
     }
 }
 
-/// What one checkpoint writes.
+/// Data that one checkpoint writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Checkpoint<'a> {
-    /// Unix time in seconds.
+    /// Current time in Unix seconds.
     pub now_unix_s: u64,
-    /// Minutes that nothing changes any more: added to what is there.
+    /// Minutes that can no longer change; they are added to the existing rows.
     pub closed: &'a [Batch],
-    /// All minutes that are still open: they replace those of the last checkpoint.
+    /// All open minutes; they replace those of the last checkpoint.
     pub open: &'a [PairMinute],
-    /// Before this time (Unix seconds) no minute is open.
+    /// No minute before this time (Unix seconds) is open.
     pub settled_before_s: u64,
-    /// Where every span of the run went.
+    /// Accounting of all spans of the run.
     pub spans: &'a Accounting,
 }
 
-/// A history that could not be read, and was moved out of the way.
+/// An unreadable history that was moved aside.
 #[derive(Clone, Debug)]
 pub struct SetAside {
-    /// Where it is now.
+    /// Its new path.
     pub to: PathBuf,
-    /// Why.
+    /// Reason.
     pub reason: String,
 }
 
@@ -186,28 +186,28 @@ impl fmt::Display for SetAside {
     }
 }
 
-/// The history, open to be written.
+/// The history, open for writing.
 #[derive(Debug)]
 pub struct History {
     connection: Connection,
     place: Place,
     limits: Limits,
     run_id: i64,
-    /// Number of the last batch in it.
+    /// Number of the last batch written.
     generation: u64,
-    /// Numbers of pairs, and the hour in which each was last noted as seen.
+    /// Row ids of pairs, and the hour in which each was last recorded as active.
     pairs: HashMap<PairKey, (i64, u64)>,
     settled_before_s: u64,
-    /// Whether a look for stretches that are over found none, and up to when it looked.
+    /// The time up to which no finished interval is left to sum up, if the last search found none.
     rolled_before_s: Option<u64>,
-    /// Minutes dropped for age or size.
+    /// Minutes dropped because of age or size.
     pruned_rows: u64,
     reader: Reader,
     set_aside: Vec<SetAside>,
     last_run: LastRun,
-    /// Set while an empty database in memory stands in for a file that a full disk keeps from being opened.
+    /// Set while an empty database in memory replaces a file that cannot be opened because the disk is full.
     unopened: Option<Unopened>,
-    /// Held for as long as the history is open, and so the last field.
+    /// Held as long as the history is open; hence the last field.
     lock: Option<Lock>,
 }
 
@@ -220,20 +220,20 @@ struct Unopened {
     problem: String,
 }
 
-/// How far apart the recorder's checkpoints are; what a kill can lose.
+/// Time between the recorder's checkpoints; a kill can lose this much.
 pub const CHECKPOINT: Duration = Duration::from_secs(5);
-/// A database in memory cannot grow beyond 1 GiB; this leaves room for what a checkpoint adds.
+/// A database in memory cannot grow beyond 1 GiB; this leaves room for one checkpoint.
 const MAX_BYTES_IN_MEMORY: u64 = 960 << 20;
-/// When the clock has moved on by more since the last run, it may be wrong: nothing is dropped for its age at once.
+/// A larger advance of the clock since the last run is suspect: nothing is dropped for its age at once.
 const CLOCK_DOUBTED_S: u64 = 86_400;
 
 impl History {
-    /// Opens or makes the history at `path`; `None` for one in memory. A history that is damaged is set aside. When the
-    /// disk is full, the history opens all the same: every checkpoint fails, as it does on a disk that fills later, until
-    /// one finds room.
+    /// Opens or creates the history at `path`; `None` for one in memory. A damaged history is moved aside. If
+    /// the disk is full, this succeeds nevertheless: every checkpoint fails until there is room, as it does
+    /// when the disk fills up later.
     ///
     /// # Errors
-    /// When the file cannot be opened, is no history of spangap, or another process has it open.
+    /// When the file cannot be opened, is not a history of spangap, or is in use by another process.
     pub fn open(path: Option<&Path>, limits: Limits, now_unix_s: u64) -> Result<History, HistoryError> {
         let Some(path) = path else { return History::open_at(Place::new(None), limits, now_unix_s) };
         let mut lock = None;
@@ -253,7 +253,7 @@ impl History {
         }
     }
 
-    /// The lock is taken first, and kept for the next attempt when the rest fails.
+    /// Takes the lock first, and keeps it for the next attempt if the rest fails.
     fn open_file(
         path: &Path,
         lock: &mut Option<Lock>,
@@ -320,13 +320,13 @@ impl History {
         };
         history.begin(now_unix_s).map_err(failed)?;
         match history.prune_within(if doubted { 0 } else { now_unix_s }) {
-            // The run has begun, and must not begin twice. What is too old goes when there is room again.
+            // The run has begun, and must not begin twice. Old rows are dropped once there is room.
             Err(error) if !error.is_disk_full() => Err(error),
             _ => Ok(history),
         }
     }
 
-    /// Begins a run: what the last one left open is closed by its end.
+    /// Begins a run: closes the minutes that the last run left open.
     fn begin(&mut self, now_unix_s: u64) -> rusqlite::Result<()> {
         self.close_left_open()?;
         self.connection.execute(
@@ -345,11 +345,12 @@ impl History {
         move |reason| HistoryError::Database { path: path.clone(), reason }
     }
 
-    /// Opens the file if a full disk was in the way until now. Batches keep the numbers they got meanwhile.
+    /// Opens the file if a full disk prevented it until now. Batches keep the numbers assigned in the
+    /// meantime.
     fn open_late(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
         let Some(unopened) = &self.unopened else { return Ok(()) };
         let new = History::open_file(&unopened.path, &mut self.lock, unopened.limits, now_unix_s)?;
-        // Minutes have been recorded since before, and are about to be written.
+        // Minutes recorded since an earlier time are about to be written.
         new.connection
             .execute(
                 "UPDATE run SET started_unix_s = ?1 WHERE run_id = ?2",
@@ -362,7 +363,7 @@ impl History {
         Ok(())
     }
 
-    /// Goes on with another database. Batches keep their numbers, and readers their handle.
+    /// Switches to another database. Batches keep their numbers, and readers their handle.
     fn go_on_with(&mut self, new: History) -> Result<(), HistoryError> {
         new.connection
             .execute("UPDATE progress SET generation = ?1", [self.generation as i64])
@@ -378,15 +379,16 @@ impl History {
         Ok(())
     }
 
-    /// Writes minutes, in one transaction. Then prunes, if the history has outgrown its limit.
+    /// Writes minutes in one transaction, then prunes if the history exceeds its limit.
     ///
     /// # Errors
-    /// When the database refuses; nothing of this checkpoint is then written, and the next one may bring it again.
+    /// When the database refuses; none of this checkpoint is written then, and the next one may include it
+    /// again.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<(), HistoryError> {
         self.open_late(checkpoint.now_unix_s)?;
         let failed = self.failed();
         if let Err(reason) = self.write(checkpoint) {
-            // Numbers of pairs that were given out in vain are not the database's.
+            // Row ids from a failed transaction are not in the database.
             self.pairs.clear();
             return Err(failed(reason));
         }
@@ -409,40 +411,40 @@ impl History {
         done.map(|_| ()).map_err(self.failed())
     }
 
-    /// Whether it outlives the process.
+    /// Whether the history outlives the process.
     pub fn is_stored(&self) -> bool {
         self.unopened.is_some() || matches!(self.place, Place::Path(_))
     }
 
-    /// How the run before ended.
+    /// How the previous run ended.
     pub fn last_run(&self) -> &LastRun {
         &self.last_run
     }
 
-    /// Why the file could not be opened; `None` when it is open.
+    /// Why the file could not be opened; `None` if it is open.
     pub fn unopened(&self) -> Option<&str> {
         self.unopened.as_ref().map(|unopened| unopened.problem.as_str())
     }
 
-    /// For questions, from any thread.
+    /// A handle for queries from any thread.
     pub fn reader(&self) -> Reader {
         self.reader.clone()
     }
 
-    /// Number of the last batch in it.
+    /// Number of the last batch written.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Histories that were set aside since the start, this one's predecessors.
+    /// Histories moved aside since the start, the predecessors of this one.
     pub fn set_aside(&self) -> &[SetAside] {
         &self.set_aside
     }
 
-    /// Sets the history aside because it is damaged, and goes on with a new one.
+    /// Moves the damaged history aside, and continues with a new one.
     ///
     /// # Errors
-    /// When it cannot be moved, or a new one not be made; the old one then stays.
+    /// When the old one cannot be moved or a new one cannot be created; the old one then stays.
     pub fn replace(&mut self, now_unix_s: u64, reason: String) -> Result<(), HistoryError> {
         let Place::Path(path) = &self.place else { return Ok(()) };
         self.reader.turn_to(self.place.clone());
@@ -452,7 +454,7 @@ impl History {
         self.go_on_with(History { set_aside: vec![aside], last_run, ..new })
     }
 
-    /// What each step holds.
+    /// Contents of each step.
     ///
     /// # Errors
     /// When the database refuses.
@@ -467,7 +469,7 @@ fn set_aside(path: &Path, now_unix_s: u64, reason: String) -> Result<SetAside, H
     Ok(SetAside { to, reason })
 }
 
-/// Adds up minutes by pair.
+/// Sums up minutes by pair.
 pub fn by_pair(minutes: Vec<PairMinute>) -> HashMap<PairKey, PairStats> {
     let mut pairs = HashMap::<PairKey, PairStats>::new();
     for minute in minutes {

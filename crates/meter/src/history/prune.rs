@@ -1,6 +1,6 @@
-//! Limits of the history: age, and size on disk. Each kind of row has a share of the size; when the total is too large,
-//! the kind furthest above its share loses its oldest rows. So minutes reach back less far than hours, and a history of
-//! many pairs becomes coarser before it becomes shorter.
+//! Limits of the history: age, and size on disk. Each kind of row has a share of the size; when the total is
+//! too large, the kind furthest above its share loses its oldest rows. Minutes therefore reach back less far
+//! than hours, and a history of many pairs becomes coarser before it becomes shorter.
 
 use super::roll::SEEN_WITHIN_S;
 use super::step::{Step, cells};
@@ -9,19 +9,20 @@ use crate::export::snapshot::HistoryFigures;
 use crate::report::HistorySteps;
 use rusqlite::{OptionalExtension, params};
 
-/// Shares of the size in thousandths: statistics and worst calls of each step. 500 pairs keep hours for a fortnight
-/// in 1 GiB.
+/// Shares of the size in thousandths: statistics and worst calls of each step. With 500 pairs, 1 GiB holds
+/// hours for a fortnight.
 const SHARES: [(Step, [u64; 2]); 4] = [
     (Step::Minute, [260, 200]),
     (Step::TenMinutes, [180, 60]),
     (Step::Hour, [190, 60]),
     (Step::Day, [30, 20]),
 ];
-/// Of a kind that is above its share, this part of its stretch goes at once.
+/// A kind above its share loses one part in this many of its time range at once.
 const PART: u64 = 20;
 
 impl History {
-    /// Drops what is too old, then what is above its share until the file is below its limit.
+    /// Drops rows beyond the maximum age, then rows of kinds above their share until the file is below its
+    /// limit.
     ///
     /// # Errors
     /// When the database refuses.
@@ -29,7 +30,7 @@ impl History {
         self.prune_within(now_unix_s)
     }
 
-    /// As [`History::prune`]; a time of 0 drops nothing for its age.
+    /// Like [`History::prune`]; a time of 0 drops nothing for its age.
     pub(super) fn prune_within(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
         let dropped = self.drop_rows(now_unix_s).map_err(self.failed())?;
         self.pruned_rows += dropped.minutes;
@@ -64,8 +65,8 @@ impl History {
         Ok(dropped)
     }
 
-    /// The kind that is furthest above its share, and until when to drop it. Rows that are not summed up in a coarser
-    /// one yet are spared.
+    /// The kind furthest above its share, and the time before which to drop it. Rows not yet summed up in a
+    /// coarser one are spared.
     fn most_above_its_share(&self) -> rusqlite::Result<Option<(Step, bool, u64)>> {
         let mut most: Option<(u64, (Step, bool, u64))> = None;
         for (step, shares) in SHARES {
@@ -163,7 +164,7 @@ impl History {
         transaction.commit()
     }
 
-    /// Forgets the runs and pairs that have no rows left, and gives free pages back to the file system.
+    /// Deletes the runs and pairs that have no rows left, and returns free pages to the file system.
     fn shrink(&self) -> rusqlite::Result<()> {
         let oldest: i64 = self.connection.query_row(
             "SELECT coalesce(min(unix_s), 0) FROM bucket WHERE row_count > 0",
@@ -174,12 +175,12 @@ impl History {
             "DELETE FROM run WHERE run_id <> ?1 AND checkpoint_unix_s < ?2",
             [self.run_id, oldest],
         )?;
-        // A row may start a day before the moment its pair was last seen in it.
+        // A row may start a day before the time its pair was last active in it.
         if self.first_minutes_before_s()?.is_none() {
             let margin = (2 * SEEN_WITHIN_S + Step::Day.seconds()) as i64;
             self.connection.execute("DELETE FROM pair WHERE seen_unix_s < ?1", [oldest - margin])?;
         }
-        // The pragma frees one page each time it is stepped.
+        // The pragma frees one page per step.
         let mut vacuum = self.connection.prepare("PRAGMA incremental_vacuum")?;
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
@@ -196,7 +197,7 @@ impl History {
         Ok((self.pragma("page_count")? - self.pragma("freelist_count")?) * self.pragma("page_size")?)
     }
 
-    /// What each step holds.
+    /// Contents of each step.
     pub(super) fn sizes(&self) -> rusqlite::Result<Vec<HistorySteps>> {
         let mut select = self.connection.prepare_cached(
             "SELECT min(unix_s) FILTER (WHERE row_count > 0), min(unix_s) FILTER (WHERE worst_bytes > 0),
@@ -239,11 +240,11 @@ impl History {
     }
 }
 
-/// What a pruning dropped.
+/// Rows dropped by one pruning.
 #[derive(Debug, Default)]
 struct Dropped {
     any: bool,
-    /// Rows of minutes: what is gone is then known less finely, or not at all.
+    /// Rows of minutes: their time is then known less finely, or not at all.
     minutes: u64,
 }
 

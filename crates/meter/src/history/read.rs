@@ -1,5 +1,5 @@
-//! Queries of the history. Each has its own connection and sees one snapshot of the database, without holding a lock.
-//! Minutes that are not yet in the database come from memory.
+//! Queries of the history. Each has its own connection and sees one snapshot of the database, without holding
+//! a lock. Minutes not yet in the database come from memory.
 
 use super::file::Place;
 use super::row::Top;
@@ -16,14 +16,14 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Connections kept for the next question.
+/// Idle connections retained for later queries.
 const IDLE: usize = 4;
-/// Points of a pair over time at most; a longer stretch has longer steps.
+/// Maximum number of points of a pair over time; a longer interval has longer steps.
 pub const MAX_POINTS: u64 = 1_500;
 /// Worst calls of a pair in a sum.
 const SHOWN: usize = 5;
 
-/// Tells a query that nobody waits for its answer any more.
+/// Cancels a query whose answer nobody waits for any more.
 #[derive(Default)]
 pub struct Cancel {
     cancelled: AtomicBool,
@@ -37,7 +37,7 @@ impl fmt::Debug for Cancel {
 }
 
 impl Cancel {
-    /// Ends the query soon.
+    /// Makes the query end soon.
     pub fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
         if let Some(running) = &*self.running.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -45,7 +45,7 @@ impl Cancel {
         }
     }
 
-    /// Whether it shall end.
+    /// Whether the query is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
     }
@@ -55,12 +55,12 @@ impl Cancel {
     }
 }
 
-/// Minutes that are in memory and not in the database.
+/// Minutes that are in memory but not in the database.
 #[derive(Clone, Debug, Default)]
 pub struct UnwrittenMinutes {
-    /// Closed ones, which wait to be written.
+    /// Closed minutes that wait to be written.
     pub waiting: Vec<Arc<Vec<PairMinute>>>,
-    /// Open ones.
+    /// Open minutes.
     pub open: Vec<PairMinute>,
 }
 
@@ -72,23 +72,24 @@ impl UnwrittenMinutes {
     }
 }
 
-/// What an answer really covers.
+/// Time range that an answer covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Covered {
-    /// First second of the first row: earlier than asked for where only coarser rows are left, later where none are.
+    /// First second of the first row: earlier than requested where only coarser rows remain, later where none
+    /// do.
     pub from_unix_s: u64,
 }
 
 /// One pair over time.
 #[derive(Clone, Debug)]
 pub struct OverTime {
-    /// Start of each point, with its statistics and whether it can still change. Of the worst calls there are none.
+    /// Start of each point, with its statistics (without worst calls) and whether it can still change.
     pub points: BTreeMap<u64, (PairStats, bool)>,
-    /// All points together, with their worst calls.
+    /// Sum of all points, with their worst calls.
     pub total: PairStats,
     /// Length of a point.
     pub step: Step,
-    /// What is covered.
+    /// Time range covered.
     pub covered: Covered,
 }
 
@@ -97,11 +98,11 @@ pub struct OverTime {
 pub struct Worst {
     /// Largest gap first.
     pub calls: Vec<(PairKey, KeptCall)>,
-    /// Calls with a smaller gap than this may be missing.
+    /// Calls with a smaller gap may be missing.
     pub floor_ns: u64,
 }
 
-/// The handle for questions; cheap to copy.
+/// Handle for queries; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Reader(Arc<Shared>);
 
@@ -115,7 +116,7 @@ struct Shared {
 struct Idle {
     place: Place,
     connections: Vec<Connection>,
-    /// Counts the databases: a connection to an earlier one is not used again.
+    /// Counts the databases: connections to an earlier one are not reused.
     file: u64,
 }
 
@@ -129,7 +130,7 @@ impl Reader {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connections are to this database from now on, be it another file of the same name.
+    /// Directs new connections to this database, even if it is another file of the same name.
     pub(super) fn turn_to(&self, place: Place) {
         let mut idle = self.idle();
         idle.place = place;
@@ -141,12 +142,12 @@ impl Reader {
         self.0.damaged_rows.fetch_add(rows, Relaxed);
     }
 
-    /// Rows that could not be read and were left out of answers.
+    /// Rows skipped because they could not be decoded.
     pub fn damaged_rows(&self) -> u64 {
         self.0.damaged_rows.load(Relaxed)
     }
 
-    /// The database as it is now.
+    /// A snapshot of the database.
     ///
     /// # Errors
     /// When the database refuses.
@@ -167,10 +168,10 @@ impl Reader {
     }
 }
 
-/// One state of the database.
+/// One snapshot of the database.
 #[derive(Debug)]
 pub struct View {
-    /// Taken when this is dropped, and only then.
+    /// Taken only on drop.
     connection: Option<Connection>,
     place: Place,
     file: u64,
@@ -183,7 +184,7 @@ impl Drop for View {
     fn drop(&mut self) {
         self.cancel.set_running(None);
         let Some(connection) = self.connection.take() else { return };
-        // A connection that cannot even end its transaction is closed instead of used again.
+        // A connection that cannot even end its transaction is closed instead of reused.
         let ended = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
         let mut idle = self.reader.idle();
         if ended && idle.file == self.file && idle.connections.len() < IDLE {
@@ -193,7 +194,7 @@ impl Drop for View {
 }
 
 impl View {
-    /// Number of the last batch in it.
+    /// Number of the last batch in the snapshot.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -244,11 +245,11 @@ impl View {
         select.query_row(names, |row| row.get(0)).optional().map_err(|e| self.failed(e))
     }
 
-    /// The sums of every pair in the minutes that `from_s..=to_s` touches, one after the other, with the worst few
-    /// calls of each.
+    /// The sum of every pair over the minutes that `from_s..=to_s` touches, one after the other, with the few
+    /// worst calls of each.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn pairs(
         &self,
         from_s: u64,
@@ -259,10 +260,10 @@ impl View {
         self.pairs_of((from_s, to_s), memory, |_| true, each)
     }
 
-    /// The same of the pairs that match; nothing is read of the others.
+    /// Like [`View::pairs`], for the matching pairs; rows of other pairs are not read.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn pairs_of(
         &self,
         (from_s, to_s): (u64, u64),
@@ -301,10 +302,10 @@ impl View {
         Ok(covered(&buckets, &cover.rows, from_s))
     }
 
-    /// One pair over time. Its points are minutes, or longer where the stretch is long or minutes were dropped.
+    /// One pair over time. Points are minutes, or longer where the interval is long or minutes were dropped.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn over_time(
         &self,
         key: &PairKey,
@@ -332,7 +333,7 @@ impl View {
         let mut rows = self.rows()?;
         if let Some(id) = self.pair_id(key)? {
             let mut total = super::row::Figures::default();
-            // Point by point, so that no row reaches over the edge of one.
+            // Point by point, so that no row extends beyond one.
             let starts = cover.rows.first().map(|(_, first_s)| step.start(*first_s));
             let mut start_s = starts.unwrap_or(u64::MAX);
             let last_s = cover.rows.last().map_or(0, |(row, start_s)| start_s + row.seconds());
@@ -340,7 +341,7 @@ impl View {
                 self.go_on()?;
                 let until_s = (start_s + step.seconds()).min(end_of(to_s));
                 let point = buckets.cover(from_s.max(start_s), until_s);
-                // A coarser row that stands for dropped finer ones belongs to the point that it starts in.
+                // A coarser row that replaces dropped finer ones counts in the point in which it starts.
                 let starting = point.rows.iter().filter(|(row, at)| *row <= step || *at == start_s);
                 let starting: Vec<_> = starting.copied().collect();
                 let figures = rows.sum(&starting, id).map_err(|e| self.failed(e))?;
@@ -374,10 +375,10 @@ impl View {
         }
     }
 
-    /// The `limit` worst calls of all pairs that match, among those whose gap lies in `gap_ns`.
+    /// The `limit` worst calls of all matching pairs, among those with a gap within `gap_ns`.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn worst(
         &self,
         from_s: u64,
@@ -446,10 +447,10 @@ impl View {
         Ok(Worst { calls, floor_ns })
     }
 
-    /// A worst call by its trace id, and by its CLIENT span id if that is given; the newest one there is.
+    /// The most recent worst call with this trace id, and with this CLIENT span id if given.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn call(
         &self,
         trace_id: &[u8; 16],
@@ -465,7 +466,7 @@ impl View {
             }
         }
         let find = |step: Step| -> rusqlite::Result<Option<(PairKey, KeptCall)>> {
-            // The ids stand before the spans, so that a search through all rows reads little of each.
+            // The ids precede the spans, so a search through all rows reads little of each.
             let mut select = self.connection().prepare_cached(&format!(
                 "SELECT cell, worst FROM {} WHERE instr(trace_ids, ?1) > 0 ORDER BY cell DESC",
                 step.worst_table()
@@ -494,11 +495,11 @@ impl View {
         Ok(None)
     }
 
-    /// The rows of one step that start in `from_s..=to_s`, in the order of time; `worst` with the worst calls that
-    /// are kept beside them.
+    /// The rows of one step that start in `from_s..=to_s`, in order of time; with `worst`, including the
+    /// worst calls stored beside them.
     ///
     /// # Errors
-    /// When the database refuses, or nobody waits any more.
+    /// When the database refuses, or the query was cancelled.
     pub fn stored(
         &self,
         step: Step,
@@ -532,7 +533,7 @@ impl View {
         read().map_err(|e| self.failed(e))
     }
 
-    /// Stretches of at least a minute between two runs.
+    /// Intervals of at least a minute between two runs.
     ///
     /// # Errors
     /// When the database refuses.
@@ -553,7 +554,7 @@ impl View {
     }
 }
 
-/// End of the minute that `to_s` lies in.
+/// End of the minute that contains `to_s`.
 pub(super) fn end_of(to_s: u64) -> u64 {
     Step::Minute.start(to_s).saturating_add(60)
 }

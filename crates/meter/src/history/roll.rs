@@ -1,4 +1,4 @@
-//! Writing: adds closed minutes to their rows, replaces open ones, and rolls finer rows up into coarser ones.
+//! Writing: adds closed minutes to their rows, replaces open ones, and sums finer rows up into coarser ones.
 
 use super::row::{Figures, WORST_STORED, decode_worst, encode_worst};
 use super::step::{Step, cell, of_cell};
@@ -9,15 +9,15 @@ use spangap_model::pair::WORST_KEPT;
 use spangap_model::{KeptCall, PairKey, PairStats};
 use std::collections::HashMap;
 
-/// Within which a pair's last moment is known; see [`History::forget_pairs`](super::History).
+/// Precision of a pair's last activity; see [`History::forget_pairs`](super::History).
 pub(super) const SEEN_WITHIN_S: u64 = 3_600;
 
-/// Changes to the sizes of stretches, to be added up once per transaction.
+/// Changes to the sizes of intervals, to be added once per transaction.
 #[derive(Debug, Default)]
 struct Sizes(HashMap<(Step, u64), [i64; 3]>);
 
 impl Sizes {
-    /// `change` is of rows, bytes of statistics and bytes of worst calls.
+    /// `change` contains rows, bytes of statistics and bytes of worst calls.
     fn add(&mut self, step: Step, unix_s: u64, change: [i64; 3]) {
         let sum = self.0.entry((step, step.start(unix_s))).or_default();
         sum.iter_mut().zip(change).for_each(|(sum, change)| *sum += change);
@@ -39,7 +39,7 @@ impl Sizes {
 struct Tables<'c> {
     connection: &'c Connection,
     sizes: Sizes,
-    /// Whether a coarser row's stretch is summed up already.
+    /// Whether the interval of a coarser row is already summed up.
     rolled: HashMap<(Step, u64), bool>,
 }
 
@@ -60,7 +60,7 @@ impl<'c> Tables<'c> {
         Ok(rolled)
     }
 
-    /// The figures of a row; `None` where there are none, or none that can be read.
+    /// The figures of a row; `None` if they are missing or cannot be decoded.
     fn figures(&self, step: Step, start_s: u64, pair_id: i64) -> rusqlite::Result<Option<Figures>> {
         let mut get =
             self.connection.prepare_cached(&format!("SELECT stats FROM {} WHERE cell = ?1", step.table()))?;
@@ -119,7 +119,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    /// Adds a closed minute to its own row, and to all coarser ones that its stretch is summed up in already.
+    /// Adds a closed minute to its own row, and to all coarser rows that already cover its interval.
     fn add_minute(&mut self, unix_s: u64, pair_id: i64, stats: &PairStats) -> rusqlite::Result<()> {
         let unix_s = Step::Minute.start(unix_s);
         let figures = Figures::of_minute(unix_s, stats);
@@ -144,7 +144,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    /// Makes the rows of one stretch from those of the next finer step, pair by pair.
+    /// Makes the rows of one interval from those of the next finer step, pair by pair.
     fn roll(&mut self, step: Step, start_s: u64) -> rusqlite::Result<()> {
         let Some(finer) = step.finer() else { return Ok(()) };
         let starts = (start_s..start_s + step.seconds()).step_by(finer.seconds() as usize);
@@ -166,7 +166,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    /// Copies the worst calls of a stretch to its step, where they outlive the minutes.
+    /// Copies the worst calls of an interval to its step, where they outlive the minutes.
     fn keep_worst_of(&mut self, step: Step, pair_id: i64, sum: &Figures) -> rusqlite::Result<()> {
         let shown = &sum.tops[..sum.tops.len().min(WORST_STORED)];
         let Some(least_ns) = shown.last().map(|top| top.gap_ns) else { return Ok(()) };
@@ -187,7 +187,7 @@ impl<'c> Tables<'c> {
     }
 }
 
-/// The number of a pair, new if need be. `known` spares the look-up.
+/// Row id of a pair, inserting it if necessary. `known` avoids the look-up.
 fn pair_id(
     connection: &Connection,
     known: &mut HashMap<PairKey, (i64, u64)>,
@@ -234,7 +234,7 @@ impl History {
             ],
         )?;
         transaction.commit()?;
-        // A late minute may lie in a stretch that had none before.
+        // A late minute may lie in an interval that had no rows before.
         let mut written = checkpoint.closed.iter().filter(|batch| batch.generation > self.generation);
         let is_late = |minute: &PairMinute| self.rolled_before_s.is_some_and(|rolled| minute.unix_s < rolled);
         if written.any(|batch| batch.minutes.iter().any(is_late)) {
@@ -244,7 +244,7 @@ impl History {
         Ok(())
     }
 
-    /// The minutes that a run left open, however it ended, are closed by its end.
+    /// Closes the minutes that the previous run left open, however it ended.
     pub(super) fn close_left_open(&mut self) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         let mut tables = Tables::new(&transaction);
@@ -267,7 +267,7 @@ impl History {
         transaction.commit()
     }
 
-    /// Minutes of another format, as far as they could be read, become minutes of this one.
+    /// Converts minutes of an older format, as far as they can be decoded.
     pub(super) fn adopt(
         &mut self,
         minutes: &[(u64, i64, PairStats)],
@@ -283,11 +283,11 @@ impl History {
         transaction.commit()
     }
 
-    /// Does a part of what can wait: moves rows of an older format, or sums up one stretch that is over. Returns
-    /// whether there may be more.
+    /// Does one part of the deferred work: migrates rows of an older format, or sums up one finished
+    /// interval. Returns whether there may be more.
     ///
     /// # Errors
-    /// When the database refuses; it is done again with the next call then.
+    /// When the database refuses; the next call repeats the work.
     pub fn maintain(&mut self) -> Result<bool, HistoryError> {
         let failed = self.failed();
         if self.adopt_first_minutes().map_err(&failed)? {
@@ -313,7 +313,7 @@ impl History {
         Ok(false)
     }
 
-    /// The oldest stretch that is over, has rows of the finer step, and none of this.
+    /// The oldest finished interval that has rows of the finer step and none of this one.
     fn next_to_roll(&self, step: Step) -> rusqlite::Result<Option<u64>> {
         let Some(finer) = step.finer() else { return Ok(None) };
         let mut find = self.connection.prepare_cached(
@@ -338,7 +338,7 @@ fn write_open(
 ) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM open_minute", [])?;
     let mut put = connection.prepare_cached("INSERT INTO open_minute VALUES (?1, ?2, ?3, ?4, ?5)")?;
-    // Two open minutes have one name for a moment after the wall clock was set.
+    // Two open minutes share a name for a moment after the wall clock was set.
     let mut by_cell: HashMap<i64, PairStats> = HashMap::new();
     for minute in open {
         let unix_s = Step::Minute.start(minute.unix_s);
@@ -356,5 +356,5 @@ fn write_open(
     Ok(())
 }
 
-// The engine may hold more candidates than a row stores.
+// The engine retains more candidates than a row stores.
 const _: () = assert!(WORST_STORED <= WORST_KEPT);

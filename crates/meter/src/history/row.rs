@@ -1,4 +1,4 @@
-//! How a row's statistics are stored: protobuf messages of our own, compressed.
+//! Storage format of a row's statistics: our own protobuf messages, compressed.
 
 use prost::Message;
 use spangap_model::pair::{CallLegs, KeptSide, WholeSpan};
@@ -6,11 +6,11 @@ use spangap_model::{CallStatus, Histogram, KeptCall, PairStats};
 use std::cell::RefCell;
 use zstd::bulk::{Compressor, Decompressor};
 
-/// Worst calls stored per row; the engine keeps more, so that a retracted one leaves no hole.
+/// Worst calls stored per row; the engine retains more, so that a retraction leaves no gap.
 pub const WORST_STORED: usize = 5;
-/// Fast, and the resources of the spans repeat.
+/// Fast, and sufficient because the resources of spans repeat.
 const ZSTD_LEVEL: i32 = 1;
-/// No row is larger than this when it is sound.
+/// No intact row is larger.
 const MAX_ROW_BYTES: usize = 64 << 20;
 
 #[derive(Clone, PartialEq, Message)]
@@ -41,7 +41,7 @@ struct Stats {
     worst_floor_ns: u64,
     #[prost(uint64, tag = "13")]
     sized: u64,
-    /// Gaps of the worst calls, and how many minutes after the row's start each is kept.
+    /// Gaps of the worst calls, and the minute of each, counted from the row's start.
     #[prost(uint64, repeated, tag = "14")]
     top_gap_ns: Vec<u64>,
     #[prost(uint32, repeated, tag = "15")]
@@ -89,7 +89,7 @@ struct Side {
 }
 
 thread_local! {
-    // Making one costs as much as a row.
+    // Creating one costs as much as processing a row.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
@@ -99,7 +99,7 @@ fn compressed(message: &impl Message) -> Vec<u8> {
     let compress = |compressor: &mut Option<Compressor<'static>>| -> std::io::Result<Vec<u8>> {
         if compressor.is_none() {
             let mut new = Compressor::new(ZSTD_LEVEL)?;
-            // So that a flipped bit is noticed and does not read as other figures.
+            // Makes a flipped bit an error instead of wrong figures.
             new.include_checksum(true)?;
             *compressor = Some(new);
         }
@@ -121,7 +121,7 @@ fn plain<M: Message + Default>(bytes: &[u8]) -> Option<M> {
     M::decode(&plain?[..]).ok()
 }
 
-/// Of one of the worst calls, its gap and in which minute it is kept: enough to tell whether it is worth reading.
+/// Gap and minute of one of the worst calls, enough to decide whether to read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Top {
     /// Client duration minus server duration.
@@ -130,30 +130,30 @@ pub struct Top {
     pub unix_s: u64,
 }
 
-/// Worst calls that a row knows of.
+/// Worst calls that a row lists.
 pub const TOPS_KEPT: usize = 20;
 
-/// What a row holds: statistics without their worst calls, and where those are.
+/// Contents of a row: statistics without their worst calls, and the location of those.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// `worst` is empty.
+    /// Statistics; `worst` is empty.
     pub stats: PairStats,
     /// Largest gap first.
     pub tops: Vec<Top>,
 }
 
 impl Figures {
-    /// Of a minute as the engine hands it over.
+    /// The figures of a minute from the engine.
     pub fn of_minute(unix_s: u64, stats: &PairStats) -> Figures {
         let tops = stats.worst.iter().take(WORST_STORED).map(|call| Top { gap_ns: call.gap_ns, unix_s });
         let tops = tops.collect();
-        // Histograms are copied, calls are not.
+        // Copies the histograms but not the calls.
         let mut sum = Figures { stats: PairStats::default(), tops };
         sum.stats.merge_distributions(stats);
         sum
     }
 
-    /// Adds another row; of its worst calls the largest [`TOPS_KEPT`] stay.
+    /// Adds another row, and retains the [`TOPS_KEPT`] largest worst calls.
     pub fn merge(&mut self, other: &Figures) {
         self.stats.merge_distributions(&other.stats);
         self.tops.extend(&other.tops);
@@ -161,12 +161,12 @@ impl Figures {
         self.tops.truncate(TOPS_KEPT);
     }
 
-    /// Largest gap first, the earliest of equals.
+    /// Sorts by decreasing gap, then by time.
     pub fn sort_tops(&mut self) {
         self.tops.sort_by_key(|top| (std::cmp::Reverse(top.gap_ns), top.unix_s));
     }
 
-    /// As stored in a row that starts at `start_s`.
+    /// Encodes the figures for a row that starts at `start_s`.
     pub fn encode(&self, start_s: u64) -> Vec<u8> {
         let stats = &self.stats;
         let minute = |top: &Top| u32::try_from(top.unix_s.saturating_sub(start_s) / 60).unwrap_or(u32::MAX);
@@ -189,12 +189,12 @@ impl Figures {
         })
     }
 
-    /// Of what [`Figures::encode`] wrote, the gap alone: a third of the work. `None` when it is damaged.
+    /// Decodes only the gap of an encoded row, a third of the work. `None` if it is damaged.
     pub fn decode_gap(bytes: &[u8]) -> Option<Histogram> {
         Histogram::decode(&plain::<Stats>(bytes)?.gap)
     }
 
-    /// Reads what [`Figures::encode`] wrote; `None` when it is damaged.
+    /// Decodes the output of [`Figures::encode`]; `None` if it is damaged.
     pub fn decode(bytes: &[u8], start_s: u64) -> Option<Figures> {
         let stored: Stats = plain(bytes)?;
         let status = |code: u32| u8::try_from(code).ok().map(CallStatus::from_code);
@@ -224,7 +224,7 @@ impl Figures {
     }
 }
 
-/// The trace ids one after the other, to be searched, and the calls.
+/// The concatenated trace ids, for searching, and the calls.
 pub fn encode_worst(worst: &[KeptCall]) -> (Vec<u8>, Vec<u8>) {
     let stored = &worst[..worst.len().min(WORST_STORED)];
     let side = |side: &KeptSide| Side {
@@ -248,7 +248,7 @@ pub fn encode_worst(worst: &[KeptCall]) -> (Vec<u8>, Vec<u8>) {
     (trace_ids, compressed(&Worst { calls: calls.collect() }))
 }
 
-/// Reads the calls that [`encode_worst`] wrote; `None` when they are damaged.
+/// Decodes the calls from [`encode_worst`]; `None` if they are damaged.
 pub fn decode_worst(bytes: &[u8]) -> Option<Vec<KeptCall>> {
     let side = |side: Option<Side>| {
         let side = side?;

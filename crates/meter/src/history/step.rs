@@ -1,10 +1,10 @@
-//! Steps of time that rows are kept for, and the numbers of rows.
+//! Time steps of the history, and row numbers.
 
-/// How long a stretch one row covers. Each step is a whole number of the next finer one, and starts at a multiple of
-/// its length since 1970.
+/// Length of the interval that one row covers. Each step is a multiple of the next finer one, and intervals
+/// start at multiples of their length since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// What the engine hands over.
+    /// A minute, the resolution of the engine.
     Minute,
     /// Ten minutes.
     TenMinutes,
@@ -17,10 +17,10 @@ pub enum Step {
 impl Step {
     /// All steps, finest first.
     pub const ALL: [Step; 4] = [Step::Minute, Step::TenMinutes, Step::Hour, Step::Day];
-    /// Those whose rows are sums of finer ones.
+    /// Steps whose rows are sums of finer ones.
     pub const ROLLUPS: [Step; 3] = [Step::TenMinutes, Step::Hour, Step::Day];
 
-    /// Its length.
+    /// Length of the step.
     pub fn seconds(self) -> u64 {
         match self {
             Step::Minute => 60,
@@ -30,7 +30,7 @@ impl Step {
         }
     }
 
-    /// Start of the stretch that `unix_s` lies in.
+    /// Start of the interval that contains `unix_s`.
     pub fn start(self, unix_s: u64) -> u64 {
         unix_s - unix_s % self.seconds()
     }
@@ -45,12 +45,12 @@ impl Step {
         Step::ALL.get(self as usize + 1).copied()
     }
 
-    /// Table of its statistics.
+    /// Table of the statistics.
     pub(super) fn table(self) -> &'static str {
         ["minute", "ten_minutes", "hour", "day"][self as usize]
     }
 
-    /// Table of its worst calls.
+    /// Table of the worst calls.
     pub(super) fn worst_table(self) -> &'static str {
         ["minute_worst", "ten_minutes_worst", "hour_worst", "day_worst"][self as usize]
     }
@@ -58,8 +58,8 @@ impl Step {
 
 const PAIR_BITS: u32 = 32;
 
-/// The number of a row: start of its stretch and pair in one integer, so that rows lie in the order of time, and one
-/// is found with a single descent.
+/// The number of a row: start of its interval and pair in one integer, so that rows are ordered by time and
+/// one row is found with a single descent.
 pub(super) fn cell(unix_s: u64, pair_id: i64) -> i64 {
     ((unix_s / 60).min(i32::MAX as u64) as i64) << PAIR_BITS | pair_id
 }
@@ -69,7 +69,7 @@ pub(super) fn cells(from_s: u64, until_s: u64) -> [i64; 2] {
     [cell(from_s, 0), cell(until_s, 0) - 1]
 }
 
-/// When the stretch of a row starts, and its pair.
+/// Start of the row's interval, and its pair.
 pub(super) fn of_cell(cell: i64) -> (u64, i64) {
     ((cell >> PAIR_BITS).max(0) as u64 * 60, cell & ((1 << PAIR_BITS) - 1))
 }

@@ -7,14 +7,14 @@ use spangap_model::{Histogram, KeptCall, PairStats};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Rows of one stretch of time: the coarsest that lie in it whole.
+/// Rows of a time range: the coarsest that lie completely within it.
 #[derive(Debug, Default)]
 pub struct Cover {
-    /// Step and start of each, in the order of time.
+    /// Step and start of each row, in order of time.
     pub rows: Vec<(Step, u64)>,
 }
 
-/// What a stretch of time cost.
+/// Time lost in a time range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Calls in the distribution.
@@ -24,28 +24,28 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Of a distribution of gaps.
+    /// Time lost according to a gap distribution.
     pub fn of(gap: &Histogram) -> Lost {
         Lost { calls: gap.count(), gap_ns: gap.sum_ns() }
     }
 
-    /// Takes another stretch, or another pair, into it.
+    /// Adds another time range or another pair.
     pub fn add(&mut self, other: Lost) {
         self.calls += other.calls;
         self.gap_ns += other.gap_ns;
     }
 }
 
-/// Where rows are.
+/// Intervals that have rows.
 #[derive(Debug)]
 pub struct Buckets {
     there: [BTreeSet<u64>; 4],
-    /// Before these times rows of the step were dropped.
+    /// Time before which rows of each step were dropped.
     dropped_before_s: [u64; 4],
 }
 
 impl Buckets {
-    /// All that touch `from_s..until_s`.
+    /// All intervals that touch `from_s..until_s`.
     pub fn read(connection: &Connection, from_s: u64, until_s: u64) -> rusqlite::Result<Buckets> {
         let mut buckets = Buckets { there: Default::default(), dropped_before_s: [0; 4] };
         let mut select = connection.prepare_cached(
@@ -67,8 +67,8 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// The rows of `from_s..until_s`, which are whole minutes. Where finer rows were dropped, a coarser one that
-    /// reaches over the edge is taken whole.
+    /// The rows of `from_s..until_s`, which are whole minutes. Where finer rows were dropped, a coarser row
+    /// that extends beyond the range is included as a whole.
     pub fn cover(&self, from_s: u64, until_s: u64) -> Cover {
         let mut cover = Cover::default();
         let first = self.there.iter().filter_map(|starts| starts.first()).min();
@@ -105,19 +105,19 @@ impl Buckets {
         }
     }
 
-    /// The finest step that still has all its rows since `from_s`, or the coarsest there is.
+    /// The finest step that still has all its rows since `from_s`, else the coarsest step.
     pub fn finest_since(&self, from_s: u64) -> Step {
         let has_all = |step: &Step| self.dropped_before_s[*step as usize] <= from_s;
         Step::ALL.into_iter().find(has_all).unwrap_or(Step::Day)
     }
 
-    /// Before this time minutes were dropped.
+    /// Minutes before this time were dropped.
     pub fn minutes_dropped_before_s(&self) -> u64 {
         self.dropped_before_s[0]
     }
 }
 
-/// Reads rows of one pair after the other.
+/// Reads the rows of one pair after the other.
 pub struct Rows<'c> {
     stats: [CachedStatement<'c>; 4],
     worst: [CachedStatement<'c>; 4],
@@ -125,7 +125,7 @@ pub struct Rows<'c> {
 }
 
 impl<'c> Rows<'c> {
-    /// Over one connection.
+    /// A reader over one connection.
     pub fn new(connection: &'c Connection, damaged: &'c AtomicU64) -> rusqlite::Result<Rows<'c>> {
         let stats = |step: Step| {
             connection.prepare_cached(&format!("SELECT stats FROM {} WHERE cell = ?1", step.table()))
@@ -141,7 +141,7 @@ impl<'c> Rows<'c> {
         })
     }
 
-    /// One row; a damaged one is counted and left out.
+    /// Reads one row; a damaged one is counted and skipped.
     pub fn one(&mut self, step: Step, start_s: u64, pair_id: i64) -> rusqlite::Result<Option<Figures>> {
         let mut rows = self.stats[step as usize].query([cell(start_s, pair_id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -152,7 +152,7 @@ impl<'c> Rows<'c> {
         Ok(figures)
     }
 
-    /// Calls and time lost of one row; a damaged one is counted and left out.
+    /// Reads calls and time lost of one row; a damaged one is counted and skipped.
     pub fn lost(&mut self, step: Step, start_s: u64, pair_id: i64) -> rusqlite::Result<Option<Lost>> {
         let mut rows = self.stats[step as usize].query([cell(start_s, pair_id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
@@ -163,7 +163,7 @@ impl<'c> Rows<'c> {
         Ok(gap.map(|gap| Lost::of(&gap)))
     }
 
-    /// The sum of rows of one pair.
+    /// Sum of the rows of one pair.
     pub fn sum(&mut self, rows: &[(Step, u64)], pair_id: i64) -> rusqlite::Result<Figures> {
         let mut sum = Figures::default();
         for (step, start_s) in rows {
@@ -174,7 +174,7 @@ impl<'c> Rows<'c> {
         Ok(sum)
     }
 
-    /// The worst calls kept of a minute; those of a coarser step when the minute's own were dropped.
+    /// The worst calls stored for a minute; those of a coarser step if the minute's own were dropped.
     pub fn worst_of(&mut self, unix_s: u64, pair_id: i64) -> rusqlite::Result<Vec<KeptCall>> {
         for statement in &mut self.worst {
             let mut rows = statement.query([cell(unix_s, pair_id)])?;
@@ -187,7 +187,7 @@ impl<'c> Rows<'c> {
         Ok(Vec::new())
     }
 
-    /// Puts the `shown` worst calls that rows know of among those that `stats` has already.
+    /// Adds the `shown` worst calls listed by the rows to those already in `stats`.
     pub fn add_worst(
         &mut self,
         stats: &mut PairStats,

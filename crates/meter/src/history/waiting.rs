@@ -1,18 +1,18 @@
-//! Closed minutes on their way from the engine to the disk. Until they are written (the disk may be full), queries read
-//! them from here.
+//! Closed minutes on their way from the engine to the disk. Until they are written (the disk may be full),
+//! queries read them from here.
 
 use crate::engine::PairMinute;
 use spangap_model::{Histogram, PairStats};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Memory for minutes that wait: half an hour of a thousand pairs, with whole spans.
+/// Memory for waiting minutes: half an hour of a thousand pairs, with complete spans.
 pub const MAX_BYTES: u64 = 128 << 20;
 
 /// The minutes that one checkpoint took from the engine.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Counts up from 1; the database holds the number of the last batch in it.
+    /// Counts up from 1; the database stores the number of its last batch.
     pub generation: u64,
     /// The minutes.
     pub minutes: Arc<Vec<PairMinute>>,
@@ -27,7 +27,7 @@ impl Batch {
     }
 }
 
-/// Batches that are not known to be written; bounded, oldest dropped first.
+/// Batches not known to be written; bounded, the oldest are dropped first.
 #[derive(Debug)]
 pub struct Waiting {
     batches: VecDeque<Batch>,
@@ -35,17 +35,17 @@ pub struct Waiting {
     written: u64,
     bytes: u64,
     max_bytes: u64,
-    /// Rows that were dropped because there were too many.
+    /// Rows dropped because the limit was exceeded.
     pub lost_rows: u64,
 }
 
 impl Waiting {
-    /// None yet, behind what the database has already: batches up to `written`.
+    /// An empty queue; the database already has the batches up to `written`.
     pub fn new(written: u64, max_bytes: u64) -> Waiting {
         Waiting { batches: VecDeque::new(), taken: written, written, bytes: 0, max_bytes, lost_rows: 0 }
     }
 
-    /// Adds minutes that the engine has just given up.
+    /// Adds minutes just taken from the engine.
     pub fn push(&mut self, minutes: Vec<PairMinute>) {
         if minutes.is_empty() {
             return;
@@ -62,12 +62,12 @@ impl Waiting {
         }
     }
 
-    /// Everything that waits, oldest first; cheap.
+    /// All waiting batches, oldest first; cheap.
     pub fn batches(&self) -> Vec<Batch> {
         self.batches.iter().cloned().collect()
     }
 
-    /// The database has all batches up to this one.
+    /// Removes the batches up to this one, which the database now has.
     pub fn written(&mut self, generation: u64) {
         self.written = self.written.max(generation);
         while let Some(first) = self.batches.front()
@@ -78,28 +78,28 @@ impl Waiting {
         }
     }
 
-    /// The last batch that left because the database has it.
+    /// The last batch removed because the database has it.
     pub fn written_until(&self) -> u64 {
         self.written
     }
 
-    /// The number of the last batch that was pushed.
+    /// Number of the last batch pushed.
     pub fn last(&self) -> u64 {
         self.taken
     }
 
-    /// Rows that wait.
+    /// Number of waiting rows.
     pub fn rows(&self) -> u64 {
         self.batches.iter().map(|batch| batch.minutes.len() as u64).sum()
     }
 
-    /// Memory that they take, about.
+    /// Approximate memory of the waiting rows.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// Memory of a row, about.
+/// Approximate memory of a row.
 fn bytes_of(minute: &PairMinute) -> u64 {
     let PairStats { gap, client, server, request_leg, response_leg, mate_delay, worst, .. } = &minute.stats;
     let width = |histogram: &Histogram| {
@@ -110,7 +110,7 @@ fn bytes_of(minute: &PairMinute) -> u64 {
     let histograms: u64 =
         [gap, client, server, request_leg, response_leg, mate_delay].into_iter().map(width).sum();
     let sides = worst.iter().flat_map(|call| [&call.client, &call.server]);
-    // A resource is shared with other spans; it counts in full, because it may not be.
+    // A resource may be shared with other spans; it counts in full, because it may also be unshared.
     let spans: usize = sides.flat_map(|side| &side.whole).map(|w| w.span.len() + w.resource.len()).sum();
     (size_of::<PairMinute>() + worst.len() * 256 + spans) as u64 + histograms
 }

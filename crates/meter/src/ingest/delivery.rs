@@ -1,4 +1,4 @@
-//! Where all readers of files hand over what they made: OTLP bytes to the walk, and a record of what was skipped.
+//! Common output of all file readers: OTLP bytes for the walk, and a record of what was skipped.
 
 use super::otlp_json::JsonError;
 use super::scan::Raw;
@@ -9,49 +9,49 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, TracesData};
 use prost::Message;
 use serde::Deserialize;
 
-/// How many records of skipped places are kept for one input; the rest is counted.
+/// Maximum number of records of skipped places per input; further ones are only counted.
 pub const SKIPPED_KEPT: usize = 100;
-/// Spans translated at once, so that memory does not grow with the document.
+/// Spans translated at a time, so that memory does not grow with the document.
 pub(super) const SPANS_AT_ONCE: usize = 4096;
-/// Spans held while the resource they belong to, or the processes of their trace, have not come yet.
+/// Spans held while their resource, or the processes of their trace, are yet to come.
 pub(super) const SPANS_HELD: usize = 65_536;
-/// Requests are made about this large, so that their fixed cost does not count.
+/// Approximate size of a request, chosen to make its fixed cost negligible.
 const REQUEST_BYTES: usize = 256 << 10;
 
-/// Takes one OTLP request and says how many spans were in it.
+/// Processes one OTLP request and returns the number of spans in it.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<u64, WalkError> + 'a;
 
-/// What came out of one input.
+/// Outcome of reading one input.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileReport {
-    /// What the input turned out to be, such as `OTLP JSON, gzip`.
+    /// Detected format, such as `OTLP JSON, gzip`.
     pub format: String,
-    /// Spans handed over.
+    /// Spans delivered.
     pub spans: u64,
     /// Bytes read, after decompression.
     pub bytes: u64,
-    /// What was skipped, in the input's order; at most [`SKIPPED_KEPT`].
+    /// Skipped places in input order; at most [`SKIPPED_KEPT`].
     pub skipped: Vec<Skipped>,
-    /// Places that were skipped, those without a record too.
+    /// Number of skipped places, including those without a record.
     pub skipped_places: u64,
-    /// Spans known to be lost that way.
+    /// Spans known to be lost in them.
     pub skipped_spans: u64,
 }
 
-/// Collects messages into requests of a useful size and passes them on.
+/// Batches messages into requests of a useful size and passes them on.
 pub struct Delivery<'a> {
     sink: &'a mut Sink<'a>,
     file: String,
-    /// Places are those of the decompressed content, and say so.
+    /// Whether places refer to the decompressed content; messages then say so.
     pub decompressed: bool,
     request: Vec<u8>,
     request_place: Option<Place>,
-    /// So far.
+    /// The report so far.
     pub report: FileReport,
 }
 
 impl<'a> Delivery<'a> {
-    /// For one input, called `file` in records of what was skipped.
+    /// A delivery for one input, which records of skipped places call `file`.
     pub fn new(file: String, sink: &'a mut Sink<'a>) -> Self {
         Delivery {
             sink,
@@ -63,10 +63,10 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Hands over translated spans that came from about `place`.
+    /// Delivers translated spans from about `place`.
     pub fn resource_spans(&mut self, spans: ResourceSpans, place: Place) {
         self.request_place.get_or_insert(place);
-        // One message of a repeated field after the other is the request's own encoding.
+        // The encoding of a request is the concatenation of the messages of its repeated field.
         let request = TracesData { resource_spans: vec![spans] };
         self.request.reserve(request.encoded_len());
         request.encode_raw(&mut self.request);
@@ -75,7 +75,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Hands over a whole request as it was found at `place`.
+    /// Delivers a complete request found at `place`.
     pub fn request(&mut self, request: &[u8], place: Place) {
         match (self.sink)(request) {
             Ok(spans) => self.report.spans += spans,
@@ -86,7 +86,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Hands over whatever has been collected.
+    /// Delivers the pending batch.
     pub fn flush(&mut self) {
         if let Some(place) = self.request_place.take() {
             let request = std::mem::take(&mut self.request);
@@ -96,13 +96,13 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Notes that something was skipped; `spans` is how many are lost, where that can be told.
+    /// Records a skipped place; `spans` is the number of lost spans, if known.
     pub fn skip(&mut self, place: Place, reason: impl Into<String>, spans: Option<u64>) {
         let place = format!("{place}{}", if self.decompressed { " (decompressed)" } else { "" });
         self.skip_somewhere(place, reason.into(), spans);
     }
 
-    /// The same where the place is not one of the content.
+    /// Like [`Delivery::skip`], for a place outside the content.
     pub fn skip_somewhere(&mut self, place: String, reason: String, spans: Option<u64>) {
         self.report.skipped_places += 1;
         self.report.skipped_spans += spans.unwrap_or(0);
@@ -112,8 +112,8 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Reads one value; what cannot be read is skipped with the place of the mistake. `spans` is how many are
-/// lost by it.
+/// Parses one value; an invalid one is skipped and the place of the error recorded. `spans` is the number of
+/// spans lost with it.
 pub(super) fn value<'s, T: Deserialize<'s>>(
     raw: Raw<'s>,
     delivery: &mut Delivery<'_>,

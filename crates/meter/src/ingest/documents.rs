@@ -1,4 +1,4 @@
-//! JSON documents of any of the formats, one after the other: what a document is shows in its first keys.
+//! A sequence of JSON documents of any of the formats. The first keys of a document reveal its format.
 
 use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::jaeger::{self, Trace};
@@ -10,10 +10,10 @@ use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 
-/// What a JSON document was.
+/// Format of a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentKind {
-    /// An OTLP request; perhaps of another signal than traces.
+    /// An OTLP request, possibly of another signal than traces.
     Otlp,
     /// A trace, or a list of them under `data`.
     Jaeger,
@@ -22,7 +22,7 @@ pub enum DocumentKind {
 }
 
 impl DocumentKind {
-    /// The format's name.
+    /// Name of the format.
     pub fn name(self) -> &'static str {
         match self {
             DocumentKind::Otlp => "OTLP JSON",
@@ -35,7 +35,7 @@ impl DocumentKind {
 /// Reads all documents of the input. Returns the kind of the first one.
 ///
 /// # Errors
-/// What was found instead, when the first document is of no kind that can hold spans.
+/// The content found, when the first document is of no kind that can contain spans.
 pub fn read<'a>(
     source: Source<'a>,
     delivery: &mut Delivery<'_>,
@@ -70,7 +70,7 @@ pub fn read<'a>(
     (scanner.into_source(), kind.ok_or(found))
 }
 
-/// Reads one document. `Ok(Some(found))` if it is of no known kind.
+/// Reads one document. `Ok(Some(found))` if its kind is unknown.
 fn document(
     scanner: &mut Scanner<'_>,
     delivery: &mut Delivery<'_>,
@@ -115,7 +115,7 @@ fn fields(
                 resource_spans(scanner, delivery)?;
                 Some(DocumentKind::Otlp)
             }
-            // The Collector writes all signals into one file if told to.
+            // The Collector can be configured to write all signals into one file.
             "resourceMetrics" | "resourceLogs" | "resourceProfiles" => {
                 scanner.skip()?;
                 Some(DocumentKind::Otlp)
@@ -161,14 +161,14 @@ fn resource_spans(scanner: &mut Scanner<'_>, delivery: &mut Delivery<'_>) -> Res
     while scanner.element(&mut first)? {
         let mut open = Open { place: scanner.place(), ..Open::default() };
         let result = open.fields(scanner, delivery);
-        // Also when it broke off: what is complete counts.
+        // Also after an error: the complete part counts.
         open.hand_over(delivery);
         result?;
     }
     Ok(())
 }
 
-/// A `ResourceSpans` that is being read.
+/// A partially read `ResourceSpans`.
 struct Open {
     place: Place,
     spans: ResourceSpans,
@@ -254,7 +254,7 @@ impl Open {
         &mut self.spans.scope_spans[last]
     }
 
-    /// Hands over when many spans are held; later if the resource is still to come, but not for ever.
+    /// Delivers the spans held once there are many; later if the resource is still to come, but with a limit.
     fn make_room(&mut self, delivery: &mut Delivery<'_>) {
         let known = self.spans.resource.is_some();
         if self.held < if known { SPANS_AT_ONCE } else { SPANS_HELD } {

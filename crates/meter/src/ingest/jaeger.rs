@@ -1,10 +1,10 @@
-//! Jaeger's JSON, as its UI exports it and its API returns it: `{"data": [{"traceID", "spans", "processes"}]}`,
-//! or one such trace alone.
+//! Jaeger's JSON, as its UI exports it and its API returns it: `{"data": [{"traceID", "spans",
+//! "processes"}]}`, or a single such trace.
 //!
-//! The service of a span stands in `processes`, which come after `spans`: a trace is held until both are there.
-//! A parent is the first CHILD_OF reference into the same trace, else the first FOLLOWS_FROM one; other
-//! references become links. Where a SERVER span carries the id of a CLIENT span of its trace (tracers of the
-//! Zipkin kind, when nobody made the ids unique), it gets an id of its own and the CLIENT span as its parent.
+//! The service of a span is in `processes`, which follow `spans`, so a trace is held until both are complete.
+//! The parent is the first CHILD_OF reference within the trace, else the first FOLLOWS_FROM one; other
+//! references become links. If a SERVER span has the id of a CLIENT span of its trace (tracers of the Zipkin
+//! kind, unless something made the ids unique), it gets a new id, with the CLIENT span as its parent.
 
 use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::scan::{Broken, Scanner};
@@ -53,7 +53,7 @@ struct JaegerSpan<'a> {
 struct Reference<'a> {
     #[serde(rename = "refType", default, borrow)]
     kind: Cow<'a, str>,
-    /// Left out by some for the span's own trace.
+    /// Some writers omit it for the span's own trace.
     #[serde(rename = "traceID", alias = "traceId", default)]
     trace_id: Option<TraceId>,
     #[serde(rename = "spanID", alias = "spanId")]
@@ -102,14 +102,14 @@ pub(super) fn traces(scanner: &mut Scanner<'_>, delivery: &mut Delivery<'_>) -> 
     Ok(())
 }
 
-/// A trace that is being read.
+/// A partially read trace.
 pub(super) struct Trace {
     place: Place,
-    /// Translated spans by the process they belong to.
+    /// Translated spans by process.
     spans: BTreeMap<String, Vec<Span>>,
     held: usize,
     processes: Option<BTreeMap<String, Resource>>,
-    /// Ids of CLIENT spans, to tell which SERVER spans share theirs.
+    /// Ids of CLIENT spans, to recognise SERVER spans that share them.
     client_ids: HashSet<Vec<u8>>,
 }
 
@@ -178,8 +178,8 @@ impl Trace {
         self.held += 1;
     }
 
-    /// Hands over the trace, as far as it came. Of a trace that broke off before its processes the services
-    /// are not known, and its spans are skipped.
+    /// Delivers the trace as far as it was read. If it broke off before its processes, the services are
+    /// unknown and its spans are skipped.
     pub(super) fn finish(mut self, broken_off: bool, delivery: &mut Delivery<'_>) {
         if broken_off && self.processes.is_none() {
             if self.held > 0 {
@@ -226,7 +226,7 @@ impl Trace {
 fn resource(process: Process<'_>) -> Resource {
     let mut attributes = vec![text_attribute("service.name", process.service)];
     for tag in process.tags.unwrap_or_default() {
-        // Jaeger's own clients call the host so.
+        // Jaeger's own clients use this name for the host.
         if tag.key == "hostname" {
             attributes.push(text_attribute("host.name", tag.value.text()));
         }
@@ -275,7 +275,7 @@ fn translate(span: JaegerSpan<'_>) -> Span {
     }
 }
 
-/// A log's field `event` is the event's name.
+/// The field `event` of a log becomes the event's name.
 fn event(log: Log<'_>) -> Event {
     let mut event = Event { time_unix_nano: log.timestamp.map_or(0, |t| t.ns), ..Event::default() };
     for field in log.fields.unwrap_or_default() {

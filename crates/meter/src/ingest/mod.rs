@@ -1,4 +1,4 @@
-//! Every input format becomes OTLP bytes and goes through one walk.
+//! Input formats. Each is converted to OTLP bytes, which pass through one walk.
 
 pub mod delivery;
 mod documents;

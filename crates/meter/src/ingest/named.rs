@@ -1,13 +1,13 @@
-//! What a resource says of where its spans come from.
+//! What a resource states about the origin of its spans.
 
 use super::semconv::{key_value, text_value};
 use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::pair::OTHER;
 
-/// What the service of a resource without `service.name` is called (OpenTelemetry resource conventions).
+/// Service of a resource without `service.name` (OpenTelemetry resource conventions).
 pub const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// A part of a service that pairs can be told apart by.
+/// A part of a service, by which pairs can be separated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// `k8s.node.name`, else `host.id`, else `host.name`.
@@ -21,7 +21,7 @@ pub enum Part {
     Version,
 }
 
-/// The attributes of a resource that matter here.
+/// The relevant attributes of a resource.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Named {
     pub service: Option<String>,
@@ -35,24 +35,24 @@ pub(super) struct Named {
     container_id: Option<String>,
     zone: Option<String>,
     zone_label: Option<String>,
-    /// Attributes of any kind.
+    /// Number of all attributes.
     pub count: u32,
 }
 
-/// How the label of a Kubernetes node is named as an attribute.
+/// Attribute name of the zone label of a Kubernetes node.
 const ZONE_LABEL: &str = "k8s.node.label.topology.kubernetes.io/zone";
 
-/// What a service that is itself called [`OTHER`] gets appended, so that it is not taken for the pairs past the limit.
+/// Suffix for a service that is itself called [`OTHER`], to distinguish it from the pairs past the limit.
 const REAL_OTHER: &str = " (service)";
 
 impl Named {
-    /// `namespace/name` where a namespace is given: a name is unique within its namespace only (OpenTelemetry
+    /// `namespace/name` if there is a namespace: a name is unique only within its namespace (OpenTelemetry
     /// resource conventions), and Prometheus receivers build `job` the same way.
     pub fn service_name(&self) -> String {
         let name = self.service.as_deref().unwrap_or(UNKNOWN_SERVICE);
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{name}"),
-            // Also after names that already end so: two services never become one.
+            // Also applied to names that already have the suffix, so that two services never become one.
             None if name.strip_prefix(OTHER).is_some_and(|rest| rest.replace(REAL_OTHER, "").is_empty()) => {
                 format!("{name}{REAL_OTHER}")
             }
@@ -60,7 +60,7 @@ impl Named {
         }
     }
 
-    /// Those that are there, by their keys.
+    /// The attributes present, by key.
     pub fn attributes(&self) -> [(&'static str, &Option<String>); 11] {
         [
             ("service.name", &self.service),
@@ -77,7 +77,7 @@ impl Named {
         ]
     }
 
-    /// The part of the service that these spans come from, if the resource says it.
+    /// The part of the service that the spans come from, if the resource states it.
     pub fn part(&self, part: Part) -> Option<&String> {
         match part {
             Part::Node => self.node.as_ref().or(self.host_id.as_ref()).or(self.host_name.as_ref()),
@@ -87,7 +87,7 @@ impl Named {
         }
     }
 
-    /// A damaged resource names nothing: the spans still count, under [`UNKNOWN_SERVICE`].
+    /// Parses a resource. A damaged one names nothing; its spans still count, under [`UNKNOWN_SERVICE`].
     pub fn read(encoded: &[u8]) -> Named {
         let mut named = Named::default();
         let _ = named.fill(encoded);

@@ -1,6 +1,6 @@
-//! Where spans come from: resources (and on request methods) interned as small numbers, services and hosts
-//! as smaller ones. Bounded in number and in bytes: names are cut, large resources are not kept whole, and what has
-//! not been seen for a while is forgotten and its number used again, but never while anything refers to it.
+//! Origins of spans. Resources (and on request methods) are interned as small numbers, services and hosts as
+//! smaller ones. Number and bytes are bounded: names are truncated, large resources are reduced, and idle
+//! origins are removed and their numbers reused, but never while anything refers to them.
 
 use super::named::{Named, Part};
 use super::versions::Versions;
@@ -19,21 +19,22 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The name number that stands for "not known".
+/// Name number for "not known".
 pub const NO_NAME: u32 = u32::MAX;
-/// The name number of whatever found no room.
+/// Name number for names rejected for lack of room.
 pub const OTHER_NAME: u32 = 0;
 
-/// How much of what may be interned at once.
+/// Limits on interned values.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Resources, times methods where these are told apart.
+    /// Resources, times methods if these are separated.
     pub origins: usize,
     /// Services, hosts and methods together.
     pub names: usize,
-    /// Bytes of a name; a longer one is cut, and ends in a digest of the whole, so that it stays distinct.
+    /// Bytes of a name; a longer one is truncated and ends in a digest of the whole, so that it stays
+    /// distinct.
     pub name_bytes: usize,
-    /// Bytes of a resource; of a larger one only the attributes that name it are kept.
+    /// Bytes of a resource; a larger one retains only its naming attributes.
     pub resource_bytes: usize,
     /// Bytes of all names and resources together.
     pub bytes: u64,
@@ -51,27 +52,27 @@ impl Default for Limits {
     }
 }
 
-/// What a name and an origin take besides their text: tables, counts, headers.
+/// Memory of a name and an origin besides their text: tables, counts, headers.
 const NAME_OVERHEAD: usize = 96;
 const ORIGIN_OVERHEAD: usize = 160;
 
-/// One resource, or one method of it.
+/// A resource, or one method of it.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// Name number of the service.
     pub service: u32,
     /// Name number of `service@part`, for tables by node, pod, zone or version.
     pub service_at_part: u32,
-    /// Name number of the host, [`NO_NAME`] if the resource does not say.
+    /// Name number of the host, [`NO_NAME`] if the resource does not state it.
     pub host: u32,
-    /// Name number of the method, [`NO_NAME`] where methods are not told apart.
+    /// Name number of the method, [`NO_NAME`] if methods are not separated.
     pub method: u32,
     /// The encoded `Resource`.
     pub resource: SharedBytes,
     key: u128,
 }
 
-/// How full the interner is, and what it could not keep.
+/// Usage of the interner, and the effects of its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Resources, times methods.
@@ -80,21 +81,21 @@ pub struct Fill {
     pub names: u64,
     /// Bytes of all of them.
     pub bytes: u64,
-    /// Names that were longer than the limit, each time that one was interned.
+    /// Truncated names, counted each time one is interned.
     pub names_cut: u64,
-    /// Resources of which only the naming attributes are kept.
+    /// Resources reduced to their naming attributes.
     pub resources_cut: u64,
-    /// Origins forgotten because they were idle.
+    /// Origins removed because they were idle.
     pub origins_forgotten: u64,
-    /// Names forgotten because nothing referred to them any more.
+    /// Names removed because nothing referred to them any more.
     pub names_forgotten: u64,
-    /// Resources and methods that found no room and went to the origin `other`.
+    /// Resources and methods rejected for lack of room, assigned to the origin `other`.
     pub origins_refused: u64,
-    /// Names that found no room and went to `other`.
+    /// Names rejected for lack of room, assigned to `other`.
     pub names_refused: u64,
 }
 
-/// The interned values; read-locked for the length of a batch.
+/// The interned values; read-locked for the duration of a batch.
 #[derive(Debug)]
 pub struct Interned {
     by_key: FxHashMap<u128, u32>,
@@ -115,12 +116,12 @@ struct Slot {
     last_used_ms: AtomicU64,
 }
 
-/// Names that something refers to, by their numbers.
+/// Names in use, by number.
 #[derive(Debug)]
 pub struct LiveNames(Vec<bool>);
 
 impl LiveNames {
-    /// Something refers to this name.
+    /// Marks a name as in use.
     pub fn mark(&mut self, number: u32) {
         if let Some(live) = self.0.get_mut(number as usize) {
             *live = true;
@@ -129,20 +130,21 @@ impl LiveNames {
 }
 
 impl Interned {
-    /// The origin of a number that the walk gave out.
+    /// The origin of a number assigned by the walk.
     #[inline]
     pub fn origin(&self, id: u32) -> &Origin {
-        // A number outlives its use in the pending store: see `forget_idle`. Slot 0 is `other` and never goes away.
+        // Numbers outlive their use in the pending store: see `forget_idle`. Slot 0 is `other` and is never
+        // removed.
         let slot = self.slots.get(id as usize).and_then(|s| s.origin.as_ref());
         slot.unwrap_or_else(|| self.slots[0].origin.as_ref().expect("slot 0 is filled at construction"))
     }
 
-    /// The text of a name number; `None` for [`NO_NAME`].
+    /// Text of a name number; `None` for [`NO_NAME`].
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {
         self.names.get(number as usize)?.as_ref()
     }
 
-    /// How full it is.
+    /// Current usage.
     pub fn fill(&self) -> Fill {
         Fill {
             origins: (self.slots.len() - self.free.len()) as u64,
@@ -152,17 +154,17 @@ impl Interned {
         }
     }
 
-    /// Versions of services, and when which came.
+    /// Versions of services and the times they appeared.
     pub fn versions(&self) -> &Versions {
         &self.versions
     }
 
-    /// The limits it keeps.
+    /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Whether any limit is half used: what is idle should be forgotten sooner, so that there is room for many at once.
+    /// Whether any limit is half used; idle origins should then be removed sooner, to leave room for bursts.
     pub fn is_crowded(&self) -> bool {
         let fill = self.fill();
         let crowded = |used: u64, limit: u64| used > limit / 2;
@@ -171,7 +173,7 @@ impl Interned {
             || crowded(fill.bytes, self.limits.bytes)
     }
 
-    /// Interns a name, cut if it is too long.
+    /// Interns a name, truncated if it is too long.
     fn intern_name(&mut self, name: &str) -> u32 {
         let cut = cut(name, self.limits.name_bytes);
         self.counts.names_cut += matches!(cut, Cow::Owned(_)) as u64;
@@ -185,7 +187,7 @@ impl Interned {
         let bytes = (name.len() + NAME_OVERHEAD) as u64;
         let is_full = self.names.len() - self.free_names.len() >= self.limits.names
             || self.account.bytes() + bytes > self.limits.bytes;
-        // The first name is `other`, which there is always room for.
+        // The first name is `other`, for which there is always room.
         if is_full && !self.names.is_empty() {
             self.counts.names_refused += 1;
             return OTHER_NAME;
@@ -206,10 +208,10 @@ impl Interned {
         number
     }
 
-    /// A resource as far as it is kept: whole, or only the attributes that name it, with a count of the others.
+    /// The retained form of a resource: complete, or only its naming attributes and a count of the others.
     fn kept(&mut self, encoded: &[u8], named: &Named) -> SharedBytes {
         let left = self.limits.bytes.saturating_sub(self.account.bytes());
-        // Names and tables have the last quarter for themselves.
+        // The last quarter is reserved for names and tables.
         let is_small = encoded.len() <= self.limits.resource_bytes
             && left > self.limits.bytes / 4 + encoded.len() as u64;
         if is_small || encoded.is_empty() {
@@ -255,8 +257,8 @@ impl Interned {
         id
     }
 
-    /// Forgets origins not seen for `idle_ms`, which must be longer than anything refers to them. Returns the names
-    /// that the others refer to.
+    /// Removes origins not seen for `idle_ms`, which must exceed the lifetime of any reference to them.
+    /// Returns the names that the remaining ones use.
     pub fn forget_idle(&mut self, now_ms: u64, idle_ms: u64) -> LiveNames {
         let mut live = LiveNames(vec![false; self.names.len()]);
         live.mark(OTHER_NAME);
@@ -279,7 +281,7 @@ impl Interned {
         live
     }
 
-    /// Forgets the names that nothing refers to, and returns their numbers, which will be given to others.
+    /// Removes unused names. Returns their numbers, which will be reassigned.
     pub fn forget_names(&mut self, live: &LiveNames) -> Vec<u32> {
         let mut forgotten = Vec::new();
         for (number, live) in (0u32..).zip(&live.0) {
@@ -295,10 +297,10 @@ impl Interned {
     }
 }
 
-/// Bytes that mark a cut: an ellipsis, `#`, 16 hex digits.
+/// Bytes of a truncation mark: an ellipsis, `#`, 16 hex digits.
 const CUT_MARK_BYTES: usize = 3 + 1 + 16;
 
-/// The name, or its beginning and a digest of the whole, the same for ever, that fit into `limit` bytes.
+/// The name, or its beginning and a stable digest of the whole, within `limit` bytes.
 fn cut(name: &str, limit: usize) -> Cow<'_, str> {
     if name.len() <= limit {
         return name.into();
@@ -312,7 +314,7 @@ fn cut(name: &str, limit: usize) -> Cow<'_, str> {
     format!("{}\u{2026}#{digits}", &name[..end]).into()
 }
 
-/// The interner: shared by all walks, written only when something new appears.
+/// The interner: shared by all walks, written only for new values.
 #[derive(Debug)]
 pub struct Origins {
     interned: RwLock<Interned>,
@@ -322,7 +324,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Empty but for the origin `other`, number 0. Services can be told apart by this part of them.
+    /// An interner with only the origin `other`, number 0. `part` separates the parts of services.
     pub fn new(limits: Limits, part: Part) -> Origins {
         let mut interned = Interned {
             by_key: FxHashMap::default(),
@@ -337,7 +339,7 @@ impl Origins {
             versions: Versions::default(),
         };
         let other = interned.intern(OTHER);
-        // A host or method that is really called so has a number of its own.
+        // A host or method that is really called `other` has its own number.
         interned.name_numbers.clear();
         let origin = Origin {
             service: other,
@@ -352,24 +354,24 @@ impl Origins {
         Origins { interned: RwLock::new(interned), hasher, now_ms: AtomicU64::new(0), part }
     }
 
-    /// Read access for the length of a batch or a report.
+    /// Read access for the duration of a batch or a report.
     pub fn read(&self) -> RwLockReadGuard<'_, Interned> {
         self.interned.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Write access, to forget.
+    /// Write access for removals.
     pub fn write(&self) -> RwLockWriteGuard<'_, Interned> {
         self.interned.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the time, by which origins are idle.
+    /// Sets the current time, which determines idleness.
     pub fn set_now(&self, now_ms: u64) {
         if self.now_ms.load(Relaxed) < now_ms {
             self.now_ms.fetch_max(now_ms, Relaxed);
         }
     }
 
-    /// Seeded 128-bit digest: two resources with the same one are taken for the same.
+    /// Seeded 128-bit digest; resources with equal digests are treated as equal.
     fn digest(&self, parts: (&[u8], u32)) -> u128 {
         (self.hasher[0].hash_one(parts) as u128) << 64 | self.hasher[1].hash_one(parts) as u128
     }
@@ -384,7 +386,7 @@ impl Origins {
     fn add(&self, key: u128, build: impl FnOnce(&mut Interned) -> Origin) -> u32 {
         let now_ms = self.now_ms.load(Relaxed);
         let mut interned = self.write();
-        // Another thread may have added it between the look-up and this lock.
+        // Another thread may have added it between the look-up and the write lock.
         if let Some(id) = interned.by_key.get(&key) {
             return *id;
         }
@@ -554,7 +556,7 @@ mod tests {
         let (a, b) = (name(&origins, &long("a")), name(&origins, &long("b")));
         assert_ne!(a, b);
         assert!(a.len() <= 255 && a.starts_with("üü") && a.contains("\u{2026}#"), "{a}");
-        // The history goes by names: the same one after a restart.
+        // The history is keyed by name: it must be the same after a restart.
         assert_eq!(a, name(&Origins::new(Limits::default(), Part::Node), &long("a")));
         let fill = origins.read().fill();
         assert_eq!((fill.names_cut, fill.resources_cut, fill.names), (4, 2, 6));

@@ -1,9 +1,9 @@
-//! OTLP in JSON: protobuf's JSON mapping as the OTLP specification bends it. Trace and span ids are hex instead
-//! of base64, enums are numbers (names are accepted too), 64-bit integers are numbers or strings, field names
-//! are lowerCamelCase (the original snake_case is accepted, as the mapping asks of parsers), `null` stands for a
-//! field left out, unknown fields are stepped over.
+//! OTLP in JSON: protobuf's JSON mapping with the changes of the OTLP specification. Trace and span ids are
+//! hex instead of base64, enums are numbers (names are accepted too), 64-bit integers are numbers or strings,
+//! field names are lowerCamelCase (the original snake_case is accepted, as the mapping requires of parsers),
+//! `null` means an omitted field, unknown fields are skipped.
 //!
-//! Everything of a span is kept, so that it can be shown whole later.
+//! All fields of a span are retained, so that it can be shown completely later.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{
@@ -28,7 +28,7 @@ pub struct JsonError {
     pub reason: String,
     /// Line in the text, from 1.
     pub line: usize,
-    /// Column in bytes, from 1; 0 for a line that ends before anything is found.
+    /// Column in bytes, from 1; 0 for a line that ends before any content.
     pub column: usize,
 }
 
@@ -43,7 +43,7 @@ impl From<serde_json::Error> for JsonError {
 }
 
 impl JsonError {
-    /// Offset in bytes of the error in the text that was read.
+    /// Byte offset of the error in the parsed text.
     pub fn offset_in(&self, json: &[u8]) -> usize {
         let lines = json.split(|byte| *byte == b'\n').take(self.line.saturating_sub(1));
         let start: usize = lines.map(|line| line.len() + 1).sum();
@@ -51,15 +51,15 @@ impl JsonError {
     }
 }
 
-/// Translates a whole `ExportTraceServiceRequest` (or `TracesData`) into OTLP protobuf.
+/// Converts a complete `ExportTraceServiceRequest` (or `TracesData`) to OTLP protobuf.
 ///
 /// # Errors
-/// [`JsonError`] with line and column when any part of it is not what the mapping allows.
+/// [`JsonError`] with line and column when any part violates the mapping.
 pub fn to_protobuf(json: &[u8]) -> Result<Vec<u8>, JsonError> {
     Ok(parse::<TracesData>(json)?.encode_to_vec())
 }
 
-/// Reads one message from its JSON.
+/// Parses one message from its JSON.
 ///
 /// # Errors
 /// [`JsonError`] with line and column within `json`.
@@ -73,13 +73,13 @@ where
     Ok(parsed?.0)
 }
 
-/// Items of lists may take this many bytes of memory for each byte of text, and so many in any case. A span without
-/// attributes takes two.
+/// Memory limit of list items: this many bytes per byte of text, but at least [`LEAST_ROOM`]. A span without
+/// attributes takes two per byte.
 const MEMORY_PER_BYTE: usize = 8;
 const LEAST_ROOM: usize = 1 << 20;
 
 thread_local! {
-    /// What is left of it for the text that this thread is reading.
+    /// Remaining memory for the text that this thread is parsing.
     static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -88,11 +88,11 @@ fn take(room: &Cell<usize>, bytes: usize) -> bool {
     left.inspect(|left| room.set(*left)).is_some()
 }
 
-/// A message, or a field of one, read by the JSON mapping.
+/// A message, or a field of one, parsed by the JSON mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Json<T>(pub T);
 
-/// A text borrowed from the input where it holds no escapes.
+/// A text, borrowed from the input unless it contains escapes.
 pub(super) struct Text<'a>(pub Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -117,7 +117,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Reads a message field by field: `"jsonName" | "original_name" => field: how`.
+/// Parses a message field by field: `"jsonName" | "original_name" => field: how`.
 macro_rules! message {
     ($message:ty, $expecting:literal, { $($($key:literal)|+ => $field:ident: $how:ty,)* }) => {
         impl<'de> Deserialize<'de> for Json<$message> {
@@ -312,7 +312,7 @@ where
     }
 }
 
-/// Reads a scalar that may be written as a number or as a string.
+/// Parses a scalar written as a number or a string.
 macro_rules! scalar {
     ($name:ident($type:ty), $expecting:literal, number: $from_number:expr, text: $from_text:expr) => {
         pub(super) struct $name(pub $type);
@@ -356,7 +356,7 @@ macro_rules! scalar {
     };
 }
 
-/// A number as JSON may hold it.
+/// A JSON number.
 #[derive(Clone, Copy)]
 enum Number {
     Unsigned(u64),
@@ -365,7 +365,7 @@ enum Number {
 }
 
 impl Number {
-    /// The number as a whole one; the mapping allows `1e3` and `1.0` for integers.
+    /// The number as an integer; the mapping allows `1e3` and `1.0` for integers.
     fn whole(self) -> Option<i128> {
         match self {
             Number::Unsigned(n) => Some(n.into()),
@@ -414,7 +414,7 @@ scalar!(CodeNumber(i32), "a status code, as a number or as STATUS_CODE_ERROR and
     StatusCode::from_str_name(text).map(|code| code as i32)
 });
 
-/// An id in hex, of either case. Its length is left to whoever judges the span.
+/// An id in hex of either case. The walk judges its length.
 struct HexId(Vec<u8>);
 
 impl<'de> Deserialize<'de> for HexId {
@@ -433,7 +433,7 @@ impl<'de> Deserialize<'de> for HexId {
     }
 }
 
-/// A text of the input in an error message: no longer than a line.
+/// Input text in an error message, limited to one line.
 pub(super) struct Shortened<'a>(pub &'a str);
 
 impl fmt::Debug for Shortened<'_> {

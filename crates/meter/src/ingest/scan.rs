@@ -1,21 +1,21 @@
-//! JSON from a [`Source`], step by step: objects and arrays are entered, values below them are taken as raw
-//! bytes. So a document of any size needs no more memory than its largest span, a bad value is stepped over
-//! without losing the next one, and a document cut off keeps what came before the cut.
+//! Incremental JSON from a [`Source`]: objects and arrays are entered, values below them are returned as raw
+//! bytes. A document of any size therefore needs no more memory than its largest span, an invalid value is
+//! skipped without losing the next one, and a truncated document retains the part before the cut.
 
 use super::source::{Place, Source};
 use std::fmt;
 
-/// The largest value taken as a whole.
+/// Maximum size of a single value.
 const MAX_VALUE_BYTES: usize = 256 << 20;
 
-/// The text is not JSON from here on.
+/// The text is not JSON from this place on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Where.
+    /// Place of the error.
     pub place: Place,
-    /// What should have been there.
+    /// Expected content.
     pub expected: &'static str,
-    /// What was there.
+    /// Content found instead.
     pub found: Found,
 }
 
@@ -28,9 +28,9 @@ impl fmt::Display for Broken {
 /// What was found instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A byte that has no business there.
+    /// An unexpected byte.
     Byte(u8),
-    /// The end of the line, where a document is one line.
+    /// The end of the line, in input with one document per line.
     EndOfLine,
     /// The end of the input.
     End,
@@ -47,19 +47,19 @@ impl fmt::Display for Found {
     }
 }
 
-/// A value as it stands in the text.
+/// The raw text of a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'s> {
     /// Its bytes.
     pub json: &'s [u8],
-    /// Where it starts.
+    /// Its start.
     pub place: Place,
 }
 
-/// Walks through JSON.
+/// JSON scanner.
 pub struct Scanner<'a> {
     source: Source<'a>,
-    /// Whether a newline ends a document, come what may.
+    /// Whether a newline always ends a document.
     by_line: bool,
 }
 
@@ -83,7 +83,7 @@ const CLASS: [u8; 256] = {
 };
 
 impl<'a> Scanner<'a> {
-    /// Looks at the first lines to tell whether every line is a document of its own.
+    /// A scanner; inspects the first lines to determine whether every line is a document.
     pub fn new(mut source: Source<'a>) -> Self {
         if source.fill(3) && source.rest().starts_with(b"\xef\xbb\xbf") {
             source.consume(3);
@@ -99,22 +99,22 @@ impl<'a> Scanner<'a> {
         scanner
     }
 
-    /// The bytes below, with whatever has not been read.
+    /// The underlying source, at the current position.
     pub fn into_source(self) -> Source<'a> {
         self.source
     }
 
-    /// Whether every line is a document of its own.
+    /// Whether every line is a document.
     pub fn by_line(&self) -> bool {
         self.by_line
     }
 
-    /// Where the next byte is.
+    /// Place of the next byte.
     pub fn place(&self) -> Place {
         self.source.place()
     }
 
-    /// Steps to the next document and tells its first byte; `None` at the end of the input.
+    /// Advances to the next document and returns its first byte; `None` at the end of the input.
     pub fn next_document(&mut self) -> Option<u8> {
         loop {
             let blank = self.source.rest().iter().take_while(|b| b.is_ascii_whitespace()).count();
@@ -127,7 +127,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Steps over the rest of the line, newline included.
+    /// Skips the rest of the line, including the newline.
     pub fn skip_line(&mut self) {
         loop {
             let rest = self.source.rest();
@@ -146,7 +146,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// An error at the present place.
+    /// An error at the current place.
     fn broken(&mut self, expected: &'static str) -> Broken {
         let found = match self.source.fill(1) {
             false => Found::End,
@@ -158,7 +158,7 @@ impl<'a> Scanner<'a> {
         Broken { place: self.place(), expected, found }
     }
 
-    /// The next byte that is not blank; `None` at the end of the document.
+    /// The next non-blank byte; `None` at the end of the document.
     pub fn peek(&mut self) -> Option<u8> {
         loop {
             let rest = self.source.rest();
@@ -168,7 +168,7 @@ impl<'a> Scanner<'a> {
                 self.source.consume(blanks);
             }
             match self.source.rest().first().copied() {
-                // Other newlines have been stepped over.
+                // Other newlines are already skipped.
                 Some(b'\n') => return None,
                 Some(byte) => return Some(byte),
                 None if self.source.more() => {}
@@ -186,17 +186,17 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Steps into an object.
+    /// Enters an object.
     pub fn enter_object(&mut self) -> Result<(), Broken> {
         self.expect(b'{', "an object")
     }
 
-    /// Steps into an array.
+    /// Enters an array.
     pub fn enter_array(&mut self) -> Result<(), Broken> {
         self.expect(b'[', "an array")
     }
 
-    /// Whether the next value is `null`; steps over it if so.
+    /// Whether the next value is `null`, which is then skipped.
     pub fn null(&mut self) -> Result<bool, Broken> {
         if self.peek() != Some(b'n') {
             return Ok(false);
@@ -207,7 +207,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next key of the object, its colon stepped over; `None` at the object's end. `first` starts as true.
+    /// The next key of the object, past its colon; `None` at the end of the object. `first` starts as true.
     pub fn key(&mut self, first: &mut bool) -> Result<Option<String>, Broken> {
         if self.item(first, b'}', "a comma or the end of the object")? {
             return Ok(None);
@@ -228,7 +228,7 @@ impl<'a> Scanner<'a> {
         Ok(!self.item(first, b']', "a comma or the end of the array")?)
     }
 
-    /// Steps over the comma before an item; true at the closing bracket, which is stepped over too.
+    /// Skips the comma before an item; true at the closing bracket, which is skipped too.
     fn item(&mut self, first: &mut bool, close: u8, expected: &'static str) -> Result<bool, Broken> {
         match self.peek() {
             Some(byte) if byte == close => {
@@ -248,7 +248,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    /// The next value as a whole.
+    /// The next value, complete.
     pub fn value(&mut self) -> Result<Raw<'_>, Broken> {
         let next = self.peek();
         let place = self.place();
@@ -260,7 +260,7 @@ impl<'a> Scanner<'a> {
         Ok(Raw { json: self.source.consume(len), place })
     }
 
-    /// Steps over the next value. What is inside of it is not looked at, except for brackets and quotes.
+    /// Skips the next value. Its content is not checked, except for brackets and quotes.
     pub fn skip(&mut self) -> Result<(), Broken> {
         match self.peek() {
             Some(b'}' | b']' | b',' | b':') | None => return Err(self.broken("a value")),
@@ -271,8 +271,8 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Finds the end of the value that starts in the window's first byte. Unless it is to be kept, what has
-    /// been looked at is stepped over whenever the window is used up; the rest's length is returned.
+    /// Finds the end of the value that starts at the window's first byte. Unless `keep` is set, scanned bytes
+    /// are consumed whenever the window is exhausted, and the remaining length is returned.
     fn scan(&mut self, keep: bool) -> Result<usize, Broken> {
         let (mut at, mut depth, mut in_string) = (0usize, 0usize, false);
         loop {
@@ -325,7 +325,7 @@ impl<'a> Scanner<'a> {
                 at = 0;
             }
             if !self.source.more() {
-                // Only a number or a word ends with the input.
+                // Only a number or a word can end with the input.
                 if depth == 0 && !in_string {
                     return Ok(at);
                 }
@@ -340,11 +340,11 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// How much of the first line is looked at.
+/// Maximum part of the first line that is inspected.
 const MAX_FIRST_LINE: usize = 256 << 10;
 
-/// Whether every line is a document: the first one is, or it is broken and the second one starts anew.
-/// A first line longer than what is looked at is taken for a document: nobody breaks lines that long.
+/// Whether every line is a document: the first line is one, or it is broken and the second starts a new one.
+/// A first line beyond the inspected length is assumed to be a document: no writer wraps lines that long.
 fn one_document_a_line(text: &[u8]) -> bool {
     let mut lines = text.splitn(3, |byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default().trim_ascii();
@@ -371,7 +371,7 @@ mod tests {
     use std::io::Read;
     use std::ops::ControlFlow;
 
-    /// Gives one byte at a time, so that every value crosses the window's end.
+    /// Returns one byte per read, so that every value crosses the window's end.
     struct Dribble<'a>(&'a [u8]);
 
     impl Read for Dribble<'_> {

@@ -10,7 +10,7 @@ use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::CallStatus;
 use std::borrow::Cow;
 
-/// Attributes of a CLIENT or SERVER span that tell the size of the response, looked at unless told otherwise.
+/// Default attributes of a CLIENT or SERVER span that state the response size.
 pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 10] = [
     "http.response.body.size",
     "http.response.size",
@@ -23,9 +23,10 @@ pub const RESPONSE_SIZE_ATTRIBUTES: [&str; 10] = [
     "http.response.header.content_length",
     "response_size",
 ];
-/// What older instrumentations of Go say of a SERVER span's response; on a CLIENT span it is the request.
+/// Attribute of older Go instrumentations: the response size on a SERVER span, the request size on a CLIENT
+/// span.
 const SERVER_WROTE: &str = "http.wrote_bytes";
-/// And of a CLIENT span's response; on a SERVER span it is the request.
+/// Its counterpart: the response size on a CLIENT span, the request size on a SERVER span.
 const CLIENT_READ: &str = "http.read_bytes";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +42,20 @@ enum Meaning {
     HttpMethod,
 }
 
-/// Which attributes the walk looks at.
+/// The attributes that the walk reads.
 #[derive(Clone, Debug)]
 pub struct Interest {
-    /// Whether methods are told apart.
+    /// Whether methods are separated.
     pub methods: bool,
-    /// By first byte modulo 32: bit n is set when some name of interest that starts so has n bytes. Most
-    /// attributes are dismissed by these two.
+    /// Indexed by first byte modulo 32: bit n is set if a relevant name with this first byte has n bytes.
+    /// First byte and length together dismiss most attributes.
     lengths: [u64; 32],
     names: Vec<(Box<[u8]>, Meaning)>,
 }
 
 impl Interest {
-    /// Looks at status and size attributes, and at methods when `methods` is set. Names of 64 bytes or more
-    /// are not found.
+    /// Reads status and size attributes, and methods if `methods` is set. Names of 64 bytes or more are never
+    /// matched.
     pub fn new(methods: bool, response_size_attributes: &[impl AsRef<str>]) -> Interest {
         let mut names = vec![
             ("rpc.grpc.status_code", Meaning::GrpcStatus),
@@ -83,10 +84,10 @@ impl Interest {
         Interest { methods, lengths, names }
     }
 
-    /// Looks at one attribute (a `KeyValue` from `from` to the end of `buf`) and notes what it means.
+    /// Reads one attribute (a `KeyValue` from `from` to the end of `buf`) and records its meaning.
     #[inline]
     pub fn attribute(&self, buf: &[u8], from: usize, found: &mut Attributes) -> Result<(), WalkError> {
-        // Every encoder known writes the key first, with a one-byte length.
+        // All known encoders write the key first, with a one-byte length.
         if let [0x0a, len, first, ..] = buf[from..]
             && len < 64
             && self.lengths[first as usize % 32] >> len & 1 == 0
@@ -129,7 +130,7 @@ impl Interest {
         Ok(())
     }
 
-    /// Looks at one event for the size of a message sent or received.
+    /// Reads the size of a message sent or received from an event.
     pub fn event(&self, buf: &[u8], from: usize, found: &mut Attributes) -> Result<(), WalkError> {
         let mut is_message = false;
         let (mut sent, mut size, mut compressed) = (None, None, None);
@@ -178,7 +179,7 @@ impl Interest {
     }
 }
 
-/// The kinds of spans that matter here.
+/// Relevant kinds of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpanKind {
     /// INTERNAL, PRODUCER, CONSUMER, unspecified and unknown.
@@ -190,10 +191,10 @@ pub enum SpanKind {
     Server,
 }
 
-/// A range of the request: a text that is read only if needed.
+/// A range of the request, holding a text that is decoded only if needed.
 type Range = (u32, u32);
 
-/// What the attributes and events of one span told.
+/// Properties of one span, from its attributes and events.
 #[derive(Default, Debug)]
 pub struct Attributes {
     grpc: Option<CallStatus>,
@@ -222,7 +223,8 @@ impl Attributes {
         }
     }
 
-    /// Size of the response: an attribute's, or what the client received or the server sent; `None` for unknown.
+    /// Size of the response: from an attribute, else the bytes the client received or the server sent; `None`
+    /// if unknown.
     #[inline]
     pub fn response_bytes(&self, kind: SpanKind) -> Option<u64> {
         let moved = match kind {
@@ -233,12 +235,12 @@ impl Attributes {
         self.response_bytes.max(moved)
     }
 
-    /// The method, as far as it can be told.
+    /// The method, as far as it is known.
     pub fn method<'a>(&self, buf: &'a [u8]) -> Cow<'a, str> {
         let text = |range: Range| String::from_utf8_lossy(&buf[range.0 as usize..range.1 as usize]);
         let is_set = |range: Range| range.1 > range.0;
         if is_set(self.rpc_method) {
-            // Since semantic conventions 1.38 rpc.method carries the service too.
+            // Since semantic conventions 1.38, rpc.method includes the service.
             let method = text(self.rpc_method);
             return match is_set(self.rpc_service) && !method.contains('/') {
                 true => format!("{}/{method}", text(self.rpc_service)).into(),
@@ -258,7 +260,7 @@ impl Attributes {
 enum Value {
     Int(u64),
     Text(u32, u32),
-    /// An `ArrayValue`, such as a header that may come more than once.
+    /// An `ArrayValue`, such as a header that may be repeated.
     List(u32, u32),
     Other,
 }
@@ -334,7 +336,7 @@ fn any_value(buf: &[u8], from: usize) -> Result<Value, WalkError> {
     Ok(value)
 }
 
-/// The item of an `ArrayValue` that has only one.
+/// The item of an `ArrayValue` with exactly one.
 fn only_item(buf: &[u8], from: usize) -> Result<Option<Value>, WalkError> {
     let mut only = None;
     let mut fields = Cursor::at(buf, from);
@@ -351,7 +353,7 @@ fn only_item(buf: &[u8], from: usize) -> Result<Option<Value>, WalkError> {
     Ok(only)
 }
 
-/// The text of a `KeyValue`'s value, when it is a text.
+/// The text of a `KeyValue`'s value, if it is a text.
 pub(super) fn text_value(buf: &[u8], from: usize) -> Result<Option<String>, WalkError> {
     Ok(match any_value(buf, from)? {
         Value::Text(from, to) => Some(String::from_utf8_lossy(&buf[from as usize..to as usize]).into_owned()),

@@ -1,16 +1,16 @@
-//! The bytes of an input through a window that slides over them; knows the offset and the line of each.
+//! The bytes of an input through a sliding window, with the offset and the line of each.
 
 use std::fmt;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 
-/// How much is read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// A place in an input.
+/// Place in an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Bytes before it, after decompression.
+    /// Number of bytes before it, after decompression.
     pub offset: u64,
     /// Its line, from 1; `None` where the input has no lines.
     pub line: Option<u64>,
@@ -29,19 +29,19 @@ impl fmt::Display for Place {
 pub struct Source<'a> {
     reader: Box<dyn Read + 'a>,
     on_read: &'a mut dyn FnMut() -> ControlFlow<()>,
-    /// Bytes `start..end` are read and not consumed.
+    /// Bytes `start..end` are read but not consumed.
     window: Vec<u8>,
     start: usize,
     end: usize,
     offset: u64,
     line: u64,
     ended: bool,
-    /// Why reading ended before the input did.
+    /// Error that ended reading before the end of the input.
     pub damage: Option<io::Error>,
 }
 
 impl<'a> Source<'a> {
-    /// `on_read` is called after every read; when it breaks, the input ends there.
+    /// `on_read` is called after every read; if it breaks, the input ends there.
     pub fn new(reader: Box<dyn Read + 'a>, on_read: &'a mut dyn FnMut() -> ControlFlow<()>) -> Self {
         Source {
             reader,
@@ -56,18 +56,18 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What is in the window.
+    /// Content of the window.
     #[inline]
     pub fn rest(&self) -> &[u8] {
         &self.window[self.start..self.end]
     }
 
-    /// Reads more into the window; `false` when nothing came.
+    /// Reads more into the window; `false` if no bytes came.
     pub fn more(&mut self) -> bool {
         if self.ended {
             return false;
         }
-        // Moving the rest to the front costs its length, so only when that frees at least as much.
+        // Moving the rest to the front costs its length, so it is moved only if that frees at least as much.
         if self.start >= self.end - self.start {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -97,7 +97,7 @@ impl<'a> Source<'a> {
         read > 0
     }
 
-    /// Reads until the window holds `len` bytes; `false` when the input ends before.
+    /// Reads until the window contains `len` bytes; `false` if the input ends before.
     pub fn fill(&mut self, len: usize) -> bool {
         while self.rest().len() < len {
             if !self.more() {
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
         true
     }
 
-    /// Steps over the first `len` bytes of the window and returns them.
+    /// Consumes and returns the first `len` bytes of the window.
     #[inline]
     pub fn consume(&mut self, len: usize) -> &[u8] {
         let bytes = &self.window[self.start..self.start + len];
@@ -117,7 +117,7 @@ impl<'a> Source<'a> {
         bytes
     }
 
-    /// Where the window starts.
+    /// Place of the window's start.
     pub fn place(&self) -> Place {
         Place { offset: self.offset, line: Some(self.line) }
     }

@@ -1,4 +1,4 @@
-//! What Jaeger and Zipkin have in common: ids without leading zeros, microseconds, tags instead of attributes,
+//! Common parts of Jaeger and Zipkin: ids without leading zeros, microseconds, tags instead of attributes,
 //! and calls whose two halves share one span id.
 
 use super::otlp_json::{Shortened, base64};
@@ -20,13 +20,13 @@ pub struct TraceId(pub u128);
 pub struct SpanId(pub u64);
 
 impl SpanId {
-    /// OTLP's spelling; an id of zero is none.
+    /// OTLP's encoding; an id of zero means none.
     pub fn bytes_or_none(self) -> Vec<u8> {
         if self.0 == 0 { Vec::new() } else { self.0.to_be_bytes().into() }
     }
 
-    /// The id that the SERVER half of a call gets when both halves carry this one. A fixed bijection
-    /// (splitmix64's), so that a span that is sent twice stays a duplicate.
+    /// The id of the SERVER half when both halves carry this one. A fixed bijection (splitmix64's), so that a
+    /// retransmitted span stays a duplicate.
     pub fn of_server_half(self) -> SpanId {
         let mut id = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,7 +35,7 @@ impl SpanId {
     }
 }
 
-/// Reads a string with a function.
+/// Parses a string with a function.
 struct FromText<T>(&'static str, fn(&str) -> Option<T>);
 
 impl<'de, T> Visitor<'de> for FromText<T> {
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for SpanId {
     }
 }
 
-/// A time or duration written in microseconds, held in nanoseconds.
+/// A time or duration, written in microseconds and stored in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Micros {
     /// Nanoseconds.
@@ -106,14 +106,14 @@ impl<'de> Deserialize<'de> for Micros {
     }
 }
 
-/// Start and end as OTLP has them; 0 for what is not known, which the meter counts as malformed.
+/// Start and end in OTLP's form; 0 if unknown, which the meter counts as malformed.
 pub fn start_and_end(start: Option<Micros>, duration: Option<Micros>) -> (u64, u64) {
     let start = start.map_or(0, |start| start.ns);
     let end = duration.map(|duration| start.saturating_add(duration.ns));
     (start, if start == 0 { 0 } else { end.unwrap_or(0) })
 }
 
-/// A tag's value, whatever JSON has for it.
+/// Value of a tag, of any JSON type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TagValue<'a> {
     /// Text.
@@ -122,7 +122,7 @@ pub enum TagValue<'a> {
     Bool(bool),
     /// A whole number.
     Int(i64),
-    /// A number with a fraction, or one beyond 64 bits.
+    /// A number with a fraction, or beyond 64 bits.
     Float(f64),
     /// `null`.
     #[default]
@@ -164,7 +164,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TagValue<'a> {
 }
 
 impl TagValue<'_> {
-    /// The value as text, for what is only meaningful as such.
+    /// The value as text, for tags that are only meaningful as text.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             TagValue::Text(text) => Cow::Borrowed(text),
@@ -175,8 +175,8 @@ impl TagValue<'_> {
         }
     }
 
-    /// As OTLP has it. `declared` is the type that Jaeger writes beside the value; a value that is not of it
-    /// stays what it is.
+    /// The value in OTLP's form. `declared` is the type that Jaeger writes beside the value; a value of
+    /// another type is unchanged.
     pub fn any(self, declared: &str) -> AnyValue {
         let value = match (declared, self) {
             ("int64", TagValue::Text(text)) => {
@@ -202,7 +202,7 @@ impl TagValue<'_> {
     }
 }
 
-/// The semantic conventions' name of a tag of the older tracers, or the tag's own.
+/// Semantic conventions' name for a tag of older tracers, else the tag's own name.
 pub fn attribute_name(tag: &str) -> &str {
     match tag {
         "grpc.status_code" => "rpc.grpc.status_code",
@@ -215,12 +215,12 @@ pub fn attribute(key: impl Into<String>, value: AnyValue) -> KeyValue {
     KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
 }
 
-/// An attribute with a text.
+/// An attribute with a text value.
 pub fn text_attribute(key: impl Into<String>, text: impl Into<String>) -> KeyValue {
     attribute(key, AnyValue { value: Some(Value::StringValue(text.into())) })
 }
 
-/// The kind by its name in either format, of any case.
+/// The kind by its name in either format, case-insensitive.
 pub fn kind(name: &str) -> SpanKind {
     let kinds = [
         ("client", SpanKind::Client),
@@ -232,7 +232,7 @@ pub fn kind(name: &str) -> SpanKind {
     kind.map_or(SpanKind::Internal, |(_, kind)| *kind)
 }
 
-/// The status that the tags `error`, `otel.status_code` and `otel.status_description` tell together.
+/// The status from the tags `error`, `otel.status_code` and `otel.status_description` together.
 #[derive(Default)]
 pub struct StatusTags {
     code: StatusCode,
@@ -240,7 +240,7 @@ pub struct StatusTags {
 }
 
 impl StatusTags {
-    /// Looks at one tag.
+    /// Adds one tag.
     pub fn see(&mut self, key: &str, value: &TagValue<'_>) {
         match key {
             "otel.status_code" => match &*value.text() {
@@ -249,7 +249,7 @@ impl StatusTags {
                 _ => {}
             },
             "otel.status_description" => self.message = value.text().into_owned(),
-            // Zipkin puts what went wrong into the tag; its presence is what counts.
+            // Zipkin puts the error message into the tag; its presence means failure.
             "error" if !matches!(&*value.text(), "false" | "0") => {
                 self.code = StatusCode::Error;
                 if self.message.is_empty() && value.text() != "true" {
@@ -260,7 +260,7 @@ impl StatusTags {
         }
     }
 
-    /// What they told.
+    /// The resulting status.
     pub fn status(self) -> Option<Status> {
         (self.code != StatusCode::Unset).then_some(Status { message: self.message, code: self.code as i32 })
     }

@@ -1,4 +1,4 @@
-//! Only the times of CLIENT and SERVER spans, for whoever lays them beside something else than the other half.
+//! Times of CLIENT and SERVER spans, for correlation with data other than the mate.
 
 use super::origins::NO_NAME;
 use super::semconv::Interest;
@@ -12,22 +12,22 @@ use spangap_model::Side;
 pub struct HalfTimes {
     /// Trace id.
     pub trace_id: [u8; 16],
-    /// Id of the CLIENT span: what both halves have in common.
+    /// Id of the CLIENT span, common to both halves.
     pub client_span_id: [u8; 8],
-    /// Which half.
+    /// Client or server half.
     pub side: Side,
-    /// Start, Unix nanoseconds by its own host's clock.
+    /// Start by its own host's clock, in Unix nanoseconds.
     pub start_ns: i64,
     /// End.
     pub end_ns: i64,
-    /// Port of the server, where a CLIENT span names it.
+    /// Port of the server, if a CLIENT span states it.
     pub server_port: Option<u16>,
 }
 
-/// Attributes that name the port of the server, the later ones as older conventions had it.
+/// Attributes for the server's port; the later ones are from older conventions.
 const PORTS: [&[u8]; 3] = [b"server.port", b"net.peer.port", b"network.peer.port"];
 
-/// The port that an encoded `Span` names. What is damaged there the walk has refused already.
+/// The server port in an encoded `Span`. The walk has already rejected damaged spans.
 fn server_port(span: &[u8]) -> Option<u16> {
     let (mut port, mut rank) = (None, usize::MAX);
     let mut fields = Cursor::new(span);
@@ -65,7 +65,7 @@ fn server_port(span: &[u8]) -> Option<u16> {
     port
 }
 
-/// Nobody asks for resources or methods here.
+/// Resources and methods are not needed here.
 struct NoOrigins;
 
 impl OriginSink for NoOrigins {
@@ -78,7 +78,7 @@ impl OriginSink for NoOrigins {
     }
 }
 
-/// Reads requests; keeps its buffers from one to the next.
+/// Reads requests; reuses its buffers.
 #[derive(Debug)]
 pub struct TimesReader {
     interest: Interest,
@@ -92,11 +92,11 @@ impl Default for TimesReader {
 }
 
 impl TimesReader {
-    /// Hands over each half in an OTLP request; returns how many spans the request has. Spans of other kinds, root
-    /// SERVER spans and spans without a valid id or time have nothing to hand over.
+    /// Passes each half in an OTLP request to `each`; returns the number of spans in the request. Spans of
+    /// other kinds, root SERVER spans and spans without a valid id or time are ignored.
     ///
     /// # Errors
-    /// [`WalkError`] when the request is damaged; nothing of it is handed over then.
+    /// [`WalkError`] when the request is damaged; `each` is then not called.
     pub fn read(&mut self, request: &[u8], each: &mut dyn FnMut(HalfTimes)) -> Result<u64, WalkError> {
         walk(request, &self.interest, &NoOrigins, &mut self.batch)?;
         for span in &self.batch.spans {

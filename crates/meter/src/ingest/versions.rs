@@ -1,32 +1,32 @@
-//! Versions of services as their resources name them (`service.version`): which one came when. Told by resources that are new,
-//! so that no span costs anything for it.
+//! Versions of services (`service.version`) and the times they appeared. Only new resources are inspected, so
+//! spans cost nothing.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Services whose versions are known at most; others have none.
+/// Maximum number of services with tracked versions; others have none.
 const SERVICES: usize = 10_000;
-/// Versions of one service, the latest.
+/// Versions retained per service, the most recent.
 const VERSIONS: usize = 16;
-/// Changes, the latest.
+/// Changes retained, the most recent.
 const CHANGES: usize = 500;
-/// Characters of a version.
+/// Maximum length of a version in characters.
 const LETTERS: usize = 100;
 
-/// A service that got a version which it had not before.
+/// The appearance of a new version of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionChange {
-    /// When the first resource with it came, milliseconds of the meter's clock.
+    /// Arrival of the first resource with it, in milliseconds of the meter's clock.
     pub at_ms: u64,
     /// The service.
     pub service: String,
     /// Its new version.
     pub version: String,
-    /// The one that came before it.
+    /// The previous version.
     pub before: String,
 }
 
-/// What is known of versions. The first one of a service is not a change: it may have been there for long.
+/// Known versions. The first one of a service is not a change: it may be long in use.
 #[derive(Debug, Default)]
 pub struct Versions {
     known: FxHashMap<String, VecDeque<String>>,
@@ -34,7 +34,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// A new resource of a service has this version.
+    /// Records the version of a new resource.
     pub fn seen(&mut self, service: &str, version: &str, now_ms: u64) {
         let version: String = version.chars().take(LETTERS).collect();
         let is_full = self.known.len() >= SERVICES && !self.known.contains_key(service);

@@ -1,19 +1,19 @@
 //! The OTLP wire format, read in place: an `ExportTraceServiceRequest` becomes a [`Batch`] of span facts.
 //!
-//! A full decode costs several times the join that follows, so only what the join needs is read and every
-//! other field is stepped over. The differential oracle is prost with opentelemetry-proto: whatever prost
-//! accepts, the walk accepts with the same facts; it does not look inside fields it steps over, so it accepts
-//! some messages that prost refuses (such as invalid UTF-8 in an attribute). One liberty is taken: an attribute is
-//! judged by its first key field, and no known encoder writes two.
+//! A full decode costs several times as much as the join, so the walk reads only the fields that the join
+//! needs and skips the others. The differential oracle is prost with opentelemetry-proto: whatever prost
+//! accepts, the walk accepts with the same facts. The walk does not inspect skipped fields, so it accepts
+//! some messages that prost rejects (such as invalid UTF-8 in an attribute). It takes one liberty: an
+//! attribute is judged by its first key field, and no known encoder writes two.
 //!
-//! Field numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
+//! Field numbers are from `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
 
 use super::semconv::{self, Interest, SpanKind};
 use super::wire::{Cursor, LEN, WalkError};
 use spangap_model::CallStatus;
 
-/// What the join needs to know of one span. Ids are native-endian reads of the wire bytes: equal or not is
-/// all that is asked of them.
+/// The facts of one span that the join needs. Ids are native-endian reads of the wire bytes; they are only
+/// compared for equality.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanFacts {
     /// Trace id, sixteen bytes as two words.
@@ -22,30 +22,30 @@ pub struct SpanFacts {
     pub span: u64,
     /// Parent's span id; zero for none.
     pub parent: u64,
-    /// Start, Unix nanoseconds on the span's own host; zero for missing.
+    /// Start by the span's own host's clock, in Unix nanoseconds; zero if missing.
     pub start_ns: u64,
-    /// End, Unix nanoseconds on the span's own host; zero for missing.
+    /// End by the same clock; zero if missing.
     pub end_ns: u64,
-    /// Size of the response in bytes, as far as an attribute or event tells; zero when [`SpanFacts::sized`] is not set.
+    /// Size of the response in bytes, from an attribute or event; zero unless [`SpanFacts::sized`] is set.
     pub response_bytes: u64,
-    /// What [`Origins`](super::origins::Origins) calls the span's resource (and method).
+    /// Number of the span's resource (and method) in [`Origins`](super::origins::Origins).
     pub origin: u32,
-    /// Where the `Span` message starts in the request.
+    /// Offset of the `Span` message in the request.
     pub offset: u32,
     /// Its length in bytes.
     pub len: u32,
-    /// What kind of span it is.
+    /// Kind of span.
     pub kind: SpanKind,
-    /// How the call ended.
+    /// Status of the call.
     pub status: CallStatus,
-    /// A trace id that is not 16 bytes, a span id that is not 8 bytes, or one that is all zero.
+    /// Whether the trace id is not 16 bytes, the span id is not 8 bytes, or either is all zero.
     pub bad_id: bool,
-    /// The size of the response is known.
+    /// Whether the response size is known.
     pub sized: bool,
 }
 
 impl SpanFacts {
-    /// Trace id as it was on the wire.
+    /// Trace id as sent on the wire.
     pub fn trace_id(&self) -> [u8; 16] {
         let mut id = [0; 16];
         id[..8].copy_from_slice(&self.trace[0].to_ne_bytes());
@@ -57,19 +57,20 @@ impl SpanFacts {
 /// The spans of one request.
 #[derive(Default, Debug)]
 pub struct Batch {
-    /// In the order of the request.
+    /// Spans in request order.
     pub spans: Vec<SpanFacts>,
-    /// How many there may be.
+    /// Maximum number of spans.
     most: usize,
 }
 
-/// No span is well-formed below this: ids and times alone take more. Spans that are shorter on average are refused once
-/// there are [`FEW_SPANS`], because what is known of a span takes more memory than an empty one does in the request.
+/// Minimum size of a well-formed span: ids and times alone take more. A request whose spans are shorter on
+/// average is rejected once it has [`FEW_SPANS`], because the facts of a span take more memory than an empty
+/// span in the request.
 const SHORT_SPAN_BYTES: usize = 32;
 const FEW_SPANS: usize = 8192;
 
 impl Batch {
-    /// Gives memory back that an unusually large request made it take.
+    /// Frees memory after an unusually large request.
     pub fn shrink(&mut self) {
         if self.spans.capacity() > 4 * FEW_SPANS {
             self.spans = Vec::new();
@@ -77,18 +78,18 @@ impl Batch {
     }
 }
 
-/// Where the walk leaves resources and methods; returns the number that stands for them.
+/// Interner of resources and methods; returns their numbers.
 pub trait OriginSink {
     /// Interns an encoded `Resource`.
     fn resource(&self, encoded: &[u8]) -> u32;
-    /// Interns a method of that resource; only called when methods are told apart.
+    /// Interns a method of that resource; called only if methods are separated.
     fn method(&self, resource: u32, method: &str) -> u32;
 }
 
-/// Reads one request into `batch`, which is emptied first.
+/// Reads one request into `batch`, which is cleared first.
 ///
 /// # Errors
-/// [`WalkError`] with the offset and what was expected there; `batch` is then not to be used.
+/// [`WalkError`] with the offset and what was expected there; `batch` is unusable then.
 pub fn walk(
     request: &[u8],
     interest: &Interest,
@@ -121,8 +122,8 @@ fn resource_spans(
     origins: &impl OriginSink,
     batch: &mut Batch,
 ) -> Result<(), WalkError> {
-    // The resource may come after the spans on the wire, so it is looked for first; that only steps over
-    // the two or three fields of this message.
+    // The resource may follow the spans on the wire, so a first pass finds it; this only skips over the two
+    // or three fields of the message.
     let mut resource: Option<(usize, usize)> = None;
     let mut merged = Vec::new();
     let mut fields = Cursor::at(buf, start);
@@ -130,7 +131,7 @@ fn resource_spans(
         match (field, wire) {
             (1, LEN) => {
                 let (from, to) = fields.len_range()?;
-                // A repeated message field merges, and concatenation is how protobuf merges.
+                // Repeated occurrences of a message field merge, and protobuf merges by concatenation.
                 if let Some((first, last)) = resource {
                     if merged.is_empty() {
                         merged.extend_from_slice(&buf[first..last]);

@@ -1,51 +1,51 @@
-//! Protobuf's wire format: a cursor over bytes whose every read is checked.
+//! Protobuf's wire format: a cursor with checked reads.
 
 /// Wire type of length-delimited fields.
 pub const LEN: u8 = 2;
 
-/// A message that is not well-formed protobuf, or not the message that was expected.
+/// The bytes are not well-formed protobuf, or not the expected message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an OTLP trace request: expected {expected} at byte {offset}")]
 pub struct WalkError {
     /// Offset in bytes from the start of the request.
     pub offset: usize,
-    /// What should have been there.
+    /// What was expected there.
     pub expected: &'static str,
 }
 
-/// How deep groups may nest before the message is refused, as in protobuf's own libraries.
+/// Maximum nesting depth of groups, as in protobuf's own libraries.
 const MAX_GROUP_DEPTH: u32 = 100;
 
-/// Reads fields one after the other. Offsets are those of the whole request, so that errors can name them.
+/// Reads one field after the other. Offsets are relative to the whole request, so that errors can state them.
 pub struct Cursor<'a> {
     buf: &'a [u8],
     pos: usize,
 }
 
 impl<'a> Cursor<'a> {
-    /// Over a whole request.
+    /// A cursor over a whole request.
     pub fn new(buf: &'a [u8]) -> Self {
         Cursor { buf, pos: 0 }
     }
 
-    /// From `pos` to the end of `buf`, which is the request cut off where the message ends.
+    /// A cursor from `pos` to the end of `buf`, which is the request truncated at the end of the message.
     #[inline]
     pub fn at(buf: &'a [u8], pos: usize) -> Self {
         Cursor { buf, pos }
     }
 
-    /// Where the next read starts.
+    /// Offset of the next read.
     pub fn position(&self) -> usize {
         self.pos
     }
 
-    /// An error at the present position.
+    /// An error at the current position.
     #[cold]
     pub fn expected(&self, expected: &'static str) -> WalkError {
         WalkError { offset: self.pos, expected }
     }
 
-    /// The next field's number and wire type, `None` at the end of the message.
+    /// Number and wire type of the next field; `None` at the end of the message.
     #[inline]
     pub fn tag(&mut self) -> Result<Option<(u32, u8)>, WalkError> {
         let Some(&byte) = self.buf.get(self.pos) else { return Ok(None) };
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(*bytes))
     }
 
-    /// Steps over a length-delimited field and returns the range of its content.
+    /// Skips a length-delimited field and returns the range of its content.
     #[inline]
     pub fn len_range(&mut self) -> Result<(usize, usize), WalkError> {
         let len = self.varint()?;
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         Ok((from, self.pos))
     }
 
-    /// Steps over a field of any wire type.
+    /// Skips a field of any wire type.
     #[inline]
     pub fn skip(&mut self, field: u32, wire: u8) -> Result<(), WalkError> {
         match wire {

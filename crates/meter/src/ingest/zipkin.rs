@@ -1,10 +1,11 @@
 //! Zipkin's JSON v2: lists of spans, or lists of traces that are lists of spans.
 //!
-//! In the B3 model both halves of a call share one span id: the SERVER span says `"shared": true`, or simply
-//! carries the id of a CLIENT span of its trace. OTLP's model has an id for each, and the join goes by
-//! (trace id, CLIENT span id) = (trace id, SERVER span's parent). So a SERVER span that shares its id keeps it
-//! as the parent id, and its own id becomes a fixed function of it. Without the flag the CLIENT span is only
-//! found if it stands in the same trace of a list of traces, or within some thousand spans of a plain list.
+//! In the B3 model both halves of a call share one span id: the SERVER span has `"shared": true`, or simply
+//! carries the id of a CLIENT span of its trace. In OTLP's model each span has its own id, and the join's key
+//! is (trace id, CLIENT span id) = (trace id, SERVER span's parent). A SERVER span that shares its id
+//! therefore keeps it as the parent id, and its own id becomes a fixed function of it. Without the flag, the
+//! CLIENT span is found only within the same trace of a list of traces, or within some thousand spans of a
+//! plain list.
 
 use super::delivery::{Delivery, SPANS_AT_ONCE, SPANS_HELD, value};
 use super::otlp_json::{Int64, Text};
@@ -99,20 +100,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Tags<'a> {
     }
 }
 
-/// A service on a host, as far as a span tells.
+/// A service on a host, as far as a span states it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
     service: Option<String>,
     ip: Option<String>,
 }
 
-/// Spans that wait for their trace's other spans, so that shared ids are seen.
+/// Spans held until the other spans of their trace arrive, to detect shared ids.
 #[derive(Default)]
 pub(super) struct Zipkin {
     spans: BTreeMap<Origin, Vec<(Span, Sharing)>>,
     held: usize,
     place: Option<Place>,
-    /// CLIENT spans held, and those of the spans handed over last.
+    /// CLIENT spans held, and those of the last delivered spans.
     clients: HashSet<(Vec<u8>, Vec<u8>)>,
     clients_before: HashSet<(Vec<u8>, Vec<u8>)>,
 }
@@ -173,7 +174,7 @@ impl Zipkin {
         Ok(())
     }
 
-    /// Hands over what is held.
+    /// Delivers the spans held.
     pub(super) fn flush(&mut self, delivery: &mut Delivery<'_>) {
         self.held = 0;
         let Some(place) = self.place.take() else { return };
@@ -210,7 +211,7 @@ impl Zipkin {
 
 fn resource(origin: Origin) -> Resource {
     let service = origin.service.map(|name| text_attribute("service.name", name));
-    // The address is all that Zipkin knows of a host.
+    // The address is all that Zipkin states about a host.
     let host = origin.ip.map(|ip| text_attribute("host.name", ip));
     Resource { attributes: service.into_iter().chain(host).collect(), ..Resource::default() }
 }

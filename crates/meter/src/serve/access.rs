@@ -1,7 +1,8 @@
 //! Authorisation: tokens and their roles, and protection against cross-site requests.
 //!
-//! Without tokens, anyone who can reach a port may send spans and read; by default, that is only this host. Requesting
-//! packets from hosts, and changing anything, is reserved for this host. With tokens, every request needs one.
+//! Without tokens, anyone who can reach a port may send spans and read; by default, only this host can.
+//! Requests for packets from hosts, and any change, are reserved for this host. With tokens, every request
+//! needs one.
 
 use super::places::Peer;
 use super::tls::Certified;
@@ -11,21 +12,21 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use subtle::{Choice, ConstantTimeEq};
 
-/// What a token is for. One that may change may capture, one that may capture may look; sending spans is apart.
+/// Permission of a token. Change includes capture, and capture includes view; ingest is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Send spans.
     Ingest,
-    /// Look at what was measured.
+    /// Read measurements.
     View,
-    /// Ask hosts for packets and recordings, and be such a host.
+    /// Request packets and recordings from hosts, and act as such a host.
     Capture,
     /// Change hosts.
     Change,
 }
 
 impl Role {
-    /// All of them, with their names in a file of tokens.
+    /// All roles, with their names in a token file.
     pub const ALL: [(Role, &'static str); 4] = [
         (Role::Ingest, "ingest"),
         (Role::View, "view"),
@@ -47,41 +48,42 @@ impl Role {
     }
 }
 
-/// Why a file of tokens is refused. The tokens themselves are in no message.
+/// Why a token file is rejected. No message contains a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// A line that is neither empty, a comment nor a token.
+    /// A line is neither empty, a comment nor a token.
     #[error("line {0}: expected a role (ingest, view, capture, change), a space and a token")]
     Line(usize),
-    /// A token that can be guessed.
+    /// A token is too short.
     #[error("line {0}: the token has less than {LEAST_TOKEN} characters")]
     Short(usize),
-    /// No token at all.
+    /// There is no token at all.
     #[error("expected at least one line `ROLE TOKEN`")]
     Empty,
 }
 
-/// Characters of a token at least.
+/// Minimum length of a token in characters.
 pub const LEAST_TOKEN: usize = 16;
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It brings no token, or one that is not known.
+    /// It carries no token, or an unknown one.
     NoToken(Role),
-    /// It brings a token for something else.
+    /// Its token has another role.
     WrongRole(Role),
     /// It comes from another host, and there are no tokens.
     NotLocal(Role),
-    /// It is meant for another host: a page of somebody else may have sent it.
+    /// It is addressed to another host; a foreign page may have sent it.
     Host(String),
-    /// A page of somebody else has sent it.
+    /// A foreign page sent it.
     Origin(String),
-    /// An agent came without a certificate.
+    /// An agent did not present a certificate.
     NoCertificate,
 }
 
-/// Reasons of refusals, as labels: those of [`Denied`], in the order of [`Denied::place`], and sign-ins with unknown tokens.
+/// Reasons of refusals, as labels: those of [`Denied`], in the order of [`Denied::place`], and sign-ins with
+/// unknown tokens.
 const REASONS: [&str; 7] = ["token", "role", "not_local", "host", "origin", "certificate", "sign_in"];
 
 impl Denied {
@@ -130,7 +132,7 @@ impl std::fmt::Display for Denied {
     }
 }
 
-/// Who may do what.
+/// Access rules.
 #[derive(Debug, Default)]
 pub struct Access {
     tokens: Vec<(Role, String)>,
@@ -139,12 +141,12 @@ pub struct Access {
     agents_need_certificates: bool,
     /// Requests refused, since the start.
     pub denied: AtomicU64,
-    /// The same by reason.
+    /// These requests by reason.
     by_reason: [AtomicU64; REASONS.len()],
 }
 
 impl Access {
-    /// Nobody has a token. `hosts` are names under which pages and API are asked for.
+    /// Rules without tokens. `hosts` are the host names of pages and API.
     pub fn new(hosts: Vec<String>, insecure: bool) -> Access {
         Access {
             hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
@@ -153,7 +155,7 @@ impl Access {
         }
     }
 
-    /// Takes the tokens of a file: lines of a role and a token, and comments.
+    /// Adds the tokens of a file: lines with a role and a token, and comments.
     ///
     /// # Errors
     /// When a line is neither.
@@ -177,15 +179,16 @@ impl Access {
         if self.tokens.is_empty() { Err(TokenError::Empty) } else { Ok(self) }
     }
 
-    /// Agents have to show a certificate, beside what else they need.
+    /// Requires a certificate from agents, in addition to the other conditions.
     pub fn with_certified_agents(self) -> Access {
         Access { agents_need_certificates: true, ..self }
     }
 
-    /// Whether a host may be an agent: as [`Access::may`] says, and certified where that is wanted. A refusal is counted.
+    /// Whether a host may be an agent: by the rules of [`Access::may`], and with a certificate if required. A
+    /// refusal is counted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub fn may_attach(
         &self,
         headers: &HeaderMap,
@@ -199,7 +202,7 @@ impl Access {
         self.may(Role::Capture, headers, peer)
     }
 
-    /// Counts a refusal that somebody else has decided on.
+    /// Counts a refusal decided elsewhere.
     pub fn refuse(&self) {
         self.count(REASONS.len() - 1);
     }
@@ -214,9 +217,9 @@ impl Access {
         REASONS.into_iter().zip(&self.by_reason).map(|(reason, count)| (reason, count.load(Relaxed)))
     }
 
-    /// What a token is for; `None` for one that is not known.
+    /// The role of a token; `None` if it is unknown.
     pub fn role_of(&self, token: &str) -> Option<Role> {
-        // All are compared, so that the time does not tell which one it is like.
+        // Compares all tokens, so that the duration does not reveal a partial match.
         self.tokens.iter().fold(None, |found, (role, known)| {
             if bool::from(known.as_bytes().ct_eq(token.as_bytes())) { Some(*role) } else { found }
         })
@@ -227,10 +230,10 @@ impl Access {
         !self.tokens.is_empty()
     }
 
-    /// Whether a request may do what needs `role`. A refusal is counted.
+    /// Whether a request may do what requires `role`. A refusal is counted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub fn may(&self, role: Role, headers: &HeaderMap, peer: Option<Peer>) -> Result<(), Denied> {
         let done = self.judge(role, headers, peer);
         done.inspect_err(|denied| self.count(denied.place()))
@@ -246,7 +249,7 @@ impl Access {
         }
         let value = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
         let Some(brought) = value.strip_prefix(b"Bearer ") else { return Err(Denied::NoToken(role)) };
-        // All of them are compared, each in a time that does not tell how much of it is right.
+        // Compares all tokens, each in constant time.
         let (mut known, mut allowed) = (Choice::from(0), Choice::from(0));
         for (has, token) in &self.tokens {
             let is_it = token.as_bytes().ct_eq(brought);
@@ -260,11 +263,12 @@ impl Access {
         }
     }
 
-    /// Whether the request is meant for this service, and not sent by a page of another one: a name of somebody else can be
-    /// made to lead here, and a browser then takes our answers for theirs. A refusal is counted.
+    /// Whether the request is addressed to this service, and not sent by a foreign page: anyone can make
+    /// their host name resolve to this address, and a browser then treats our answers as theirs. A refusal is
+    /// counted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub fn is_ours(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let done = self.judge_origin(uri, headers);
         done.inspect_err(|denied| self.count(denied.place()))
@@ -273,7 +277,7 @@ impl Access {
     fn judge_origin(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         let text =
             |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        // HTTP/2 has it in the address. A program may leave it out; a browser does not.
+        // HTTP/2 has the host in the request's address. A program may omit it; a browser does not.
         let host = uri.authority().map(|authority| authority.to_string()).or_else(|| text(HOST));
         if let Some(host) = &host
             && !self.is_name_of_ours(host_name(host))
@@ -298,7 +302,7 @@ impl Access {
     }
 }
 
-/// Without the port.
+/// The host without its port.
 fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
@@ -306,7 +310,7 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// For a message.
+/// Shortens text for a message.
 fn cut(text: &str) -> String {
     text.chars().take(100).collect()
 }

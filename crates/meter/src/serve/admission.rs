@@ -1,5 +1,5 @@
-//! The byte budget of requests in progress. It is charged for bytes that have arrived, not for bytes announced, and a
-//! slow sender loses its share as soon as another one needs it.
+//! The byte budget of requests in progress. Bytes are charged when they arrive, not when they are announced,
+//! and a slow sender loses its share as soon as another one needs it.
 
 use super::places::Peer;
 use super::refusal::Refusal;
@@ -10,31 +10,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// What a request weighs besides its body: its task, its head, its stream.
+/// Overhead of a request besides its body: its task, its head, its stream.
 const REQUEST_BYTES: u64 = 4 << 10;
 
-/// The budget, and who holds how much of it.
+/// The budget, and the shares in it.
 #[derive(Debug)]
 pub struct Admission {
     shares: Mutex<Shares>,
     limit: u64,
     slow_after: Duration,
-    /// Requests that were dropped while they were still arriving, because others needed their room.
+    /// Requests dropped while still arriving, because others needed their room.
     pub displaced: AtomicU64,
-    /// Requests that did not arrive within their deadlines.
+    /// Requests that missed their deadlines.
     pub too_slow: AtomicU64,
 }
 
-/// Who goes first is known at any time: finding out must not take longer the more requests there are.
+/// The next request to drop is always known: finding it must not take longer the more requests there are.
 #[derive(Debug, Default)]
 struct Shares {
     bytes: u64,
     requests: FxHashMap<u64, Request>,
     next: u64,
-    /// Requests that are still arriving, and were not slow when somebody last asked. The oldest has the least number.
+    /// Requests still arriving that were not slow at the last check. The oldest has the smallest number.
     young: BTreeSet<u64>,
     slow: FxHashMap<Peer, Slow>,
-    /// The peers of `slow` by their bytes.
+    /// The peers in `slow`, ordered by bytes.
     heaviest: BTreeSet<(u64, Peer)>,
 }
 
@@ -57,13 +57,14 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Young,
-    /// Arriving for so long that it may be dropped for another one.
+    /// Arriving for so long that it may be dropped in favour of another one.
     Slow,
     Whole,
 }
 
 impl Admission {
-    /// A budget of `limit` bytes. A request that has been arriving for `slow_after` may be dropped for another one.
+    /// A budget of `limit` bytes. A request that has been arriving for `slow_after` may be dropped in favour
+    /// of another one.
     pub fn new(limit: u64, slow_after: Duration) -> Arc<Admission> {
         Arc::new(Admission {
             shares: Mutex::default(),
@@ -74,7 +75,7 @@ impl Admission {
         })
     }
 
-    /// Bytes of requests in hand.
+    /// Bytes of requests in progress.
     pub fn bytes(&self) -> u64 {
         self.shares().bytes
     }
@@ -88,7 +89,7 @@ impl Admission {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A share for a request of this peer, with nothing in it yet but the request itself.
+    /// A share for a request of this peer, which charges only the overhead so far.
     ///
     /// # Errors
     /// [`Refusal::Overloaded`] when there is no room.
@@ -97,7 +98,7 @@ impl Admission {
         let mut shares = self.shares();
         let id = shares.next;
         shares.next += 1;
-        // The time is taken under the lock: a later number is never an older request.
+        // The time is read under the lock, so that a larger number never means an older request.
         let request =
             Request { peer, begun: Instant::now(), bytes: 0, stage: Stage::Young, dropped: dropped.clone() };
         shares.requests.insert(id, request);
@@ -110,7 +111,7 @@ impl Admission {
 }
 
 impl Shares {
-    /// Changes what is slow of a peer, and keeps its place among all.
+    /// Changes the slow requests of a peer, and updates its position in the order.
     fn of_peer(&mut self, peer: Peer, change: impl FnOnce(&mut Slow)) {
         let slow = self.slow.entry(peer).or_default();
         self.heaviest.remove(&(slow.bytes, peer));
@@ -122,7 +123,7 @@ impl Shares {
         }
     }
 
-    /// Takes note of the requests that have become slow since the last time.
+    /// Marks requests that have become slow since the last check.
     fn age(&mut self, slow_after: Duration) {
         while let Some(&id) = self.young.first() {
             let Some(request) = self.requests.get_mut(&id) else { return };
@@ -150,7 +151,7 @@ impl Shares {
         }
     }
 
-    /// From now on a request is no longer one that may be dropped.
+    /// Marks a request as complete: it may no longer be dropped.
     fn settle(&mut self, id: u64) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let (peer, bytes, was) = (request.peer, request.bytes, request.stage);
@@ -167,7 +168,7 @@ impl Shares {
         }
     }
 
-    /// Takes a request and its share away.
+    /// Removes a request and its share.
     fn remove(&mut self, id: u64) -> Option<Request> {
         self.settle(id);
         let request = self.requests.remove(&id)?;
@@ -175,8 +176,8 @@ impl Shares {
         Some(request)
     }
 
-    /// Takes the share of the one request that can best be done without: of the peer with the most bytes of slow
-    /// requests, the one that has been arriving for the longest. False when there is none.
+    /// Drops one request: of the peer with the most bytes of slow requests, the one that has been arriving
+    /// for the longest. False if there is none.
     fn displace_one(&mut self, but: u64, slow_after: Duration) -> bool {
         self.age(slow_after);
         let oldest_of = |(_, peer): &(u64, Peer)| {
@@ -191,7 +192,7 @@ impl Shares {
     }
 }
 
-/// A share of the budget, given back when dropped.
+/// A share of the budget, returned on drop.
 #[derive(Debug)]
 pub struct Permit {
     admission: Arc<Admission>,
@@ -203,14 +204,14 @@ impl Permit {
     /// Charges bytes that have arrived.
     ///
     /// # Errors
-    /// [`Refusal::Overloaded`] when there is no room, or when this request's own share was taken from it.
+    /// [`Refusal::Overloaded`] when there is no room, or when this request itself was dropped.
     pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
         let (limit, slow_after) = (self.admission.limit, self.admission.slow_after);
         let mut shares = self.admission.shares();
         loop {
             let in_flight = shares.bytes + bytes;
             let Some(own) = shares.requests.get(&self.id) else { return Err(self.overloaded(in_flight)) };
-            // A request alone in the house is always taken, whatever its size.
+            // A single request is always accepted, whatever its size.
             if in_flight <= limit || in_flight == own.bytes + bytes {
                 shares.charge(self.id, bytes);
                 return Ok(());
@@ -226,10 +227,10 @@ impl Permit {
         Refusal::Overloaded { in_flight, limit: self.admission.limit }
     }
 
-    /// All of the request is here: from now on it keeps its share until it is done.
+    /// Marks the request as complete: it keeps its share until it is done.
     ///
     /// # Errors
-    /// [`Refusal::Overloaded`] when its share was taken just before.
+    /// [`Refusal::Overloaded`] when it has just been dropped.
     pub fn arrived(&mut self) -> Result<(), Refusal> {
         let mut shares = self.admission.shares();
         let in_flight = shares.bytes;
@@ -240,13 +241,13 @@ impl Permit {
         Ok(())
     }
 
-    /// Completes when the share was taken.
+    /// Completes when the request is dropped in favour of another.
     pub async fn displaced(&self) -> Refusal {
         self.dropped.notified().await;
         self.overloaded(self.admission.bytes())
     }
 
-    /// Counts that the request did not keep its deadlines.
+    /// Counts a missed deadline.
     pub fn is_too_slow(&self) {
         self.admission.too_slow.fetch_add(1, Relaxed);
     }
@@ -313,12 +314,12 @@ mod tests {
         used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs()
     }
 
-    /// CPU time in which 500 requests make room for as many others, with `held` of them in the house.
+    /// CPU time in which 500 requests displace as many others, while `held` are in progress.
     fn cost_of_making_room(held: u64) -> u64 {
         let admission = Admission::new(held * REQUEST_BYTES, Duration::ZERO);
         let new = |i: u64| admission.permit(PEERS[i as usize % 2]).expect("there is room");
         let mut permits: Vec<Permit> = (0..held).map(new).collect();
-        // Takes note of all that have become slow.
+        // Marks all that have become slow.
         permits.push(new(0));
         let before = cpu_ns();
         permits.extend((0..500).map(new));
@@ -331,7 +332,7 @@ mod tests {
         cost_ns
     }
 
-    /// Whoever opens streams by the thousand must not make each further one dearer.
+    /// A peer that opens thousands of streams must not make each further one more expensive.
     #[test]
     fn making_room_costs_no_more_with_forty_times_as_many_requests() {
         let least = |held| (0..3).map(|_| cost_of_making_room(held)).min().expect("three rounds");

@@ -16,26 +16,26 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-/// A body in hand, with its share of the budget.
+/// A complete body, with its share of the budget.
 #[derive(Debug)]
 pub struct Body {
     /// The message, possibly still compressed.
     pub bytes: Bytes,
-    /// gRPC's compressed flag; for plain HTTP true when there is a content encoding.
+    /// gRPC's compressed flag; for plain HTTP whether there is a content encoding.
     pub compressed: bool,
     _permit: Permit,
 }
 
-/// Bytes of a gRPC message's prefix: one of flags, four of length.
+/// Length of a gRPC message's prefix: one byte of flags, four of length.
 const GRPC_PREFIX: usize = 5;
 
-/// The most memory that is set aside for a body before its bytes are here.
+/// Maximum memory reserved for a body before its bytes arrive.
 const RESERVE: usize = 256 << 10;
-/// After [`LEAST_RATE_AFTER`] a body must have come at this rate on average, bytes per second.
+/// Minimum average rate of a body after [`LEAST_RATE_AFTER`], in bytes per second.
 const LEAST_RATE: u64 = 4 << 10;
 const LEAST_RATE_AFTER: Duration = Duration::from_secs(10);
 
-/// A body on its way, with the deadlines it is held to and its share of the budget.
+/// A body in transit, with its deadlines and its share of the budget.
 #[derive(Debug)]
 pub struct Arrival<'a> {
     body: &'a mut Whole,
@@ -47,13 +47,13 @@ pub struct Arrival<'a> {
 }
 
 impl<'a> Arrival<'a> {
-    /// Begins now.
+    /// Starts the deadlines now.
     pub fn new(body: &'a mut Whole, permit: Permit, deadlines: Deadlines) -> Arrival<'a> {
         let now = Instant::now();
         Arrival { body, permit, deadlines, begun: now, last: now, arrived: 0 }
     }
 
-    /// When the next piece must be here.
+    /// Deadline of the next piece.
     fn due(&self) -> Instant {
         let at_least_rate = Duration::from_millis(self.arrived.saturating_mul(1000) / LEAST_RATE);
         let whole = self.deadlines.body.min(LEAST_RATE_AFTER + at_least_rate);
@@ -161,20 +161,20 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// Most that is read of a body only to be forgotten.
+/// Maximum number of bytes of a body read only to be discarded.
 const DISCARD: usize = 64 << 20;
 
-/// How long that may take.
+/// Time limit of discarding.
 const DISCARD_TIME: Duration = Duration::from_secs(20);
 
-/// The body of a request, read and forgotten to its end when whoever answers drops it before: a connection that is closed on
-/// unread data is reset, and so is a stream of HTTP/2, and the reset can overtake the answer that says why. What is read so is
-/// bounded in bytes and in time.
+/// The body of a request, which is read to its end and discarded if the handler drops it early. Closing a
+/// connection with unread data resets it, as it does an HTTP/2 stream, and the reset can overtake the answer
+/// with the reason. Discarding is bounded in bytes and in time.
 #[derive(Debug)]
 pub struct Whole {
-    /// `None` once it was read to its end, or given to somebody else.
+    /// `None` after it was read to its end or handed over.
     body: Option<Incoming>,
-    /// Its sender waits to be told to go on, and has sent nothing yet.
+    /// Whether its sender waits for `100 Continue` and has sent nothing yet.
     is_awaited: bool,
     stall: Duration,
 }
@@ -185,7 +185,7 @@ impl Whole {
         Whole { body: Some(body), is_awaited: head.contains_key(EXPECT), stall: deadlines.stall() }
     }
 
-    /// The body as it comes: dropped early, its stream is reset.
+    /// The raw body: if it is dropped early, its stream is reset.
     pub fn as_it_comes(mut self) -> Option<Incoming> {
         self.body.take()
     }
@@ -223,7 +223,7 @@ impl Drop for Whole {
         if self.is_awaited {
             return;
         }
-        // Without a runtime, everything ends.
+        // Without a runtime, the process is ending.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(discard(body, self.stall));
         }
@@ -243,10 +243,10 @@ async fn discard(mut body: Incoming, stall: Duration) {
     let _ = tokio::time::timeout(DISCARD_TIME.min(stall), rest).await;
 }
 
-/// How a body may be compressed.
+/// Compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not at all.
+    /// None.
     Identity,
     /// RFC 1952.
     Gzip,
@@ -255,10 +255,10 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// From the value of `content-encoding` or `grpc-encoding`.
+    /// The encoding by the value of `content-encoding` or `grpc-encoding`.
     ///
     /// # Errors
-    /// [`Refusal::Unsupported`] naming what is understood.
+    /// [`Refusal::Unsupported`] with the supported encodings.
     pub fn from_name(name: Option<&str>) -> Result<Encoding, Refusal> {
         match name.map(str::trim) {
             None | Some("" | "identity") => Ok(Encoding::Identity),
@@ -275,13 +275,14 @@ thread_local! {
     static PLAIN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer grown beyond this by one request is given back after it.
+/// A buffer that one request grew beyond this is freed afterwards.
 const KEEP_CAPACITY: usize = 4 << 20;
 
-/// The largest window of a zstd frame, as a power of two: what RFC 8878 wants every decoder to support.
+/// The largest window of a zstd frame, as a power of two: the one that RFC 8878 recommends every decoder to
+/// support.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// Hands the decompressed bytes to `then`; they may not be longer than `limit`.
+/// Passes the decompressed bytes to `then`; their length must not exceed `limit`.
 pub fn with_plain<T>(
     bytes: &[u8],
     encoding: Encoding,
@@ -296,7 +297,7 @@ pub fn with_plain<T>(
         let (name, read) = match encoding {
             Encoding::Zstd => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(bytes).and_then(|mut decoder| {
-                    // A frame may ask for a window of 128 MiB, whatever comes out of it.
+                    // A frame may request a window of 128 MiB, whatever its content.
                     decoder.window_log_max(ZSTD_WINDOW_LOG)?;
                     Ok(decoder)
                 });

@@ -1,9 +1,10 @@
-//! The meter's two clocks: milliseconds since it started, and the wall clock.
+//! The meter's two clocks: milliseconds since its start, and the wall clock.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The engine's time is monotonic and never steps; joins and deadlines go by it. The wall clock names minutes, and
-/// is read anew every time, because it can be set and because a suspended machine only moves that one.
+/// The engine's time is monotonic and never steps; joins and deadlines use it. The wall clock labels minutes,
+/// and is read anew every time, because it can be set and because only it advances while the machine is
+/// suspended.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -11,7 +12,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts now.
+    /// A clock that starts now.
     pub fn start() -> Clock {
         Clock { start: Instant::now(), epoch_unix_ms: wall_ms() }
     }
@@ -21,7 +22,7 @@ impl Clock {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Unix time of the start by the wall clock as it was then, milliseconds.
+    /// Unix time of the start in milliseconds, by the wall clock at that time.
     pub fn epoch_unix_ms(&self) -> u64 {
         self.epoch_unix_ms
     }

@@ -1,4 +1,5 @@
-//! Connections of a port: accepted up to a number, served by HTTP/1 or HTTP/2, held to deadlines, ended gracefully.
+//! Connections of a port: accepted up to a limit, served by HTTP/1 or HTTP/2, subject to deadlines, ended
+//! gracefully.
 
 use super::body::Whole;
 use super::places::{Connection, InHand, Peer, Port, Reason};
@@ -23,29 +24,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::server::TlsStream;
 
-/// How long requests in hand may take to finish when the service stops.
+/// Time for requests in progress to finish when the service stops.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long a peer may take to hear that its connection ends.
+/// Time for a peer to learn that its connection ends.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The same when others wait for the place.
+/// The same time when other connections wait for the slot.
 const HASTY_FAREWELL: Duration = Duration::from_millis(100);
-/// Flow-control windows: a batch of 512 spans is about 250 KB, and what is not yet read is memory.
+/// Flow-control windows: a batch of 512 spans is about 250 KB, and unread data takes memory.
 const STREAM_WINDOW: u32 = 512 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of one connection over HTTP/1 that may be read ahead: also the largest head.
+/// Read-ahead limit of an HTTP/1 connection, and thereby the largest head.
 const READ_BUFFER: usize = 64 << 10;
-/// Bytes of answers held for one stream whose peer does not read.
+/// Bytes of answers buffered for one stream whose peer does not read.
 const SEND_BUFFER: usize = 128 << 10;
-/// How often a peer over HTTP/2 is asked whether it is still there, and how long it may take to say so.
+/// Interval of HTTP/2 pings, and the time limit of their answers.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Marks an answer that lasts as long as its peer has something to ask, such as a stream: it is not overdue when nothing of it
-/// moves. Whether the peer is still there, pings tell.
+/// Marks an answer that lasts as long as its peer has requests, such as a stream: it is not overdue while it
+/// is idle. Pings determine whether the peer is still there.
 #[derive(Clone, Copy, Debug)]
 pub struct LongLived;
 
-/// Serves one port until `stopped` changes; then requests in hand may finish.
+/// Serves one port until `stopped` changes; requests in progress may then finish.
 pub async fn serve<H, F, B>(
     listener: TcpListener,
     port: Arc<Port>,
@@ -60,7 +61,7 @@ pub async fn serve<H, F, B>(
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let builder = Arc::new(builder(&port));
-    // Every connection holds a sender: the last one gone is the end.
+    // Every connection holds a sender; the drop of the last one signals the end.
     let (running, mut ended) = mpsc::channel::<Infallible>(1);
     loop {
         let accepted = tokio::select! {
@@ -70,7 +71,7 @@ pub async fn serve<H, F, B>(
         let (stream, peer) = match accepted {
             Ok((stream, address)) => (stream, Peer::of(address.ip())),
             Err(_) => {
-                // Out of descriptors, most likely: one connection less gives one back.
+                // Most likely out of descriptors: the end of a connection frees one.
                 port.accept_failed();
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
@@ -110,7 +111,8 @@ fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .timer(TokioTimer::new());
-    // This time runs while a connection is idle, too: the head's own deadline is kept by its task.
+    // This timeout also runs while a connection is idle, so the connection's task enforces the head's own
+    // deadline.
     builder
         .http1()
         .max_buf_size(READ_BUFFER)
@@ -119,7 +121,7 @@ fn builder(port: &Port) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// The stream within TLS, and whether its client has shown a certificate; else why the connection ends.
+/// The stream within TLS, and whether its client presented a certificate; otherwise why the connection ends.
 async fn handshake(
     tls: &Tls,
     stream: TcpStream,
@@ -138,7 +140,7 @@ async fn handshake(
     }
 }
 
-/// Serves one connection; why the meter ended it, if it did.
+/// Serves one connection; returns why the meter ended it, if it did.
 async fn connection<S, H, F, B>(
     builder: &auto::Builder<TokioExecutor>,
     stream: S,
@@ -180,7 +182,7 @@ where
     let mut wait = port.deadlines.head;
     let reason = loop {
         tokio::select! {
-            // One that ends in an error has told its peer; its requests were counted one by one.
+            // A connection that fails has told its peer; its requests were counted individually.
             _ = &mut served => return None,
             () = place.told_to_go() => break Some(Reason::ForRoom),
             _ = stopped.changed() => break None,
@@ -202,7 +204,7 @@ where
     reason
 }
 
-/// The body of an answer; dropped when all of it has been handed to the connection.
+/// The body of an answer; dropped once all of it has been passed to the connection.
 struct Answer<D: Buf, E> {
     body: UnsyncBoxBody<D, E>,
     #[allow(dead_code)] // held for its end
@@ -226,7 +228,7 @@ impl<D: Buf, E> Body for Answer<D, E> {
     }
 }
 
-/// A connection's stream that tells what moves.
+/// A connection's stream that records its progress.
 struct Watched<S> {
     stream: S,
     place: Arc<Connection>,

@@ -1,4 +1,4 @@
-//! Selection of pairs, and the time they lost, step by step.
+//! Selection of pairs, and the time they lost per step.
 
 use super::api::{Api, Made, Problem, covered};
 use crate::history::{Cancel, Lost, step_for};
@@ -8,17 +8,17 @@ use spangap_model::PairKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Steps of one timeline at most.
+/// Maximum number of steps of a timeline.
 const MAX_STEPS: u64 = 1_500;
-/// Steps of a timeline unless told otherwise.
+/// Default number of steps of a timeline.
 const DEFAULT_STEPS: u64 = 120;
 
-/// Which pairs are asked for. What is left out lets everything through.
+/// Selection of pairs. An omitted field matches everything.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Filter {
-    /// Words that all occur in the pair's names, in any case.
+    /// Words that must all occur in the pair's names, case-insensitive.
     q: Option<String>,
-    /// On either side.
+    /// Matches either side.
     service: Option<String>,
     client: Option<String>,
     server: Option<String>,
@@ -26,7 +26,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether a pair's names pass.
+    /// Whether a pair's names match.
     pub fn matches(&self, key: &PairKey) -> bool {
         let is = |asked: &Option<String>, name: &str| asked.as_deref().is_none_or(|asked| asked == name);
         if !is(&self.client, &key.client) || !is(&self.server, &key.server) {
@@ -45,13 +45,13 @@ impl Filter {
     }
 }
 
-/// How long the steps of a timeline are.
+/// Number of steps of a timeline.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Steps {
     steps: Option<u64>,
 }
 
-/// Time lost by all pairs that pass, step by step.
+/// Time lost by all matching pairs, per step.
 pub(super) async fn timeline(
     api: &Api,
     (from_s, to_s): (u64, u64),

@@ -1,8 +1,8 @@
-//! The OTLP receiver: gRPC and HTTP (protobuf and JSON) over one handler, on either port.
+//! The OTLP receiver: gRPC and HTTP (protobuf and JSON) through one handler, on either port.
 //!
-//! Written on hyper rather than on a gRPC framework because this is the hot path: the message is copied once,
-//! charged to the byte budget as it arrives, and the walk takes it from there.
-//! Status codes and retry rules: OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
+//! It uses hyper rather than a gRPC framework because this is the hot path: a message is copied once and
+//! charged to the byte budget as it arrives, and the walk reads it from there. Status codes and retry rules:
+//! OTLP specification, sections "OTLP/gRPC Response" and "OTLP/HTTP Response".
 
 use super::access::{Access, Denied, Role};
 use super::admission::Admission;
@@ -38,9 +38,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// What a refused sender is asked to wait before it tries again.
+/// Retry delay sent with a refusal.
 const RETRY_AFTER_TIME: Duration = Duration::from_secs(1);
-/// Larger bodies are worked on outside the threads that serve other connections.
+/// Larger bodies are processed outside the threads that serve other connections.
 const LONG_WORK: usize = 1 << 20;
 
 /// The response type of every handler here.
@@ -51,7 +51,7 @@ pub type Reply = Response<BoxBody<Bytes, Infallible>>;
 pub struct Receiver {
     meter: Arc<Meter>,
     clock: Clock,
-    /// The byte budget of requests in hand.
+    /// The byte budget of requests in progress.
     pub admission: Arc<Admission>,
     deadlines: Deadlines,
     access: Arc<Access>,
@@ -59,12 +59,13 @@ pub struct Receiver {
     max_request_bytes: u64,
     /// Requests refused because of overload.
     pub refused: AtomicU64,
-    /// Requests that could not be read.
+    /// Requests that could not be decoded.
     pub invalid: AtomicU64,
 }
 
 impl Receiver {
-    /// Feeds `meter`. One request may have `max_request_bytes`, all in hand together `budget_bytes`.
+    /// A receiver that feeds `meter`. One request is limited to `max_request_bytes`, all in progress together
+    /// to `budget_bytes`.
     pub fn new(
         meter: Arc<Meter>,
         clock: Clock,
@@ -85,12 +86,12 @@ impl Receiver {
         }
     }
 
-    /// The same, for those who may send spans.
+    /// Sets the access rules for senders of spans.
     pub fn with_access(self, access: Arc<Access>) -> Receiver {
         Receiver { access, ..self }
     }
 
-    /// The same, with all spans kept for a while.
+    /// Sets the store of all recent spans.
     pub fn with_spool(self, spool: Option<Arc<Spool>>) -> Receiver {
         Receiver { spool, ..self }
     }
@@ -127,7 +128,7 @@ impl Receiver {
         if body.bytes.len() > LONG_WORK { tokio::task::block_in_place(work) } else { work() }
     }
 
-    /// Takes in one request in protobuf; `arrived` is the same as it came.
+    /// Processes one protobuf request; `arrived` contains the same as received.
     fn take(&self, plain: &[u8], arrived: &Bytes, encoding: Encoding) -> Result<Ingested, Refusal> {
         let now_ms = self.clock.now_ms();
         let invalid = |e: WalkError| Refusal::Invalid(e.to_string());
@@ -135,7 +136,7 @@ impl Receiver {
         let mut digests = Vec::new();
         let ingested = self.meter.ingest_seen(plain, now_ms, |spans| digests = spool.digests(spans));
         let ingested = ingested.map_err(invalid)?;
-        // A request has less than 4 GiB, and a span more than one byte.
+        // A request is below 4 GiB, and a span takes more than one byte.
         spool.keep(spool::Request {
             bytes: arrived.clone(),
             coding: match encoding {
@@ -154,7 +155,7 @@ impl Receiver {
     fn count(&self, refusal: &Refusal) {
         match refusal {
             Refusal::Overloaded { .. } => self.refused.fetch_add(1, Relaxed),
-            // Counted with whoever else is not let in.
+            // Counted with other denied requests.
             Refusal::Denied(_) => 0,
             _ => self.invalid.fetch_add(1, Relaxed),
         };
@@ -261,7 +262,7 @@ fn essence(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or("").trim()
 }
 
-/// Spans that cannot be used were rejected, and the sender is told how many and why.
+/// Unusable spans were rejected; the response tells the sender how many and why.
 fn response(ingested: &Ingested) -> ExportTraceServiceResponse {
     let m = &ingested.malformed;
     let partial_success = (m.total() > 0).then(|| ExportTracePartialSuccess {

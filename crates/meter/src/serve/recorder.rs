@@ -1,5 +1,5 @@
-//! Carries minutes from the engine to the history: closed ones once, open ones every few seconds, so that a kill loses
-//! seconds rather than the minute. Until a minute is written, queries find it in memory.
+//! Transfers minutes from the engine to the history: closed ones once, open ones every few seconds, so that a
+//! kill loses seconds rather than the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
 use crate::engine::{Meter, PairMinute};
@@ -15,12 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often the history is pruned, in checkpoints.
+/// Checkpoints between two prunings.
 const PRUNE_EVERY: u32 = 60;
-/// Of the time between two checkpoints, what summing up and converting may take.
+/// Maximum time for rollup and conversion between two checkpoints.
 const MAINTAIN_WITHIN: Duration = Duration::from_secs(2);
 
-/// What queries and the figures need of the history. No lock in here is held while the database is read or written.
+/// Access to the history for queries and figures. No lock in here is held while the database is read or
+/// written.
 #[derive(Debug)]
 pub struct Store {
     meter: Arc<Meter>,
@@ -37,11 +38,11 @@ struct State {
     figures: HistoryFigures,
     steps: Vec<HistorySteps>,
     set_aside: Vec<SetAside>,
-    /// Minutes before this time are in an older format still.
+    /// Minutes before this time are still in an older format.
     converting_before_s: Option<u64>,
-    /// Why the last checkpoint could not be written, and since when none could.
+    /// Why the last checkpoint failed, and since when all have failed.
     problem: Option<(String, u64)>,
-    /// What a query found broken.
+    /// Damage found by a query.
     damage: Option<String>,
 }
 
@@ -50,8 +51,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// One state of the history, and the minutes that are not in it yet: no minute is in both or in neither.
-    /// Of the open minutes only those of `pairs` that are asked for.
+    /// A snapshot of the history, and the minutes not yet in it: no minute is in both or in neither. Open
+    /// minutes are restricted to the matching `pairs`.
     ///
     /// # Errors
     /// When the database refuses.
@@ -63,7 +64,7 @@ impl Store {
         self.view_with(cancel, || self.meter.open_minutes_of(&pairs))
     }
 
-    /// The same for a question about gaps alone: of minutes that are still open there is nothing else.
+    /// Like [`Store::view`], for queries of gaps alone: open minutes contain nothing else.
     ///
     /// # Errors
     /// When the database refuses.
@@ -83,28 +84,28 @@ impl Store {
         loop {
             let view = self.reader.view(cancel.clone())?;
             let waiting = locked(&self.waiting);
-            // What has left memory since this state of the database was taken is in neither: take a newer state.
+            // Minutes that left memory after this snapshot was taken are in neither: take a newer snapshot.
             if waiting.written_until() > view.generation() {
                 continue;
             }
             let unseen = waiting.batches().into_iter().filter(|batch| batch.generation > view.generation());
             let memory = UnwrittenMinutes {
                 waiting: unseen.map(|batch| batch.minutes).collect(),
-                // Under the lock: the recorder takes minutes from the engine under it.
+                // Under the lock, because the recorder takes minutes from the engine under it.
                 open: open(),
             };
             return Ok((view, memory));
         }
     }
 
-    /// A query met a database that is broken: the recorder shall set it aside.
+    /// Reports that a query found the database broken; the recorder then moves it aside.
     pub fn report(&self, error: &HistoryError) {
         if error.is_damage() {
             locked(&self.state).damage.get_or_insert_with(|| error.to_string());
         }
     }
 
-    /// For questions that need no minutes.
+    /// For queries that need no minutes.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
@@ -122,7 +123,7 @@ impl Store {
         }
     }
 
-    /// What the history holds, for the coverage.
+    /// Contents of the history, for the coverage.
     pub fn coverage(&self) -> HistoryCoverage {
         let figures = self.figures();
         let state = locked(&self.state);
@@ -140,7 +141,7 @@ impl Store {
         }
     }
 
-    /// Why the history is less than it should be; `None` when all is well.
+    /// Why the history is incomplete; `None` if all is well.
     pub fn degraded(&self) -> Option<String> {
         let (problem, since) = locked(&self.state).problem.clone()?;
         let figures = self.figures();
@@ -154,7 +155,7 @@ impl Store {
         ))
     }
 
-    /// What the reader of the figures should know of the history, in words.
+    /// Notes for readers on the history, in words.
     pub fn notes(&self) -> Vec<String> {
         let degraded = self.degraded();
         let figures = self.figures();
@@ -186,7 +187,7 @@ impl Store {
         notes
     }
 
-    /// One checkpoint. Minutes that cannot be written wait in memory, and come again with the next one.
+    /// One checkpoint. Minutes that cannot be written stay in memory for the next one.
     fn checkpoint(&self, history: &mut History, clock: &Clock) -> Result<(), HistoryError> {
         let (taken, batches) = {
             let mut waiting = locked(&self.waiting);
@@ -213,7 +214,7 @@ impl Store {
             }
             done => done?,
         }
-        // Nothing is taken out of memory before the database has it, and readers are told by its number.
+        // Minutes leave memory only after the database has them, and its generation tells readers.
         locked(&self.waiting).written(history.generation());
         Ok(())
     }
@@ -226,7 +227,7 @@ impl Store {
         Ok(())
     }
 
-    /// A checkpoint with what belongs to it.
+    /// A checkpoint, followed by the work that depends on it.
     fn round(&self, history: &mut History, clock: &Clock, prune: bool) {
         let begun = Instant::now();
         let mut done = self.checkpoint(history, clock);
@@ -269,7 +270,7 @@ impl Store {
     }
 }
 
-/// The thread that writes.
+/// The writing thread.
 #[derive(Debug)]
 pub struct Recorder {
     store: Arc<Store>,
@@ -279,7 +280,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts writing.
+    /// Starts the thread.
     pub fn start(meter: Arc<Meter>, clock: Clock, mut history: History) -> Recorder {
         let store = Arc::new(Store {
             meter,
@@ -302,7 +303,7 @@ impl Recorder {
         Recorder { store, stop, thread, clock }
     }
 
-    /// The history, for queries.
+    /// The history for queries.
     pub fn store(&self) -> Arc<Store> {
         self.store.clone()
     }
@@ -314,12 +315,12 @@ impl Recorder {
     pub fn stop(self) -> Result<(), HistoryError> {
         drop(self.stop);
         let Ok(mut history) = self.thread.join() else {
-            // What it had written is still there, and the next start closes what was open.
+            // Its earlier writes are intact, and the next start closes the open minutes.
             super::tell(&"the thread that writes the history has failed: its last minutes are lost");
             return Ok(());
         };
         if !history.is_stored() {
-            // It ends with this process: nobody would read what is written now.
+            // It ends with this process: nobody would read the last minutes.
             return Ok(());
         }
         let written = self.store.checkpoint(&mut history, &self.clock);

@@ -1,19 +1,19 @@
-//! Reasons for refusing a request, as its sender reads them.
+//! Reasons for refusing a request, worded for its sender.
 
 use super::access::Denied;
 
-/// Why a request is not taken.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The meter has all the requests in hand that it has memory for. The sender should try again.
+    /// The requests in progress exhaust the budget. The sender should retry.
     #[error("overloaded: {in_flight} bytes of requests in hand, limit {limit}; retry")]
     Overloaded {
-        /// Bytes in hand.
+        /// Bytes in progress.
         in_flight: u64,
         /// The budget.
         limit: u64,
     },
-    /// One request is larger than allowed.
+    /// A single request exceeds the limit.
     #[error("request of {size} bytes, limit {limit}: send smaller batches or raise --max-request-bytes")]
     TooLarge {
         /// Its size, as far as it was read.
@@ -21,19 +21,19 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
-    /// The body cannot be what it says it is.
+    /// The body does not have the declared format.
     #[error("{0}")]
     Invalid(String),
-    /// An encoding that is not known here.
+    /// The encoding is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// The body does not arrive within its deadlines.
+    /// The body missed its deadlines.
     #[error("request too slow: {0}")]
     TooSlow(String),
-    /// The sender may not do that.
+    /// The sender is not authorised.
     #[error("{0}")]
     Denied(Denied),
-    /// The connection ended inside the body.
+    /// The connection ended within the body.
     #[error("connection lost inside the request body: {0}")]
     Lost(String),
 }

@@ -1,5 +1,6 @@
-//! The table of pairs: filtered, grouped, sorted, paged, compared with an earlier period. For all pairs, only what
-//! decides which rows are shown is read; the rest is read for those rows only, however many pairs there are.
+//! The table of pairs: filtered, grouped, sorted, paged, compared with an earlier period. For all pairs, only
+//! the data that determines the visible rows is read; the rest is read for those rows only, however many
+//! pairs there are.
 
 use super::api::{Api, Made, Problem, covered};
 use super::fleet::Filter;
@@ -13,21 +14,21 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Pairs in an answer at most: about 40 MB.
+/// Maximum number of pairs in an answer: about 40 MB.
 const MAX_PAIRS: usize = 20_000;
-/// Steps beside a row at most, and rows that have them at most.
+/// Maximum number of steps beside a row, and of rows with steps.
 const MAX_ROW_STEPS: u64 = 60;
 const MAX_ROWS_WITH_STEPS: usize = 256;
-/// What stands for every service in a group.
+/// Name for all services of a group.
 const EVERY: &str = "*";
-/// A step that every stretch fits into.
+/// A step longer than any time range.
 const WHOLE_S: u64 = 1 << 62;
 
-/// What a row stands for.
+/// Grouping of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
-    /// What the meter keeps apart: `--by`.
+    /// The meter's own grouping: `--by`.
     #[default]
     Kept,
     Pair,
@@ -66,12 +67,12 @@ enum Sort {
     Change,
 }
 
-/// How the table is asked for, beside the [`Filter`].
+/// Parameters of the table, besides the [`Filter`].
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Table {
-    /// A host that one of the worst calls ran on.
+    /// Host of one of the worst calls.
     node: Option<String>,
-    /// How one of the worst calls, or of those counted apart, ended.
+    /// Status of one of the worst calls, or of calls counted separately.
     status: Option<String>,
     #[serde(default)]
     by: By,
@@ -93,7 +94,7 @@ enum Order {
 }
 
 impl Table {
-    /// The stretch to compare with.
+    /// The time range of the comparison.
     fn against(&self) -> Result<Option<(u64, u64)>, Problem> {
         let wrong = |what: String| Problem(StatusCode::BAD_REQUEST, what);
         match (self.against_from, self.against_to) {
@@ -104,12 +105,12 @@ impl Table {
         }
     }
 
-    /// Whether the worst calls say which rows pass.
+    /// Whether the worst calls determine which rows match.
     fn asks_for_worst(&self) -> bool {
         self.node.is_some() || self.status.is_some()
     }
 
-    /// Whether time and calls do not say which rows are shown, and in which order.
+    /// Whether more than time and calls is needed to determine rows and order.
     fn needs_distributions(&self) -> bool {
         let by_sums = matches!(self.sort, Sort::Lost | Sort::Pair | Sort::Calls | Sort::Change | Sort::Match);
         self.asks_for_worst() || !by_sums
@@ -128,7 +129,7 @@ impl Table {
         node && status
     }
 
-    /// What rows are sorted by, where their distributions say it.
+    /// Sort key of a row, if it comes from the distributions.
     fn number(&self, stats: &PairStats) -> f64 {
         let quantile = |of: &Histogram, q: f64| of.quantile(q).map_or(0, |found| found.value_ns);
         let number = match self.sort {
@@ -143,7 +144,7 @@ impl Table {
         number as f64
     }
 
-    /// Largest first, but of names the first letter; equal ones by time lost and then by name.
+    /// Largest first, except names, which sort alphabetically; ties by time lost, then by name.
     fn compare(&self, a: &Candidate, b: &Candidate) -> Ordering {
         let natural = match self.sort {
             Sort::Pair => a.key.cmp(&b.key),
@@ -154,7 +155,7 @@ impl Table {
     }
 }
 
-/// A row that may be shown: what its place among the others goes by.
+/// A row that may be shown, with its sort key.
 struct Candidate {
     key: PairKey,
     calls: u64,
@@ -162,14 +163,14 @@ struct Candidate {
     number: f64,
 }
 
-/// Calls and time lost of every row, beside it the pairs that the filter keeps out, and what is covered.
+/// Calls and time lost of every row, the number of pairs excluded by the filter, and the time range covered.
 struct Sums {
     rows: HashMap<PairKey, Lost>,
     filtered_out: u64,
     reached: Covered,
 }
 
-/// A table while it is made.
+/// A table under construction.
 struct Making<'a> {
     api: &'a Api,
     cancel: &'a Arc<Cancel>,
@@ -178,7 +179,7 @@ struct Making<'a> {
     matches: Matches,
 }
 
-/// The table of one stretch of time.
+/// The table of one time range.
 pub(super) async fn pairs(
     api: &Api,
     stretch: (u64, u64),
@@ -221,7 +222,7 @@ pub(super) async fn pairs(
         };
         Ok(PairsReport {
             pairs: rows,
-            // A page is what was asked for; only what no page could show is left out.
+            // A page is intentional; only rows that no page could show count as left out.
             pairs_left_out: (left_out > 0 && table.top.is_none()).then_some(left_out),
             covered_from_unix_s: covered(sums.reached, stretch.0),
             matching: Some(matching),
@@ -233,7 +234,7 @@ pub(super) async fn pairs(
     .await
 }
 
-/// How long a stretch is; a minute at least.
+/// Length of a time range, at least a minute.
 fn seconds((from_s, to_s): (u64, u64)) -> f64 {
     to_s.saturating_sub(from_s).max(60) as f64
 }
@@ -271,7 +272,7 @@ impl Making<'_> {
         Ok(Sums { rows, filtered_out, reached })
     }
 
-    /// Whole statistics of the pairs that match, by row.
+    /// Complete statistics of the matching pairs, by row.
     fn stats(
         &self,
         stretch: (u64, u64),
@@ -292,7 +293,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The rows that pass, with what they are sorted by.
+    /// The matching rows, with their sort keys.
     fn candidates(
         &self,
         stretch: (u64, u64),
@@ -328,7 +329,7 @@ impl Making<'_> {
         Ok(sums.into_iter().filter_map(candidate).collect())
     }
 
-    /// Sorts by the change where that is asked for; a pair that has had no call since gets a row of its own.
+    /// Sorts by change if requested; a pair without calls since then gets its own row.
     fn put_beside(
         &self,
         candidates: &mut Vec<Candidate>,
@@ -352,7 +353,7 @@ impl Making<'_> {
         }
     }
 
-    /// The rows of these keys, in their order.
+    /// The rows of these keys, in this order.
     fn rows(
         &self,
         shown: &[PairKey],
@@ -384,7 +385,7 @@ impl Making<'_> {
         Ok(shown.iter().map(row).collect())
     }
 
-    /// Puts the time lost over time beside the rows of these keys.
+    /// Adds the time lost per step to the rows of these keys.
     fn add_steps(
         &self,
         shown: &[PairKey],

@@ -15,21 +15,21 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// How often the files are looked at.
+/// Interval between checks of the files.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Where certificates are.
+/// Paths of the certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate and those that lead to its authority, PEM.
+    /// The certificate and its chain, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// Authorities of the certificates of clients, PEM; `None`: clients are not asked for one.
+    /// Authorities of client certificates, PEM; `None` if clients are not asked for one.
     pub client_authorities: Option<PathBuf>,
 }
 
-/// Why certificates cannot be used. No key is in any message.
+/// Why certificates cannot be used. No message contains a key.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -40,29 +40,29 @@ pub enum TlsError {
         /// The system's reason.
         reason: std::io::Error,
     },
-    /// A file has something else in it.
+    /// The content of a file is not as expected.
     #[error("{}: expected {expected} in PEM: {reason}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// Expected content.
         expected: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
-    /// The certificate and the key do not go together, or cannot be used.
+    /// The certificate and the key do not match, or cannot be used.
     #[error("{} and {}: {reason}", certificate.display(), key.display())]
     Unusable {
-        /// The file of the certificate.
+        /// The certificate file.
         certificate: PathBuf,
-        /// The file of the key.
+        /// The key file.
         key: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }
 
-/// What tells that a file was replaced: time, length, inode.
+/// Detects a replaced file: time, length, inode.
 type Stamp = Vec<Option<(SystemTime, u64, u64)>>;
 
 /// The certificates in use.
@@ -77,15 +77,15 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Marks a request over a connection whose client has shown a certificate of an authority that is known.
+/// Marks a request on a connection whose client presented a certificate of a known authority.
 #[derive(Clone, Copy, Debug)]
 pub struct Certified;
 
-/// What came of a handshake.
+/// Result of a handshake.
 pub(super) enum HandshakeOutcome {
-    /// The stream within, and whether the client has shown a certificate.
+    /// The decrypted stream, and whether the client presented a certificate.
     Done(Box<TlsStream<TcpStream>>, bool),
-    /// It is over: the peer spoke something else, or did not agree.
+    /// Failed: the peer spoke another protocol, or rejected the parameters.
     Failed,
 }
 
@@ -95,7 +95,7 @@ impl Tls {
     /// # Errors
     /// When one of them cannot be used.
     pub fn open(files: TlsFiles) -> Result<Arc<Tls>, TlsError> {
-        // Before the files are read: what is replaced meanwhile is read again.
+        // Taken before the files are read, so that files replaced meanwhile are read again.
         let stamp = files.stamp();
         let current = RwLock::new((Arc::new(files.config()?), stamp));
         Ok(Arc::new(Tls { files, current }))
@@ -106,11 +106,11 @@ impl Tls {
         self.files.client_authorities.is_some()
     }
 
-    /// Reads the files again if they have changed. Connections that are open go on with what they began with, and so do new
-    /// ones when the files cannot be used.
+    /// Reloads the files if they have changed. Open connections keep their certificates, and so do new ones
+    /// if the files cannot be used.
     ///
     /// # Errors
-    /// When what is there now cannot be used; said once for each change.
+    /// When the new files cannot be used; reported once per change.
     pub fn look(&self) -> Result<bool, TlsError> {
         let stamp = self.files.stamp();
         if self.current.read().unwrap_or_else(PoisonError::into_inner).1 == stamp {
@@ -123,7 +123,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Looks at the files for ever.
+    /// Checks the files periodically, for ever.
     pub(super) async fn keep_fresh(self: Arc<Self>, tell: fn(&dyn std::fmt::Display)) {
         let mut interval = tokio::time::interval(LOOK_EVERY);
         loop {
@@ -136,10 +136,10 @@ impl Tls {
         }
     }
 
-    /// Agrees with a client that has just connected. How long that may take is the caller's affair.
+    /// Performs the handshake with a new client. The caller limits its duration.
     pub(super) async fn shake(&self, mut stream: TcpStream) -> HandshakeOutcome {
         let mut first = [0];
-        // A record of TLS with a handshake begins with 22; browsers and programs that were told `http://` learn why they fail.
+        // A TLS record with a handshake begins with 22; clients that use `http://` get an explanation.
         match stream.peek(&mut first).await {
             Ok(1) if first[0] == 22 => {}
             Ok(1) => {
@@ -202,7 +202,7 @@ impl TlsFiles {
                         reason: error.to_string(),
                     })?;
                 }
-                // Browsers and SDKs come to the same ports without one; agents must have one.
+                // Browsers and SDKs use the same ports without one; agents must have one.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .allow_unauthenticated()
                     .build()

@@ -1,27 +1,28 @@
-//! A block: requests that went to disk together, some hundred kilobytes of them, behind a head that says what they are
-//! and proves that they are whole.
+//! A block: requests written to disk together, some hundred kilobytes, after a head with their description
+//! and checksum.
 //!
-//! OTLP requests one after the other are one OTLP request, as are the members of gzip and the frames of zstd when they are
-//! decompressed: requests that arrive compressed are kept as they came, and only the others are compressed here.
+//! A concatenation of OTLP requests is one OTLP request, and so is a concatenation of gzip members or zstd
+//! frames once decompressed: requests that arrive compressed are stored unchanged, and only the others are
+//! compressed here.
 
 use crate::ingest::wire::WalkError;
 use crc32fast::Hasher;
 use std::io::{self, Read};
 
-/// What a head takes on disk.
+/// Size of a head on disk.
 pub const HEAD_BYTES: usize = 40;
-/// Blocks begin at multiples of this, so that an index entry has room for where.
+/// Blocks begin at multiples of this, so that their offsets fit into an index entry.
 pub const ALIGN: usize = 16;
 const MAGIC: u32 = 0x4b4c_4253;
-/// Measured on OTLP of many services: the weakest level is hardly faster than this one, and needs twice the room.
+/// Measured on OTLP of many services: the weakest level is hardly faster, and needs twice the space.
 const ZSTD_LEVEL: i32 = -3;
-/// The largest window of a zstd frame that arrives, as a power of two; the receiver refuses larger ones.
+/// Largest window of an incoming zstd frame, as a power of two; the receiver refuses larger ones.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
-/// How the bytes of a request or of a block are compressed.
+/// Compression of a request or of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// Not at all; only of requests.
+    /// None; only for requests.
     Plain,
     /// RFC 1952.
     Gzip,
@@ -29,60 +30,60 @@ pub enum Coding {
     Zstd,
 }
 
-/// What a block's head says.
+/// Content of a block's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Compression of the payload.
     pub coding: Coding,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// Bytes of it when decompressed.
+    /// Length of the decompressed payload in bytes.
     pub plain_len: u32,
-    /// Spans in it.
+    /// Number of spans.
     pub spans: u32,
-    /// When its first request arrived, Unix milliseconds.
+    /// Arrival of its first request, Unix milliseconds.
     pub first_unix_ms: u64,
-    /// When its last one did, as a distance from the first.
+    /// Time from the first to the last arrival.
     pub lasted_ms: u32,
 }
 
-/// Why bytes are no block.
+/// Why bytes are not a block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
     /// The file ends within it.
     #[error("the file ends within a block")]
     Torn,
-    /// No head, or one that is not whole.
+    /// There is no head, or an incomplete one.
     #[error("no head of a block where one is expected")]
     NoHead,
-    /// The checksum is another one.
+    /// The checksum does not match.
     #[error("the checksum of a block is {found:08x}, expected {expected:08x}")]
     Checksum {
-        /// Of the bytes.
+        /// Checksum of the bytes.
         found: u32,
-        /// In the head.
+        /// Checksum in the head.
         expected: u32,
     },
-    /// It cannot be decompressed.
+    /// The payload cannot be decompressed.
     #[error("a block cannot be decompressed: {0}")]
     Compressed(io::Error),
-    /// It is not OTLP.
+    /// The payload is not OTLP.
     #[error(transparent)]
     Otlp(#[from] WalkError),
 }
 
 impl Head {
-    /// Bytes from the start of the block to the start of the next.
+    /// Distance in bytes from the start of the block to the start of the next.
     pub fn whole_len(&self) -> usize {
         (HEAD_BYTES + self.len as usize).next_multiple_of(ALIGN)
     }
 
-    /// When its last request arrived, Unix milliseconds.
+    /// Arrival of its last request, Unix milliseconds.
     pub fn last_unix_ms(&self) -> u64 {
         self.first_unix_ms.saturating_add(self.lasted_ms.into())
     }
 
-    /// Writes the block behind what is in `out`.
+    /// Appends the block to `out`.
     pub fn write(&self, payload: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC.to_le_bytes());
@@ -104,7 +105,7 @@ impl Head {
         out.resize(start + self.whole_len(), 0);
     }
 
-    /// Reads a head, and the checksum that it and its payload should have.
+    /// Decodes a head, and returns the expected checksum of head and payload.
     ///
     /// # Errors
     /// When there is none.
@@ -132,7 +133,7 @@ impl Head {
     }
 }
 
-/// Of a head, its own place for the sum left out, and of the payload.
+/// Checksum of a head, without its checksum field, and a payload.
 fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     let mut sum = Hasher::new();
     sum.update(&head[8..HEAD_BYTES]);
@@ -140,10 +141,10 @@ fn checksum(head: &[u8], payload: &[u8]) -> u32 {
     sum.finalize()
 }
 
-/// The head and the payload of the block that `bytes` begin with.
+/// Head and payload of the block at the beginning of `bytes`.
 ///
 /// # Errors
-/// When they are not a whole one.
+/// When the block is incomplete or damaged.
 pub fn split(bytes: &[u8]) -> Result<(Head, &[u8]), BlockError> {
     let first = bytes.first_chunk::<HEAD_BYTES>().ok_or(BlockError::Torn)?;
     let (head, expected) = Head::read(first)?;
@@ -155,13 +156,13 @@ pub fn split(bytes: &[u8]) -> Result<(Head, &[u8]), BlockError> {
     Ok((head, payload))
 }
 
-/// The requests of a block, decompressed.
+/// The decompressed requests of a block.
 ///
 /// # Errors
-/// When they cannot be.
+/// When they cannot be decompressed.
 pub fn plain(head: &Head, payload: &[u8]) -> Result<Vec<u8>, BlockError> {
     let mut plain = Vec::with_capacity(head.plain_len as usize);
-    // Whatever is inside, no more comes out than went in.
+    // Bounds the output by the declared length, whatever the content.
     let most = u64::from(head.plain_len);
     let read = match head.coding {
         Coding::Plain => {
@@ -178,11 +179,11 @@ pub fn plain(head: &Head, payload: &[u8]) -> Result<Vec<u8>, BlockError> {
     Ok(plain)
 }
 
-/// Compresses what arrived plain.
+/// Compresses requests that arrived uncompressed.
 pub struct Packer(zstd::bulk::Compressor<'static>);
 
 impl Packer {
-    /// With its tables.
+    /// A packer with its tables.
     ///
     /// # Errors
     /// When there is no memory for them.
@@ -190,7 +191,7 @@ impl Packer {
         zstd::bulk::Compressor::new(ZSTD_LEVEL).map(Packer)
     }
 
-    /// Compresses into `out`, whose content is replaced.
+    /// Compresses into `out`, replacing its content.
     ///
     /// # Errors
     /// When there is no memory.

@@ -1,27 +1,27 @@
 //! Index from traces to blocks of a segment: sorted words of a trace id's digest and the block's position.
 //!
-//! A digest has 40 bits. Two traces of a segment with the same one are rare, and cost a look at a block for nothing: the
-//! spans themselves tell whose they are. Sorted words lie in buckets by their first bits; who looks for a trace reads one
-//! bucket, whose start and checksum are in memory (8 bytes for some 500 words).
+//! A digest has 40 bits. Two traces of a segment rarely share one; the cost is a useless look at a block,
+//! since the spans themselves contain their trace ids. Sorted words are divided into buckets by their first
+//! bits. A look-up reads one bucket, whose start and checksum are in memory (8 bytes for some 500 words).
 
 use super::block::ALIGN;
 
-/// Low bits of a word: where the block begins, in units of [`ALIGN`].
+/// Low bits of a word: start of the block, in units of [`ALIGN`].
 const PLACE_BITS: u32 = 24;
 const PLACES: u64 = 1 << PLACE_BITS;
-/// Blocks begin before this offset.
+/// Limit of the start offset of a block.
 pub const MOST_BYTES: u64 = PLACES * ALIGN as u64;
-/// Words in a bucket, about.
+/// Approximate number of words per bucket.
 const BUCKET_WORDS: usize = 512;
-/// Words that are sorted at once.
+/// Words sorted at a time.
 const RUN: usize = 1 << 16;
 
-/// Digests of trace ids, seeded, so that nobody can prepare ids that collide.
+/// Computes digests of trace ids; seeded, so that nobody can construct colliding ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digester(pub [u64; 2]);
 
 impl Digester {
-    /// In the high bits of a word, the others zero. Never zero.
+    /// The digest, in the high bits of a word; the others are zero. Never zero.
     #[inline]
     pub fn digest(&self, trace: [u64; 2]) -> u64 {
         let product = (trace[0] ^ self.0[0]) as u128 * (trace[1] ^ self.0[1]) as u128;
@@ -36,7 +36,7 @@ pub fn word(digest: u64, offset: u64) -> u64 {
     digest | (offset / ALIGN as u64)
 }
 
-/// Where the blocks of these words begin, of those that have this digest.
+/// Start offsets of the blocks with this digest.
 pub fn places(sorted: &[u64], digest: u64) -> impl Iterator<Item = u64> + '_ {
     let from = sorted.partition_point(|word| *word < digest);
     sorted[from..]
@@ -45,7 +45,7 @@ pub fn places(sorted: &[u64], digest: u64) -> impl Iterator<Item = u64> + '_ {
         .map(|word| (word & (PLACES - 1)) * ALIGN as u64)
 }
 
-/// Words of a segment that is still written to, in sorted runs.
+/// Words of an unsealed segment, in sorted runs.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
     whole: Vec<std::sync::Arc<[u64]>>,
@@ -63,12 +63,12 @@ impl Runs {
         }
     }
 
-    /// How many words there are.
+    /// Number of words.
     pub fn words(&self) -> usize {
         self.whole.iter().map(|run| run.len()).sum::<usize>() + self.rest.len()
     }
 
-    /// Where the blocks begin that have this digest, in order.
+    /// Start offsets of the blocks with this digest, in order.
     pub fn places(&self, digest: u64) -> Vec<u64> {
         let of_rest = self.rest.iter().filter(|word| **word & !(PLACES - 1) == digest);
         let of_rest = of_rest.map(|word| (word & (PLACES - 1)) * ALIGN as u64);
@@ -79,28 +79,28 @@ impl Runs {
         found
     }
 
-    /// All of them, sorted.
+    /// All words, sorted.
     pub fn sorted(&self) -> Vec<u64> {
         let mut all = Vec::with_capacity(self.words());
         self.whole.iter().for_each(|run| all.extend_from_slice(run));
         all.extend_from_slice(&self.rest);
-        // Stable, because that one merges runs.
+        // The stable sort, because it merges runs.
         all.sort();
         all.dedup();
         all
     }
 }
 
-/// Where the buckets of sorted words begin, and their checksums.
+/// Start positions and checksums of the buckets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
-    /// One more than there are buckets.
+    /// One more element than there are buckets.
     starts: Vec<u32>,
     sums: Vec<u32>,
 }
 
 impl Buckets {
-    /// Of these words.
+    /// The buckets of these words.
     pub fn of(sorted: &[u64]) -> Buckets {
         let count = (sorted.len() / BUCKET_WORDS).max(1).next_power_of_two();
         let shift = 64 - count.trailing_zeros();
@@ -114,7 +114,7 @@ impl Buckets {
         Buckets { sums: sums.collect(), starts }
     }
 
-    /// Of words that were written to disk: `bytes` is what [`Buckets::bytes`] gave.
+    /// The buckets of stored words: `bytes` is the output of [`Buckets::bytes`].
     pub fn read(bytes: &[u8], words: u32) -> Option<Buckets> {
         let all: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
         let count = all.len() / 2;
@@ -128,18 +128,18 @@ impl Buckets {
         is_whole.then(|| Buckets { starts: starts.into(), sums: sums.into() })
     }
 
-    /// To be written to disk.
+    /// Encoding for the disk.
     pub fn bytes(&self) -> Vec<u8> {
         self.starts.iter().chain(&self.sums).flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    /// Numbers of the words among which those of this digest are.
+    /// Range of word numbers that contains the words of this digest.
     pub fn range(&self, digest: u64) -> std::ops::Range<u32> {
         let bucket = self.bucket(digest);
         self.starts[bucket]..self.starts[bucket + 1]
     }
 
-    /// The words of that range, read from disk. `None` when they are not those that were written.
+    /// Decodes the words of that range. `None` if they are damaged.
     pub fn words(&self, digest: u64, bytes: &[u8]) -> Option<Vec<u64>> {
         if sum(bytes) != self.sums[self.bucket(digest)] {
             return None;
@@ -153,7 +153,7 @@ impl Buckets {
     }
 }
 
-/// As they are on disk.
+/// Encoding of words for the disk.
 pub fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -181,7 +181,7 @@ mod tests {
             let mut runs = Runs::default();
             for (at, traces) in blocks.iter().enumerate() {
                 let offset = (at * 4096 + 16) as u64;
-                // So that there are several buckets.
+                // Enough for several buckets.
                 let ids = traces.iter().flat_map(|id| (0..copies).map(move |copy| id + copy * 1000));
                 let digests: Vec<u64> = ids.map(|id| DIGESTER.digest([id, 7])).collect();
                 digests.iter().for_each(|digest| { model.entry(*digest).or_default().insert(offset); });

@@ -1,5 +1,5 @@
-//! A trace in the JSON of Jaeger's query API, which trace UIs read. Names of tags as OpenTelemetry's own translation to
-//! Jaeger has them; `ingest/jaeger.rs` reads the same the other way round.
+//! A trace in the JSON of Jaeger's query API, which trace UIs read. Tag names follow OpenTelemetry's own
+//! translation to Jaeger; `ingest/jaeger.rs` implements the inverse.
 
 use crate::query::hex;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Attribute;
@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use serde_json::{Map, Value, json};
 
-/// The answer to `/api/traces/{id}`: `None` when there are no spans.
+/// The answer to `/api/traces/{id}`; `None` if there are no spans.
 pub fn answer(trace: &[ResourceSpans], warnings: &[String]) -> Option<Value> {
     let (mut spans, mut processes) = (Vec::new(), Map::new());
     let mut trace_id = None;
@@ -42,7 +42,7 @@ pub fn services(names: &[String]) -> Value {
     json!({"data": names, "total": names.len(), "limit": 0, "offset": 0, "errors": null})
 }
 
-/// The answer to what is not there.
+/// The answer for missing data.
 pub fn not_found(why: &str) -> Value {
     json!({"data": null, "total": 0, "limit": 0, "offset": 0, "errors": [{"code": 404, "msg": why}]})
 }
@@ -105,7 +105,7 @@ fn span(span: &Span, process: &str, of_scope: &[Value]) -> Value {
         "operationName": span.name,
         "references": parent.into_iter().chain(links).collect::<Vec<_>>(),
         "startTime": micros(span.start_time_unix_nano),
-        // Both ends are rounded alike, as they are in the start.
+        // Both ends are rounded in the same way, as in the start time.
         "duration": micros(span.end_time_unix_nano).saturating_sub(micros(span.start_time_unix_nano)),
         "tags": tags,
         "logs": logs.collect::<Vec<_>>(),
@@ -126,7 +126,7 @@ fn tag(attribute: &KeyValue) -> Value {
         Some(Attribute::StringValue(value)) => typed("string", json!(value)),
         Some(Attribute::BoolValue(value)) => typed("bool", json!(value)),
         Some(Attribute::IntValue(value)) => typed("int64", json!(value)),
-        // JSON has no infinity, and no NaN.
+        // JSON has neither infinity nor NaN.
         Some(Attribute::DoubleValue(value)) if value.is_finite() => typed("float64", json!(value)),
         Some(Attribute::DoubleValue(value)) => typed("string", json!(value.to_string())),
         Some(value) => typed("string", json!(plain(value).to_string())),

@@ -1,8 +1,9 @@
 //! All spans of the recent past, on disk: every accepted request as it arrived, indexed by trace.
 //!
-//! The threads that receive hand a request over without copying it: its bytes and a digest of each trace id in it. When the
-//! queue is full the request is counted as not kept; the meter's own figures have it all the same. One thread writes blocks
-//! ([`block`]) into segments ([`segment`]), which have an index ([`index`]) and are dropped whole, oldest first ([`store`]).
+//! Receiving threads hand requests over without a copy: the bytes, and a digest of each trace id. If the
+//! queue is full, the request is counted as not kept; the meter's own figures still include it. One thread
+//! writes blocks ([`block`]) into segments ([`segment`]), which have an index ([`index`]) and are dropped as
+//! a whole, oldest first ([`store`]).
 
 pub mod block;
 pub mod index;
@@ -25,22 +26,22 @@ use store::Store;
 use traces::{MOST_BYTES, MOST_SPANS, Trace};
 use writer::{Message, Writer};
 
-/// Blocks that are read for one trace at most.
+/// Maximum number of blocks read for one trace.
 const MOST_BLOCKS: usize = 4_000;
 
-/// Bytes that are decompressed for one trace at most.
+/// Maximum number of bytes decompressed for one trace.
 const MOST_PLAIN_BYTES: usize = 1 << 30;
 
-/// How much is kept, and where.
+/// Location and limits.
 #[derive(Clone, Debug)]
 pub struct SpoolSettings {
-    /// The folder; nobody else may use it.
+    /// The folder, for exclusive use.
     pub folder: PathBuf,
-    /// How long, in milliseconds.
+    /// Retention in milliseconds.
     pub keep_ms: u64,
-    /// Bytes of all files together at most.
+    /// Maximum bytes of all files together.
     pub max_bytes: u64,
-    /// Bytes of requests on their way to the disk at most.
+    /// Maximum bytes of requests waiting to be written.
     pub queue_bytes: u64,
 }
 
@@ -52,34 +53,34 @@ pub enum SpoolError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: io::Error,
     },
-    /// Another process has it.
+    /// Another process uses the folder.
     #[error("the folder of spans {path} is in use by another process", path = path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// No thread, or no memory for one.
+    /// The thread cannot be created, or there is no memory for it.
     #[error("the thread that writes spans cannot start: {0}")]
     Thread(io::Error),
 }
 
-/// A request that was taken.
+/// An accepted request.
 #[derive(Debug)]
 pub struct Request {
-    /// As it came.
+    /// The bytes as received.
     pub bytes: Bytes,
-    /// How it is compressed.
+    /// Their compression.
     pub coding: Coding,
-    /// Its length when decompressed.
+    /// Length when decompressed.
     pub plain_len: u32,
-    /// Digests of the trace ids in it, from [`Spool::digests`].
+    /// Digests of its trace ids, from [`Spool::digests`].
     pub digests: Vec<u64>,
-    /// How many spans.
+    /// Number of spans.
     pub spans: u32,
-    /// When it arrived, Unix milliseconds.
+    /// Arrival, Unix milliseconds.
     pub unix_ms: u64,
 }
 
@@ -89,57 +90,57 @@ impl Request {
     }
 }
 
-/// What is kept, and what is not.
+/// Spans kept and lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpoolFigures {
     /// Spans on disk.
     pub spans: u64,
-    /// Bytes on disk, the index included.
+    /// Bytes on disk, including the index.
     pub bytes: u64,
     /// Their limit.
     pub bytes_limit: u64,
     /// Files.
     pub segments: u64,
-    /// When the oldest span arrived, Unix milliseconds; `None` while there is none.
+    /// Arrival of the oldest span, Unix milliseconds; `None` if there is none.
     pub from_unix_ms: Option<u64>,
-    /// Bytes of requests on their way to the disk.
+    /// Bytes of requests waiting to be written.
     pub queued_bytes: u64,
     /// Their limit.
     pub queued_bytes_limit: u64,
-    /// Spans not kept, because requests came faster than they could be written.
+    /// Spans not kept because requests arrived faster than they could be written.
     pub not_kept_queue: u64,
-    /// Spans not kept, because the disk refused them.
+    /// Spans not kept because of a disk error.
     pub not_kept_disk: u64,
-    /// Spans not kept, because their block is larger than the limit allows.
+    /// Spans not kept because their block exceeds the limit.
     pub not_kept_large: u64,
-    /// Spans dropped after their time, or to make room for newer ones.
+    /// Spans dropped because of their age, or to make room for newer ones.
     pub forgotten_spans: u64,
-    /// Segments set aside because they were damaged.
+    /// Damaged segments moved aside.
     pub damaged_segments: u64,
-    /// What a reader should know, in words.
+    /// Notes for readers, in words.
     pub notes: Vec<String>,
 }
 
-/// Spans that are not kept, by reason.
+/// Spans not kept, by reason.
 #[derive(Debug, Default)]
 pub struct Losses {
     /// The queue was full.
     pub queue: AtomicU64,
-    /// The disk refused.
+    /// The disk returned an error.
     pub disk: AtomicU64,
-    /// Larger than what the limits allow.
+    /// They exceeded the limits.
     pub too_large: AtomicU64,
     problem: Mutex<Option<String>>,
 }
 
 impl Losses {
-    /// Why the disk refused the last block; `None` when it took it.
+    /// Sets why the last block could not be written; `None` if it could.
     fn set_problem(&self, problem: Option<String>) {
         *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 }
 
-/// Tells the time, Unix milliseconds.
+/// Current time, Unix milliseconds.
 #[derive(Clone)]
 pub struct Now(Arc<dyn Fn() -> u64 + Send + Sync>);
 
@@ -157,16 +158,16 @@ impl std::fmt::Debug for Now {
     }
 }
 
-/// What was found of a trace.
+/// Result of a look-up of a trace.
 #[derive(Debug)]
 pub struct Kept {
-    /// Its spans; none when nothing of it is kept.
+    /// Its spans; empty if none is kept.
     pub trace: Trace,
-    /// Not all of its spans are here, and why.
+    /// Reasons why spans may be missing.
     pub incomplete: Vec<String>,
 }
 
-/// The kept spans.
+/// The store of recent spans.
 #[derive(Debug)]
 pub struct Spool {
     store: Arc<Store>,
@@ -178,7 +179,7 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// Opens the folder and starts the thread that writes.
+    /// Opens the folder and starts the writing thread.
     ///
     /// # Errors
     /// When the folder cannot be used.
@@ -219,7 +220,7 @@ impl Spool {
         digests
     }
 
-    /// Keeps a request, or counts that it is not kept; waits for nobody.
+    /// Queues a request, or counts it as not kept; never blocks.
     pub fn keep(&self, request: Request) {
         let (weight, spans) = (request.weight(), u64::from(request.spans));
         let queued = self.queued_bytes.fetch_add(weight, Relaxed) + weight;
@@ -234,25 +235,25 @@ impl Spool {
         }
     }
 
-    /// Waits until everything that was kept before can be found.
+    /// Waits until all requests queued before can be found.
     pub fn flush(&self) {
         let (done, flushed) = mpsc::channel();
         let to_writer = self.to_writer.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if to_writer.is_some_and(|to| to.send(Message::Flush(done)).is_ok()) {
-            // Without an answer the thread has ended, after it wrote everything.
+            // Without an answer, the thread has ended after writing everything.
             let _ = flushed.recv();
         }
     }
 
-    /// Writes what is on its way, and ends the last segment.
+    /// Writes the queued requests, and seals the last segment.
     pub fn stop(&self) {
         drop(self.to_writer.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A panic there has been printed.
+        // The thread has printed its own panic.
         writer.map(JoinHandle::join);
     }
 
-    /// All spans of a trace that are kept.
+    /// All kept spans of a trace.
     pub fn find(&self, trace_id: &[u8; 16]) -> Kept {
         let (places, problems) = self.store.places(traces::words(*trace_id));
         let mut kept = Kept { trace: Trace::default(), incomplete: Vec::new() };
@@ -260,7 +261,7 @@ impl Spool {
             if error.is_damage() {
                 self.store.set_aside(segment, &error);
             }
-            // What was dropped meanwhile was too old.
+            // A file dropped meanwhile was too old.
             if !error.is_gone() {
                 kept.incomplete.push(error.to_string());
             }
@@ -300,7 +301,7 @@ impl Spool {
         kept
     }
 
-    /// What is kept, and what is not.
+    /// Spans kept and lost.
     pub fn figures(&self) -> SpoolFigures {
         let mut figures = SpoolFigures {
             queued_bytes: self.queued_bytes.load(Relaxed),

@@ -1,4 +1,4 @@
-//! A segment: one file of blocks, with their index behind them once nothing more is written to it.
+//! A segment: one file of blocks, followed by their index once it is sealed.
 //!
 //! ```text
 //! head   magic 8, seeds of the digests 16, checksum 4, 4 unused
@@ -6,7 +6,7 @@
 //! index  marker 16, sorted words, buckets                               } once sealed
 //! tail   magic, words, bytes of the buckets, end of the blocks, spans, first and last arrival, checksum, 4 unused }
 //! ```
-//! A segment without a tail, of a meter that was killed, gets its index from its blocks when it is opened.
+//! A segment without a tail, from a meter that was killed, gets its index from its blocks when it is opened.
 
 use super::block::{self, BlockError, HEAD_BYTES, Head};
 use super::index::{Buckets, Digester, Runs, bytes_of, places};
@@ -19,40 +19,40 @@ use std::path::{Path, PathBuf};
 const MAGIC: &[u8; 8] = b"SPGSPL1\n";
 const END_MAGIC: &[u8; 8] = b"SPGSPLE\n";
 const INDEX_MARKER: &[u8; 16] = b"spangap index 1\n";
-/// Where the first block begins.
+/// Offset of the first block.
 pub const FIRST_BLOCK: u64 = 32;
 const TAIL_BYTES: u64 = 64;
 
 /// Why a segment cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The system refuses to read or write.
+    /// The system fails to read or write.
     #[error("{path}: {reason}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: io::Error,
     },
-    /// It is not what was written.
+    /// The content is damaged.
     #[error("{path} at byte {offset}: {reason}", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// Byte offset.
         offset: u64,
-        /// What was found.
+        /// What was found there.
         reason: String,
     },
 }
 
 impl SegmentError {
-    /// It is there and not what was written.
+    /// Whether the file exists but is damaged.
     pub fn is_damage(&self) -> bool {
         matches!(self, SegmentError::Damaged { .. })
     }
 
-    /// The file has been removed meanwhile.
+    /// Whether the file has been removed.
     pub fn is_gone(&self) -> bool {
         matches!(self, SegmentError::Io { reason, .. } if reason.kind() == io::ErrorKind::NotFound)
     }
@@ -66,19 +66,19 @@ fn damaged(path: &Path, offset: u64, reason: impl ToString) -> SegmentError {
     SegmentError::Damaged { path: path.into(), offset, reason: reason.to_string() }
 }
 
-/// What is in a segment.
+/// Summary of a segment's content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Spans.
     pub spans: u64,
-    /// When the first of them arrived, Unix milliseconds.
+    /// Arrival of the first span, Unix milliseconds.
     pub first_unix_ms: u64,
-    /// When the last one did.
+    /// Arrival of the last span, Unix milliseconds.
     pub last_unix_ms: u64,
 }
 
 impl Content {
-    /// With one block more.
+    /// Adds one block.
     pub fn add(&mut self, head: &Head) {
         if self.spans == 0 {
             self.first_unix_ms = head.first_unix_ms;
@@ -88,23 +88,23 @@ impl Content {
     }
 }
 
-/// A segment to which nothing more is written.
+/// A sealed, read-only segment.
 #[derive(Debug)]
 pub struct Sealed {
     /// Its file.
     pub path: PathBuf,
     /// Size of the file.
     pub bytes: u64,
-    /// What is in it.
+    /// Summary of its content.
     pub content: Content,
-    /// Of its words.
+    /// Digester of its words.
     pub digester: Digester,
     data_end: u64,
     buckets: Buckets,
 }
 
 impl Sealed {
-    /// Where the blocks begin that may have spans of this trace.
+    /// Start offsets of the blocks that may contain spans of this trace.
     ///
     /// # Errors
     /// When the index cannot be read.
@@ -121,10 +121,10 @@ impl Sealed {
     }
 }
 
-/// The requests of the block at `offset`, decompressed.
+/// The decompressed requests of the block at `offset`.
 ///
 /// # Errors
-/// When it cannot be read, or is not whole.
+/// When it cannot be read, or is damaged.
 pub fn read_block(path: &Path, offset: u64) -> Result<Vec<u8>, SegmentError> {
     let file = File::open(path).map_err(failed(path))?;
     let size = file.metadata().map_err(failed(path))?.len();
@@ -144,7 +144,7 @@ pub fn read_block(path: &Path, offset: u64) -> Result<Vec<u8>, SegmentError> {
     plain.map_err(|error| damaged(path, offset, error))
 }
 
-/// A segment that is written to.
+/// A segment open for writing.
 #[derive(Debug)]
 pub struct Writing {
     /// Its file.
@@ -155,7 +155,7 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// A new file.
+    /// Creates a file.
     ///
     /// # Errors
     /// When the system refuses.
@@ -166,18 +166,18 @@ impl Writing {
         head.extend_from_slice(&crc32fast::hash(&head).to_le_bytes());
         head.resize(FIRST_BLOCK as usize, 0);
         if let Err(error) = file.write_all(&head) {
-            // Not even a head: nothing is left behind.
+            // Removes the file without a complete head.
             let _ = std::fs::remove_file(&path);
             return Err(failed(&path)(error));
         }
         Ok(Writing { path, file, end: FIRST_BLOCK })
     }
 
-    /// Appends blocks; none of them, or all.
+    /// Appends blocks, all or none.
     ///
     /// # Errors
-    /// When the system refuses. What was written of them is cut off again; if even that fails, the file is not to be written
-    /// to any more.
+    /// When the system refuses. The written part is truncated; if even that fails, the file must not be
+    /// written to any more.
     pub fn append(&mut self, blocks: &[u8]) -> Result<(), (SegmentError, bool)> {
         let Err(error) = self.file.write_all(blocks) else {
             self.end += blocks.len() as u64;
@@ -193,10 +193,10 @@ impl Writing {
         self.file.seek(SeekFrom::Start(self.end)).map(|_| ())
     }
 
-    /// Writes the index behind the blocks.
+    /// Appends the index after the blocks.
     ///
     /// # Errors
-    /// When the system refuses; the blocks are then as they were.
+    /// When the system refuses; the blocks are unchanged.
     pub fn seal(
         mut self,
         digester: Digester,
@@ -237,24 +237,24 @@ fn checksum(buckets: &[u8], tail: &[u8]) -> u32 {
 /// A segment found on disk.
 #[derive(Debug)]
 pub enum Found {
-    /// With its index.
+    /// Sealed, with its index.
     Sealed(Sealed),
-    /// Of a meter that was killed: its blocks up to where the last whole one ends, and their words.
+    /// From a meter that was killed: its complete blocks and their words.
     Unsealed {
-        /// To be sealed, or written to.
+        /// The segment, to be sealed or continued.
         writing: Writing,
         /// Words of its blocks.
         runs: Runs,
-        /// What is in it.
+        /// Summary of its content.
         content: Content,
-        /// Of its words.
+        /// Digester of its words.
         digester: Digester,
-        /// Bytes cut off at the end, of a block that was not written to its end.
+        /// Bytes truncated at the end, from an incomplete block.
         torn_bytes: u64,
     },
 }
 
-/// Opens what is on disk.
+/// Opens a file.
 ///
 /// # Errors
 /// When it cannot be read, or is damaged.
@@ -287,7 +287,7 @@ fn read_head(file: &File) -> io::Result<Option<Digester>> {
     Ok(Some(Digester([u64::from_le_bytes(seeds[0]), u64::from_le_bytes(seeds[1])])))
 }
 
-/// `None` when there is no tail, or not this one.
+/// `None` if there is no valid tail.
 fn read_tail(file: &File, size: u64, path: &Path, digester: Digester) -> io::Result<Option<Sealed>> {
     if size < FIRST_BLOCK + TAIL_BYTES {
         return Ok(None);
@@ -323,7 +323,7 @@ struct Scanned {
     end: u64,
 }
 
-/// Reads block after block.
+/// Reads all blocks.
 fn scan(file: &mut File, size: u64, path: &Path, digester: &Digester) -> Result<Scanned, SegmentError> {
     let mut scanned = Scanned { runs: Runs::default(), content: Content::default(), end: FIRST_BLOCK };
     let mut digests = Vec::new();

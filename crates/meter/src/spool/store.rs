@@ -16,24 +16,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const ENDING: &str = ".spool";
 const ASIDE: &str = ".damaged";
 const LOCK: &str = "lock";
-/// Words of a segment at most; they are in memory until it is sealed.
+/// Maximum number of words per segment; they stay in memory until it is sealed.
 const MOST_WORDS: usize = 4 << 20;
-/// Of the time to keep, and of the bytes, what one segment has at most: whole segments are dropped.
+/// Number of segments that the retention time and the byte limit are divided into, because segments are
+/// dropped as a whole.
 const PARTS: u64 = 30;
 const LEAST_SEGMENT_BYTES: u64 = 64 << 10;
-/// What an index takes beside its words and their buckets.
+/// Size of an index besides its words and their buckets.
 const INDEX_BYTES: u64 = 4 << 10;
 
-/// The segments, shared by the thread that writes and those that look for traces.
+/// The segments, shared by the writing thread and by queries.
 #[derive(Debug)]
 pub struct Store {
     settings: SpoolSettings,
     segment_bytes: u64,
     segment_ms: u64,
-    /// Of new segments, and of the digests that come with requests.
+    /// Digester of new segments, and of the digests in requests.
     pub digester: Digester,
     state: Mutex<State>,
-    /// Held as long as this lives: two meters would write into each other's files.
+    /// Held for the lifetime of the store: two meters would write into each other's files.
     _lock: File,
 }
 
@@ -57,13 +58,13 @@ struct Entry {
 #[derive(Debug)]
 enum Kind {
     Sealed(Arc<Sealed>),
-    /// Written to, or to be sealed as soon as the disk lets it.
+    /// Open for writing, or to be sealed as soon as the disk allows.
     Unsealed {
         path: Arc<Path>,
         digester: Digester,
         runs: Runs,
     },
-    /// Damaged; it waits for its turn to be dropped.
+    /// Damaged, waiting to be dropped.
     Aside(PathBuf),
 }
 
@@ -76,7 +77,7 @@ impl Entry {
         }
     }
 
-    /// On disk, with the index that it is going to get.
+    /// Size on disk, including a future index.
     fn bytes(&self) -> u64 {
         match &self.kind {
             Kind::Unsealed { runs, .. } => self.bytes + index_bytes(runs.words()),
@@ -85,23 +86,23 @@ impl Entry {
     }
 }
 
-/// Bytes of an index of so many words, at most.
+/// Maximum size of an index with this many words.
 fn index_bytes(words: usize) -> u64 {
     words as u64 * 9 + INDEX_BYTES
 }
 
-/// Where a block is.
+/// Location of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of its segment.
     pub segment: u64,
     /// File of the segment.
     pub path: PathBuf,
-    /// Where it begins.
+    /// Start offset.
     pub offset: u64,
 }
 
-/// A segment that is written to.
+/// The segment open for writing.
 #[derive(Debug)]
 pub struct Current {
     number: u64,
@@ -109,14 +110,14 @@ pub struct Current {
 }
 
 impl Store {
-    /// Opens the folder, which is made if need be. What a killed meter left there gets its index.
+    /// Opens the folder, creating it if necessary. Segments from a killed meter get their index.
     ///
     /// # Errors
     /// When the folder cannot be used, or another meter uses it.
     pub fn open(settings: SpoolSettings, now_unix_ms: u64) -> Result<Store, SpoolError> {
         let folder = settings.folder.clone();
         let failed = |reason| SpoolError::Folder { path: folder.clone(), reason };
-        // Spans have attributes that may be nobody else's business: statements, addresses, names of users.
+        // Attributes of spans may be confidential: statements, addresses, user names.
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
         let lock = File::create(folder.join(LOCK)).map_err(failed)?;
         match lock.try_lock() {
@@ -148,7 +149,7 @@ impl Store {
             let aside = |path| Entry {
                 number,
                 bytes: size,
-                // Not known any more: as old as the file, for which now is the latest it can be.
+                // Arrivals are unknown: assume the age of the file, which is at most now.
                 content: Content { spans: 0, first_unix_ms: now_unix_ms, last_unix_ms: now_unix_ms },
                 kind: Kind::Aside(path),
             };
@@ -175,12 +176,12 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of a block at most.
+    /// Maximum size of a block.
     pub fn most_block_bytes(&self) -> u64 {
         self.settings.max_bytes.min(MOST_BYTES) / 2
     }
 
-    /// Whether a segment is to be sealed before a block of so many bytes and words goes in.
+    /// Whether the segment must be sealed before a block of this size and number of words is added.
     pub fn is_full(&self, current: &Current, bytes: u64, words: usize, now_unix_ms: u64) -> bool {
         let state = self.state();
         let Some(entry) = state.entry(current.number) else { return true };
@@ -192,7 +193,7 @@ impl Store {
                 || now_unix_ms.saturating_sub(entry.content.first_unix_ms) > self.segment_ms)
     }
 
-    /// Drops the oldest segments until so many bytes fit below the limit. `false`: they cannot.
+    /// Drops the oldest segments until this many bytes fit below the limit. `false` if that is impossible.
     pub fn make_room(&self, bytes: u64, words: usize, but: Option<&Current>) -> bool {
         let need = bytes + words as u64 * 9 + INDEX_BYTES;
         while self.state().bytes() + need > self.settings.max_bytes {
@@ -203,14 +204,14 @@ impl Store {
         true
     }
 
-    /// Drops the oldest segment, so that others have room on the disk; `false` when there is none but this one.
+    /// Drops the oldest segment to free disk space; `false` if there is no other.
     pub fn give_way(&self, but: Option<&Current>) -> bool {
         self.drop_oldest(|_, entry| but.is_none_or(|current| current.number != entry.number))
     }
 
-    /// Drops the oldest segment if it is one that may go. `false` when it stays: then it still takes its bytes.
+    /// Drops the oldest segment if permitted. `false` if it stays: its bytes then still count.
     ///
-    /// Of those who look for traces nobody waits until the file is gone: that takes a while for a large one.
+    /// Queries do not wait for the removal of the file, which takes a while for a large one.
     fn drop_oldest(&self, may_go: impl Fn(&State, &Entry) -> bool) -> bool {
         let entry = {
             let mut state = self.state();
@@ -233,7 +234,7 @@ impl Store {
         }
     }
 
-    /// Begins a segment.
+    /// Starts a segment.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -252,10 +253,10 @@ impl Store {
         Ok(Current { number, writing })
     }
 
-    /// Appends a block, which can be found from then on.
+    /// Appends a block, which queries can find from then on.
     ///
     /// # Errors
-    /// When the disk refuses. Whether the segment can still be written to.
+    /// When the disk refuses, with a flag whether the segment is still writable.
     pub fn append(
         &self,
         current: &mut Current,
@@ -275,10 +276,10 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a segment: its index goes to disk, and out of memory.
+    /// Seals a segment: its index moves from memory to disk.
     ///
     /// # Errors
-    /// When the disk refuses; it is as it was.
+    /// When the disk refuses; the segment is unchanged.
     pub fn seal(&self, current: Current) -> Result<(), (SegmentError, Current)> {
         let (runs, content, digester) = match self.state().entry(current.number) {
             Some(Entry { kind: Kind::Unsealed { runs, digester, .. }, content, .. }) => {
@@ -296,23 +297,24 @@ impl Store {
         Ok(())
     }
 
-    /// Drops a segment that cannot be sealed though it is the only one left.
+    /// Drops a segment that cannot be sealed even though it is the only one left.
     pub fn discard(&self, current: Current) {
         self.drop_oldest(|_, entry| entry.number == current.number);
     }
 
-    /// Drops what is too old.
+    /// Drops segments beyond the retention time.
     pub fn drop_old(&self, now_unix_ms: u64) {
         let keep_ms = self.settings.keep_ms;
         let too_old = |state: &State, entry: &Entry| match entry.content.last_unix_ms {
-            // The disk refused all of it; only the latest may still be written to.
+            // The disk rejected all of its blocks; only the last segment may still be written to.
             0 => entry.number + 1 < state.next_number,
             last_unix_ms => now_unix_ms.saturating_sub(last_unix_ms) > keep_ms,
         };
         while self.drop_oldest(too_old) {}
     }
 
-    /// Where blocks are that may have spans of this trace, oldest first, and what could not be looked at.
+    /// Locations of blocks that may contain spans of this trace, oldest first, and segments that could not be
+    /// searched.
     pub fn places(&self, trace: [u64; 2]) -> (Vec<Place>, Vec<(u64, SegmentError)>) {
         let (mut places, mut sealed) = (Vec::new(), Vec::new());
         {
@@ -345,12 +347,12 @@ impl Store {
         (places, problems)
     }
 
-    /// Puts a damaged segment aside: nobody looks into it any more, and it is dropped when its time has come.
+    /// Moves a damaged segment aside: it is no longer read, and is dropped at the end of its retention.
     pub fn set_aside(&self, number: u64, error: &SegmentError) {
         let path = {
             let mut state = self.state();
             let Some(entry) = state.entry_mut(number) else { return };
-            // One that is written to is judged once it is whole.
+            // A segment open for writing is judged once it is complete.
             let Kind::Sealed(sealed) = &entry.kind else { return };
             let path = sealed.path.clone();
             entry.kind = Kind::Aside(path.clone());
@@ -362,7 +364,7 @@ impl Store {
         state.damaged(&name, error);
         match state.entry_mut(number) {
             Some(entry) => entry.kind = Kind::Aside(name),
-            // Its time came meanwhile, and under this name nobody has removed it.
+            // It was dropped meanwhile, and nothing else removes the file under this name.
             None => {
                 drop(state);
                 let _ = std::fs::remove_file(name);
@@ -370,7 +372,7 @@ impl Store {
         }
     }
 
-    /// What is in it.
+    /// Adds the store's figures.
     pub fn fill(&self, figures: &mut SpoolFigures) {
         let state = self.state();
         figures.bytes = state.bytes();
@@ -414,7 +416,7 @@ impl State {
                     self.note(format!("{}: {torn_bytes} bytes at the end, of a block or an index that was not written to its end, were cut off", path.display()));
                 }
                 if content.spans == 0 {
-                    // A file that cannot be removed is in nobody's way.
+                    // A file that cannot be removed does no harm.
                     let _ = std::fs::remove_file(&path);
                     return;
                 }
@@ -432,7 +434,7 @@ impl State {
         self.note(format!("damaged, and set aside as {}: {error}", aside.display()));
     }
 
-    /// Keeps the latest few.
+    /// Retains the most recent few.
     fn note(&mut self, note: String) {
         const KEPT: usize = 4;
         if self.notes.len() >= KEPT {
@@ -442,18 +444,18 @@ impl State {
     }
 }
 
-/// Gives a damaged file the name of one that nobody looks into; says its name.
+/// Renames a damaged file so that it is no longer read; returns its name.
 fn rename_aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ASIDE);
     match std::fs::rename(path, &name) {
         Ok(()) => name.into(),
-        // It is found damaged again at the next start.
+        // The next start finds it damaged again.
         Err(_) => path.into(),
     }
 }
 
-/// The number in a file name, and whether it was set aside.
+/// The number in a file name, and whether the file was moved aside.
 fn numbered(name: &str) -> Option<(u64, bool)> {
     let (name, is_aside) = name.strip_suffix(ASIDE).map_or((name, false), |name| (name, true));
     Some((name.strip_suffix(ENDING)?.parse().ok()?, is_aside))

@@ -1,4 +1,4 @@
-//! The spans of one trace, out of blocks that have those of many.
+//! Extracts the spans of one trace from blocks that contain many.
 
 use crate::ingest::wire::{Cursor, LEN, WalkError};
 use memchr::memmem::Finder;
@@ -8,15 +8,15 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
-/// Spans of a trace that are put together at most.
+/// Maximum number of spans in a trace.
 pub const MOST_SPANS: usize = 20_000;
-/// Bytes of them at most.
+/// Maximum number of bytes in a trace.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// Calls `each` with the trace id of every span that has one of 16 bytes, not all zero.
+/// Calls `each` with the trace id of every span whose id has 16 bytes, not all zero.
 ///
 /// # Errors
-/// When this is no OTLP.
+/// When the bytes are not OTLP.
 pub fn trace_ids(request: &[u8], mut each: impl FnMut([u64; 2])) -> Result<(), WalkError> {
     let mut top = Cursor::new(request);
     fields(&mut top, 1, |from, to| {
@@ -36,14 +36,14 @@ pub fn trace_ids(request: &[u8], mut each: impl FnMut([u64; 2])) -> Result<(), W
     })
 }
 
-/// A trace id as [`crate::ingest::walk::SpanFacts`] has it.
+/// A trace id in the form of [`crate::ingest::walk::SpanFacts`].
 pub fn words(id: [u8; 16]) -> [u64; 2] {
     let [first, second] =
         [0, 8].map(|at| id[at..].first_chunk::<8>().map_or(0, |half| u64::from_ne_bytes(*half)));
     [first, second]
 }
 
-/// Calls `each` with the range of every length-delimited field of this number.
+/// Calls `each` with the range of every length-delimited field with this number.
 fn fields(
     message: &mut Cursor,
     wanted: u32,
@@ -61,32 +61,32 @@ fn fields(
     Ok(())
 }
 
-/// Spans of one trace, by resource, in the order in which they arrived. A span that arrived twice is there once.
+/// Spans of one trace, by resource, in order of arrival. Retransmitted spans are included once.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// With nothing but spans of the trace.
+    /// Only spans of the trace.
     pub resource_spans: Vec<ResourceSpans>,
-    /// How many spans.
+    /// Number of spans.
     pub spans: usize,
-    /// There were more than [`MOST_SPANS`], or more than [`MOST_BYTES`] of them.
+    /// Whether [`MOST_SPANS`] or [`MOST_BYTES`] was exceeded.
     pub cut: bool,
     bytes: usize,
-    /// Where each resource is in the list.
+    /// Index of each resource in the list.
     resources: HashMap<Vec<u8>, usize>,
-    /// Digests of what is there, two of each, so that no two spans have the same ones.
+    /// Two digests of each span included, so that no two spans collide.
     seen: HashSet<[u64; 2]>,
     digesters: [RandomState; 2],
 }
 
 impl Trace {
-    /// Adds what a block has of the trace.
+    /// Adds the spans of the trace in a block.
     ///
     /// # Errors
-    /// When the block is no OTLP.
+    /// When the block is not OTLP.
     pub fn add(&mut self, id: &[u8; 16], plain: &[u8]) -> Result<(), WalkError> {
         let finder = Finder::new(id);
         fields(&mut Cursor::new(plain), 1, |from, to| {
-            // Of thousands of spans a few are of the trace, and decoding is what takes the time.
+            // Few of thousands of spans belong to the trace, and decoding dominates the cost.
             if finder.find(&plain[from..to]).is_some()
                 && let Ok(found) = ResourceSpans::decode(&plain[from..to])
             {
@@ -196,7 +196,7 @@ mod tests {
             let of_resource = ResourceSpans { scope_spans, ..ResourceSpans::default() };
             let request = ExportTraceServiceRequest { resource_spans: vec![of_resource] }.encode_to_vec();
             trace.add(&[7; 16], &request).unwrap();
-            // A span is a little larger than its name, so that the eighth has no room.
+            // A span is slightly larger than its name, so that the eighth does not fit.
             assert_eq!((trace.spans, trace.cut), (number.min(7).into(), number > 7));
         }
     }

@@ -1,4 +1,5 @@
-//! The thread that writes: requests become blocks, blocks go into the segment of the hour, full segments get their index.
+//! The writing thread: requests become blocks, blocks are appended to the current segment, full segments get
+//! their index.
 
 use super::block::{Coding, Head, Packer};
 use super::store::{Current, Store};
@@ -8,24 +9,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// A block is written when its requests have so many bytes decompressed: what looking for a span decompresses at least. More
-/// is not compressed better, and does not fit into the CPU's caches.
+/// Decompressed size at which a block is written, and thereby the minimum work of a look-up. Larger blocks do
+/// not compress better, and do not fit into the CPU's caches.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Or when so many of them arrived compressed.
+/// Size at which a block of compressed requests is written.
 const COMPRESSED_BLOCK_BYTES: usize = 64 << 10;
-/// Or when its first request has waited so long.
+/// Maximum wait of a block's first request.
 const BLOCK_TIME: Duration = Duration::from_millis(500);
 
-/// What the thread is told.
+/// Messages to the thread.
 #[derive(Debug)]
 pub enum Message {
     /// A request to keep.
     Keep(Request),
-    /// Everything that came before is to be on disk; then say so.
+    /// Write everything received so far to disk, then reply.
     Flush(Sender<()>),
 }
 
-/// What arrived, apart from its bytes.
+/// Summary of received requests, without their bytes.
 #[derive(Debug)]
 struct Arrived {
     coding: Coding,
@@ -36,14 +37,14 @@ struct Arrived {
 }
 
 impl Arrived {
-    /// Whether it has one of so many parts of what a block is written at.
+    /// Whether it has reached a `parts`-th of the block size.
     fn is_block(&self, bytes: usize, parts: usize) -> bool {
         self.plain_len >= BLOCK_BYTES / parts
             || (self.coding != Coding::Plain && bytes >= COMPRESSED_BLOCK_BYTES / parts)
     }
 }
 
-/// Requests of one coding that are going to be one block.
+/// Requests of one coding that will form one block.
 #[derive(Debug)]
 struct Builder {
     arrived: Arrived,
@@ -78,7 +79,7 @@ impl Builder {
     fn clear(&mut self) {
         self.bytes.clear();
         self.digests.clear();
-        // Of the smallest requests that there can be.
+        // The bound for requests of minimum size.
         self.digests.shrink_to(BLOCK_BYTES / 64);
         (self.arrived.spans, self.arrived.plain_len, self.begun) = (0, 0, None);
     }
@@ -87,13 +88,13 @@ impl Builder {
 /// The state of the thread.
 #[derive(Debug)]
 pub struct Writer {
-    /// Where blocks go.
+    /// Destination of blocks.
     pub store: Arc<Store>,
-    /// What was lost, and why.
+    /// Lost spans by reason.
     pub losses: Arc<Losses>,
-    /// Bytes of requests on their way here.
+    /// Bytes of queued requests.
     pub queued_bytes: Arc<AtomicU64>,
-    /// The time.
+    /// The current time.
     pub now: Now,
     builders: [Builder; 3],
     current: Option<Current>,
@@ -103,7 +104,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// With nothing to write yet.
+    /// A writer without pending requests.
     pub fn new(
         store: Arc<Store>,
         losses: Arc<Losses>,
@@ -124,14 +125,14 @@ impl Writer {
         }
     }
 
-    /// Until nobody can send any more; then what is there goes to disk.
+    /// Runs until all senders are gone; then writes the rest to disk.
     pub fn run(mut self, messages: &Receiver<Message>) {
         loop {
             match messages.recv_timeout(BLOCK_TIME) {
                 Ok(Message::Keep(request)) => self.keep(&request),
                 Ok(Message::Flush(done)) => {
                     (0..self.builders.len()).for_each(|at| self.write(at));
-                    // Nobody waits any more: no matter.
+                    // The waiting caller may be gone.
                     let _ = done.send(());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -149,7 +150,7 @@ impl Writer {
         if let Some(current) = self.current.take()
             && let Err((error, _)) = self.store.seal(current)
         {
-            // The next start makes the index.
+            // The next start creates the index.
             self.losses.set_problem(Some(error.to_string()));
         }
     }
@@ -163,7 +164,7 @@ impl Writer {
             last_unix_ms: request.unix_ms,
         };
         if arrived.is_block(request.bytes.len(), 2) {
-            // It is not copied for the sake of a few more.
+            // Written directly: copying it to join a few more requests is not worthwhile.
             self.write_block(&arrived, &request.bytes, &request.digests);
         } else {
             let at = match request.coding {
@@ -176,7 +177,7 @@ impl Writer {
         self.queued_bytes.fetch_sub(request.weight(), Relaxed);
     }
 
-    /// Writes what one builder has.
+    /// Writes the pending block of one builder.
     fn write(&mut self, at: usize) {
         if self.builders[at].begun.is_none() {
             return;
@@ -229,7 +230,7 @@ impl Writer {
             self.losses.too_large.fetch_add(spans, Relaxed);
             return;
         }
-        // A disk that is full of what others wrote: the oldest segment gives way, once for each block.
+        // If others filled the disk, the oldest segment is dropped, once per block.
         for gave_way in [false, true] {
             match self.try_append(head, block, digests) {
                 Ok(()) => {
@@ -258,7 +259,7 @@ impl Writer {
                 Ok(())
             }
             Err((error, usable)) => {
-                // What cannot even be cut back is left to the next start, which cuts it.
+                // A segment that cannot even be truncated is left to the next start, which truncates it.
                 self.current = usable.then_some(current);
                 Err(error.to_string())
             }
@@ -267,11 +268,12 @@ impl Writer {
 
     fn seal(&mut self) {
         let Some(mut current) = self.current.take() else { return };
-        // Unlike a block an index is worth more than one old segment: all that it is of would be lost.
+        // Unlike a block, an index is worth more than one old segment: without it the whole segment would be
+        // lost.
         while let Err((error, unsealed)) = self.store.seal(current) {
             self.losses.set_problem(Some(error.to_string()));
             if !self.store.give_way(Some(&unsealed)) {
-                // In memory it would be without a limit.
+                // In memory it would grow without a limit.
                 self.store.discard(unsealed);
                 return;
             }

@@ -1,10 +1,10 @@
-//! Damaged files: what is damaged loses itself only, and is reported with its place.
+//! Damaged files: damage affects only the damaged part, and is reported with its place.
 
 use super::streaming::large_document;
 use super::*;
 
-/// JSON without its blanks, and of a Jaeger document only the first traces: cutting it at every byte takes
-/// time with the square of its length.
+/// JSON without whitespace, and of a Jaeger document only the first traces: the time to cut it at every byte
+/// grows with the square of its length.
 fn compact(name: &str) -> Vec<u8> {
     let mut json: serde_json::Value = serde_json::from_slice(&content(name)).expect("the fixture is JSON");
     if let Some(traces) = json.get_mut("data").and_then(|data| data.as_array_mut()) {
@@ -15,7 +15,8 @@ fn compact(name: &str) -> Vec<u8> {
 
 #[test]
 fn a_cut_anywhere_keeps_what_came_before_and_is_reported() {
-    // What is cut, a key that every span has once, and how many spans the last byte of all may cost.
+    // The text to cut, a key that occurs once per span, and the number of spans that the very last byte may
+    // cost.
     let text = [
         (compact("otlp.json"), Some("\"parentSpanId\":"), 1),
         (lines().concat(), Some("\"parentSpanId\":"), 1),
@@ -32,10 +33,10 @@ fn a_cut_anywhere_keeps_what_came_before_and_is_reported() {
             assert!(facts.is_subset(&expected), "cut at {cut}: {facts:?}");
             assert!(facts.len() >= most, "cut at {cut} keeps {} of {most} spans", facts.len());
             most = facts.len();
-            // Every span but the one that is cut must be there.
+            // Every span but the truncated one must be there.
             let begun = key.map_or(0, |key| String::from_utf8_lossy(part).matches(key).count());
             assert!(facts.len() + 1 >= begun, "cut at {cut} keeps {} of {begun} spans", facts.len());
-            // The end of a line is no cut that could be seen.
+            // A cut at the end of a line is undetectable.
             let whole_line = whole[cut] == b'\n' || part.ends_with(b"\n");
             if let Ok(report) = report {
                 assert!(whole_line || report.skipped_places > 0, "cut at {cut} is not reported");
@@ -67,13 +68,13 @@ fn a_cut_of_binary_keeps_what_came_before_and_is_reported() {
                 Err(_) => assert_eq!(most, 0),
             }
         }
-        // A compressor's block comes out whole or not at all.
+        // A compressor's block is delivered as a whole or not at all.
         let last = if name.contains("zst") { 2 } else { 1 };
         assert!(most >= expected.len() - last, "{name}: {most}");
     }
 }
 
-/// Where one message, frame or gzip member of a fixture ends.
+/// The ends of messages, frames or gzip members in a fixture.
 fn boundaries(name: &str, whole: &[u8]) -> Vec<usize> {
     let pieces: Vec<usize> = match name {
         "otlp.pb" => {
@@ -120,7 +121,7 @@ fn a_broken_line_loses_only_itself() {
             ([&lines[0][..], broken, &lines[2]].concat(), 2),
             ([broken, &lines[0][..], &lines[2]].concat(), 1),
         ] {
-            // A file that does not start as JSON does is no JSON.
+            // A file that does not begin like JSON is not recognised as JSON.
             if line == 1 && broken[0] != b'{' {
                 continue;
             }
@@ -230,7 +231,7 @@ fn other_signals_in_the_same_file_are_no_mistake() {
 
 #[test]
 fn damaged_compression_keeps_what_was_decompressed() {
-    // Several blocks, so that something comes out before the damage.
+    // Several blocks, so that some output precedes the damage.
     let text = large_document(20_000, false);
     for compressed in [gzip(&text), zstd(&text)] {
         let half = &compressed[..compressed.len() / 2];
@@ -269,7 +270,7 @@ const MUTATED: [&str; 8] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
 
-    /// What the fuzz targets do at length: whatever the bytes, reading ends, and says what it did.
+    /// Short form of the fuzz targets: with any bytes, reading ends and reports what it did.
     #[test]
     fn damage_is_survived(
         name in prop::sample::select(&MUTATED[..]),
@@ -291,7 +292,7 @@ proptest! {
         }
         let mut spans = 0;
         let mut sink = |request: &[u8]| {
-            // Damaged protobuf is for the walk to refuse; here prost stands in for it.
+            // The walk rejects damaged protobuf; here prost stands in for it.
             let request = TracesData::decode(request).map_err(|_| spangap_meter::ingest::wire::WalkError { offset: 0, expected: "OTLP" })?;
             let count = request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|s| s.spans.len() as u64).sum();
             spans += count;

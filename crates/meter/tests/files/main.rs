@@ -1,4 +1,4 @@
-//! Files of spans: the same traces in every format give the same facts.
+//! Span files: the same traces in every format yield the same facts.
 
 mod damage;
 mod streaming;
@@ -75,7 +75,7 @@ fn read_bytes(bytes: &[u8]) -> (Vec<TracesData>, Result<FileReport, ReadError>) 
     read_all(Box::new(bytes))
 }
 
-/// Everything was read.
+/// Reads without skipping anything.
 fn read_well(bytes: &[u8]) -> (BTreeSet<Fact>, FileReport) {
     let (requests, report) = read_bytes(bytes);
     let report = report.expect("readable");
@@ -105,7 +105,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().expect("gzip in memory")
 }
 
-/// The fixtures made from others, as they are made.
+/// The fixtures derived from others, generated again.
 fn derived() -> Vec<(&'static str, Vec<u8>)> {
     let protobuf = |json: &[u8]| otlp_json::to_protobuf(json).expect("the fixture is well-formed");
     let each =
@@ -126,7 +126,7 @@ fn derived_fixtures_are_what_they_claim() {
         if std::env::var_os("SPANGAP_WRITE_FIXTURES").is_some() {
             std::fs::write(fixture(name), &made).expect("fixture is written");
         }
-        // Compressors may change their output; what is inside must not change.
+        // Compressors may change their output, but its content must not change.
         assert_eq!(read_well(&content(name)).0, read_well(&made).0, "{name}");
     }
 }
@@ -150,7 +150,7 @@ fn every_format_tells_the_same_facts() {
         let (facts, report) = read_well(&content(name));
         assert_eq!(facts, expected, "{name}");
         assert_eq!(report.format, format, "{name}");
-        // Whatever it is, it may also be compressed as a whole.
+        // Every format may also be compressed as a whole.
         if !format.contains(", ") {
             for (compressed, how) in [(gzip(&content(name)), "gzip"), (zstd(&content(name)), "zstd")] {
                 let (facts, report) = read_well(&compressed);
@@ -181,7 +181,7 @@ fn halves_that_share_an_id_become_two_spans() {
     let ids =
         |facts: &BTreeSet<Fact>| facts.iter().map(|f| (f.0.clone(), f.1.clone())).collect::<BTreeSet<_>>();
     assert_eq!(ids(&facts).len(), 11, "all ids differ");
-    // Times, kinds and services are the same; what the join goes by is the SERVER span's parent.
+    // Times, kinds and services are the same; the join uses the SERVER span's parent.
     let halves = |facts: &BTreeSet<Fact>| -> BTreeSet<Fact> {
         let server = |f: &Fact| f.3 == SERVER && !f.2.is_empty();
         let halves = facts.iter().filter(|f| f.3 == 3 || server(f)).cloned();

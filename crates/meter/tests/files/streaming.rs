@@ -1,4 +1,4 @@
-//! Large inputs come in pieces, however their bytes arrive, and reading can be ended.
+//! Large inputs are read in pieces, however their bytes arrive, and reading can be stopped.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn a_large_document_comes_in_pieces_with_its_resource() {
     assert_eq!(facts(&requests).iter().filter(|f| f.6.is_empty()).count(), 65_536);
 }
 
-/// Hands out bytes in pieces of changing length.
+/// Returns bytes in pieces of varying length.
 struct Pieces<'a>(&'a [u8], usize);
 
 impl Read for Pieces<'_> {

@@ -1,4 +1,4 @@
-//! Tests that need a process of their own: this test binary, started again for one test.
+//! Tests that need a separate process: this test binary, started again for one test.
 
 use super::rows::{key, minute};
 use super::{PLENTY, Recorded, file, open};
@@ -9,18 +9,18 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Names the history file to the started process.
+/// Passes the history file to the child process.
 const FILE: &str = "SPANGAP_TEST_HISTORY";
 const PAIRS: u64 = 40;
 
-/// All pairs at checkpoint `n`: each has had `n` calls.
+/// All pairs at checkpoint `n`, with `n` calls each.
 fn rows(n: u64) -> Vec<PairMinute> {
     (0..PAIRS)
         .map(|pair| minute(600, &key("a", &format!("s{pair}")), &vec![1_000 + pair; n as usize], pair))
         .collect()
 }
 
-/// The part of the process that is killed; does nothing in an ordinary test run.
+/// The process to be killed; does nothing in an ordinary test run.
 #[test]
 fn process_that_writes_until_killed() {
     let Some(path) = std::env::var_os(FILE) else { return };
@@ -46,7 +46,7 @@ fn a_kill_loses_no_finished_checkpoint_and_leaves_no_half_one() {
         let mut writer = writer.env(FILE, &path).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(writer.stdout.take().unwrap()).lines();
         let mut written = 0;
-        // It goes on writing while the kill is on its way: most kills hit a checkpoint half done.
+        // It continues to write while the kill is under way: most kills interrupt a checkpoint.
         while written < 10 + 3 * run {
             let line = lines.next().expect("the process writes").unwrap();
             written = line.split("written ").nth(1).map_or(written, |n| n.parse().unwrap());
@@ -86,18 +86,18 @@ fn process_on_a_small_disk() {
     let mut history = open(path, PLENTY, 0);
     history.checkpoint(1, &rows(1), &[]).unwrap();
     let ballast = path.with_extension("ballast");
-    // Whatever is left of the disk.
+    // Fill the rest of the disk.
     let full = std::fs::write(&ballast, vec![7; 4 << 20]).unwrap_err();
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 
-    // Some checkpoints still fit into the log; then there is no room. Every one adds one call to each row.
+    // Some checkpoints still fit into the log; then there is no room. Each adds one call to every row.
     let refused = (2..1_000).find_map(|n| Some((n, history.checkpoint(n, &rows(1), &rows(n)).err()?)));
     let (n, error) = refused.expect("the disk is full");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     assert!(error.to_string().contains("full"), "{error}");
     let calls = |history: &Recorded| history.all().iter().map(|m| m.stats.calls()).collect::<BTreeSet<_>>();
     assert_eq!(calls(&history), BTreeSet::from([n - 1]), "the checkpoint before is still there");
-    // Those that could not be written wait, and answers have them.
+    // The unwritten minutes wait, and answers include them.
     assert_eq!(history.waiting.rows(), PAIRS);
     history.checkpoint(n, &rows(1), &[]).unwrap_err();
     let memory = UnwrittenMinutes {
@@ -114,7 +114,7 @@ fn process_on_a_small_disk() {
     assert_eq!(answered, BTreeSet::from([n + 1]));
 
     std::fs::remove_file(&ballast).unwrap();
-    // They are written now, although the engine does not hand them over again; and none twice.
+    // They are written now, each once, although the engine does not pass them on again.
     history.checkpoint(n + 1, &[], &[]).unwrap();
     assert_eq!(calls(&history), BTreeSet::from([n + 1]));
     assert_eq!((history.waiting.rows(), history.waiting.lost_rows), (0, 0));

@@ -1,4 +1,4 @@
-//! Minutes to write, and how to compare them.
+//! Minutes to write, and their comparison.
 
 use proptest::prelude::*;
 use spangap_meter::engine::PairMinute;
@@ -27,7 +27,7 @@ pub fn worst_call(gap_ns: u64, id: u64) -> KeptCall {
     }
 }
 
-/// A minute with as many calls as `gaps`, and with its largest among the worst.
+/// A minute with one call per gap, the largest of which is among the worst.
 pub fn minute(unix_s: u64, key: &PairKey, gaps: &[u64], id: u64) -> PairMinute {
     let mut stats = PairStats::default();
     for gap_ns in gaps {
@@ -76,7 +76,7 @@ fn same_distribution(a: &Histogram, b: &Histogram) -> bool {
         && (a.min_ns(), a.max_ns()) == (b.min_ns(), b.max_ns())
 }
 
-/// Whether two statistics tell the same.
+/// Whether two statistics are equal.
 pub fn same(a: &PairStats, b: &PairStats) -> bool {
     let of: [fn(&PairStats) -> &Histogram; 6] = [
         |s| &s.gap,

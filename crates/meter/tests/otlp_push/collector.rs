@@ -22,7 +22,7 @@ impl Drop for Running {
     }
 }
 
-/// `Err` says why it cannot be built.
+/// `Err` contains why it cannot be built.
 fn build() -> Result<PathBuf, String> {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("otlp-receiver");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otlp_push/receiver");
@@ -63,7 +63,7 @@ async fn the_collectors_own_code_reads_the_same_figures() {
         let read = lines.by_ref().take(8).map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         (read.collect::<Vec<Value>>(), lines)
     });
-    // The pipe stays open: the program still has the last push to write.
+    // The pipe stays open: the program has yet to write the last push.
     let (read, _lines) = read.await.unwrap();
     push.stop().await;
     assert_eq!(told.recv().await, None, "nothing to tell of");

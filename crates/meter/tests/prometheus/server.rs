@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long any one condition may take; far more than it needs on a busy machine.
+/// Timeout of a condition, far more than it needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What Prometheus is told to ask for.
+/// The requested format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scrape {
     /// Protobuf with native histograms.
@@ -19,7 +19,7 @@ pub enum Scrape {
     Classic,
 }
 
-/// A running server; it ends with this value.
+/// A running server, stopped on drop.
 pub struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// `Err` says why a Prometheus cannot run on this machine.
+/// `Err` contains why Prometheus cannot run on this machine.
 pub fn installed() -> Result<(), String> {
     for tool in ["prometheus", "promtool"] {
         let version =
@@ -44,12 +44,12 @@ pub fn installed() -> Result<(), String> {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes `http://TARGET/metrics` five times a second, and waits until it answers.
+    /// Starts a server that scrapes `http://TARGET/metrics` five times a second, and waits until it answers.
     pub fn start(target: SocketAddr, scrape: Scrape) -> Prometheus {
         Prometheus::start_with_rules(target, scrape, &[])
     }
 
-    /// The same, with files of rules that it evaluates as often.
+    /// Like [`Prometheus::start`], with files of rules evaluated at the same interval.
     pub fn start_with_rules(target: SocketAddr, scrape: Scrape, rules: &[&str]) -> Prometheus {
         let data = tempfile::tempdir().unwrap();
         let config = data.path().join("prometheus.yml");
@@ -73,7 +73,7 @@ impl Prometheus {
             .expect("prometheus starts");
         let (lines, log) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        // The pipe is read to its end, so that the server never waits for it.
+        // The pipe is read to its end, so that the server never blocks on it.
         std::thread::spawn(move || {
             stderr.lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)))
         });
@@ -81,7 +81,7 @@ impl Prometheus {
         let mut address: Option<SocketAddr> = None;
         let mut ready = false;
         let mut seen = Vec::new();
-        // The two lines are written by two threads, in either order.
+        // Two threads write the two lines, in either order.
         let address = loop {
             if let (Some(address), true) = (address, ready) {
                 break address;
@@ -108,7 +108,7 @@ impl Prometheus {
         answer["data"].take()
     }
 
-    /// An instant query's result, as soon as it is not empty.
+    /// An instant query's result, once it is not empty.
     pub fn query(&self, promql: &str) -> Vec<Value> {
         self.until(promql, || {
             let found =
@@ -124,7 +124,7 @@ impl Prometheus {
         found[0]["value"][1].as_str().unwrap().parse().unwrap()
     }
 
-    /// Exemplars of a selector, as soon as there are `at_least` so many.
+    /// Exemplars of a selector, once there are `at_least` of them.
     pub fn exemplars(&self, selector: &str, at_least: usize) -> Vec<Value> {
         let day = Duration::from_secs(86_400);
         let now = std::time::UNIX_EPOCH.elapsed().unwrap();
@@ -138,7 +138,7 @@ impl Prometheus {
         })
     }
 
-    /// Asks again until there is an answer.
+    /// Repeats a request until there is an answer.
     fn until<T>(&self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -171,7 +171,7 @@ pub fn get(address: SocketAddr, path: &str, accept: &str) -> Vec<u8> {
     body
 }
 
-/// `promtool check metrics`: what it finds wrong with a text exposition, if anything.
+/// `promtool check metrics`: its complaints about a text exposition, if any.
 pub fn promtool_check(text: &[u8]) -> Result<(), String> {
     let mut child = Command::new("promtool")
         .args(["check", "metrics"])
@@ -190,9 +190,9 @@ pub fn promtool_check(text: &[u8]) -> Result<(), String> {
     if output.status.success() && said.is_empty() { Ok(()) } else { Err(said) }
 }
 
-/// Checks a meter's `/metrics` at `target` as Prometheus sees it: `promtool` finds nothing, the protobuf scrape has
-/// native histograms with at least one call, the identity of the spans holds within one scrape, and exemplars come
-/// with the trace id of a worst call. Needs a meter that has joined at least one call.
+/// Checks a meter's `/metrics` at `target` from Prometheus' view: `promtool` finds nothing, the protobuf
+/// scrape has native histograms with at least one call, the identity of the spans holds within one scrape,
+/// and exemplars have the trace id of a worst call. Requires a meter that has joined at least one call.
 pub fn check_scrape(target: SocketAddr) {
     promtool_check(&get(target, "/metrics", "text/plain")).unwrap();
     let native = Prometheus::start(target, Scrape::Native);

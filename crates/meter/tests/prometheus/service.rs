@@ -1,4 +1,4 @@
-//! The whole way: spans sent by OTLP to the running service, its `/metrics` read by a real Prometheus.
+//! End to end: spans sent by OTLP to the running service, whose `/metrics` a real Prometheus reads.
 
 use super::server;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The calls' halves of one service.
+/// The halves of all calls that belong to one service.
 fn half(service: &str, kind: SpanKind, calls: u64, now_unix_ns: u64) -> ResourceSpans {
     let span = |i: u64| {
         let client = kind == SpanKind::Client;

@@ -1,4 +1,4 @@
-//! Files that were damaged, cut off, or met a disk that is full.
+//! Files that were damaged or truncated, and a full disk.
 
 use crate::sent::{Sent, at, keep, names, open};
 use spangap_meter::spool::block::Coding;
@@ -16,7 +16,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Of all files together.
+/// Total size of all files.
 pub fn bytes(folder: &Path) -> u64 {
     files(folder).iter().map(|file| fs::metadata(file).map_or(0, |file| file.len())).sum()
 }
@@ -31,7 +31,7 @@ pub fn clear(folder: &Path) {
     files(folder).iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
-/// Three sealed segments, each with a trace of its own and one that is in all of them.
+/// Three sealed segments, each with its own trace and a common one.
 fn three_segments(folder: &Path) -> Arc<AtomicU64> {
     let now = Arc::new(AtomicU64::new(at(0)));
     for number in 0..3u8 {
@@ -73,7 +73,7 @@ fn a_changed_bit_anywhere_costs_one_segment_at_most_and_is_said() {
         assert_eq!(others, ["0-1", "2-1"], "byte {byte}");
         let figures = spool.figures();
         match found.len() {
-            // Between the blocks nothing is written; and an index that is damaged at its end is made again.
+            // Nothing is written between the blocks, and an index damaged at its end is rebuilt.
             3 => {
                 let said = figures.notes.join("\n");
                 assert!(said.is_empty() || said.contains("cut off"), "byte {byte}: {said}");
@@ -87,7 +87,7 @@ fn a_changed_bit_anywhere_costs_one_segment_at_most_and_is_said() {
                     "byte {byte}: {figures:?}"
                 );
                 assert!(said.contains("000000000001"), "byte {byte}: {said}");
-                // It is not looked into any more, and goes when its time has come.
+                // It is no longer read, and is dropped at the end of its retention.
                 assert_eq!(names(&spool.find(&[2; 16])), Vec::<String>::new());
             }
         }
@@ -129,7 +129,7 @@ fn a_segment_cut_off_anywhere_has_its_whole_blocks() {
         keep(&spool, &Sent::new(number.into(), &[number + 1]), Coding::Plain, at(0));
         spool.flush();
     }
-    // As a kill leaves it: without an index.
+    // As after a kill: without an index.
     let file = &files(whole.path())[0];
     let all = fs::read(file).unwrap();
     let mut found_before = 0;
@@ -146,7 +146,7 @@ fn a_segment_cut_off_anywhere_has_its_whole_blocks() {
     assert_eq!(found_before, 4);
 }
 
-/// The folder is on a file system of a megabyte, mounted for this test and seen by nobody else; needs root.
+/// The folder is on a file system of a megabyte, mounted privately for this test; needs root.
 #[test]
 fn a_full_disk_costs_the_oldest_and_then_the_new_and_both_are_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn a_full_disk_costs_the_oldest_and_then_the_new_and_both_are_counted() {
     }
     let unmounted = Unmounted(folder.path());
     let now = Arc::new(AtomicU64::new(at(0)));
-    // More than the disk has.
+    // More than the size of the disk.
     let spool = open(folder.path(), 64 << 20, &now);
     let (mut seed, mut sent) = (5, 0);
     for number in 0..100usize {
@@ -176,7 +176,7 @@ fn a_full_disk_costs_the_oldest_and_then_the_new_and_both_are_counted() {
     assert!(figures.forgotten_spans > 0 && figures.spans > 200, "{figures:?}");
     assert!(names(&spool.find(&[7; 16])).contains(&"99-19".into()), "the latest is there: {figures:?}");
 
-    // Others take what is left, and everything that gives way.
+    // Others take the remaining space, and everything that is freed.
     let ballast = folder.path().join("ballast");
     let mut number = 100;
     while spool.figures().not_kept_disk == 0 {
@@ -192,7 +192,7 @@ fn a_full_disk_costs_the_oldest_and_then_the_new_and_both_are_counted() {
     assert_eq!(figures.spans + figures.forgotten_spans + figures.not_kept_disk, sent, "{figures:?}");
     assert!(figures.notes.iter().any(|note| note.contains("No space left")), "{figures:?}");
 
-    // And it goes on once there is room.
+    // Writing resumes once there is room.
     fs::remove_file(&ballast).unwrap();
     keep(&spool, &Sent::new(2_000, &[9]), Coding::Plain, now.load(Relaxed));
     spool.flush();

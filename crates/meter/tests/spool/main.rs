@@ -1,5 +1,5 @@
-//! All spans kept for a short while: whatever was sent is found by its trace, across restarts and kills, below a limit in
-//! bytes and in time, on disks that are full and with files that are damaged.
+//! The store of recent spans: everything sent is found by its trace, across restarts and kills, within limits
+//! in bytes and time, on full disks and with damaged files.
 
 mod disk;
 mod sent;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Against a map, through all codings, restarts, kills and segments that fill up.
+    /// Equivalence with a map, through all codings, restarts, kills and full segments.
     #[test]
     fn every_span_that_was_kept_is_found_by_its_trace(
         requests in prop::collection::vec(
@@ -38,7 +38,7 @@ proptest! {
                     drop(spool);
                     spool = open(folder.path(), 64 << 20, &now);
                 }
-                // Killed: what is on disk is all that is left of it.
+                // Killed: only what is on disk remains.
                 1 => {
                     spool.flush();
                     let left = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ proptest! {
                     disk::copy(left.path(), folder.path());
                     spool = open(folder.path(), 64 << 20, &now);
                 }
-                // A segment has a thirtieth of the time.
+                // A segment covers a thirtieth of the retention.
                 2 => _ = now.fetch_add(61_000, Relaxed),
                 _ => {}
             }
@@ -80,7 +80,8 @@ fn what_is_older_than_asked_for_is_dropped_and_the_rest_is_not() {
         spool.flush();
     }
     let found: Vec<u8> = (0..60).filter(|minute| !names(&spool.find(&[minute + 1; 16])).is_empty()).collect();
-    // Segments are dropped whole: what is as old as half an hour is still there, and some of what is a little older.
+    // Segments are dropped as a whole: everything up to half an hour old is still there, and some slightly
+    // older spans.
     let least = (29..60).collect::<Vec<u8>>();
     assert!(found.ends_with(&least) && found.len() <= least.len() + 2, "{found:?}");
     let figures = spool.figures();

@@ -1,4 +1,4 @@
-//! Requests with known spans, and what is found of them.
+//! Requests with known spans, and the spans found.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
@@ -39,7 +39,7 @@ impl Sent {
         Sent::with(number, traces, |_| String::new())
     }
 
-    /// The same, each with a kilobyte and a half that no compression makes smaller than one.
+    /// The same, each with one and a half kilobytes that no compression reduces below one.
     pub fn incompressible(number: usize, traces: &[u8], seed: &mut u64) -> Sent {
         Sent::with(number, traces, |_| {
             let mut noise = String::new();
@@ -84,7 +84,7 @@ impl Sent {
     }
 }
 
-/// Hands a request over as the receiver does.
+/// Queues a request as the receiver does.
 pub fn keep(spool: &Spool, sent: &Sent, coding: Coding, unix_ms: u64) {
     let meter = Meter::new(Settings { keep_bytes: 0, max_pending_bytes: 1 << 20, ..Settings::default() });
     let mut digests = Vec::new();

@@ -15,7 +15,7 @@ use spangap_model::Histogram;
 use spangap_model::histogram::SCALE;
 
 const CUMULATIVE: i32 = otlp::AggregationTemporality::Cumulative as i32;
-/// Data points in one request. A histogram with all its exemplars is about 2 KiB, and receivers take 4 MiB.
+/// Data points per request. A histogram with all its exemplars takes about 2 KiB, and receivers accept 4 MiB.
 pub const MAX_POINTS: usize = 1_000;
 
 /// All metrics of a snapshot, in requests of at most [`MAX_POINTS`] data points.
@@ -125,7 +125,7 @@ fn distribution(point: &Point, snapshot: &Snapshot) -> otlp::ExponentialHistogra
     data_point
 }
 
-/// Every bucket from the lowest to the highest used one; the indices are OpenTelemetry's own.
+/// All buckets between the lowest and the highest used one; the indices are OpenTelemetry's own.
 fn buckets(histogram: &Histogram) -> Option<Buckets> {
     let (offset, _) = histogram.buckets().next()?;
     let mut bucket_counts = Vec::new();
@@ -138,7 +138,7 @@ fn buckets(histogram: &Histogram) -> Option<Buckets> {
 
 fn exemplar(exemplar: &Exemplar) -> otlp::Exemplar {
     let call = &exemplar.call;
-    // The trace id has a field of its own.
+    // The trace id has a separate field.
     let others = call.labels.iter().filter(|(name, _)| *name != "trace_id");
     otlp::Exemplar {
         filtered_attributes: others.map(|(name, value)| attribute(name, value)).collect(),

@@ -1,4 +1,4 @@
-//! Metric push by OTLP over gRPC. The figures are cumulative: the next push makes up for a missed one.
+//! Metric push by OTLP over gRPC. The figures are cumulative, so the next push makes up for a missed one.
 
 mod convert;
 mod retry;
@@ -18,25 +18,25 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
-/// How long one request may take.
+/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last push may take when the meter stops.
+/// Time limit of the last push when the meter stops.
 const LAST_PUSH: Duration = Duration::from_secs(2);
 
-/// Where to push, and how often.
+/// Destination and interval of pushes.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
     receiver: Uri,
     interval: Duration,
 }
 
-/// Why settings of the push are refused.
+/// Why push settings are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum PushSettingsError {
     /// Not the address of an OTLP/gRPC receiver.
     #[error("{0:?} is not an address for metrics: expected http://HOST:PORT of an OTLP/gRPC receiver")]
     Url(String),
-    /// A timer cannot be that fast.
+    /// The interval is zero.
     #[error("an interval of zero between pushes: expected at least 1ms")]
     Interval,
 }
@@ -45,7 +45,7 @@ impl PushSettings {
     /// Pushes to `http://HOST:PORT`, once per `interval`.
     ///
     /// # Errors
-    /// When the address or the interval is none.
+    /// When the address or the interval is invalid.
     pub fn new(url: &str, interval: Duration) -> Result<PushSettings, PushSettingsError> {
         let refused = || PushSettingsError::Url(url.to_owned());
         let receiver: Uri = url.parse().map_err(|_| refused())?;
@@ -60,7 +60,7 @@ impl PushSettings {
     }
 }
 
-/// The task that pushes, until [`Push::stop`].
+/// The task that pushes until [`Push::stop`].
 #[derive(Debug)]
 pub struct Push {
     stopping: watch::Sender<bool>,
@@ -68,8 +68,8 @@ pub struct Push {
 }
 
 impl Push {
-    /// Starts pushing what `source` tells. `notice` hears in words when pushes begin to fail and when they work
-    /// again, once per streak. Needs to be called inside a tokio runtime.
+    /// Starts pushing the snapshots of `source`. `notice` receives a message when pushes start to fail and
+    /// when they recover, once per streak. Must be called inside a tokio runtime.
     pub fn start(
         settings: PushSettings,
         source: impl Fn() -> Snapshot + Send + Sync + 'static,
@@ -84,10 +84,10 @@ impl Push {
         Push { stopping, task: tokio::spawn(pusher.run(stopped)) }
     }
 
-    /// Pushes the last figures, once and for two seconds at most, and ends.
+    /// Pushes the final figures once, for at most two seconds, and ends.
     pub async fn stop(self) {
         self.stopping.send_replace(true);
-        // It ends by itself; had it panicked, there is nothing left to push.
+        // The task ends by itself; if it panicked, there is nothing left to push.
         let _ = self.task.await;
     }
 }
@@ -106,7 +106,7 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
         let mut ticks = tokio::time::interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stop = async move {
-            // An error is the sender gone, which means stop as well.
+            // An error means that the sender is gone, which also means stop.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         tokio::pin!(stop);
@@ -124,10 +124,10 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
         let _ = tokio::time::timeout(LAST_PUSH, self.push(Instant::now())).await;
     }
 
-    /// Sends all figures of now; tries again until `deadline` what the receiver says may be tried again.
+    /// Sends the current figures; repeats retryable requests until `deadline`.
     async fn push(&mut self, deadline: Instant) {
         let source = self.source.clone();
-        // Copying the totals takes the engine's lock and time.
+        // Copying the totals takes time and the engine's lock.
         let made = tokio::task::spawn_blocking(move || requests(&source())).await;
         let requests = match made {
             Ok(requests) => requests,
@@ -138,7 +138,7 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
             match self.send(request, deadline).await {
                 Ok(None) => {}
                 Ok(Some(refused)) => problem = Some(refused),
-                // The next push brings the same figures and newer ones.
+                // The next push sends these figures or newer ones.
                 Err(status) => {
                     problem = Some(status);
                     break;
@@ -148,7 +148,7 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
         self.tell(problem);
     }
 
-    /// `Ok` with what the receiver said when it took only a part.
+    /// Returns the receiver's message with `Ok` if it accepted only part.
     async fn send(
         &mut self,
         request: ExportMetricsServiceRequest,
@@ -201,7 +201,7 @@ impl<S: Fn() -> Snapshot + Send + Sync + 'static, N: Fn(String)> Pusher<S, N> {
 
 fn in_words(status: &Status) -> String {
     let told = format!("{:?}: {}", status.code(), status.message());
-    // The layers between say only "transport error"; the last one says which.
+    // The intermediate layers say only "transport error"; the innermost error is specific.
     let cause = std::iter::successors(std::error::Error::source(status), |error| error.source()).last();
     cause.map_or(told.clone(), |cause| format!("{told}: {cause}"))
 }

@@ -1,11 +1,11 @@
-//! Retryable responses of a receiver, by the OTLP specification.
+//! Which responses of a receiver allow a retry, by the OTLP specification.
 
 use crate::rpc_status::retry_after;
 use std::error::Error;
 use std::time::Duration;
 use tonic::{Code, Status};
 
-/// Whether a request that was answered like this may be sent again, and after what delay if the receiver says.
+/// Whether a request may be sent again, and after what delay if the receiver states one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Never.
@@ -16,7 +16,7 @@ pub enum Retry {
     After(Duration),
 }
 
-/// Reads an answer.
+/// Classifies a response.
 pub fn retry(status: &Status) -> Retry {
     let passes = match status.code() {
         Code::Cancelled
@@ -25,12 +25,12 @@ pub fn retry(status: &Status) -> Retry {
         | Code::OutOfRange
         | Code::Unavailable
         | Code::DataLoss => true,
-        // Not an answer: the connection broke.
+        // Not a response: the connection broke.
         Code::Unknown => status.source().is_some_and(|source| source.is::<tonic::transport::Error>()),
         _ => false,
     };
     match retry_after(status.details()) {
-        // Exhaustion is only known to pass when the receiver says when.
+        // Exhaustion is known to be temporary only when the receiver states a delay.
         Some(delay) if passes || status.code() == Code::ResourceExhausted => Retry::After(delay),
         None if passes => Retry::Yes,
         _ => Retry::No,
