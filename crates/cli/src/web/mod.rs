@@ -41,7 +41,7 @@ static COMPRESSED: LazyLock<Vec<u8>> = LazyLock::new(|| {
     gzip.finish().unwrap_or_default()
 });
 
-/// What the page has to know of its meter before it asks anything else.
+/// Settings that the page needs before its first request.
 #[derive(Clone, Debug, Serialize)]
 struct PageSettings {
     /// URL template of the user's trace UI, with `{trace_id}`; `null` if not configured.
