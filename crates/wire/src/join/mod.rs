@@ -166,6 +166,12 @@ impl Joiner {
             return;
         }
         let Some((link, place)) = self.mate(capture, link, &exchange) else {
+            // A copy of a connection that the other capture has as well, with its copies, as with two hosts that both
+            // capture an overlay network and what it travels in.
+            if self.is_copy(capture, link, &exchange) {
+                self.copies += 1;
+                return;
+            }
             if self.is_full(capture)
                 && let Some((link, exchange)) = self.pending[capture].take_oldest()
             {
