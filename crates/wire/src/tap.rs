@@ -98,7 +98,7 @@ impl Tap {
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
-        self.clock.packet(packet.time_ns, packet.number);
+        self.clock.packet(packet);
         match self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
@@ -122,13 +122,13 @@ impl Tap {
         }
     }
 
-    /// Takes the next segment, of a packet decoded elsewhere.
+    /// Takes the next packet, decoded elsewhere.
     #[inline]
-    pub fn segment(&mut self, segment: &Segment<'_>) {
+    pub fn segment(&mut self, packet: &Packet<'_>, segment: &Segment<'_>) {
         self.packets += 1;
         self.segments += 1;
         self.latest = self.latest.max(Some((segment.time_ns, segment.packet)));
-        self.clock.packet(segment.time_ns, segment.packet);
+        self.clock.packet(packet);
         self.clock.segment(segment);
         self.flows.segment(segment, &mut self.shared);
     }
