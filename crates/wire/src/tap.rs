@@ -99,14 +99,15 @@ impl Tap {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
         self.clock.packet(packet);
-        match self.decoder.decode(packet) {
+        // Looked at where it is: a segment is too large to be moved for every packet.
+        match &self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
-                self.clock.segment(&segment);
-                self.flows.segment(&segment, &mut self.shared);
+                self.clock.segment(segment);
+                self.flows.segment(segment, &mut self.shared);
             }
             Err(reason) => {
-                *self.unparsed.entry(reason).or_default() += 1;
+                *self.unparsed.entry(*reason).or_default() += 1;
                 self.no_segment(packet);
             }
         }
