@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         number += 1;
         let link = LinkType(LINKS[usize::from(*link) % LINKS.len()]);
         let wire_len = data.len() as u32 + u32::from(*more);
-        if let Ok(segment) = decoder.decode(&Packet { number, time_ns: number as i64, link, wire_len, data })
+        if let Ok(segment) = decoder.decode(&Packet { number, time_ns: number as i64, interface: 0, link, wire_len, data })
         {
             assert!(segment.payload.len() <= segment.payload_len as usize);
             assert!(usize::from(segment.options.sack_count) <= segment.options.sack.len());

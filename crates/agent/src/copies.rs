@@ -138,8 +138,14 @@ mod tests {
         let mut each = |look: &mut dyn FnMut(&Packet<'_>, &Segment<'_>)| {
             for one in &all {
                 let (time_ns, wire_len) = of(one);
-                let packet =
-                    Packet { number: 1, time_ns, link: LinkType::LINUX_SLL2, wire_len, data: &one.1 };
+                let packet = Packet {
+                    number: 1,
+                    time_ns,
+                    interface: 0,
+                    link: LinkType::LINUX_SLL2,
+                    wire_len,
+                    data: &one.1,
+                };
                 let segment = decoder.decode(&packet).expect("a segment");
                 look(&packet, &segment);
             }

@@ -310,7 +310,14 @@ mod tests {
     }
 
     fn see(openings: &mut Openings, data: &[u8], time_ns: i64) {
-        openings.see(&Packet { number: 0, time_ns, link: LinkType::RAW, wire_len: data.len() as u32, data });
+        openings.see(&Packet {
+            number: 0,
+            time_ns,
+            interface: 0,
+            link: LinkType::RAW,
+            wire_len: data.len() as u32,
+            data,
+        });
     }
 
     fn key_of(from: Endpoint, to: Endpoint) -> Key {

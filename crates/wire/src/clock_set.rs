@@ -5,6 +5,7 @@
 //! capture's time, on the segments of either side of a connection, that was set; or both hosts slept, which is as
 //! little a part of a call.
 
+use crate::packet::Packet;
 use crate::segment::{Endpoint, Segment};
 use crate::tcp::reassembly::SET_BACK_NS;
 
@@ -14,6 +15,9 @@ const JUMP_NS: i64 = 2_000_000_000;
 const MAX_PLACES: usize = 1024;
 /// Directions of connections whose latest timestamps are remembered; a power of two.
 const TICKERS: usize = 64;
+/// Interfaces whose packets are told apart: a program that captures on several writes those of one after those of another,
+/// some hundred milliseconds apart under load, and no clock was set. The packets of any more count as of one.
+const INTERFACES: usize = 16;
 /// A rate of ticks is measured over this at least.
 const MEASURED_NS: i64 = 200_000_000;
 /// The slowest tick that is allowed (RFC 7323, 5.4).
@@ -51,6 +55,8 @@ pub struct Moved {
 #[derive(Debug)]
 pub struct ClockSets {
     before_ns: Option<i64>,
+    /// The latest packet of each of the first [`INTERFACES`] interfaces since the clock was set.
+    latest_ns: [Option<i64>; INTERFACES],
     /// The first packets after the clock was set, in order.
     places: Vec<u64>,
     tickers: [Ticker; TICKERS],
@@ -67,6 +73,7 @@ impl Default for ClockSets {
     fn default() -> ClockSets {
         ClockSets {
             before_ns: None,
+            latest_ns: [None; INTERFACES],
             places: Vec::new(),
             tickers: [Ticker::default(); TICKERS],
             jump: None,
@@ -127,32 +134,37 @@ impl ClockSets {
 
     /// The next packet's time.
     #[inline]
-    pub fn packet(&mut self, time_ns: i64, packet: u64) {
+    pub fn packet(&mut self, packet: &Packet<'_>) {
+        let time_ns = packet.time_ns;
         let before_ns = self.before_ns.replace(time_ns).unwrap_or(time_ns);
         let on_ns = time_ns.saturating_sub(before_ns);
-        if !(0..=JUMP_NS).contains(&on_ns) {
-            self.moved(on_ns, packet);
+        let interface = (packet.interface as usize).min(INTERFACES - 1);
+        let own_ns = self.latest_ns[interface].replace(time_ns).unwrap_or(time_ns);
+        let own_on_ns = time_ns.saturating_sub(own_ns);
+        if !(0..=JUMP_NS).contains(&on_ns) || own_on_ns < -SET_BACK_NS {
+            self.moved(on_ns, own_on_ns, packet.number);
         }
     }
 
+    /// The next packet is so much later than the one before it, and than the one before it of its own interface.
     #[cold]
-    fn moved(&mut self, on_ns: i64, packet: u64) {
-        if on_ns > 0 {
+    fn moved(&mut self, on_ns: i64, own_on_ns: i64, packet: u64) {
+        if own_on_ns < -SET_BACK_NS {
+            self.back.times += 1;
+            self.back.ns = self.back.ns.saturating_sub(own_on_ns);
+            self.tickers = [Ticker::default(); TICKERS];
+            // All interfaces have this clock: their next packets are earlier, too.
+            self.latest_ns = [None; INTERFACES];
+            self.note(packet);
+        } else if on_ns > 0 {
             let before = self.tickers;
             self.jump = Some(Box::new(Jump { packet, gap_ns: on_ns, before, noted: false }));
             // From here on other rates are measured.
             self.tickers = [Ticker::default(); TICKERS];
-            return;
-        }
-        if on_ns >= -SET_BACK_NS {
+        } else {
             self.unsorted.times += 1;
             self.unsorted.ns = self.unsorted.ns.max(on_ns.saturating_neg());
-            return;
         }
-        self.back.times += 1;
-        self.back.ns = self.back.ns.saturating_sub(on_ns);
-        self.tickers = [Ticker::default(); TICKERS];
-        self.note(packet);
     }
 
     fn note(&mut self, packet: u64) {
@@ -226,7 +238,7 @@ mod tests {
         let mut packet = 0;
         let mut send = |sets: &mut ClockSets, from: usize, time_ns: i64, ticks: u32| {
             packet += 1;
-            sets.packet(time_ns, packet);
+            sets.packet(&seen(time_ns, packet, 0));
             sets.segment(&Segment {
                 packet,
                 time_ns,
@@ -252,6 +264,32 @@ mod tests {
         send(&mut sets, 0, now, u32::MAX.wrapping_sub(500).wrapping_add(900 + client_ms));
         send(&mut sets, 1, now + 2, 7 + 90 + server_ms / 10);
         sets
+    }
+
+    fn seen(time_ns: i64, number: u64, interface: u32) -> Packet<'static> {
+        Packet { number, time_ns, interface, link: crate::packet::LinkType::RAW, wire_len: 0, data: &[] }
+    }
+
+    #[test]
+    fn one_interface_behind_another_is_no_clock_that_was_set() {
+        // Two interfaces by turns, the second one written 150 ms late; then the clock is set back by an hour.
+        let mut sets = ClockSets::default();
+        for n in 0..20 {
+            sets.packet(&seen(i64::from(n) * SECOND, 2 * u64::from(n as u32), 0));
+            sets.packet(&seen(i64::from(n) * SECOND - 150_000_000, 2 * u64::from(n as u32) + 1, 1));
+        }
+        assert!(sets.is_empty(), "{:?}", sets.places());
+        assert_eq!(sets.unsorted, Moved { times: 20, ns: 150_000_000 });
+        for n in 0..20 {
+            let time_ns = (i64::from(n) - 3600) * SECOND;
+            sets.packet(&seen(time_ns, 40 + 2 * u64::from(n as u32), 0));
+            sets.packet(&seen(time_ns - 150_000_000, 41 + 2 * u64::from(n as u32), 1));
+        }
+        assert_eq!((sets.places(), sets.back.times), (&[40][..], 1));
+        // One interface alone that goes back.
+        let mut sets = ClockSets::default();
+        [5 * SECOND, 4 * SECOND].iter().zip(1..).for_each(|(at, number)| sets.packet(&seen(*at, number, 1)));
+        assert_eq!((sets.places(), sets.back.ns), (&[2][..], SECOND));
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub struct Packet<'a> {
     pub number: u64,
     /// When the tap saw it, Unix nanoseconds by the capturing host's clock.
     pub time_ns: i64,
+    /// The interface that saw it, by its number in the file: packets of one are in the order in which they were seen,
+    /// those of several need not be.
+    pub interface: u32,
     /// How it begins.
     pub link: LinkType,
     /// Length in bytes before the capture cut it; never below `data.len()`.

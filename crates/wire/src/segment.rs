@@ -110,3 +110,22 @@ pub struct Segment<'a> {
     /// The captured beginning of them.
     pub payload: &'a [u8],
 }
+
+impl Segment<'_> {
+    /// The SACK blocks: raw sequence numbers.
+    #[inline]
+    pub fn sacked(&self) -> &[(u32, u32)] {
+        self.options.sack.get(..usize::from(self.options.sack_count)).unwrap_or_default()
+    }
+
+    /// The first SACK block, if it reports bytes that came twice (RFC 2883, 4).
+    pub fn dsack(&self) -> Option<(u32, u32)> {
+        let mut blocks = self.sacked().iter();
+        let (left, right) = *blocks.next()?;
+        let within = |(outer_left, outer_right): &(u32, u32)| {
+            left.wrapping_sub(*outer_left) as i32 >= 0 && outer_right.wrapping_sub(right) as i32 >= 0
+        };
+        let twice = right.wrapping_sub(self.ack) as i32 <= 0 || blocks.next().is_some_and(within);
+        twice.then_some((left, right))
+    }
+}

@@ -98,15 +98,16 @@ impl Tap {
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
-        self.clock.packet(packet.time_ns, packet.number);
-        match self.decoder.decode(packet) {
+        self.clock.packet(packet);
+        // Looked at where it is: a segment is too large to be moved for every packet.
+        match &self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
-                self.clock.segment(&segment);
-                self.flows.segment(&segment, &mut self.shared);
+                self.clock.segment(segment);
+                self.flows.segment(segment, &mut self.shared);
             }
             Err(reason) => {
-                *self.unparsed.entry(reason).or_default() += 1;
+                *self.unparsed.entry(*reason).or_default() += 1;
                 self.no_segment(packet);
             }
         }
@@ -122,13 +123,13 @@ impl Tap {
         }
     }
 
-    /// Takes the next segment, of a packet decoded elsewhere.
+    /// Takes the next packet, decoded elsewhere.
     #[inline]
-    pub fn segment(&mut self, segment: &Segment<'_>) {
+    pub fn segment(&mut self, packet: &Packet<'_>, segment: &Segment<'_>) {
         self.packets += 1;
         self.segments += 1;
         self.latest = self.latest.max(Some((segment.time_ns, segment.packet)));
-        self.clock.packet(segment.time_ns, segment.packet);
+        self.clock.packet(packet);
         self.clock.segment(segment);
         self.flows.segment(segment, &mut self.shared);
     }

@@ -147,7 +147,7 @@ fn the_same_packets_pass_as_with_tcpdump() {
     for (n, data) in frames.iter().enumerate() {
         let time_ns = (n as i64 + 1) * 1_000_000_000;
         let (link, wire_len) = (LinkType::ETHERNET, data.len() as u32);
-        file.packet(&Packet { number: 0, time_ns, link, wire_len, data }).unwrap();
+        file.packet(&Packet { number: 0, time_ns, interface: 0, link, wire_len, data }).unwrap();
     }
     file.finish(0, frames.len() as u64, 0).unwrap();
 

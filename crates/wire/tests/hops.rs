@@ -301,6 +301,23 @@ fn fewer_captures_tell_less_and_nothing_false() {
     assert_eq!(strangers.sums.calls, 60);
 }
 
+#[test]
+fn calls_of_both_sides_of_a_proxy_that_are_not_linked_are_said_to_count_twice() {
+    let files = ["client", "in", "out", "server"].map(|end| file("nginx-plain", end));
+    // Nothing says that the two captures of the proxy have one clock, and the calls carry no ids.
+    let unnamed = run(&files, &[None; 4]);
+    assert_eq!((unnamed.sums.calls, hops(&unnamed).calls), (60, 0));
+    let [warning] = &unnamed.warnings[..] else { panic!("{:?}", unnamed.warnings) };
+    for expected in
+        ["client.pcapng", "server.pcapng", "/sleep/3", "counted twice", "proxy=in.pcap proxy=out.pcap"]
+    {
+        assert!(warning.contains(expected), "{expected}: {warning}");
+    }
+    // With names they are linked, and nothing is to be said.
+    let named = all_four("nginx-plain");
+    assert_eq!((named.sums.calls, named.warnings.len()), (30, 0), "{:?}", named.warnings);
+}
+
 /// Spans as both ends of calls leave them: those of the client begin before the first byte that it sends and end after the
 /// last one that it has got, those of the server lie in what its tap saw.
 fn spans_of_both_ends(name: &str) -> Spans {

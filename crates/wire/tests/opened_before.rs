@@ -54,7 +54,8 @@ fn slice(into: &Path, end: &str, keep: impl Fn(usize) -> bool) -> PathBuf {
         writer.opening(syn).expect("written");
     }
     for (time_ns, link, wire_len, data) in &rest {
-        let packet = Packet { number: 0, time_ns: *time_ns, link: *link, wire_len: *wire_len, data };
+        let packet =
+            Packet { number: 0, time_ns: *time_ns, interface: 0, link: *link, wire_len: *wire_len, data };
         writer.packet(&packet).expect("written");
     }
     writer.finish(rest[rest.len() - 1].0, rest.len() as u64, 0).expect("written");

@@ -29,11 +29,17 @@ fn fixtures() -> BTreeMap<String, Value> {
     named.collect()
 }
 
+/// The capture of a fixture, or those of both ends.
+fn captures(name: &str) -> Vec<Capture> {
+    let path = |end: &str| folder().join(format!("{name}{end}.pcapng.zst"));
+    let paths = if path("").exists() { vec![path("")] } else { vec![path(".client"), path(".server")] };
+    paths.iter().map(|path| Capture::open(path).expect("a capture")).collect()
+}
+
 fn report(name: &str) -> DissectReport {
-    let capture = Capture::open(&folder().join(format!("{name}.pcapng.zst"))).expect("a capture");
     let key_log = std::fs::read(folder().join(format!("{name}.keys"))).unwrap_or_default();
     let settings = Settings { slowest: 100_000, key_log, ..Settings::default() };
-    let dissection = dissect(vec![capture], &settings, &mut |_| ControlFlow::Continue(()))
+    let dissection = dissect(captures(name), &settings, &mut |_| ControlFlow::Continue(()))
         .expect("a file can be read twice");
     DissectReport::new(&dissection, &settings, &Extras::default())
 }
@@ -53,7 +59,7 @@ fn name_of(call: &CallReport) -> String {
 #[test]
 fn calls_are_what_the_programs_said_they_were() {
     let fixtures = fixtures();
-    assert!(fixtures.len() >= 13, "{} fixtures", fixtures.len());
+    assert!(fixtures.len() >= 17, "{} fixtures", fixtures.len());
     for (name, about) in fixtures {
         let report = report(&name);
         let mut found: BTreeMap<String, u64> = BTreeMap::new();
@@ -62,6 +68,18 @@ fn calls_are_what_the_programs_said_they_were() {
             .unwrap_or_else(|error| panic!("{name}: calls: {error}"));
         assert_eq!(found, said, "{name}: {}", about["how"]);
         assert_eq!(Some(report.totals.failed), about["failed"].as_u64(), "{name}: {}", about["how"]);
+        let text = serde_json::to_string(&report).expect("JSON");
+        for never in about["never_said"].as_array().into_iter().flatten() {
+            let never = never.as_str().expect("words");
+            assert!(!text.contains(never), "{name}: `{never}` is said, but {}", about["how"]);
+        }
+        if let Some(causes) = about.get("causes") {
+            let found: Vec<&str> =
+                report.totals.causes.iter().map(|of_cause| of_cause.cause.name()).collect();
+            for cause in causes.as_array().into_iter().flatten() {
+                assert!(found.iter().any(|found| *found == cause), "{name}: {cause} is not in {found:?}");
+            }
+        }
     }
 }
 

@@ -34,6 +34,8 @@ const REORDERED_NS: u64 = 3_000_000;
 
 /// How much later than two shortest ways a DSACK may come.
 const DSACK_SLACK_NS: u64 = 5_000_000;
+/// Recoveries of a connection that wait for a DSACK at once.
+const MAX_UNDECIDED: usize = 64;
 
 /// A recovery under way: bytes sent again and not yet acknowledged.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +57,15 @@ struct Recovery {
     end: u64,
     /// Whether the receiver says when it gets bytes twice.
     told: bool,
-    /// An acknowledgement that seems too early for a copy sent again, and until when a DSACK may follow it.
-    early: Option<Early>,
 }
 
-/// See [`Recovery::early`].
+/// A recovery whose acknowledgement seems too early for the copy sent again: a DSACK may still say that it was needless.
 #[derive(Clone, Copy, Debug)]
-struct Early {
-    at: (i64, u64),
+struct Undecided {
+    sender: Side,
+    recovery: Recovery,
+    acknowledged: (i64, u64),
+    /// No DSACK comes later.
     until_ns: i64,
 }
 
@@ -95,6 +98,8 @@ struct Sender {
 #[derive(Debug, Default)]
 pub struct Memory {
     senders: [Sender; 2],
+    /// Oldest first.
+    undecided: Vec<Undecided>,
     /// Whether either end cannot do SACK, and so does not probe (RFC 8985, 3): known from the handshake.
     without_sack: bool,
     /// Whether SACK is in use, as the handshake or a block shows: then bytes that come twice are reported.
@@ -105,15 +110,13 @@ impl Rule for Memory {
     #[inline]
     fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
         self.with_sack |= step.segment.options.sack_count > 0;
-        for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
-            if sender.recovery.is_some() {
-                sender.settle(side, step.segment.time_ns, found);
-            }
+        if !self.undecided.is_empty() {
+            self.settle(step.segment.time_ns, found);
         }
         let peer = &mut self.senders[step.from.other().index()];
         let sacks = step.segment.options.sack_count > 0 || step.kind == Kind::RepeatedAck;
         if sacks || peer.recovery.is_some() || peer.signal.is_some() {
-            peer.acknowledged(step, view, found);
+            peer.acknowledged(step, view, &mut self.undecided, found);
         }
         if !step.newly_acked.is_empty() {
             peer.advanced_ns = step.segment.time_ns;
@@ -138,16 +141,11 @@ impl Rule for Memory {
     }
 
     fn finish(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
+        for Undecided { sender, recovery, .. } in self.undecided.drain(..) {
+            found.push(recovery.cut_short().episode(sender, None));
+        }
         for (side, sender) in [Side::Client, Side::Server].into_iter().zip(&mut self.senders) {
-            match sender.recovery.take() {
-                Some(recovery) if recovery.early.is_none() => found.push(recovery.episode(side, None)),
-                // It ends before a DSACK could have come.
-                Some(recovery) => {
-                    let certainty = Certainty::Possible(Missing::EndsEarly);
-                    found.push(Recovery { certainty, ..recovery }.episode(side, None));
-                }
-                None => {}
-            }
+            found.extend(sender.recovery.take().map(|recovery| recovery.episode(side, None)));
         }
     }
 
@@ -180,9 +178,6 @@ impl Memory {
             return;
         }
         let now = (step.segment.time_ns, step.segment.packet);
-        if sender.recovery.take_if(|recovery| recovery.early.is_some()).is_some() {
-            sender.needless = sender.needless.saturating_add(1);
-        }
         if let Some(recovery) = &mut sender.recovery {
             // Of the same flight: these, too, had left before the sender first sent again.
             let of_flight = step.bytes.start < recovery.end
@@ -218,8 +213,18 @@ impl Memory {
             start: step.bytes.start,
             end: step.bytes.end,
             told,
-            early: None,
         });
+    }
+
+    /// Acknowledgements that seemed too early, with no DSACK after them in all the time that one takes, were those of the
+    /// copies sent again. The next loss of the connection says nothing of that.
+    #[cold]
+    fn settle(&mut self, now_ns: i64, found: &mut Vec<Episode>) {
+        for Undecided { sender, recovery, acknowledged, .. } in
+            self.undecided.extract_if(.., |undecided| now_ns > undecided.until_ns)
+        {
+            found.push(recovery.episode(sender, Some(acknowledged)));
+        }
     }
 }
 
@@ -268,12 +273,23 @@ fn why(
 impl Sender {
     /// The peer acknowledged something, or repeated itself, while that matters.
     #[cold]
-    fn acknowledged(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+    fn acknowledged(
+        &mut self,
+        step: &Step<'_>,
+        view: View<'_>,
+        undecided: &mut Vec<Undecided>,
+        found: &mut Vec<Episode>,
+    ) {
         let from = step.from.other();
         let segment = step.segment;
         let own = view.of(from);
-        if is_dsack(segment) {
+        if let Some(twice) = segment.dsack() {
             self.needless = self.needless.saturating_add(1);
+            let of = |undecided: &Undecided| undecided.sender == from && undecided.recovery.overlaps(twice);
+            if let Some(place) = undecided.iter().position(of) {
+                undecided.remove(place);
+                return;
+            }
             if self.recovery.take_if(|recovery| recovery.resent == 1).is_some() {
                 return;
             }
@@ -287,13 +303,13 @@ impl Sender {
         if own.acked < own.next {
             let reports = match segment.options.sack_count {
                 0 => step.kind == Kind::RepeatedAck,
-                count => blocks(segment, count).any(|(left, _)| left.wrapping_sub(segment.ack) as i32 > 0),
+                _ => segment.sacked().iter().any(|(left, _)| left.wrapping_sub(segment.ack) as i32 > 0),
             };
             if reports && self.signal.is_none() {
                 self.signal = Some((segment.time_ns, segment.packet));
             }
         }
-        let acknowledged = |recovery: &Recovery| recovery.early.is_none() && own.acked >= recovery.end;
+        let acknowledged = |recovery: &Recovery| own.acked >= recovery.end;
         let Some(recovery) = self.recovery.filter(acknowledged) else { return };
         self.recovery = None;
         let at = (segment.time_ns, segment.packet);
@@ -315,7 +331,11 @@ impl Sender {
             // filled is not. A receiver that has the bytes twice says so: until it could have, nothing is known.
             let later_ns = recovery.again.0.saturating_add_unsigned(way_ns).max(segment.time_ns);
             let until_ns = later_ns.saturating_add_unsigned(way_ns + DSACK_SLACK_NS);
-            self.recovery = Some(Recovery { early: Some(Early { at, until_ns }), ..recovery });
+            if undecided.len() >= MAX_UNDECIDED {
+                let Undecided { sender, recovery, .. } = undecided.remove(0);
+                found.push(recovery.cut_short().episode(sender, None));
+            }
+            undecided.push(Undecided { sender: from, recovery, acknowledged: at, until_ns });
             return;
         }
         if recovery.resent == 1 && (too_soon || echoes_first) {
@@ -323,16 +343,6 @@ impl Sender {
             return;
         }
         found.push(recovery.episode(from, Some(at)));
-    }
-
-    /// An acknowledgement that seemed too early, with no DSACK after it in all the time that one takes, was that of the
-    /// copy sent again.
-    #[cold]
-    fn settle(&mut self, side: Side, now_ns: i64, found: &mut Vec<Episode>) {
-        let over = |recovery: &mut Recovery| recovery.early.is_some_and(|early| now_ns > early.until_ns);
-        if let Some(recovery) = self.recovery.take_if(over) {
-            found.push(recovery.episode(side, recovery.early.map(|early| early.at)));
-        }
     }
 
     #[cold]
@@ -430,24 +440,17 @@ fn order(segment: &Segment<'_>, ahead: Ahead) -> Option<Ordering> {
     None
 }
 
-fn blocks<'a>(segment: &'a Segment<'_>, count: u8) -> impl Iterator<Item = (u32, u32)> + 'a {
-    segment.options.sack.iter().take(usize::from(count)).copied()
-}
-
-/// Whether the first SACK block reports bytes that came twice (RFC 2883, 4).
-fn is_dsack(segment: &Segment<'_>) -> bool {
-    let count = segment.options.sack_count;
-    let mut blocks = blocks(segment, count);
-    let Some((left, right)) = blocks.next() else { return false };
-    if (right.wrapping_sub(segment.ack) as i32) <= 0 {
-        return true;
-    }
-    blocks.next().is_some_and(|(outer_left, outer_right)| {
-        left.wrapping_sub(outer_left) as i32 >= 0 && outer_right.wrapping_sub(right) as i32 >= 0
-    })
-}
-
 impl Recovery {
+    /// Whether it sent any of these bytes again: sequence numbers, the low half of offsets.
+    fn overlaps(&self, (left, right): (u32, u32)) -> bool {
+        right.wrapping_sub(self.start as u32) as i32 > 0 && (self.end as u32).wrapping_sub(left) as i32 > 0
+    }
+
+    /// Nothing more is seen of it, and a DSACK could still have come.
+    fn cut_short(self) -> Recovery {
+        Recovery { certainty: Certainty::Possible(Missing::EndsEarly), ..self }
+    }
+
     fn episode(&self, sender: Side, acknowledged: Option<(i64, u64)>) -> Episode {
         let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let waited_us = nanos(self.first.time_ns, self.again.0) / 1000;
@@ -690,6 +693,35 @@ mod tests {
         assert_eq!(scene.found[0].copies, Copies::Both { told: true });
         let scene = lossy(true);
         assert_eq!((scene.found.len(), scene.notes().len()), (0, 1));
+    }
+
+    #[test]
+    fn the_next_loss_does_not_make_the_one_before_needless() {
+        // A flight with one lost segment, mended by a copy whose acknowledgement seems too early, and the next one before
+        // a DSACK of the first would be late.
+        let lossy = |dsack: bool| {
+            let mut scene = Scene::connected(20, 10 * MILLI);
+            let mut lost = Vec::new();
+            for (at, again) in [(0, 12 * MILLI), (12 * MILLI + 500, 14 * MILLI)] {
+                let (missing, later) = (scene.at(at).data(SERVER, 1000), scene.data(SERVER, 1000));
+                scene.at(at + 5).ack_to(CLIENT, missing.start, &[(later.start, later.end)]);
+                scene.at(again).bytes(Kind::Resent, SERVER, missing.clone());
+                scene.at(again + 5).ack(CLIENT);
+                lost.push(missing);
+            }
+            if dsack {
+                let next = scene.next(SERVER);
+                scene.at(14 * MILLI + 9).ack_to(CLIENT, next, &[(lost[0].start, lost[0].end)]);
+            }
+            scene.at(90 * MILLI).data(SERVER, 100);
+            scene
+        };
+        let scene = lossy(false);
+        assert_eq!((scene.shown(), scene.notes().len()), (vec![Cause::FastRetransmit; 2], 0));
+        // The DSACK is of the first one.
+        let scene = lossy(true);
+        assert_eq!((scene.shown(), scene.notes().len()), (vec![Cause::FastRetransmit], 1));
+        assert_eq!(scene.found[0].from_ns, 12_500_000);
     }
 
     #[test]

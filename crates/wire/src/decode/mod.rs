@@ -155,7 +155,14 @@ mod tests {
         \x01\x01\x08\x0a\x00\x00\x00\x07\x00\x00\x00\x09hello\xff";
 
     fn packet(data: &[u8], wire_len: usize) -> Packet<'_> {
-        Packet { number: 3, time_ns: 11, link: LinkType::ETHERNET, wire_len: wire_len as u32, data }
+        Packet {
+            number: 3,
+            time_ns: 11,
+            interface: 0,
+            link: LinkType::ETHERNET,
+            wire_len: wire_len as u32,
+            data,
+        }
     }
 
     #[test]

@@ -60,7 +60,14 @@ mod tests {
             [b"x abcd030405060708090a0b0c0d0e0f10", b"ABCD030405060708090A0B0C0D0E0F10 y", &id, b"nothing"];
         for (i, data) in texts.into_iter().enumerate() {
             let wire_len = data.len() as u32;
-            let packet = Packet { number: i as u64 + 1, time_ns: 0, link: LinkType::RAW, wire_len, data };
+            let packet = Packet {
+                number: i as u64 + 1,
+                time_ns: 0,
+                interface: 0,
+                link: LinkType::RAW,
+                wire_len,
+                data,
+            };
             search.packet(1, &packet);
         }
         let forms = ["hexadecimal", "hexadecimal, upper case", "raw bytes"];

@@ -1,6 +1,6 @@
 //! Captures without a common connection: a loud warning, with what each of them contains.
 
-use super::Dissection;
+use super::{Dissection, SectionTotals};
 use crate::tcp::ConnectionFacts;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
@@ -16,10 +16,13 @@ pub(super) fn warnings(dissection: &Dissection) -> Vec<String> {
         dissection.sections.iter().filter(of).any(|section| section.matched > 0)
     };
     let strangers: Vec<usize> = (0..captures.len()).filter(|capture| !joined(*capture)).collect();
+    let links = dissection.hops.as_ref().map_or(0, |hops| hops.calls);
+    if captures.len() > 2 && strangers.is_empty() && links == 0 {
+        return unlinked(dissection).into_iter().collect();
+    }
     if captures.len() < 2 || strangers.is_empty() {
         return Vec::new();
     }
-    let links = dissection.hops.as_ref().map_or(0, |hops| hops.calls);
     let mut sentences = Vec::new();
     if captures.len() == 2 {
         sentences.push("The two captures have no connection in common.".to_owned());
@@ -54,7 +57,9 @@ pub(super) fn warnings(dissection: &Dissection) -> Vec<String> {
              the proxy, on both its sides, would tell its own time from the network's.",
             grouped(links)
         ));
-    } else if let Some(method) = common_method(dissection) {
+    } else if let Some(method) =
+        common_method(dissection, |capture, _| capture == 0, |capture, _| capture == 1)
+    {
         sentences.push(format!(
             "Both have calls of {method}: a proxy or load balancer that opens its own connections may be between \
              them. A capture there, on both its sides, would show that."
@@ -107,14 +112,44 @@ fn what(capture: usize, dissection: &Dissection) -> String {
     }
 }
 
-/// A method that calls of both captures have, of those shown.
-fn common_method(dissection: &Dissection) -> Option<String> {
-    let of = |capture: u8| {
-        let of_capture = dissection.methods.iter().filter(move |((number, ..), _)| *number == capture);
-        of_capture.map(|(_, text)| text)
+/// Pairs of captures, each with connections in common, and not one call of a pair linked with one of another: a call
+/// through a proxy would count once for each pair. Pairs that share a capture are two clients of one server, or the like.
+fn unlinked(dissection: &Dissection) -> Option<String> {
+    let all = || dissection.sections.iter().enumerate().filter(|(_, section)| section.matched > 0);
+    let apart = |a: &SectionTotals, b: &SectionTotals| !a.captures.iter().any(|own| b.captures.contains(own));
+    let (method, one, other) = all().find_map(|(place, one)| {
+        all().filter(|(later, other)| *later > place && apart(one, other)).find_map(|(later, other)| {
+            let method =
+                common_method(dissection, |_, section| section == place, |_, section| section == later)?;
+            Some((method, one, other))
+        })
+    })?;
+    let files = |section: &SectionTotals| {
+        let of = |capture: &u8| dissection.captures.get(usize::from(*capture));
+        let names = section.captures.iter().filter_map(of).map(|capture| capture.reading.file.as_str());
+        names.collect::<Vec<_>>().join(" and ")
     };
-    let text = of(0).find(|text| of(1).any(|other| path(other) == path(text)))?;
-    Some(path(text).to_owned())
+    Some(format!(
+        "No call of {} is linked with one of {}, and both have calls of {method}: if a proxy is between them, each \
+         call is counted twice. Calls without a trace context are linked by their content only where one clock times \
+         both sides of the proxy: give its captures one name, as in proxy=in.pcap proxy=out.pcap.",
+        files(one),
+        files(other)
+    ))
+}
+
+/// A method that calls here and there have, of those shown; where is a matter of capture and section.
+fn common_method(
+    dissection: &Dissection,
+    here: impl Fn(u8, usize) -> bool,
+    there: impl Fn(u8, usize) -> bool,
+) -> Option<String> {
+    let all =
+        || dissection.methods.iter().map(|((capture, section, _), text)| (*capture, *section, path(text)));
+    let there =
+        |wanted: &str| all().any(|(capture, section, text)| there(capture, section) && text == wanted);
+    let found = all().find(|(capture, section, text)| here(*capture, *section) && there(text));
+    found.map(|(_, _, text)| text.to_owned())
 }
 
 /// `/a` of `GET /a`.

@@ -287,9 +287,12 @@ impl<'a> Whole<'a> {
             if self.steps.is_multiple_of(PROGRESS_STEPS) {
                 flow = on_progress(self.progress());
             }
+            if self.linker.is_some() && self.is_unsuspicious() {
+                self.wait_for_signs();
+            }
         }
         match &self.linker {
-            Some(_) if self.is_unsuspicious() => self.wait_for_signs(),
+            Some(_) if self.is_unsuspicious() => {}
             Some(_) => self.link(),
             None if self.runs[section].has_proxy() => self.link_from_now_on(),
             None => {}

@@ -127,14 +127,13 @@ impl Joiner {
 
     #[inline]
     fn boxed(&mut self, exchanges: [Option<Exchange>; 2], captures: [u8; 2]) -> Box<Halves> {
-        let halves = Halves { exchanges, captures, ..Halves::default() };
-        match self.spare.pop() {
-            Some(mut spare) => {
-                *spare = halves;
-                spare
-            }
-            None => Box::new(halves),
-        }
+        let mut halves = self.spare.pop().unwrap_or_default();
+        // Every field, one by one: moving all of them at once would copy them twice.
+        let Halves { exchanges: place, captures: of, spans, never_arrived } = &mut *halves;
+        (*spans, *never_arrived) = (None, false);
+        *place = exchanges;
+        *of = captures;
+        halves
     }
 
     /// Whether so many halves of a capture wait that the other capture should be looked into.
@@ -166,6 +165,12 @@ impl Joiner {
             return;
         }
         let Some((link, place)) = self.mate(capture, link, &exchange) else {
+            // A copy of a connection that the other capture has as well, with its copies, as with two hosts that both
+            // capture an overlay network and what it travels in.
+            if self.is_copy(capture, link, &exchange) {
+                self.copies += 1;
+                return;
+            }
             if self.is_full(capture)
                 && let Some((link, exchange)) = self.pending[capture].take_oldest()
             {

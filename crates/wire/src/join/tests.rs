@@ -106,6 +106,37 @@ fn a_call_captured_before_and_after_translation_counts_once() {
 }
 
 #[test]
+fn a_call_captured_twice_at_both_ends_counts_once() {
+    // An overlay network: both hosts capture the connection, and the tunnel that it travels in. Whichever of the four halves
+    // comes first.
+    let orders = [[0, 1, 2, 3], [0, 1, 3, 2], [2, 0, 3, 1], [3, 1, 0, 2], [0, 2, 1, 3], [1, 0, 2, 3]];
+    let world = plain(false, 1);
+    let halves = world.exchanges();
+    let facts = |capture: usize, connection: u32| {
+        let mut facts = world.facts(capture, connection % 100);
+        facts.network = if connection > 100 { 42 } else { 0 };
+        Some(facts)
+    };
+    let mut joiner = Joiner::new(true, [None; 2]);
+    let mut joined = Vec::new();
+    for (nth, call) in (0..world.calls.len() as u32).enumerate() {
+        let of = |capture: usize| {
+            let own = halves.iter().find(|(at, half)| *at == capture && half.stream_id == call);
+            own.expect("both ends have every call").1.clone()
+        };
+        for place in orders[nth % orders.len()] {
+            let (capture, tunnel) = (place / 2, place % 2 == 1);
+            let mut half = of(capture);
+            half.connection += if tunnel { 100 } else { 0 };
+            joiner.offer(capture, half, &facts, &mut joined);
+        }
+    }
+    joiner.finish(&mut joined);
+    assert_eq!((joiner.matched, joiner.copies, joiner.unmatched), (40, 80, [0; 2]));
+    assert_eq!(joined.len(), 40);
+}
+
+#[test]
 fn requests_with_the_same_number_on_other_connections_are_not_taken() {
     // All connections begin with the same numbers; the addresses tell them apart.
     let mut world = plain(false, 4);

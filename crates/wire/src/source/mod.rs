@@ -51,7 +51,7 @@ impl Opening {
     /// As a packet without a number.
     pub fn packet(&self) -> Packet<'_> {
         let Opening { time_ns, link, wire_len, ref data, .. } = *self;
-        Packet { number: 0, time_ns, link, wire_len: wire_len.max(data.len() as u32), data }
+        Packet { number: 0, time_ns, interface: 0, link, wire_len: wire_len.max(data.len() as u32), data }
     }
 }
 
@@ -105,6 +105,8 @@ struct Found {
     /// It has a number, and nothing else of it counts.
     without_time: bool,
     time_ns: i64,
+    /// See [`Packet::interface`].
+    interface: u32,
     link: LinkType,
     wire_len: u32,
     /// From its first byte to the end of what was skipped.
@@ -236,8 +238,8 @@ impl Capture {
                 continue;
             }
             let data = self.window.behind(found.distance, found.len);
-            let Found { time_ns, link, wire_len, .. } = found;
-            return Some(Packet { number: self.number, time_ns, link, wire_len, data });
+            let Found { time_ns, interface, link, wire_len, .. } = found;
+            return Some(Packet { number: self.number, time_ns, interface, link, wire_len, data });
         }
     }
 

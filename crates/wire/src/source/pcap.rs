@@ -82,6 +82,7 @@ impl Pcap {
                     return Some(Found {
                         without_time: false,
                         time_ns: i64::from(record.seconds) * 1_000_000_000 + fraction_ns,
+                        interface: 0,
                         link: self.link,
                         wire_len: record.original,
                         distance: record.captured as usize,

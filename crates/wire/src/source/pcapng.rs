@@ -235,7 +235,9 @@ impl Pcapng {
         if word(0) != PACKET || captured > MAX_PACKET_BYTES || len != 32 + captured.next_multiple_of(4) {
             return None;
         }
-        let described = self.interfaces.get(word(8) as usize).filter(|described| !described.opened_before)?;
+        let interface = word(8);
+        let described =
+            self.interfaces.get(interface as usize).filter(|described| !described.opened_before)?;
         let units = u64::from(word(12)) << 32 | u64::from(word(16));
         let time_ns = described.scale.ns(units)?.checked_add(described.offset_ns)?;
         if !window.has(len) || self.word(window.bytes(), len - 4) as usize != len {
@@ -244,7 +246,7 @@ impl Pcapng {
         window.skip(len);
         reading.overhead_bytes += (len - captured) as u64;
         let (link, distance) = (described.link, len - 28);
-        Some(Found { without_time: false, time_ns, link, wire_len, distance, len: captured })
+        Some(Found { without_time: false, time_ns, interface, link, wire_len, distance, len: captured })
     }
 
     /// Length of the block here, all of it in the window then; `None` when there is none, or no whole one.
@@ -318,7 +320,15 @@ impl Pcapng {
         let told_by_kernel =
             self.interfaces.get(self.word(block, 8) as usize).is_some_and(|one| one.told_by_kernel);
         extras.openings.push(super::Opening { time_ns, link, wire_len, told_by_kernel, data: data.into() });
-        Block::Packet(Found { without_time: true, time_ns: 0, link, wire_len: 0, distance: 0, len: 0 })
+        Block::Packet(Found {
+            without_time: true,
+            time_ns: 0,
+            interface: 0,
+            link,
+            wire_len: 0,
+            distance: 0,
+            len: 0,
+        })
     }
 
     /// A packet whose bytes begin 28 bytes after the block.
@@ -339,6 +349,7 @@ impl Pcapng {
         Block::Packet(Found {
             without_time: false,
             time_ns,
+            interface: interface as u32,
             link,
             wire_len: original,
             distance,
@@ -392,7 +403,15 @@ impl Pcapng {
                     reading.cut_bytes += u64::from(original - snaplen);
                 }
                 let (time_ns, link) = (0, LinkType::NULL);
-                Block::Packet(Found { without_time: true, time_ns, link, wire_len: 0, distance: 0, len: 0 })
+                Block::Packet(Found {
+                    without_time: true,
+                    time_ns,
+                    interface: 0,
+                    link,
+                    wire_len: 0,
+                    distance: 0,
+                    len: 0,
+                })
             }
             STATISTICS if block.len() >= 24 => {
                 let interface = self.word(block, 8) as usize;

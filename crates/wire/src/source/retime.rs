@@ -322,7 +322,7 @@ mod tests {
             let mut writer = PcapngWriter::create(Vec::new(), &origin).unwrap();
             for (after_ns, data) in &packets_made {
                 let time_ns = CLOCK.since_unix_ns + after_ns;
-                writer.packet(&Packet { number: 0, time_ns, link: LinkType::ETHERNET, wire_len: 200, data }).unwrap();
+                writer.packet(&Packet { number: 0, time_ns, interface: 0, link: LinkType::ETHERNET, wire_len: 200, data }).unwrap();
             }
             let bytes = writer.finish(CLOCK.since_unix_ns, 3, 1).unwrap();
             let clock = Clock { offset_ns, skew_ppm, ..CLOCK };

@@ -613,6 +613,7 @@ impl<'a> Frame<'a> {
                 return Packet {
                     number,
                     time_ns: self.time_ns,
+                    interface: 0,
                     link,
                     wire_len: self.length.max(data.len() as u32),
                     data,
@@ -622,7 +623,7 @@ impl<'a> Frame<'a> {
         let rest = if link == LinkType::ETHERNET { &data[12..] } else { data };
         scratch.extend_from_slice(rest);
         let wire_len = (self.length + added as u32).max(scratch.len() as u32);
-        Packet { number, time_ns: self.time_ns, link, wire_len, data: scratch }
+        Packet { number, time_ns: self.time_ns, interface: 0, link, wire_len, data: scratch }
     }
 }
 

@@ -184,7 +184,14 @@ mod tests {
         let mut writer = PcapngWriter::create(Vec::new(), &origin).unwrap();
         for len in 0..9 {
             let data = vec![7; len];
-            let packet = Packet { number: 1, time_ns: 5, link: LinkType::ETHERNET, wire_len: 9, data: &data };
+            let packet = Packet {
+                number: 1,
+                time_ns: 5,
+                interface: 0,
+                link: LinkType::ETHERNET,
+                wire_len: 9,
+                data: &data,
+            };
             writer.packet(&packet).unwrap();
         }
         let bytes = writer.finish(9, 10, 1).unwrap();
@@ -212,7 +219,7 @@ mod tests {
             let mut writer = PcapngWriter::create(Vec::new(), &origin).unwrap();
             for (time_ns, data, cut) in &packets {
                 let wire_len = data.len() as u32 + cut;
-                writer.packet(&Packet { number: 0, time_ns: *time_ns, link: LinkType::RAW, wire_len, data }).unwrap();
+                writer.packet(&Packet { number: 0, time_ns: *time_ns, interface: 0, link: LinkType::RAW, wire_len, data }).unwrap();
             }
             let bytes = writer.finish(1, packets.len() as u64, dropped).unwrap();
             let mut capture = crate::source::Capture::from_reader("made".into(), Box::new(io::Cursor::new(bytes))).unwrap();

@@ -74,6 +74,17 @@ impl Closings {
         });
     }
 
+    /// The server's FIN, if the client gave the exchange up only after it: no answer could come any more. Libraries reset
+    /// the streams of such a connection with whatever code they have for that, `REFUSED_STREAM` among others.
+    pub fn server_left(&self, exchange: &Exchange, acked: u64) -> Option<Ending> {
+        let by_client =
+            |ending: &&Ending| ending.by == Some(Side::Client) && matches!(ending.stop, Stop::RstStream(_));
+        let given_up = exchange.ending.as_ref().filter(by_client)?;
+        let asked_ns = exchange.request.last.seen_ns;
+        let left = self.fins[Side::Server.index()]?;
+        (asked_ns..=given_up.at_ns).contains(&left.at_ns).then(|| left.ending(exchange, acked))
+    }
+
     /// Whether an answer may come after the client has left.
     pub fn may_be_late(&self) -> bool {
         self.fins[Side::Client.index()].is_some()

@@ -442,6 +442,10 @@ impl<P: Parser + Default> Connection<P> {
         // At either tap one of the two is a whole round trip.
         let round_trip_ns = self.tracker.sides.iter().filter_map(|side| side.rtt_min_ns).max().unwrap_or(0);
         for exchange in shared.sink.exchanges.get_mut(from..).unwrap_or_default() {
+            if let Some(left) = self.closings.server_left(exchange, acked) {
+                exchange.ended = Ended::ConnectionClosed;
+                exchange.ending = Some(left);
+            }
             match &mut exchange.ending {
                 Some(ending) => ending.request_acked = acked >= exchange.request.end,
                 None if exchange.ended != Ended::Complete && !exchange.doubts.end_unknown => {

@@ -192,21 +192,22 @@ impl Episodes {
         };
         let shared =
             self.shared.around(begin_ns - back_ns, end_ns).map(|(number, episode)| (*number, episode));
-        let mut found: Vec<(u64, &Episode)> = shared.filter(|(_, episode)| concerns(episode)).collect();
-        if let Some(streams) = &self.streams
-            && matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2)
-        {
+        let shared = shared.filter(|(_, episode)| concerns(episode));
+        let http2 = matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2);
+        let own = self.streams.iter().filter(|_| http2).flat_map(|streams| {
             let own = streams.episodes.range((exchange.stream_id, 0)..=(exchange.stream_id, u64::MAX));
-            let own = own.map(|((_, number), episode)| (*number, episode));
-            found.extend(own.filter(|(_, episode)| concerns(episode)));
-        }
+            own.map(|((_, number), episode)| (*number, episode)).filter(|(_, episode)| concerns(episode))
+        });
         let opening = self.opening.iter().filter(|(_, episode)| {
             episode.to_ns <= begin_ns && begin_ns.saturating_sub(episode.to_ns) <= SOON_NS
         });
-        found.extend(opening.map(|(number, episode)| (*number, episode)));
-        if found.len() > 1 {
-            found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
-        }
+        let mut all = shared.chain(own).chain(opening.map(|(number, episode)| (*number, episode)));
+        // Most calls have none, or one.
+        let Some(first) = all.next() else { return Vec::new() };
+        let Some(second) = all.next() else { return vec![first.1.clone()] };
+        let mut found = vec![first, second];
+        found.extend(all);
+        found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
         found.into_iter().map(|(_, episode)| episode.clone()).collect()
     }
 }

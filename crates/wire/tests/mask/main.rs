@@ -48,7 +48,14 @@ fn masked(packets: &Stored) -> (Stored, u64) {
     let mut masker = Masker::default();
     for (number, (time_ns, link, wire_len, data)) in packets.iter().enumerate() {
         let number = number as u64 + 1;
-        masker.see(&Packet { number, time_ns: *time_ns, link: *link, wire_len: *wire_len, data });
+        masker.see(&Packet {
+            number,
+            time_ns: *time_ns,
+            interface: 0,
+            link: *link,
+            wire_len: *wire_len,
+            data,
+        });
     }
     let mut kept = Stored::new();
     for (time_ns, link, wire_len, data) in packets {
@@ -65,7 +72,8 @@ fn file(packets: &Stored) -> Vec<u8> {
     let origin = Origin { interface: "any", link, snap_bytes: 0, comment: "" };
     let mut writer = PcapngWriter::create(Vec::new(), &origin).expect("memory");
     for (time_ns, link, wire_len, data) in packets {
-        let packet = Packet { number: 0, time_ns: *time_ns, link: *link, wire_len: *wire_len, data };
+        let packet =
+            Packet { number: 0, time_ns: *time_ns, interface: 0, link: *link, wire_len: *wire_len, data };
         writer.packet(&packet).expect("memory");
     }
     writer.finish(0, packets.len() as u64, 0).expect("memory")

@@ -9,7 +9,14 @@ use spangap_wire::segment::Segment;
 use std::net::IpAddr;
 
 fn packet(link: u16, data: &[u8]) -> Packet<'_> {
-    Packet { number: 1, time_ns: 1_000, link: LinkType(link), wire_len: data.len() as u32, data }
+    Packet {
+        number: 1,
+        time_ns: 1_000,
+        interface: 0,
+        link: LinkType(link),
+        wire_len: data.len() as u32,
+        data,
+    }
 }
 
 fn address(bytes: &[u8]) -> IpAddr {

@@ -224,7 +224,7 @@ impl<'a> Run<'a> {
             match &mut self.choices[capture] {
                 None => tap.packet(&packet),
                 Some((choice, decoder)) => match decoder.decode(&packet) {
-                    Ok(segment) if choice.takes(&segment) => tap.segment(&segment),
+                    Ok(segment) if choice.takes(&segment) => tap.segment(&packet, &segment),
                     Err(_) if choice.has_the_rest() => tap.packet(&packet),
                     Ok(_) => continue,
                     Err(_) => {
