@@ -125,7 +125,7 @@ impl Conclusion {
         });
         let culprits = culprits.collect::<Result<Vec<_>, VerdictError>>()?;
         let kind = match document.verdict {
-            // The names decide, not the kind.
+            // A verdict of culprits that names none counts as undecided.
             Kind::One | Kind::Several if culprits.is_empty() => Kind::Unknown,
             kind => kind,
         };
