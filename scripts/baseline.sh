@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the plainest programs that `make bench-tank` compares with, into target/baseline. One whose toolchain is missing
-# is left out with a line; the benchmark then says that it was not run.
+# Builds the minimal programs that `make bench-tank` compares with, into target/baseline. A program whose toolchain is missing is
+# left out with a message; the benchmark then reports it as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

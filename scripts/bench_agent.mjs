@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-// `make bench-agent`: what an agent costs the host that it watches. The same load with and without one, in short rounds by turns
-// (without, with, with, without), so that whatever else the machine does meets both alike; in a network namespace of its own.
-// On a machine that is not idle, CPU time a call is what counts. On a quiet one the busy host is the whole account: what all CPUs
-// did with an agent beside what they did without, at the same rates, which has in it what the kernel takes to copy packets.
+// `make bench-agent`: cost of an agent to its host. The same load with and without one, in short alternating rounds (without, with,
+// with, without), so that other load on the machine affects both alike; in a separate network namespace. On a busy machine, CPU time
+// per call is the relevant figure. On a quiet one, the busy host gives the full account: the load of all CPUs with and without an
+// agent at the same rates, which includes the kernel's copying of packets.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ const LOADS = [
   { name: "busy host", flags: ["--rate", args.rate, "--channels", "pool:8"], trips: Number(args.trips), goals: { extra: 0.02 } },
 ];
 
-// Two processes on one CPU that hand a byte to and fro, so many times a second: switches without packets.
+// Two processes on one CPU that exchange a byte at a fixed rate: switches without packets.
 const TRIPS = `
 import os, sys, time
 per_s, seconds = int(sys.argv[1]), float(sys.argv[2])
@@ -78,7 +78,7 @@ function start(flags) {
   return child;
 }
 
-// The first line of the stream with these words.
+// The first line of the stream that contains this text.
 function line(child, stream, words) {
   return new Promise((resolve, reject) => {
     createInterface({ input: stream }).on("line", (text) => text.includes(words) && resolve(text));
@@ -95,7 +95,7 @@ const cpuSeconds = (pid) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").pop().split(" ");
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
 };
-// Run time of the programs that a process holds, nanoseconds, as the kernel counts it while it is asked to.
+// Run time of a process's eBPF programs in nanoseconds, which the kernel counts only on request.
 const BPF_STATS = "/proc/sys/kernel/bpf_stats_enabled";
 const probeSeconds = (pid) => {
   const programs = new Map();
@@ -120,7 +120,7 @@ const packets = () => {
   const text = execFileSync("nsenter", [...inside, "cat", "/proc/net/dev"], { encoding: "utf8" });
   return Number(/lo:\s*\d+\s+(\d+)/.exec(text)[1]);
 };
-// What all CPUs did, as a share of all that they can: not idle, not waiting for a disk.
+// Load of all CPUs as a share of their capacity: neither idle nor waiting for a disk.
 const busy = () => {
   const fields = /^cpu +(.*)$/m.exec(readFileSync("/proc/stat", "utf8"))[1].split(" ").map(Number);
   const all = fields.slice(0, 8).reduce((sum, value) => sum + value, 0);
@@ -157,13 +157,13 @@ async function watched(address, load_) {
   run.own = ((cpuSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
   run.resident = residentBytes(agent.pid);
   run.health = health();
-  // What it says is of up to a second ago.
+  // Its figures may be a second old.
   run.account = run.health.cpu_seconds_of_process / cpuSeconds(agent.pid);
   await end(agent);
   return run;
 }
 
-// What the agent says of its probes beside what the kernel counts, in a round of its own: to be counted costs something, too.
+// The agent's figure for its probes against the kernel's count, in a separate round, because counting has a cost, too.
 async function account(address, load_) {
   const was = readFileSync(BPF_STATS, "utf8");
   const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
@@ -177,7 +177,7 @@ async function account(address, load_) {
     await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
     clearInterval(look);
     const counted = ((probeSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
-    // Its first figures are of the time before the load.
+    // Its first figures cover the time before the load.
     const latest = said.slice(said.length >> 1);
     return { says: latest.reduce((sum, one) => sum + one, 0) / latest.length, counted };
   } finally {

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Makes the captures in fixtures/captures: `scripts/capture_fixtures.sh [NAME...]`, all of them unless named.
-# Two hosts on this machine (network namespaces with a veth or the delay line between them), a tap at both, one clock.
-# What each shows is in the cases: scripts/captures/*.sh. Removes what it made, also when interrupted.
-# CAPTURES_OUT names another folder for them.
-# Needs root, the programs that `make build clients` builds, dumpcap, tshark and editcap; single cases need more and say what.
-# What the cases read, they read in files of their own.
+# Makes the captures in fixtures/captures: `scripts/capture_fixtures.sh [NAME...]`, by default all of them. Uses two hosts on this
+# machine (network namespaces joined by a veth or the delay line), a tap at both, and one clock. scripts/captures/*.sh defines the
+# cases. Cleans up after itself, even if interrupted. CAPTURES_OUT sets another output folder.
+# Needs root, the programs of `make build clients`, dumpcap, tshark and editcap; some cases need more, and say so.
+# Cases have separate input files.
 # shellcheck disable=SC2034
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +25,7 @@ life=
 source scripts/stage.sh
 needs ip dumpcap tshark editcap nstat
 
-# Without a veth or a TUN device left, the next case starts from nothing.
+# Removes the veth or TUN devices, so that the next case starts from scratch.
 clear_case() {
   clear_stage
   if [ -n "$life" ]; then exec {life}>&-; fi
@@ -34,7 +33,7 @@ clear_case() {
   clear_stage "$client" "$middle" "$server"
 }
 clean() {
-  # Subshells inherit the trap; what is to be cleaned is the script's.
+  # Subshells inherit the trap, but only the script itself may clean up.
   [ "$BASHPID" = "$keeper" ] || return 0
   clear_case
   rm -rf "$work"
@@ -84,8 +83,8 @@ tank() { # tank FLAGS...: calls it from the client's host.
   on_client "$spangap" tank "${server_seen:-$address}:$port" --trace on --warmup 0s --timeout 30s "$@" --json \
     >"$work/tank.json" 2>"$work/tank.err" || missing "tank: $(tail -n 3 "$work/tank.err")"
 }
-# call STACK CALLS FLAGS...: the client program alone, without what tank itself asks the target. Other flags of
-# clients/CONTRACT.md come last, and win.
+# call STACK CALLS FLAGS...: the client program alone, without tank's own requests to the target. Further flags of
+# clients/CONTRACT.md come last, and take precedence.
 call() {
   local stack=$1 calls=$2 program fifo=$work/go
   shift 2
@@ -131,7 +130,7 @@ keep() { # keep NAME: puts the captures where they belong; large ones compressed
     if [ "$(stat -c %s "$file")" -gt "${limit:-45000}" ]; then zstd -q -19 --rm "$file"; fi
   done
 }
-# What both kernels counted of TCP, as JSON; the namespaces are new, so that it is this case's own.
+# TCP counters of both hosts as JSON; the namespaces are new, so they belong to this case alone.
 counters() {
   local end
   for end in client server; do
@@ -159,10 +158,10 @@ truth() { # truth NAME STACK HOW EXPECTED-JSON MUST-NOT-JSON NOTES [COUNTERS-JSO
 }
 END
 }
-# What no capture of an untroubled path may be blamed for.
+# Causes that no capture of a healthy path may show.
 nothing_wrong='["nagle-delayed-ack","rto","tail-loss","fast-retransmit","syn-loss","receive-window","stream-limit","flow-control"]'
 
-# run NAME STACK SERVER-FLAGS TANK-FLAGS: the plain case, on the link that is there.
+# run NAME STACK SERVER-FLAGS TANK-FLAGS: the plain case, on the current link.
 run() {
   local name=$1 stack=$2
   local -a server_flags tank_flags
@@ -191,7 +190,7 @@ finish() { # finish NAME STACK HOW: the files, and what is said of them.
   truth "$1" "$2" "${made_by:-veth}; $3" "${expected:-\"none\"}" "${must_not:-$nothing_wrong}" "${notes:-}" "$(counters)"
   grep -o '"counters".*' "$out/$1.json"
 }
-# because CAUSE SIDE CALLS [NOT...]: what has to be found, and what not beside it.
+# because CAUSE SIDE CALLS [NOT...]: the cause that must be found, and causes that must not.
 because() {
   local side='' cause
   if [ "$2" != - ]; then side="\"side\": \"$2\", "; fi
@@ -209,7 +208,7 @@ for file in scripts/captures/*.sh; do
 done
 mkdir -p "$out"
 if [ $# = 0 ]; then
-  # What is made of other captures comes after them.
+  # Cases derived from other captures come after them.
   made_of_others='_(mid_joined|snap_96|pcap_us|pcap_ns)$'
   mapfile -t names < <(declare -F | sed -n 's/^declare -f case_//p' >"$work/cases"
     grep -Ev "$made_of_others" "$work/cases" | tr _ -

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs of the stacks that are not Rust: `scripts/clients.sh [OUT]`, OUT being target/clients.
-# One whose toolchain is missing is left out, with a line that says what it needs; an error in our code is an error.
-# When nothing changed it takes as long as make and go need to see that.
+# Builds the programs of the non-Rust stacks: `scripts/clients.sh [OUT]`; OUT defaults to target/clients. A program whose toolchain
+# is missing is left out, with a message that names it; an error in our code is an error. Without changes it takes only as long as
+# make and go need to notice that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

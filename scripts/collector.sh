@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Starts a real Collector with each configuration in deploy/collector, sends the spans of a tank and its target through it, and looks
-# for them in the meter behind it (or in the file that it writes). The Collector is built from its Go modules, with the parts
-# that the configurations name (scripts/collector/main.go). All of it runs in a network of its own, so that the configurations
-# keep their ports. Needs root and go; SPANGAP names the binary, target/debug/spangap otherwise.
+# Starts a real Collector with each configuration in deploy/collector, sends the spans of a tank and its target through it, and checks
+# that they reach the meter behind it (or the file that it writes). The Collector is built from its Go modules, with the components
+# that the configurations name (scripts/collector/main.go). Everything runs in a separate network namespace, so that the
+# configurations keep their ports. Needs root and go; SPANGAP names the binary, target/debug/spangap otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -68,7 +68,7 @@ before=$(calls 1)
 collect gateway
 load
 until_holds "all calls through gateway.yaml" more_calls 1 $((before + 250))
-# The sampler decides after ten seconds, and keeps a part.
+# The sampler decides after ten seconds, and keeps some of the spans.
 until_holds "sampled calls at the backend of gateway.yaml" more_calls 2 0
 stop gateway
 all=$(($(calls 1) - before)) some=$(calls 2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether two builds of dissect say the same, to the byte, of every capture under fixtures/: the report as JSON, every call,
-# and the page. `scripts/compare_dissect.sh BEFORE AFTER`, two binaries. For changes that make it faster and nothing else.
+# Checks that two builds of dissect produce identical output for every capture under fixtures/: the report as JSON, every call, and
+# the page. `scripts/compare_dissect.sh BEFORE AFTER` takes two binaries. For changes that should only affect speed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# = 2 ] || { echo "usage: scripts/compare_dissect.sh BEFORE AFTER" >&2; exit 2; }

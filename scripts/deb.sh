@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes Debian packages of what `make dist` built: `scripts/deb.sh [OUT]`, OUT being target/package. Three of them: spangap
-# (the program, its man pages and completions), spangap-meter and spangap-agent (their services and settings). The same
-# binary makes the same packages, to the byte. Needs dpkg-dev; SPANGAP names another binary, COMPRESS another compression.
+# Makes three Debian packages of the binary from `make dist`: `scripts/deb.sh [OUT]`; OUT defaults to target/package. spangap contains
+# the program, its man pages and completions, spangap-meter and spangap-agent their services and settings. The packages are
+# reproducible. Needs dpkg-dev; SPANGAP sets another binary, COMPRESS another compression.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -66,7 +66,7 @@ for file in deploy/grafana/*.json deploy/prometheus/{rules,alerts}.yaml deploy/c
 done
 pack spangap "$(libraries)" "finds where an RPC's time goes between client and server" <<'TEXT'
 The client says 100 ms, the server says 10 ms: spangap measures that gap for every call, shows which part of the call it sits
-in, names the cause with its evidence, and helps to mend it on a running system.
+in, names the cause with its evidence, and helps to fix it on a running system.
 TEXT
 
 root=$work/spangap-meter

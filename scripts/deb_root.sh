@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages in a bare Debian of its own, upgrades them, removes and purges them, and looks after each step:
-# `scripts/deb_root.sh [SUITE]`, SUITE being bookworm. Needs root, debootstrap, and the binary of `make dist` or, in its
-# absence, of the tests. A service is not started there: no init runs.
+# Installs the Debian packages in a bare Debian, upgrades, removes and purges them, and checks the result of each step:
+# `scripts/deb_root.sh [SUITE]`; SUITE defaults to bookworm. Needs root, debootstrap, and the binary of `make dist` or, failing that,
+# of the tests. Services are not started, because no init runs there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

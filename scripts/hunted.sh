@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Hunts a story from recorded files to its cure: `scripts/hunted.sh a|b|c [OUT]`. The fault of the story on two hosts of this
-# machine (network namespaces), both recorded as a user records them; `spangap hunt FOLDER` has to name it; then the lever is
-# applied to the programs as they run, the same is measured again, and the lever is undone. What was recorded is in OUT
-# (default target/stories/hunted). Ends with 1 and the reason when the machine did not show it. Needs root, and what `make build`
-# builds (c: also `make clients`); SPANGAP names another binary.
+# Follows a story from recorded files to its remedy: `scripts/hunted.sh a|b|c [OUT]`. Injects the story's fault between two hosts on
+# this machine (network namespaces) and records both like a user would; `spangap hunt FOLDER` must name the cause; then the remedy is
+# applied to the running programs, the measurement repeated, and the remedy undone. The recordings are in OUT (default
+# target/stories/hunted). Exits with 1 and the reason if the machine did not show it. Needs root and the result of `make build` (c:
+# also `make clients`); SPANGAP sets another binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ needs ip python3 taskset
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 
-# Names with the process id: two at once do not meet.
+# Names contain the process id, so that concurrent runs do not collide.
 client=hunted-client-$$
 server=hunted-server-$$
 address=10.211.79.2
@@ -40,12 +40,12 @@ trap 'exit 130' INT TERM
 
 two_hosts "$client" "$server" 10.211.79
 
-# not_shown WHY: ends the story; what was recorded stays.
+# not_shown WHY: ends the story; the recordings stay.
 not_shown() {
   echo "hunted-$story: NOT SHOWN on this machine: $1 ($(nproc) CPUs, load $(cut -d ' ' -f 1-3 /proc/loadavg)); recorded: $out" >&2
   exit 1
 }
-# of PROCESS: the program that does the work for it: its child, or itself.
+# of PROCESS: the process that does the work: its child, or itself.
 of() { pgrep -P "$1" | head -n 1 || echo "$1"; }
 # record FOLDER: packets and threads of both hosts from here on.
 record() {
@@ -60,10 +60,10 @@ record() {
 }
 recorded() {
   local name
-  # One that could not record has said so, and ended: the verdict has to do without it.
+  # A failed recorder has reported it and ended: the verdict must do without it.
   for name in tap-tank tap-target threads-client threads-server; do stop "$name" INT; done
 }
-# measure FOLDER: records for four seconds, while calls are made.
+# measure FOLDER: records four seconds of calls.
 measure() {
   record "$1"
   sleep 4
@@ -78,7 +78,7 @@ collect() {
   await "$work/spans-client.out" ready
   await "$work/spans-server.out" ready
 }
-# collected FOLDER: what has come by now is laid there.
+# collected FOLDER: stores the spans received so far.
 collected() {
   local host
   exec {of_client}>&- {of_server}>&-
@@ -88,7 +88,7 @@ collected() {
     rm "$work/spans-$host.out"
   done
 }
-# hunt FOLDER: the verdict as people read it, with how long it took.
+# hunt FOLDER: the verdict as text, with the time it took.
 hunt() {
   local began
   echo "== spangap hunt $1"
@@ -116,7 +116,7 @@ call() {
 }
 # In front of the tank: c puts a library into its client.
 preload=()
-# fell BEFORE AFTER SHARE: the same measure, in both folders.
+# fell BEFORE AFTER SHARE: the same measurement in both folders.
 fell() {
   local before after
   before=$(quantile "$1" "$3")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes a container image of what `make dist` built, without a daemon and without a base image: `scripts/image.sh [NAME:TAG]
+# Makes a container image of the binary from `make dist`, without a daemon and without a base image: `scripts/image.sh [NAME:TAG]
 # [FILE]` writes a docker-archive, which `docker load`, `podman load`, `ctr images import` and `skopeo copy docker-archive:FILE`
-# read. In it are the program, the few libraries that it is linked against, and nothing to log in with. The same binary makes
-# the same image, to the byte. SPANGAP names another binary.
+# read. It contains only the program and the few libraries that it is linked against, no shell. The image is reproducible. SPANGAP
+# sets another binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# `spangap isolate` on machines that this one is not: boots Debian's kernels in virtual machines (QEMU, software emulation)
-# with eight CPUs, two nodes and a NIC with four queues, under traffic; plans, applies, kills, rolls back there, and judges
-# what came of it from the files of /proc and /sys, not from the words of spangap. `scripts/isolate_machine.sh [RUN...]`,
+# Tests `spangap isolate` on other machines: boots Debian's kernels in virtual machines (QEMU, software emulation) with eight CPUs,
+# two nodes and a NIC with four queues, under traffic; plans, applies, kills and rolls back there, and judges the result from the
+# files of /proc and /sys rather than from spangap's output. `scripts/isolate_machine.sh [RUN...]`,
 # where a run is a version and a kind of cpusets: 6.1:v1, 6.1:v2, 6.12:v2.
-# SPANGAP names the binary, else the dev build is made and used. CASES names cases of scripts/isolate_machine/cases.sh, else
-# all are run. Needs root for the NIC's other end, a tap in a network namespace of its own; nothing is installed.
+# SPANGAP sets the binary; by default the dev build is made and used. CASES selects cases of scripts/isolate_machine/cases.sh; by
+# default all are run. Needs root for the NIC's other end, a tap in a separate network namespace; installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
@@ -12,10 +12,10 @@ PATH=$PATH:/usr/sbin:/sbin
 runs=("$@")
 [ ${#runs[@]} -gt 0 ] || runs=(6.1:v1 6.1:v2 6.12:v2)
 BOOT_TIMEOUT=${BOOT_TIMEOUT:-420}
-# One thread for each emulated CPU, or one for all of them (`single`).
+# One thread per emulated CPU, or one for all of them (`single`).
 THREADS=${THREADS:-multi}
 MODULES=(virtio_pci virtio_net)
-# Where irqbalance's libraries come from on a machine that has them not.
+# Source of irqbalance's libraries on a machine that lacks them.
 IRQBALANCE_NEEDS=(libnuma1 libglib2.0-0 libcap-ng0 libncursesw6 libtinfo6 libsystemd0)
 
 work=$PWD/target/kernels
@@ -35,7 +35,7 @@ if [ -z "${SPANGAP:-}" ]; then
   SPANGAP=${CARGO_TARGET_DIR:-target}/debug/spangap
 fi
 
-# Names with the process id: two of these at once do not meet.
+# Names contain the process id, so that concurrent runs do not collide.
 here=isolate-$$
 traffic=
 clean() {
@@ -79,7 +79,7 @@ initramfs() {
   rm -rf "$root"
 }
 
-# boot RUN NUMBER KERNEL: a machine from its beginning to its end; what it said is left in a log.
+# boot RUN NUMBER KERNEL: runs a machine from boot to shutdown; its output goes to a log.
 boot() {
   local run=$1 number=$2 kernel=$3 tap=tap$2 initrd=$work/$here.$2.initrd log=$work/isolate-$1.log status=0
   initramfs "$kernel" "$initrd"
@@ -88,7 +88,7 @@ boot() {
   at_home ip link set "$tap" up
   ip netns exec "$here" node scripts/isolate_machine/traffic.mjs "10.77.$number.2" &
   traffic=$!
-  # A machine that hangs is ended; what it said until then is looked at.
+  # A hanging machine is killed; its output until then is evaluated.
   at_home timeout --kill-after=5 "$BOOT_TIMEOUT" qemu-system-x86_64 \
     -accel "tcg,thread=$THREADS" -cpu max,vendor=GenuineIntel -M q35 -m 2G \
     -nodefaults -no-reboot -display none -serial stdio \
@@ -115,7 +115,7 @@ for run in "${runs[@]}"; do
   kernel=$(kernel "${run%%:*}") || { echo "not run: no kernel for $run" && continue; }
   echo "== $run: $(basename "$kernel")"
   boot "$run" "${#reports[@]}" "$kernel"
-  # With a thread for each, the emulation now and then lets a CPU run into code that another one is just patching.
+  # With a thread per CPU, the emulation occasionally lets a CPU run code that another one is patching.
   if grep -aq 'Oops: int3' "$work/isolate-$run.log"; then
     echo "the emulation failed; again with one thread for all CPUs"
     THREADS=single boot "$run" "${#reports[@]}" "$kernel"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# The same binary on other kernels: boots Debian's kernels in virtual machines (QEMU, software emulation), one after the
-# other, runs every verb of `spangap host` and `spangap sockets` there, and says which of them works: as root, without
-# type information, and as an ordinary user. `scripts/kernels.sh [RUN...]`, where a run is
+# Tests the binary on other kernels: boots Debian's kernels in virtual machines (QEMU, software emulation), one after the other, runs
+# every verb of `spangap host` and `spangap sockets` there, and reports which of them work: as root, without type information, and as
+# an ordinary user. `scripts/kernels.sh [RUN...]`, where a run is
 # the beginning of a version, and optionally a state of lockdown: 6.1, 6.12, 6.12:confidentiality.
-# SPANGAP names the binary, else the dev build is made and used. Nothing is installed, and no root is needed.
+# SPANGAP sets the binary; by default the dev build is made and used. Installs nothing, and needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# An ordinary user may make lists of modules as well.
+# Lists of modules can be made by an ordinary user as well.
 PATH=$PATH:/usr/sbin:/sbin
 
 runs=("$@")
 [ ${#runs[@]} -gt 0 ] || runs=(6.1 6.12 6.1:confidentiality 6.12:confidentiality)
 BOOT_TIMEOUT=${BOOT_TIMEOUT:-300}
-# What the verbs use and Debian has as modules.
+# Kernel features that the verbs use and Debian builds as modules.
 MODULES=(veth tcp_diag)
 
 work=$PWD/target/kernels
@@ -40,7 +40,7 @@ failed=0
 reports=()
 for run in "${runs[@]}"; do
   version=${run%%:*}
-  # Lockdown changes nothing for those who may load nothing anyway.
+  # Lockdown makes no difference to users who may not load anything anyway.
   lockdown=
   others=others
   [ "$run" = "$version" ] || { lockdown=${run#*:} && others=; }
@@ -48,8 +48,8 @@ for run in "${runs[@]}"; do
   initramfs "$kernel"
   log=$work/$run.log
   echo "== $run: $(basename "$kernel")${lockdown:+, lockdown=$lockdown}"
-  # A machine that hangs is ended; what it said until then is looked at. One thread for all its CPUs: with more, the
-  # emulation lets a CPU run into code that another one is just patching, as the kernel does when a probe is attached.
+  # A hanging machine is killed; its output until then is evaluated. One thread for all CPUs: with more, the emulation lets a CPU
+  # run code that another one is patching, as the kernel does when a probe is attached.
   timeout --kill-after=5 "$BOOT_TIMEOUT" qemu-system-x86_64 -accel tcg,thread=single -cpu max,vendor=GenuineIntel -M q35 -m 1G \
     -smp 2 -nodefaults -no-reboot -display none -serial stdio \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$kernel/initrd" \

@@ -7,8 +7,8 @@ use serde_json::json;
 use spangap_fleet::v1::{self, Stage};
 use spangap_sockets::keeper::{self, Audited, Farewell};
 use spangap_sockets::{
-    Asked, Became, Change, Entry, Folder, Held, Journal, Listing, Plan, Wanted, apply, list,
-    network_namespace, undo,
+    Asked, Change, ChangeOutcome, ChangeRequest, Entry, Folder, Journal, Listing, LockedJournal, Plan, apply,
+    list, network_namespace, undo,
 };
 use spangap_undo::guard::{self, Guard, Process};
 use std::collections::{BTreeMap, VecDeque};
@@ -272,7 +272,7 @@ fn plan(meant: &Meant) -> Result<Plan, Refusal> {
         let server = if meant.accepted { Some(socket.local) } else { socket.peer };
         accepted == meant.accepted && server == Some(meant.server) && is_ours(socket.network_namespace)
     });
-    Ok(Wanted { of, peer: None, peer_port: None, value: true, half: false }.plan(&listing))
+    Ok(ChangeRequest { of, peer: None, peer_port: None, value: true, half: false }.plan(&listing))
 }
 
 fn looked(plan: &Plan) -> v1::OrderReport {
@@ -309,7 +309,7 @@ fn undone(farewell: Farewell) -> v1::OrderReport {
 
 fn undone_here(journal: &std::path::Path) -> Farewell {
     let begun_unix_ns = Some(now_unix_ns() as u64);
-    match Held::take(journal).and_then(|held| held.map(undo).transpose()) {
+    match LockedJournal::take(journal).and_then(|held| held.map(undo).transpose()) {
         Ok(undone) => Farewell { not_there: undone.is_none(), undone, begun_unix_ns, ..Farewell::default() },
         Err(error) => Farewell { error: Some(causes(&error)), begun_unix_ns, ..Farewell::default() },
     }
@@ -321,9 +321,9 @@ fn socket(change: &Change) -> v1::Socket {
         pid: change.pid.unwrap_or(0),
         comm: change.comm.clone().unwrap_or_default(),
         not_changed: match &change.became {
-            Became::Changed => String::new(),
-            Became::Already => "it had the value already".into(),
-            Became::Gone(why) | Became::Failed(why) => why.clone(),
+            ChangeOutcome::Changed => String::new(),
+            ChangeOutcome::Already => "it had the value already".into(),
+            ChangeOutcome::Gone(why) | ChangeOutcome::Failed(why) => why.clone(),
         },
     }
 }

@@ -16,7 +16,7 @@ use order::{Meant, Refusal};
 use serde::Serialize;
 use serde_json::{Value, json};
 use spangap_fleet::v1::{self, Stage, to_actuator::What};
-use spangap_sockets::{Folder, Held, JournalError, undo};
+use spangap_sockets::{Folder, JournalError, LockedJournal, undo};
 use spangap_undo::{FileError, audit};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -172,7 +172,7 @@ fn recover(settings: &Settings) -> Result<(), ActuatorError> {
     }
     for journal in Folder::new(&settings.journals).journals()? {
         let unix_ms = now_unix_ns() / 1_000_000;
-        let undone = Held::take(&journal).and_then(|held| held.map(undo).transpose());
+        let undone = LockedJournal::take(&journal).and_then(|held| held.map(undo).transpose());
         let (sockets, error) = match undone {
             Ok(undone) => (undone.map(|undone| undone.sockets).unwrap_or_default(), None),
             Err(error) => (Vec::new(), Some(error.to_string())),

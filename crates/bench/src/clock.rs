@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sleep_ends_no_earlier_than_told() {
+    fn sleep_never_ends_early() {
         assert_eq!(cut_timer_slack(), Some(1));
         for ahead_ns in [0, 1, 1_000, 2_000_000] {
             let until = monotonic_ns() + ahead_ns;

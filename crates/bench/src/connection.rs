@@ -84,21 +84,21 @@ pub struct Link {
 }
 
 /// A connection for a single call.
-pub struct ForOneCall {
+pub struct SingleCallConnection {
     /// The connection.
     pub connection: Connection,
     /// Completes when its socket is closed.
     pub closed: oneshot::Receiver<()>,
 }
 
-impl ForOneCall {
+impl SingleCallConnection {
     /// Connects.
     ///
     /// # Errors
     /// Nobody answers, or not in HTTP/2.
     pub async fn open(dial: &Dial, opened: &Opened) -> Result<Self, ConnectError> {
-        let Fresh { connection, closed, .. } = connect(dial, opened).await?;
-        Ok(ForOneCall { connection, closed })
+        let NewConnection { connection, closed, .. } = connect(dial, opened).await?;
+        Ok(SingleCallConnection { connection, closed })
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
 }
 
 /// A newly opened connection.
-struct Fresh {
+struct NewConnection {
     connection: Connection,
     /// Completes when its socket is closed.
     closed: oneshot::Receiver<()>,
@@ -199,7 +199,7 @@ struct Fresh {
     heard: oneshot::Receiver<()>,
 }
 
-impl Fresh {
+impl NewConnection {
     /// Waits for the peer's SETTINGS, which precede everything else that it sends (RFC 9113, 3.4): until then
     /// the transport knows no stream limit, and streams that it opens beyond the limit are refused. A silent
     /// peer gets calls nevertheless.
@@ -209,7 +209,7 @@ impl Fresh {
     }
 }
 
-async fn connect(dial: &Dial, opened: &Opened) -> Result<Fresh, ConnectError> {
+async fn connect(dial: &Dial, opened: &Opened) -> Result<NewConnection, ConnectError> {
     let (stream, peer) = dial_tcp(dial).await?;
     let kernel = |source| ConnectError::Connect { peer, source };
     let http2 = |source| ConnectError::Http2 { peer, source };
@@ -227,7 +227,7 @@ async fn connect(dial: &Dial, opened: &Opened) -> Result<Fresh, ConnectError> {
     let client = PingClient::new(channel.clone())
         .max_encoding_message_size(MAX_MESSAGE_BYTES)
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
-    Ok(Fresh { connection: Connection { client, channel, id: opened(local, peer) }, closed, heard })
+    Ok(NewConnection { connection: Connection { client, channel, id: opened(local, peer) }, closed, heard })
 }
 
 async fn dial_tcp(dial: &Dial) -> Result<(TcpStream, SocketAddr), ConnectError> {

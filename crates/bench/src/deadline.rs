@@ -55,7 +55,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_peer_that_says_nothing_and_one_that_says_little_by_little_are_given_up() {
+    fn silent_and_trickling_peers_time_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let timeout = Duration::from_millis(50);

@@ -97,7 +97,7 @@ impl Programs {
 }
 
 /// A running program. Dropping it kills the process.
-pub struct Running {
+pub struct RunningProgram {
     child: Child,
     life_line: Option<ChildStdin>,
     lines: Receiver<io::Result<String>>,
@@ -111,7 +111,7 @@ fn spawn(program: &Path, verb: &str, flags: &[String]) -> io::Result<Child> {
 
 /// What a running program sent while it was listened to.
 #[derive(Debug)]
-pub enum Heard {
+pub enum ProgramOutput {
     /// A line of its standard output.
     Line(String),
     /// Its standard output ended, with the error if there was one.
@@ -120,7 +120,7 @@ pub enum Heard {
     Silence,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts `program verb flags...` in a process group of its own, so that Ctrl-C reaches only this process.
     /// It inherits the calling thread's CPU affinity.
     ///
@@ -149,7 +149,7 @@ impl Running {
         let life_line = child.stdin.take();
         let stdout = child.stdout.take();
         let (said, lines) = channel();
-        let mut running = Running { child, life_line, lines };
+        let mut running = RunningProgram { child, life_line, lines };
         let thread = std::thread::Builder::new().name("listener".into()).spawn(move || {
             let Some(stdout) = stdout else { return };
             for line in BufReader::new(stdout).lines() {
@@ -174,12 +174,12 @@ impl Running {
     }
 
     /// Waits for the next line, for `patience` at most.
-    pub fn listen(&self, patience: Duration) -> Heard {
+    pub fn listen(&self, patience: Duration) -> ProgramOutput {
         match self.lines.recv_timeout(patience) {
-            Ok(Ok(line)) => Heard::Line(line),
-            Ok(Err(error)) => Heard::End(Some(error)),
-            Err(RecvTimeoutError::Disconnected) => Heard::End(None),
-            Err(RecvTimeoutError::Timeout) => Heard::Silence,
+            Ok(Ok(line)) => ProgramOutput::Line(line),
+            Ok(Err(error)) => ProgramOutput::End(Some(error)),
+            Err(RecvTimeoutError::Disconnected) => ProgramOutput::End(None),
+            Err(RecvTimeoutError::Timeout) => ProgramOutput::Silence,
         }
     }
 
@@ -221,7 +221,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         self.end_now();
     }
@@ -231,25 +231,25 @@ impl Drop for Running {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Running {
-        Running::start(Path::new("/bin/sh"), "-c", &[script.into()]).unwrap()
+    fn shell(script: &str) -> RunningProgram {
+        RunningProgram::start(Path::new("/bin/sh"), "-c", &[script.into()]).unwrap()
     }
 
-    fn line(running: &Running) -> String {
+    fn line(running: &RunningProgram) -> String {
         match running.listen(Duration::from_secs(60)) {
-            Heard::Line(line) => line,
+            ProgramOutput::Line(line) => line,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_program_is_heard_and_told() {
+    fn program_exchanges_messages() {
         let mut running = shell("echo ready; read word; echo \"got $word\"; cat; exit 3");
         assert_eq!(line(&running), "ready");
         running.say("go").unwrap();
         assert_eq!(line(&running), "got go");
         assert_eq!(running.wait().unwrap().code(), Some(3));
-        assert!(matches!(running.listen(Duration::from_secs(60)), Heard::End(None)));
+        assert!(matches!(running.listen(Duration::from_secs(60)), ProgramOutput::End(None)));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_on_its_cpus_is_listened_to_from_all() {
+    fn listener_of_a_confined_program_uses_all_cpus() {
         let all = Cpus::of_this_thread().unwrap();
         if all.count() < 2 {
             println!("not run: this process has a single CPU");
@@ -274,7 +274,7 @@ mod tests {
         };
         let script = "grep Cpus_allowed_list /proc/self/status; cat";
         let running =
-            Running::start_on(&first, Path::new("/bin/sh"), "-c", &[script.into()]).unwrap().unwrap();
+            RunningProgram::start_on(&first, Path::new("/bin/sh"), "-c", &[script.into()]).unwrap().unwrap();
         assert_eq!(allowed(&line(&running)), first.to_string());
         let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
         let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_with_what_to_do() {
+    fn missing_program_is_reported_with_a_remedy() {
         let folders = vec![PathBuf::from("/nowhere")];
         let programs = Programs { spangap: "/bin/spangap".into(), folders };
         assert_eq!(programs.client(Stack::Raw), Ok("/bin/spangap".into()));

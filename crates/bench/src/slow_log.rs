@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told() {
+    fn full_disk_is_reported() {
         let log = SlowLog::create(Path::new("/dev/full")).unwrap();
         (0..10).for_each(|n| log.record(call(n)));
         assert!(log.finish().error.is_some());

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http2_is_told_apart() {
+    fn other_protocols_are_distinguished() {
         assert_eq!(answer(b"\0\0\x0c\x04\0\0\0\0\0\0\x04\0\x01\0\0\0\x03\0\0\0\x64more").unwrap(), Some(100));
         assert_eq!(answer(b"\0\0\0\x04\0\0\0\0\0").unwrap(), None);
         let error = answer(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err().to_string();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there() {
+    fn no_listener() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = ask(free, Duration::from_secs(60)).unwrap_err().to_string();
         assert_eq!(error, format!("cannot connect to {free}"));

@@ -204,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_means_what_it_says(mut header in Just(GOOD.as_bytes().to_vec()), at in 0usize..55, byte: u8) {
+        fn accepted_values_keep_their_meaning(mut header in Just(GOOD.as_bytes().to_vec()), at in 0usize..55, byte: u8) {
             header[at] = byte;
             if let Ok(context) = TraceContext::parse(&header) {
                 let text = context.to_string();

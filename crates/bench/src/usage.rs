@@ -95,7 +95,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn silence_and_absence_are_told_apart() {
+    fn silent_and_missing_peers_are_distinguished() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap().to_string();
         let silent = ask(Protocol::Grpc, &target, Duration::from_millis(20));

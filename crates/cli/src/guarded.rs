@@ -1,6 +1,6 @@
 //! The waiting part of a guard: until its time is over, or a signal arrives, even if its parent is gone.
 
-use crate::signals::{ASKED_OR_LEFT, Caught};
+use crate::signals::{ASKED_OR_LEFT, CaughtSignals};
 use anyhow::Context;
 use rustix::process::setsid;
 use spangap_undo::guard::{READY, timer};
@@ -18,7 +18,7 @@ pub fn apart() -> anyhow::Result<()> {
 pub fn wait(until_ns: u64) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot wait")?.block_on(async {
-        let mut asked = Caught::new(ASKED_OR_LEFT)?;
+        let mut asked = CaughtSignals::new(ASKED_OR_LEFT)?;
         let timer = timer(until_ns).context("cannot make a timer")?;
         let (over, time) = tokio::sync::oneshot::channel();
         let wait = move || {

@@ -15,14 +15,14 @@ pub const ASKED_OR_LEFT: &[SignalKind] =
     &[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
 
 /// Signals that no longer end this process, even after this is dropped.
-pub struct Caught(Vec<Signal>);
+pub struct CaughtSignals(Vec<Signal>);
 
-impl Caught {
+impl CaughtSignals {
     /// Catches the signals. Must be called within a runtime, running or not: a signal that arrives before it
     /// runs counts, too.
-    pub fn new(kinds: &[SignalKind]) -> anyhow::Result<Caught> {
+    pub fn new(kinds: &[SignalKind]) -> anyhow::Result<CaughtSignals> {
         let caught: Result<_, _> = kinds.iter().map(|kind| signal(*kind)).collect();
-        Ok(Caught(caught.context("cannot wait for signals")?))
+        Ok(CaughtSignals(caught.context("cannot wait for signals")?))
     }
 
     /// Waits for the first signal.
@@ -58,12 +58,12 @@ pub fn ignore(kinds: &[SignalKind]) -> anyhow::Result<()> {
     catch(kinds).map(drop)
 }
 
-fn catch(kinds: &[SignalKind]) -> anyhow::Result<(Runtime, Caught)> {
+fn catch(kinds: &[SignalKind]) -> anyhow::Result<(Runtime, CaughtSignals)> {
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
     let caught = {
         let _entered = runtime.enter();
-        Caught::new(kinds)?
+        CaughtSignals::new(kinds)?
     };
     Ok((runtime, caught))
 }

@@ -47,12 +47,12 @@ impl Temporary {
 }
 
 /// A folder without an owner, locked against other processes that would remove it as well.
-struct Abandoned {
+struct AbandonedFolder {
     folder: PathBuf,
     _lock: File,
 }
 
-fn abandoned(parent: &Path, prefix: &str) -> Vec<Abandoned> {
+fn abandoned(parent: &Path, prefix: &str) -> Vec<AbandonedFolder> {
     let user = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let named =
@@ -62,7 +62,7 @@ fn abandoned(parent: &Path, prefix: &str) -> Vec<Abandoned> {
     own.filter_map(|entry| {
         let lock = File::open(entry.path()).ok()?;
         lock.try_lock().ok()?;
-        Some(Abandoned { folder: entry.path(), _lock: lock })
+        Some(AbandonedFolder { folder: entry.path(), _lock: lock })
     })
     .collect()
 }
@@ -73,7 +73,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn what_a_killed_process_left_goes_and_nothing_else_does() {
+    fn only_folders_of_dead_processes_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let at = |name: &str| parent.path().join(name);
         let kept = Temporary::below(parent.path(), "cases-").unwrap();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_so_at_the_end_was_so_all_the_time() {
+    fn process_halted_at_both_ends_counts_as_halted_throughout() {
         let mut before = halted(&process('T', ""), &[7]);
         still(&process('S', ""), &mut before, 5);
         assert_eq!(before[0].whole_look_ns, None);

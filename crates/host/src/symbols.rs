@@ -141,7 +141,7 @@ ffffffffc0009000 t bpf_prog_6deef7357e7b4530\t[bpf]
 ";
 
     #[test]
-    fn an_address_gets_the_function_it_is_in() {
+    fn address_resolves_to_its_function() {
         let symbols = Symbols::parse(KALLSYMS);
         assert_eq!(symbols.name(0xffff_ffff_8100_0010), "first");
         assert_eq!(symbols.name(0xffff_ffff_8120_03ff), "__do_softirq");
@@ -167,14 +167,14 @@ ffffffffc0009000 t bpf_prog_6deef7357e7b4530\t[bpf]
     }
 
     #[test]
-    fn hidden_addresses_are_no_symbols() {
+    fn hidden_addresses_are_not_symbols() {
         let hidden = "0000000000000000 T _text\n0000000000000000 t schedule\n";
         assert!(Symbols::parse(hidden).functions.is_empty());
         assert!(Symbols::parse("nonsense\n\nffff").functions.is_empty());
     }
 
     #[test]
-    fn this_kernel_has_names_or_says_why_not() {
+    fn this_kernel_has_symbols_or_a_reason() {
         let symbols = Symbols::read();
         match symbols.why_none() {
             None => assert_eq!(symbols.ranges(|name| (name == "schedule").then_some(())).len(), 1),

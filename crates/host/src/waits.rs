@@ -90,7 +90,7 @@ fn by_process(by: Waker, names: &Names, own: &[u32]) -> Waker {
 
 /// Threads currently asleep for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asleep {
+pub struct SleepingThreads {
     /// Reason; a stack alone does not distinguish a mutex from other futexes.
     pub reason: WaitReason,
     /// The kernel function that shows it.
@@ -102,7 +102,7 @@ pub struct Asleep {
 }
 
 /// Why the sleeping threads of these processes sleep now, from `/proc/PID/task/TID/stack`, which root may read.
-pub fn asleep(host: &Host, pids: &[u32]) -> Vec<Asleep> {
+pub fn asleep(host: &Host, pids: &[u32]) -> Vec<SleepingThreads> {
     let mut found: BTreeMap<(WaitReason, Option<String>, char), u64> = BTreeMap::new();
     for pid in pids {
         for tid in host.list(&format!("/proc/{pid}/task")).unwrap_or_default() {
@@ -118,7 +118,7 @@ pub fn asleep(host: &Host, pids: &[u32]) -> Vec<Asleep> {
             *found.entry((reason, function.map(str::to_owned), state)).or_default() += 1;
         }
     }
-    let asleep = |((reason, function, state), threads)| Asleep { reason, function, state, threads };
+    let asleep = |((reason, function, state), threads)| SleepingThreads { reason, function, state, threads };
     found.into_iter().map(asleep).collect()
 }
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sleeping_threads_sleep_for() {
+    fn reasons_of_sleeping_threads() {
         let stack = "[<0>] futex_do_wait+0x38/0x70\n[<0>] __futex_wait+0x91/0x100\n";
         let rest = "1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
         let kept = format!(

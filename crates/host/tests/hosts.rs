@@ -1,7 +1,7 @@
 //! Every machine of `fixtures/hosts`, with the whole list of its findings.
 
 use proptest::prelude::*;
-use spangap_host::check::{self, Connection, Counters, Look, Severity, TcpSockets, Verdict};
+use spangap_host::check::{self, Connection, Counters, Inspection, Severity, TcpSockets, Verdict};
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings};
 use spangap_model::evidence::{Certainty, Missing, Proof, Scope, Testimony};
@@ -16,12 +16,12 @@ fn machines() -> Vec<PathBuf> {
     entries.filter(|path| path.is_dir()).collect()
 }
 
-fn look(machine: &Path, pids: &[u32]) -> Look {
+fn look(machine: &Path, pids: &[u32]) -> Inspection {
     let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
     let (first, second) =
         parse_readings(&text).unwrap_or_else(|error| panic!("{}: {error}", machine.display()));
     let before = first.map(|first| Counters::read(&Host::kept(first), pids));
-    Look::read(&Host::kept(second), before, pids)
+    Inspection::read(&Host::kept(second), before, pids)
         .unwrap_or_else(|error| panic!("{}: {error}", machine.display()))
 }
 
@@ -153,7 +153,7 @@ fn the_kubelets_older_state_counts_as_its_newer_one_does() {
             |line: &str| if line.starts_with("{\"policyName\"") { state.to_owned() } else { line.to_owned() };
         let text: String = text.lines().map(|old| line(old) + "\n").collect();
         let (_, second) = parse_readings(&text).unwrap();
-        let look = Look::read(&Host::kept(second), None, &pids).unwrap();
+        let look = Inspection::read(&Host::kept(second), None, &pids).unwrap();
         let findings = check::findings(&look);
         findings.into_iter().find(|finding| finding.trap == "container-cpus").unwrap()
     };
@@ -207,7 +207,7 @@ proptest! {
         let (first, second) = parse_readings(&(lines.join("\n") + "\n")).unwrap();
         let before = first.map(|first| Counters::read(&Host::kept(first), &pids));
         // A process whose own files are damaged is refused with the line.
-        if let Ok(look) = Look::read(&Host::kept(second), before, &pids) {
+        if let Ok(look) = Inspection::read(&Host::kept(second), before, &pids) {
             let findings = check::findings(&look);
             prop_assert_eq!(findings.len(), check::names().count());
             CheckReport::new(&look, &findings).text(100);
@@ -263,7 +263,7 @@ fn coverage_counts_what_cannot_be_told_and_says_why() {
         // One reading rises by nothing.
         let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
         let (_, second) = parse_readings(&text).unwrap();
-        let once = Look::read(&Host::kept(second), None, &look.pids).unwrap();
+        let once = Inspection::read(&Host::kept(second), None, &look.pids).unwrap();
         let shown = check::evidence(&once, &check::findings(&once)).findings;
         let shown: Vec<Cause> =
             shown.iter().filter(|finding| finding.is_shown()).map(|finding| finding.culprit.cause).collect();

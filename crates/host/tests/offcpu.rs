@@ -1,7 +1,9 @@
 //! The off-CPU histograms of a real kernel, of workloads whose truth is known.
 
 use spangap_host::probes::offcpu::buckets::{self, BUCKETS};
-use spangap_host::probes::offcpu::{By, Cgroup, Group, Kind, Measured, Of, Offcpu, Room, Settings};
+use spangap_host::probes::offcpu::{
+    Cgroup, Group, GroupBy, Kind, Measurement, Offcpu, Room, Settings, Subjects,
+};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -93,8 +95,8 @@ impl OwnCgroup {
         fs::write(self.0.join(file), value.to_string()).unwrap_or_else(|error| panic!("{file}: {error}"));
     }
 
-    fn found(&self) -> Of {
-        Of::Cgroups(vec![Cgroup::find(&self.0.display().to_string()).expect("it was just made")])
+    fn found(&self) -> Subjects {
+        Subjects::Cgroups(vec![Cgroup::find(&self.0.display().to_string()).expect("it was just made")])
     }
 }
 
@@ -127,7 +129,7 @@ fn schedstat(pid: u32, tid: u32) -> (u64, u64) {
     (numbers.next().expect("time it ran"), numbers.next().expect("time it waited"))
 }
 
-fn start(room: &mut Room, of: Of, by: By) -> Option<Offcpu<'_>> {
+fn start(room: &mut Room, of: Subjects, by: GroupBy) -> Option<Offcpu<'_>> {
     match Offcpu::start(room, Settings { of, by }) {
         Ok(probe) => Some(probe),
         Err(error) => {
@@ -138,7 +140,7 @@ fn start(room: &mut Room, of: Of, by: By) -> Option<Offcpu<'_>> {
 }
 
 /// Measures while something is done; `None`, with the reason printed, where that cannot be.
-fn measured(of: Of, by: By, work: impl FnOnce()) -> Option<Measured> {
+fn measured(of: Subjects, by: GroupBy, work: impl FnOnce()) -> Option<Measurement> {
     let mut room = Room::default();
     let probe = start(&mut room, of, by)?;
     work();
@@ -148,12 +150,12 @@ fn measured(of: Of, by: By, work: impl FnOnce()) -> Option<Measured> {
     Some(measured)
 }
 
-fn group(measured: &Measured, id: u32) -> &Group {
+fn group(measured: &Measurement, id: u32) -> &Group {
     let found = measured.groups.iter().find(|group| group.id == u64::from(id));
     found.unwrap_or_else(|| panic!("no group {id} among {:?}", ids(measured)))
 }
 
-fn ids(measured: &Measured) -> Vec<u64> {
+fn ids(measured: &Measurement) -> Vec<u64> {
     measured.groups.iter().map(|group| group.id).collect()
 }
 
@@ -167,8 +169,8 @@ const SLEEPS: &str = "for _ in range(50): time.sleep(0.002)";
 #[test]
 fn each_sleep_is_a_blocked_wait() {
     let mut work = Workload::python(SLEEPS);
-    let of = Of::Processes(vec![work.pid()]);
-    let Some(measured) = measured(of, By::Process, || work.run()) else { return };
+    let of = Subjects::Processes(vec![work.pid()]);
+    let Some(measured) = measured(of, GroupBy::Process, || work.run()) else { return };
     let group = group(&measured, work.pid());
     let blocked = group.of(Kind::Blocked);
     assert_eq!((group.name.as_str(), group.tgid), ("python3", work.pid()));
@@ -192,14 +194,14 @@ fn threads_apart_and_new_ones_too() {
         "def work():\n    {SLEEPS}\nthreads = [threading.Thread(target=work) for _ in range(3)]\n[t.start() for t in threads]\nprint(*[t.native_id for t in threads], flush=True)\n[t.join() for t in threads]"
     );
     let mut work = Workload::python(&script);
-    let of = Of::Processes(vec![work.pid()]);
+    let of = Subjects::Processes(vec![work.pid()]);
     let mut line = String::new();
     let run = || {
         work.go();
         work.stdout.read_line(&mut line).expect("numbers of threads");
         work.says("done");
     };
-    let Some(measured) = measured(of, By::Thread, run) else { return };
+    let Some(measured) = measured(of, GroupBy::Thread, run) else { return };
     let tids: Vec<u32> = line.split_whitespace().map(|tid| tid.parse().expect("a number")).collect();
     assert_eq!(tids.len(), 3);
     for tid in tids {
@@ -216,14 +218,14 @@ fn who_shares_a_cpu_is_preempted() {
     // Both on the first CPU that we may use, each for a while that the other one wants, too.
     let script = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nbusy(0.3)";
     let (mut one, mut other) = (Workload::python(script), Workload::python(script));
-    let of = Of::Processes(vec![one.pid(), other.pid()]);
+    let of = Subjects::Processes(vec![one.pid(), other.pid()]);
     let run = || {
         one.go();
         other.go();
         one.says("done");
         other.says("done");
     };
-    let Some(measured) = measured(of, By::Process, run) else { return };
+    let Some(measured) = measured(of, GroupBy::Process, run) else { return };
     for pid in [one.pid(), other.pid()] {
         let group = group(&measured, pid);
         let preempted = group.of(Kind::Preempted);
@@ -237,7 +239,7 @@ fn who_shares_a_cpu_is_preempted() {
 fn stopped_is_not_blocked() {
     let mut work = Workload::python("busy(0.05)\nos.kill(os.getpid(), signal.SIGSTOP)\nbusy(0.05)");
     let pid = work.pid();
-    let of = Of::Processes(vec![pid]);
+    let of = Subjects::Processes(vec![pid]);
     let run = || {
         work.go();
         until("it has stopped", || state(pid) == "T");
@@ -247,7 +249,7 @@ fn stopped_is_not_blocked() {
         assert!(told.success());
         work.says("done");
     };
-    let Some(measured) = measured(of, By::Process, run) else { return };
+    let Some(measured) = measured(of, GroupBy::Process, run) else { return };
     let group = group(&measured, pid);
     let stopped = group.of(Kind::Stopped);
     assert_eq!(stopped.count(), 1, "{:?}", counts(group));
@@ -269,7 +271,7 @@ fn out_of_quota_is_throttled() {
         number("throttled_time").expect("throttled_time")
     };
     let before = stat();
-    let Some(measured) = measured(cgroup.found(), By::Process, || work.run()) else { return };
+    let Some(measured) = measured(cgroup.found(), GroupBy::Process, || work.run()) else { return };
     let group = group(&measured, work.pid());
     let throttled = group.of(Kind::Throttled);
     // 60 ms of CPU at 4 ms a period; a tick may let it have twice as much, which it waits for longer.
@@ -290,8 +292,8 @@ fn out_of_quota_is_throttled() {
 #[test]
 fn a_process_that_does_nothing_shows_nothing() {
     let (mut work, idle) = (Workload::python(SLEEPS), Workload::python(""));
-    let of = Of::Processes(vec![idle.pid()]);
-    let Some(measured) = measured(of, By::Process, || work.run()) else { return };
+    let of = Subjects::Processes(vec![idle.pid()]);
+    let Some(measured) = measured(of, GroupBy::Process, || work.run()) else { return };
     assert_eq!((measured.groups.len(), measured.never_ran), (0, 1));
 }
 
@@ -300,9 +302,9 @@ fn more_processes_than_are_compared_one_by_one() {
     let mut works: Vec<_> = (0..12).map(|_| Workload::python("time.sleep(0.002)")).collect();
     let pids: Vec<u32> = works.iter().map(Workload::pid).collect();
     // All but the last.
-    let of = Of::Processes(pids[..11].to_vec());
+    let of = Subjects::Processes(pids[..11].to_vec());
     let run = || works.iter_mut().for_each(Workload::run);
-    let Some(measured) = measured(of, By::Process, run) else { return };
+    let Some(measured) = measured(of, GroupBy::Process, run) else { return };
     for &pid in &pids[..11] {
         assert!((1..=3).contains(&group(&measured, pid).of(Kind::Blocked).count()));
     }
@@ -323,7 +325,7 @@ fn a_cgroup_with_what_is_made_below_it_meanwhile() {
         inside.run();
         outside.run();
     };
-    let Some(measured) = measured(parent.found(), By::Cgroup, run) else { return };
+    let Some(measured) = measured(parent.found(), GroupBy::Cgroup, run) else { return };
     assert_eq!(measured.groups.len(), 1, "{:?}", ids(&measured));
     let group = &measured.groups[0];
     assert!(group.name.ends_with("/made-later/deeper"), "{}", group.name);
@@ -339,7 +341,7 @@ fn a_thread_is_on_a_cpu_or_waits() {
     );
     let pid = work.pid();
     let mut room = Room::default();
-    let Some(probe) = start(&mut room, Of::Processes(vec![pid]), By::Thread) else { return };
+    let Some(probe) = start(&mut room, Subjects::Processes(vec![pid]), GroupBy::Thread) else { return };
     // From when it leaves the CPU for the first time on, all is known. That is between these two.
     let not_before = Instant::now();
     work.go();
@@ -464,9 +466,9 @@ fn compared_with_bpftrace() -> Result<(), String> {
     );
     let pid = work.pid();
     let Some(bpftrace) = Bpftrace::start(ORACLE, pid) else { return Ok(()) };
-    let of = Of::Processes(vec![pid]);
+    let of = Subjects::Processes(vec![pid]);
     let mut theirs = None;
-    let Some(measured) = measured(of, By::Process, || {
+    let Some(measured) = measured(of, GroupBy::Process, || {
         work.run();
         until("it waits for the next line", || state(pid) == "S");
         theirs = Some(bpftrace.stop());

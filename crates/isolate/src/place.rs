@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_the_same_however_it_is_written(cpus in prop::collection::vec(0_u32..300, 0..20)) {
+        fn sets_are_compared_regardless_of_notation(cpus in prop::collection::vec(0_u32..300, 0..20)) {
             let one = Cpus::from_iter(cpus.iter().copied());
             let list = cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             let mask = format!("00000000,{}", one.mask());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_became_invalid_is_still_ours_and_not_the_same() {
+    fn invalid_partition_is_still_ours_but_differs() {
         let place = Place::file("/sys/fs/cgroup/spangap-net/cpuset.cpus.partition");
         let invalid = "isolated invalid (Cpu list in cpuset.cpus not exclusive)";
         assert!(place.still("isolated", invalid) && !place.same("isolated", invalid));

@@ -2,7 +2,7 @@
 
 use spangap_isolate::apply::apply;
 use spangap_isolate::journal::{Folder, Head, Record};
-use spangap_isolate::kernel::{Kernel, Live, PlaceError, Written};
+use spangap_isolate::kernel::{Kernel, Live, PlaceError, WriteEffects};
 use spangap_isolate::place::Place;
 use spangap_isolate::plan::{IrqbalancePolicy, NetCpus, Plan, Policy};
 use spangap_isolate::rollback::rollback;
@@ -102,7 +102,7 @@ impl Kernel for Killed {
         self.live.get(place)
     }
 
-    fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError> {
+    fn set(&self, place: &Place, text: &str) -> Result<WriteEffects, PlaceError> {
         match self.left.get() {
             0 => std::panic::resume_unwind(Box::new("killed")),
             left => self.left.set(left - 1),

@@ -3,7 +3,7 @@
 //! host by whoever knows their formats ([`Settings::retime`](crate::run::Settings)). The truth stays in this machine's.
 
 use crate::calls::Calls;
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use crate::{LabError, folder};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use serde::{Deserialize, Serialize};
@@ -118,7 +118,7 @@ pub(crate) fn set(
     clocks: &[HostClock],
     since_unix_ns: u64,
     retime: &Retime<'_>,
-    acted: &mut Acted,
+    acted: &mut FaultReport,
 ) -> Result<(), LabError> {
     if clocks.is_empty() {
         return Ok(());
@@ -163,7 +163,7 @@ pub(crate) fn of_recordings(
 }
 
 /// The shift of SERVER spans relative to CLIENT spans must match the clocks.
-fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64, acted: &mut Acted) {
+fn claim(clocks: &[HostClock], before: &Calls, after: &Calls, since_unix_ns: u64, acted: &mut FaultReport) {
     let Some((first, last)) = before.all.first().zip(before.all.last()) else { return };
     let shown = |side: Side, unix_ns: u64| -> i64 {
         clocks
@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_read(server in any::<bool>(), offset_ns in -86_400_000_000_000_i64..86_400_000_000_000, skew in -10_000..10_000_i32) {
+        fn printed_intervals_are_parsed(server in any::<bool>(), offset_ns in -86_400_000_000_000_i64..86_400_000_000_000, skew in -10_000..10_000_i32) {
             let side = if server { Side::Server } else { Side::Client };
             let clock = HostClock { side, offset_ns, skew_ppm: f64::from(skew) / 10.0 };
             prop_assert_eq!(clock.to_string().parse(), Ok(clock));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn times_in_a_report_move_and_nothing_else() {
+    fn only_times_in_a_report_are_shifted() {
         let mut report = serde_json::json!({
             "runs": [{ "start_unix_ns": 1_000_000, "duration_s": 3.0, "latency": { "p50_ns": 7 } }],
             "at_unix_ns": null,

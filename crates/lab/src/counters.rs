@@ -109,17 +109,17 @@ impl Watch {
     }
 
     /// The course of the counter.
-    pub fn end(self) -> Course {
+    pub fn end(self) -> CounterCourse {
         drop(self.over);
-        Course(self.looks.join().unwrap_or_default())
+        CounterCourse(self.looks.join().unwrap_or_default())
     }
 }
 
 /// A counter over time.
 #[derive(Clone, Debug, Default)]
-pub struct Course(Vec<(u64, u64)>);
+pub struct CounterCourse(Vec<(u64, u64)>);
 
-impl Course {
+impl CounterCourse {
     /// Growth during these intervals; linear between two polls.
     pub fn grew(&self, stretches: &[Active]) -> f64 {
         stretches.iter().map(|one| self.at(one.to_unix_ns) - self.at(one.from_unix_ns)).sum()
@@ -144,15 +144,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_course_grows_evenly_between_two_looks() {
-        let course = Course(vec![(100, 10), (200, 30), (300, 30)]);
+    fn growth_is_linear_between_polls() {
+        let course = CounterCourse(vec![(100, 10), (200, 30), (300, 30)]);
         let grew = |from_unix_ns, to_unix_ns| course.grew(&[Active { from_unix_ns, to_unix_ns }]);
         assert_eq!((grew(0, 1000), grew(150, 250), grew(200, 300), grew(0, 100)), (20.0, 10.0, 0.0, 0.0));
-        assert_eq!(Course::default().grew(&[Active { from_unix_ns: 0, to_unix_ns: 9 }]), 0.0);
+        assert_eq!(CounterCourse::default().grew(&[Active { from_unix_ns: 0, to_unix_ns: 9 }]), 0.0);
     }
 
     #[test]
-    fn a_watch_ends_when_there_is_nothing_to_look_at() {
+    fn watch_ends_with_its_counter() {
         let mut values = [3, 4, 9].into_iter();
         let watch = Watch::start(move || values.next().ok_or_else(|| LabError::program("it", "is gone")));
         let looks = watch.looks.join().expect("it ends by itself");

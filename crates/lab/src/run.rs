@@ -2,14 +2,14 @@
 
 use crate::LabError;
 use crate::clocks::{self, HostClock, Retime};
-use crate::draw::Drawn;
+use crate::draw::DrawnRun;
 use crate::folder::machine::Before;
 use crate::folder::{self, NotRecorded};
 use crate::hosts;
 use crate::scenario::Case;
 use crate::stage::Stage;
-use crate::truth::{Acted, Truth};
-use crate::undo::{Made, Undo};
+use crate::truth::{FaultReport, Truth};
+use crate::undo::{CreatedObject, Undo};
 use spangap_machine::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Settings<'a> {
     /// Clocks of hosts; they override the scenario's.
     pub clocks: Vec<HostClock>,
     /// What was drawn in addition to the scenario; `None` for a run that was not drawn.
-    pub drawn: Option<Drawn>,
+    pub drawn: Option<DrawnRun>,
     /// Shifts packets and host recordings to the clock of their host.
     pub retime: &'a Retime<'a>,
     /// Set by Ctrl-C.
@@ -63,7 +63,7 @@ pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> 
 /// Everything up to the folder. All programs of the run have ended when this returns.
 fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
     let work = beside(&settings.out, undo.id());
-    undo.about_to_make(Made::Folder { path: work.clone() })?;
+    undo.about_to_make(CreatedObject::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
     let id = undo.id().to_owned();
     let made = into(&work, case, settings, undo);
@@ -112,7 +112,7 @@ fn beside(out: &Path, id: &str) -> PathBuf {
     out.with_file_name(format!(".lab-{id}"))
 }
 
-fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: Acted, clocks: &[HostClock]) -> Truth {
+fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: FaultReport, clocks: &[HostClock]) -> Truth {
     let scenario = case.scenario;
     let culprit = if case.near_miss { scenario.near_miss.culprit } else { scenario.culprit };
     let leg = if case.near_miss { scenario.near_miss.leg } else { scenario.leg };

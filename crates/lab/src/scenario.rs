@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::stage::Stage;
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::duration::parse_ns;
 use spangap_model::{Culprit, Legs};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Scenario {
     /// Text of its page.
     pub page: Page,
     /// Makes it, and proves that it acted.
-    pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<Acted, LabError>,
+    pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<FaultReport, LabError>,
 }
 
 /// A control run that resembles the fault.

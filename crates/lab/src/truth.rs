@@ -1,8 +1,8 @@
 //! The truth about a run, known to its scenario by construction.
 
 use crate::clocks::HostClock;
-use crate::draw::Drawn;
-use crate::hosts::line::Made;
+use crate::draw::DrawnRun;
+use crate::hosts::line::LineKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub struct Claim {
 
 /// What a scenario reports about its run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Acted {
+pub struct FaultReport {
     /// When the fault was present; empty if never.
     pub active: Vec<Active>,
     /// Affected calls.
@@ -64,7 +64,7 @@ pub struct Acted {
     pub claims: Vec<Claim>,
 }
 
-impl Acted {
+impl FaultReport {
     /// Adds the claim that a value is at least `least`.
     pub fn at_least(&mut self, what: impl Into<String>, measured: f64, least: f64) {
         let (what, expected, holds) = (what.into(), format!("at least {least}"), measured >= least);
@@ -106,7 +106,7 @@ pub struct Truth {
     pub leg: Option<String>,
     /// Implementation of the line between the hosts, if there was one instead of a cable.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub line: Option<Made>,
+    pub line: Option<LineKind>,
     /// Clocks of hosts that differ from this machine's, by which all times of this document are given.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clocks: Vec<HostClock>,
@@ -131,15 +131,15 @@ pub struct Truth {
     pub second: Option<Second>,
     /// The machine's own effects on the run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub beside: Option<Beside>,
+    pub beside: Option<MachineNoise>,
     /// What was drawn, for a run of `spangap lab grade --draw`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub drawn: Option<Drawn>,
+    pub drawn: Option<DrawnRun>,
 }
 
 /// The machine's own effects on a run during the measured calls, according to kernel counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beside {
+pub struct MachineNoise {
     /// From the start of the first measured call to the end of the last.
     #[serde(default)]
     pub measured_ns: u64,

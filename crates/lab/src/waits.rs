@@ -5,7 +5,7 @@ use crate::LabError;
 use crate::calls::{Call, Calls};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario};
 use crate::stage::Stage;
-use crate::truth::{Acted, Active, Affected};
+use crate::truth::{Active, Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub struct Wait {
     /// Text of its page.
     pub page: Page,
     /// Makes it.
-    pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<Acted, LabError>,
+    pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<FaultReport, LabError>,
 }
 
 /// The part that differs between the sides.
-pub struct Words {
+pub struct SideText {
     /// Name of the scenario.
     pub name: &'static str,
     /// Description in one line.
@@ -34,7 +34,7 @@ pub struct Words {
 impl Wait {
     /// Its scenario on a side: at the server anything on its host may take longer, at the client what follows
     /// the arrival of the response.
-    pub const fn at(self, side: Side, words: Words) -> Scenario {
+    pub const fn at(self, side: Side, words: SideText) -> Scenario {
         let (leg, near_culprit, near_leg) = match side {
             // In the near miss, only the server's think time is left of a call.
             Side::Client => (
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_wanted_when_the_response_is_there() {
+    fn client_is_needed_once_the_response_arrived() {
         const MS: u64 = 1_000_000;
         let call = |id: &str, start: u64, end: u64, server: (u64, u64)| Call {
             trace_id: id.into(),

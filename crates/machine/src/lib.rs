@@ -467,7 +467,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_kept_is_read_back(entries in prop::collection::btree_map("(/[a-z0-9.:]{1,6}){1,4}", entry(), 0..8)) {
+        fn saved_machine_is_read_back(entries in prop::collection::btree_map("(/[a-z0-9.:]{1,6}){1,4}", entry(), 0..8)) {
             let mut kept = Kept::default();
             entries.into_iter().for_each(|(path, entry)| kept.add(&path, entry));
             prop_assert_eq!(Kept::parse(&kept.text()), Ok(kept));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_below_a_root_is_the_same_when_kept() {
+    fn saved_machine_equals_its_source() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("proc/irq/10")).unwrap();
         fs::create_dir_all(folder.path().join("proc/irq/9")).unwrap();
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_the_same_on_a_disk() {
+    fn saved_machine_is_the_same_on_disk() {
         let text = "=== /proc/7/task : 7 8\n=== /proc/7/task/7/comm\nx\n=== /proc/secret ! permission denied\n\
             === /sys/class/net/eth0 -> ../../devices/pci0/0000:00:03.0/net/eth0\n=== /sys/class/net/eth0/flags\n0x1003\n\
             === /sys/class/net/eth0/device -> ../../../0000:00:03.0\n=== /sys/class/net/eth0/device/msi_irqs : 40 41\n\
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_away_while_it_is_read_is_absent() {
+    fn file_removed_during_a_read_is_absent() {
         // A thread that exited, a cgroup that was removed: both after their file was opened.
         for gone in [3, 19, 2, 20] {
             assert!(is_absent(&io::Error::from_raw_os_error(gone)), "{gone}");

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_capture_is_asked_for_only_where_the_way_is_in_question() {
+    fn second_capture_is_suggested_only_for_the_path() {
         let answered = || Leg::ALL.into_iter().filter(|leg| *leg != Leg::NoResponse);
         for first in answered() {
             for last in answered().filter(|last| first <= *last) {

@@ -169,19 +169,19 @@ impl fmt::Display for Culprit {
 
 /// A text that names no culprit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotCulprit(String);
+pub struct ParseCulpritError(String);
 
-impl fmt::Display for NotCulprit {
+impl fmt::Display for ParseCulpritError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}; expected a cause, with its side in brackets", self.0)
     }
 }
 
-impl std::error::Error for NotCulprit {}
+impl std::error::Error for ParseCulpritError {}
 
 impl std::str::FromStr for Culprit {
-    type Err = NotCulprit;
-    fn from_str(text: &str) -> Result<Culprit, NotCulprit> {
+    type Err = ParseCulpritError;
+    fn from_str(text: &str) -> Result<Culprit, ParseCulpritError> {
         let culprit = match text.split_once(" (") {
             Some((cause, side)) => {
                 let side = side.strip_suffix(')').and_then(Side::of_name);
@@ -189,7 +189,7 @@ impl std::str::FromStr for Culprit {
             }
             None => Cause::of_name(text).map(Culprit::of),
         };
-        culprit.ok_or_else(|| NotCulprit(text.to_owned()))
+        culprit.ok_or_else(|| ParseCulpritError(text.to_owned()))
     }
 }
 

@@ -33,7 +33,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_offset_and_what_is_gained() {
+    fn offset_and_drift() {
         let clock = Clock { offset_ns: -30, skew_ppm: 50.0, since_unix_ns: 1_000 };
         assert_eq!(clock.at(1_000), Some(970));
         assert_eq!(clock.at(1_000_001_000), Some(1_000_000_970 + 50_000));

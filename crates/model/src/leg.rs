@@ -114,9 +114,9 @@ impl fmt::Display for Legs {
 
 /// A text that names neither a leg nor adjacent legs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotLegs(String);
+pub struct ParseLegsError(String);
 
-impl fmt::Display for NotLegs {
+impl fmt::Display for ParseLegsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -126,12 +126,12 @@ impl fmt::Display for NotLegs {
     }
 }
 
-impl std::error::Error for NotLegs {}
+impl std::error::Error for ParseLegsError {}
 
 impl FromStr for Legs {
-    type Err = NotLegs;
-    fn from_str(text: &str) -> Result<Legs, NotLegs> {
-        let wrong = || NotLegs(text.to_owned());
+    type Err = ParseLegsError;
+    fn from_str(text: &str) -> Result<Legs, ParseLegsError> {
+        let wrong = || ParseLegsError(text.to_owned());
         let named: Option<Vec<Leg>> = text.split('+').map(Leg::of_name).collect();
         let named = named.ok_or_else(wrong)?;
         let (Some(first), Some(last)) = (named.first(), named.last()) else { return Err(wrong()) };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn several_legs_are_told_as_the_places_that_they_may_be() {
+    fn several_legs_are_worded_as_possible_places() {
         for (first, last, words) in [
             (Leg::ServerApp, Leg::ServerApp, "in the server's application"),
             (

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_has_what_is_held() {
+    fn account_equals_the_bytes_held() {
         let account = Account::default();
         let first = SharedBytes::charged(vec![1; 100], &account);
         let copy = first.clone();

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_ones_own_process_is_nobody_from_outside() {
+    fn sibling_thread_is_not_foreign() {
         let task = |pid| Taker::Task { tid: 9, pid, name: Some("gc".into()) };
         assert_eq!(task(Some(7)).seen_by(&[7]).to_string(), "gc (thread 9 of the same process)");
         for pid in [Some(8), None] {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_holds_up_is_to_blame() {
+    fn only_delays_are_to_blame() {
         for reason in WaitReason::ALL {
             assert!(reason.cause().is_none() || reason.class() == WaitClass::HeldUp, "{reason}");
         }

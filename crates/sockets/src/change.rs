@@ -1,7 +1,7 @@
 //! Changes `TCP_NODELAY` of live sockets, and restores it.
 
 use crate::borrow::{self, borrow};
-use crate::journal::{Entry, Held, Holder, JournalError, can_be_changed};
+use crate::journal::{Entry, Holder, JournalError, LockedJournal, can_be_changed};
 use crate::{Asked, Listing, TcpSocket, processes};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_nodelay, tcp_nodelay};
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 
 /// Selection of sockets, and the new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wanted {
+pub struct ChangeRequest {
     /// Processes, and a port at either end.
     #[serde(flatten)]
     pub of: Asked,
@@ -42,7 +42,7 @@ pub struct Plan {
     pub not_readable_because: Option<String>,
 }
 
-impl Wanted {
+impl ChangeRequest {
     /// Whether a socket is selected.
     pub fn covers(&self, socket: &TcpSocket) -> bool {
         let Some(peer) = socket.peer else { return false };
@@ -98,7 +98,7 @@ impl Wanted {
 /// Outcome for one socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Became {
+pub enum ChangeOutcome {
     /// It was changed, and reads back as the new value.
     Changed,
     /// It already had the value.
@@ -127,20 +127,23 @@ pub struct Change {
     /// Requested value.
     pub to: bool,
     /// Outcome.
-    pub became: Became,
+    pub became: ChangeOutcome,
 }
 
 /// Makes the changes recorded in a journal. Calls `each` after every change; it returns whether to continue.
 ///
 /// # Errors
 /// The journal could not be rewritten without the unchanged sockets.
-pub fn apply(held: Held, mut each: impl FnMut(&Change) -> bool) -> Result<Option<Held>, JournalError> {
+pub fn apply(
+    held: LockedJournal,
+    mut each: impl FnMut(&Change) -> bool,
+) -> Result<Option<LockedJournal>, JournalError> {
     let mut processes = Processes::default();
     let mut changed = std::collections::HashSet::new();
     for entry in &held.journal().entries {
         let change = Change::of(entry, entry.new, processes.set(entry, entry.old, entry.new));
         // A failed change may nevertheless have taken effect.
-        if matches!(change.became, Became::Changed | Became::Failed(_)) {
+        if matches!(change.became, ChangeOutcome::Changed | ChangeOutcome::Failed(_)) {
             changed.insert(entry.inode);
         }
         if !each(&change) {
@@ -164,7 +167,7 @@ pub struct Undone {
 
 impl Undone {
     /// Number of sockets with an outcome.
-    pub fn count(&self, what: fn(&Became) -> bool) -> u64 {
+    pub fn count(&self, what: fn(&ChangeOutcome) -> bool) -> u64 {
         self.sockets.iter().filter(|change| what(&change.became)).count() as u64
     }
 }
@@ -175,14 +178,14 @@ impl Undone {
 ///
 /// # Errors
 /// The journal cannot be removed.
-pub fn undo(held: Held) -> Result<Undone, JournalError> {
+pub fn undo(held: LockedJournal) -> Result<Undone, JournalError> {
     let mut processes = Processes::default();
     let journal = held.journal();
     let this_boot = !journal.of_another_boot()?;
     let back = |entry: &Entry| {
         let became = match this_boot {
             true => processes.set(entry, entry.new, entry.old),
-            false => Became::Gone("it is from before the machine was started".to_owned()),
+            false => ChangeOutcome::Gone("it is from before the machine was started".to_owned()),
         };
         Change::of(entry, entry.old, became)
     };
@@ -190,7 +193,8 @@ pub fn undo(held: Held) -> Result<Undone, JournalError> {
     // Unreadable parts are of no use after a reboot.
     let all_read = journal.is_whole() || !this_boot;
     let unreadable = journal.damage.clone();
-    let all_done = all_read && sockets.iter().all(|change| !matches!(change.became, Became::Failed(_)));
+    let all_done =
+        all_read && sockets.iter().all(|change| !matches!(change.became, ChangeOutcome::Failed(_)));
     if all_done {
         held.remove()?;
     }
@@ -198,7 +202,7 @@ pub fn undo(held: Held) -> Result<Undone, JournalError> {
 }
 
 impl Change {
-    fn of(entry: &Entry, to: bool, became: Became) -> Change {
+    fn of(entry: &Entry, to: bool, became: ChangeOutcome) -> Change {
         let first = entry.holders.first();
         Change {
             inode: entry.inode,
@@ -215,18 +219,18 @@ impl Change {
 
 /// Pidfds of processes while their sockets are changed, or the reason for a missing one.
 #[derive(Default)]
-struct Processes(HashMap<(u32, u64), Result<OwnedFd, Became>>);
+struct Processes(HashMap<(u32, u64), Result<OwnedFd, ChangeOutcome>>);
 
 impl Processes {
     /// Sets a socket that has the value `from`, and reads it back.
-    fn set(&mut self, entry: &Entry, from: bool, to: bool) -> Became {
+    fn set(&mut self, entry: &Entry, from: bool, to: bool) -> ChangeOutcome {
         let socket = match self.find(entry) {
             Ok(socket) => socket,
             Err(why) => return why,
         };
-        let failed = |error: Errno| Became::Failed(format!("TCP_NODELAY: {error}"));
+        let failed = |error: Errno| ChangeOutcome::Failed(format!("TCP_NODELAY: {error}"));
         match tcp_nodelay(&socket) {
-            Ok(value) if value == to => return Became::Already,
+            Ok(value) if value == to => return ChangeOutcome::Already,
             Ok(value) => debug_assert_eq!(value, from),
             Err(error) => return failed(error),
         }
@@ -234,32 +238,33 @@ impl Processes {
             return failed(error);
         }
         match tcp_nodelay(&socket) {
-            Ok(value) if value == to => Became::Changed,
-            Ok(value) => Became::Failed(format!("TCP_NODELAY reads {value} after it was set to {to}")),
+            Ok(value) if value == to => ChangeOutcome::Changed,
+            Ok(value) => ChangeOutcome::Failed(format!("TCP_NODELAY reads {value} after it was set to {to}")),
             Err(error) => failed(error),
         }
     }
 
     /// Finds the very socket, by its inode and both addresses, in a process that had it, preferring its lowest
     /// descriptor.
-    fn find(&mut self, entry: &Entry) -> Result<OwnedFd, Became> {
-        let mut why = Became::Gone("no process had it".to_owned());
+    fn find(&mut self, entry: &Entry) -> Result<OwnedFd, ChangeOutcome> {
+        let mut why = ChangeOutcome::Gone("no process had it".to_owned());
         for holder in &entry.holders {
             match self.find_in(holder, entry) {
                 Ok(socket) => return Ok(socket),
                 // A failure that may pass takes precedence over a permanent one.
-                Err(failed @ Became::Failed(_)) => why = failed,
-                Err(gone) if !matches!(why, Became::Failed(_)) => why = gone,
+                Err(failed @ ChangeOutcome::Failed(_)) => why = failed,
+                Err(gone) if !matches!(why, ChangeOutcome::Failed(_)) => why = gone,
                 Err(_) => {}
             }
         }
         Err(why)
     }
 
-    fn find_in(&mut self, holder: &Holder, entry: &Entry) -> Result<OwnedFd, Became> {
+    fn find_in(&mut self, holder: &Holder, entry: &Entry) -> Result<OwnedFd, ChangeOutcome> {
         let key = (holder.pid, holder.start_ticks);
-        let process = self.0.entry(key).or_insert_with(|| hold(holder)).as_ref().map_err(Became::clone)?;
-        let try_one = |fd: i32| -> Result<Option<OwnedFd>, Became> {
+        let process =
+            self.0.entry(key).or_insert_with(|| hold(holder)).as_ref().map_err(ChangeOutcome::clone)?;
+        let try_one = |fd: i32| -> Result<Option<OwnedFd>, ChangeOutcome> {
             match borrow(process, fd) {
                 Ok(socket) if borrow::inode(&socket) == Some(entry.inode) => Ok(Some(socket)),
                 Ok(_) | Err(Errno::BADF | Errno::SRCH) => Ok(None),
@@ -285,35 +290,35 @@ impl Processes {
                 found = found.or(try_one(fd)?);
             }
         }
-        let Some(socket) = found else { return Err(Became::Gone("closed".to_owned())) };
+        let Some(socket) = found else { return Err(ChangeOutcome::Gone("closed".to_owned())) };
         match borrow::ends(&socket) {
             Some(ends) if ends == (entry.local, entry.peer) => Ok(socket),
-            Some((local, peer)) => Err(Became::Gone(format!("it now connects {local} and {peer}"))),
-            None => Err(Became::Gone("no longer connected".to_owned())),
+            Some((local, peer)) => Err(ChangeOutcome::Gone(format!("it now connects {local} and {peer}"))),
+            None => Err(ChangeOutcome::Gone("no longer connected".to_owned())),
         }
     }
 }
 
 /// Opens a pidfd first and then checks the process's identity, so that its id cannot be reused in between.
-fn hold(holder: &Holder) -> Result<OwnedFd, Became> {
+fn hold(holder: &Holder) -> Result<OwnedFd, ChangeOutcome> {
     let pid = holder.pid;
     let process = match borrow::process(pid) {
         Ok(process) => process,
-        Err(Errno::SRCH) => return Err(Became::Gone(format!("process {pid} has ended"))),
+        Err(Errno::SRCH) => return Err(ChangeOutcome::Gone(format!("process {pid} has ended"))),
         Err(error) => return Err(not_lent(pid, error)),
     };
     match processes::start_ticks(pid) {
         Some(ticks) if ticks == holder.start_ticks => Ok(process),
-        Some(_) => Err(Became::Gone(format!("process {pid} is a different one now"))),
-        None => Err(Became::Gone(format!("process {pid} has ended"))),
+        Some(_) => Err(ChangeOutcome::Gone(format!("process {pid} is a different one now"))),
+        None => Err(ChangeOutcome::Gone(format!("process {pid} has ended"))),
     }
 }
 
-fn not_lent(pid: u32, error: Errno) -> Became {
+fn not_lent(pid: u32, error: Errno) -> ChangeOutcome {
     match error {
         Errno::PERM | Errno::ACCESS => {
-            Became::Failed(format!("borrowing descriptors of process {pid} needs CAP_SYS_PTRACE"))
+            ChangeOutcome::Failed(format!("borrowing descriptors of process {pid} needs CAP_SYS_PTRACE"))
         }
-        error => Became::Failed(format!("borrowing a descriptor of process {pid}: {error}")),
+        error => ChangeOutcome::Failed(format!("borrowing a descriptor of process {pid}: {error}")),
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Information about one socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct DiagInfo {
     pub info: TcpInfo,
     pub congestion_control: Option<String>,
 }
@@ -31,7 +31,7 @@ const INODE: usize = 68;
 const ROOM: usize = 256 << 10;
 
 /// All sockets by inode.
-pub fn dump() -> Result<HashMap<u64, Told>, Errno> {
+pub fn dump() -> Result<HashMap<u64, DiagInfo>, Errno> {
     let mut told = HashMap::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         let socket = socket_with(
@@ -68,7 +68,7 @@ fn request(family: u8) -> Vec<u8> {
 }
 
 /// Parses one response; false for the last one.
-fn read(mut bytes: &[u8], told: &mut HashMap<u64, Told>) -> Result<bool, Errno> {
+fn read(mut bytes: &[u8], told: &mut HashMap<u64, DiagInfo>) -> Result<bool, Errno> {
     while let Some(length) = four(bytes, 0) {
         let length = length as usize;
         let Some(message) = bytes.get(HEADER..length) else { return Err(Errno::BADMSG) };
@@ -86,10 +86,10 @@ fn read(mut bytes: &[u8], told: &mut HashMap<u64, Told>) -> Result<bool, Errno> 
     Ok(true)
 }
 
-fn one(message: &[u8], told: &mut HashMap<u64, Told>) {
+fn one(message: &[u8], told: &mut HashMap<u64, DiagInfo>) {
     let Some(inode) = four(message, INODE).filter(|inode| *inode != 0) else { return };
     let mut attributes = message.get(MESSAGE..).unwrap_or_default();
-    let mut found = Told { info: TcpInfo::default(), congestion_control: None };
+    let mut found = DiagInfo { info: TcpInfo::default(), congestion_control: None };
     while let (Some(length), Some(kind)) = (two(attributes, 0), two(attributes, 2)) {
         let length = usize::from(length);
         let Some(value) = attributes.get(4..length) else { return };
@@ -125,7 +125,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn it_says_of_our_sockets_what_their_descriptors_say() {
+    fn sock_diag_agrees_with_descriptors() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
                 println!("not run: no IPv6 here");

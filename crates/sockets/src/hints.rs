@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_and_one_of_which_nothing_is_known_hint_at_nothing() {
+    fn idle_and_unknown_connections_have_no_hints() {
         assert_eq!(kinds(&[socket(1, quiet()), socket(2, TcpInfo::default())]), []);
     }
 
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn late_acks_count_when_the_other_end_gets_its_own_early() {
+    fn late_acks_count_if_the_peers_are_early() {
         let late = TcpInfo {
             rtt_ns: Some(20_000_000),
             sent_data_segments: Some(100),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_and_losses_are_told_from_where_they_matter() {
+    fn shares_and_losses_have_thresholds() {
         let busy = TcpInfo { busy_ns: Some(1_000_000_000), ..quiet() };
         let limited = TcpInfo { receive_window_limited_ns: Some(400_000_000), ..busy };
         let found = hints(&[socket(1, limited), socket(2, busy)]);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_accept_queue_is_seen_and_a_merely_used_one_not() {
+    fn full_accept_queue_is_reported_and_a_used_one_is_not() {
         let listening = |waiting| {
             let queue = (Some(waiting), Some(128));
             let info = TcpInfo {

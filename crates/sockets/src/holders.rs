@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_listens_is_one_and_a_namespace_that_is_not_wanted_has_none() {
+    fn listening_process_is_a_holder_in_selected_namespaces() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let own = network_namespace(std::process::id());
         assert!(holders(|namespace| Some(namespace) == own).unwrap().contains(&std::process::id()));

@@ -11,7 +11,7 @@ use spangap_machine::facts::boot_id;
 use spangap_machine::facts::net_tcp::State;
 use spangap_undo::file::{lock_folder, make_folder, sync_folder, wait_for};
 use spangap_undo::journal::{head_line, line, parse};
-use spangap_undo::{Damage, FileError, Parsed};
+use spangap_undo::{Damage, FileError, ParsedJournal};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
@@ -196,7 +196,7 @@ impl Journal {
     }
 
     fn read(path: &Path, bytes: &[u8]) -> Result<Journal, JournalError> {
-        let Parsed { head, records, mut damage, unfinished } = parse::<Head, Line>(bytes);
+        let ParsedJournal { head, records, mut damage, unfinished } = parse::<Head, Line>(bytes);
         let (mut entries, mut sockets) = (Vec::new(), None);
         for record in records {
             match record {
@@ -303,7 +303,7 @@ impl Folder {
     ///
     /// # Errors
     /// It cannot be written, or a socket has already been changed.
-    pub fn write(&self, journal: &Journal) -> Result<Held, JournalError> {
+    pub fn write(&self, journal: &Journal) -> Result<LockedJournal, JournalError> {
         make_folder(&self.0)?;
         let folder = fs::canonicalize(&self.0).map_err(FileError::of("find", &self.0))?;
         // Of two tools that start at once, the second sees the first one's journal.
@@ -327,9 +327,9 @@ impl Folder {
 }
 
 /// Writes the file under a temporary name, then renames it. The folder is locked.
-fn put(path: &Path, journal: &Journal) -> Result<Held, JournalError> {
+fn put(path: &Path, journal: &Journal) -> Result<LockedJournal, JournalError> {
     let file = spangap_undo::file::put(path, UNFINISHED, &journal.text())?;
-    Ok(Held { path: path.to_owned(), journal: journal.clone(), _locked: file })
+    Ok(LockedJournal { path: path.to_owned(), journal: journal.clone(), _locked: file })
 }
 
 /// Renames a damaged journal so that it no longer counts as open, and returns its new path. It is kept forever,
@@ -352,22 +352,22 @@ fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
 
 /// A locked journal: no other process changes it, or sockets by it, until this is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockedJournal {
     path: PathBuf,
     journal: Journal,
     /// Closing it unlocks.
     _locked: File,
 }
 
-impl Held {
+impl LockedJournal {
     /// Waits until no other process has it locked; `None` if it does not exist, because it was undone.
     ///
     /// # Errors
     /// It cannot be read, or is damaged.
-    pub fn take(path: &Path) -> Result<Option<Held>, JournalError> {
+    pub fn take(path: &Path) -> Result<Option<LockedJournal>, JournalError> {
         let Some(file) = wait_for(path)? else { return Ok(None) };
         let Some(journal) = read(path)? else { return Ok(None) };
-        Ok(Some(Held { path: path.to_owned(), journal, _locked: file }))
+        Ok(Some(LockedJournal { path: path.to_owned(), journal, _locked: file }))
     }
 
     /// Path.
@@ -384,7 +384,7 @@ impl Held {
     ///
     /// # Errors
     /// It cannot be rewritten, or removed.
-    pub fn keep(self, keep: impl Fn(&Entry) -> bool) -> Result<Option<Held>, JournalError> {
+    pub fn keep(self, keep: impl Fn(&Entry) -> bool) -> Result<Option<LockedJournal>, JournalError> {
         let mut journal = self.journal.clone();
         journal.entries.retain(keep);
         match journal.entries.len() {
@@ -440,7 +440,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_was_written_is_read(entries in prop::collection::vec(entry(), 0..10)) {
+        fn written_journal_is_read_back(entries in prop::collection::vec(entry(), 0..10)) {
             let folder = tempfile::tempdir().unwrap();
             let written = journal(entries);
             let held = Folder::new(folder.path().join("a/b")).write(&written).unwrap();
@@ -450,7 +450,7 @@ mod tests {
         }
 
         #[test]
-        fn journals_of_the_version_before_are_read(entries in prop::collection::vec(entry(), 0..5)) {
+        fn previous_journal_version_is_read(entries in prop::collection::vec(entry(), 0..5)) {
             let whole = journal(entries.clone());
             let head = Head { format: BEFORE.into(), ..whole.head.clone().unwrap() };
             let mut lines = vec![serde_json::to_string(&head).unwrap()];
@@ -487,7 +487,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4))]
 
         #[test]
-        fn a_cut_is_always_seen_and_what_is_before_it_is_read(entries in prop::collection::vec(entry(), 0..5)) {
+        fn truncation_is_detected_and_the_rest_is_read(entries in prop::collection::vec(entry(), 0..5)) {
             let whole = journal(entries.clone());
             let text = whole.text();
             let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
@@ -542,21 +542,21 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waited_for_a_journal_sees_what_became_of_it() {
+    fn waiter_sees_an_undone_journal() {
         let folder = tempfile::tempdir().unwrap();
         let more = Entry { inode: 10, ..one() };
         let held = Folder::new(folder.path()).write(&journal(vec![one(), more.clone()])).unwrap();
         let path = held.path().to_owned();
         let waits = std::thread::spawn({
             let path = path.clone();
-            move || Held::take(&path).unwrap().map(|held| held.journal().entries.clone())
+            move || LockedJournal::take(&path).unwrap().map(|held| held.journal().entries.clone())
         });
         let kept = held.keep(|entry| entry.inode == 10).unwrap().unwrap();
         assert_eq!(kept.path(), path);
         drop(kept);
         assert_eq!(waits.join().unwrap(), Some(vec![more]));
-        Held::take(&path).unwrap().unwrap().remove().unwrap();
-        assert!(Held::take(&path).unwrap().is_none());
+        LockedJournal::take(&path).unwrap().unwrap().remove().unwrap();
+        assert!(LockedJournal::take(&path).unwrap().is_none());
     }
 
     #[test]
@@ -567,7 +567,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap().replace("\"fds\":[3]", "\"fds\":[three]");
         fs::write(&path, text).unwrap();
         drop(held);
-        let held = Held::take(&path).unwrap().expect("its head can be read");
+        let held = LockedJournal::take(&path).unwrap().expect("its head can be read");
         let said = held.journal().damage[0].to_string();
         assert!(said.starts_with("line 2, bytes ") && said.contains("127.0.0.1:2"), "{said}");
         assert!(!held.journal().is_whole() && held.journal().entries.is_empty());

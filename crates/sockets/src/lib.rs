@@ -21,12 +21,12 @@ pub mod report;
 mod socket;
 mod tcp_info;
 
-pub use change::{Became, Change, Plan, Undone, Wanted, apply, undo};
+pub use change::{Change, ChangeOutcome, ChangeRequest, Plan, Undone, apply, undo};
 pub use error::SocketsError;
 pub use evidence::evidence;
 pub use hints::{Hint, HintKind, PeerGroup, groups, hints};
 pub use holders::{holders, network_namespace};
-pub use journal::{Entry, Folder, Head, Held, Holder, Journal, JournalError, set_aside};
+pub use journal::{Entry, Folder, Head, Holder, Journal, JournalError, LockedJournal, set_aside};
 pub use list::{Asked, Listing, list};
 pub use look::{Socket, look, set_nodelay};
 pub use rates::{Rates, SocketRates, rates};

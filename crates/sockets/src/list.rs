@@ -2,7 +2,7 @@
 
 use crate::SocketsError;
 use crate::borrow::{self, borrow};
-use crate::diag::{self, Told};
+use crate::diag::{self, DiagInfo};
 use crate::processes;
 use crate::socket::{Owner, PeerSocket, Source, TcpSocket};
 use crate::tcp_info::{self, TcpInfo};
@@ -53,14 +53,14 @@ pub fn list(asked: &Asked) -> Result<Listing, SocketsError> {
     for &pid in &asked.pids {
         of_asked.extend(processes::sockets_of(pid)?.into_keys());
     }
-    let mut look = Look::new(asked)?;
+    let mut look = Lister::new(asked)?;
     look.choose(&of_asked);
     look.find_owners(&of_asked)?;
     Ok(look.finish())
 }
 
 /// State of a listing.
-struct Look<'a> {
+struct Lister<'a> {
     asked: &'a Asked,
     /// Sockets of the relevant namespaces by inode, each with its namespace; only those that processes own.
     rows: HashMap<u64, (Row, u64)>,
@@ -73,13 +73,13 @@ struct Look<'a> {
     handles: HashMap<u32, Result<OwnedFd, Errno>>,
     own_namespace: Option<u64>,
     /// Read when the first socket cannot be duplicated.
-    diag: Option<HashMap<u64, Told>>,
+    diag: Option<HashMap<u64, DiagInfo>>,
     listing: Listing,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Lister<'a> {
     fn new(asked: &'a Asked) -> Result<Self, SocketsError> {
-        let mut look = Look {
+        let mut look = Lister {
             asked,
             rows: HashMap::new(),
             by_ends: HashMap::new(),
@@ -342,7 +342,7 @@ impl<'a> Look<'a> {
         Err(because)
     }
 
-    fn ask_diag(&mut self, inode: u64) -> Option<Told> {
+    fn ask_diag(&mut self, inode: u64) -> Option<DiagInfo> {
         if self.diag.is_none() {
             let told = diag::dump();
             self.listing.sock_diag_failed = told.as_ref().err().map(Errno::to_string);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_connections_to_the_peers_are_seen_with_what_is_true_of_them() {
+    fn only_connections_to_the_peers_are_listed() {
         let (listener, stream) = connected("127.0.0.1:0");
         let (_other_listener, _other) = connected("127.0.0.1:0");
         let same_socket = stream.try_clone().unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_that_is_another_connection_by_now_is_left_alone() {
+    fn reused_descriptor_is_left_alone() {
         let (listener, stream) = connected("127.0.0.1:0");
         let (_other_listener, other) = connected("127.0.0.1:0");
         let peer = listener.local_addr().unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_on_is_the_difference_by_the_time() {
+    fn rates_are_differences_over_time() {
         let before =
             listing(vec![socket(1, Some(100), 1, 0), socket(2, Some(0), 0, 0), socket(3, None, 0, 0)]);
         let after = listing(vec![

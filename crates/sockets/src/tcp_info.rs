@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_kernel_does_not_have_is_unknown() {
+    fn fields_missing_in_older_kernels_are_unknown() {
         let mut bytes = [0u8; ROOM];
         bytes[at::RTT] = 7;
         bytes[at::TOTAL_RETRANS] = 2;

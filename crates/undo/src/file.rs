@@ -98,7 +98,7 @@ pub fn make(path: &Path, text: &str) -> Result<File, FileError> {
 
 /// Result of trying to lock a shared file.
 #[derive(Debug)]
-pub enum Found {
+pub enum LockAttempt {
     /// Locked for us as long as this is open, here or in a child that has not called exec yet.
     Free(File),
     /// Locked by another process.
@@ -111,7 +111,7 @@ pub enum Found {
 ///
 /// # Errors
 /// It cannot be opened or locked.
-pub fn take(path: &Path) -> Result<Found, FileError> {
+pub fn take(path: &Path) -> Result<LockAttempt, FileError> {
     held(path, |file| match file.try_lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -125,24 +125,24 @@ pub fn take(path: &Path) -> Result<Found, FileError> {
 /// It cannot be opened or locked.
 pub fn wait_for(path: &Path) -> Result<Option<File>, FileError> {
     match held(path, |file| file.lock().map(|()| true))? {
-        Found::Free(file) => Ok(Some(file)),
-        Found::Taken | Found::Gone => Ok(None),
+        LockAttempt::Free(file) => Ok(Some(file)),
+        LockAttempt::Taken | LockAttempt::Gone => Ok(None),
     }
 }
 
-fn held(path: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<Found, FileError> {
+fn held(path: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<LockAttempt, FileError> {
     loop {
         let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Gone),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LockAttempt::Gone),
             file => file.map_err(FileError::of("open", path))?,
         };
         match lock(&file).map_err(FileError::of("lock", path)) {
             Err(error) if error.source.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
-            Ok(false) => return Ok(Found::Taken),
+            Ok(false) => return Ok(LockAttempt::Taken),
             // The file may have been removed or replaced during the wait.
             Ok(true) if is_at(&file, path).map_err(FileError::of("find", path))? => {
-                return Ok(Found::Free(file));
+                return Ok(LockAttempt::Free(file));
             }
             Ok(true) => {}
         }
@@ -255,7 +255,7 @@ mod tests {
     use crate::seal::sealed;
 
     #[test]
-    fn what_is_set_aside_replaces_nothing() {
+    fn set_aside_never_overwrites() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("open.journal");
         for (number, text) in [(1, "one"), (2, "two")] {
@@ -268,18 +268,18 @@ mod tests {
     }
 
     #[test]
-    fn one_works_by_a_file_at_a_time_and_who_waited_sees_that_it_is_gone() {
+    fn lock_is_exclusive_and_a_waiter_sees_removal() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.journal");
-        assert!(matches!(take(&path), Ok(Found::Gone)));
+        assert!(matches!(take(&path), Ok(LockAttempt::Gone)));
         assert!(wait_for(&path).expect("that is no error").is_none());
         let made = make(&path, "one\n").expect("it is ours");
         assert!(make(&path, "two\n").is_err(), "it is there");
-        assert!(matches!(take(&path), Ok(Found::Taken)));
+        assert!(matches!(take(&path), Ok(LockAttempt::Taken)));
         // A duplicate of the file, as a child has it, keeps the lock as well.
         let copy = made.try_clone().expect("a copy");
         drop(made);
-        assert!(matches!(take(&path), Ok(Found::Taken)));
+        assert!(matches!(take(&path), Ok(LockAttempt::Taken)));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| wait_for(&path));
             fs::remove_file(&path).expect("it is ours");
@@ -288,16 +288,16 @@ mod tests {
         });
         let again = make(&path, "three\n").expect("it is ours");
         drop(again);
-        let Ok(Found::Free(_free)) = take(&path) else { panic!("nobody has it") };
+        let Ok(LockAttempt::Free(_free)) = take(&path) else { panic!("nobody has it") };
         // A replacement is not the file that is locked.
         let other = put(&path, "unfinished", "four\n").expect("it is ours");
-        assert!(matches!(take(&path), Ok(Found::Taken)));
+        assert!(matches!(take(&path), Ok(LockAttempt::Taken)));
         drop(other);
         assert!(wait_for(&path).expect("nobody has it").is_some());
     }
 
     #[test]
-    fn a_journal_is_gone_on_with_after_its_last_whole_line() {
+    fn journal_continues_after_its_last_complete_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("x.journal");
         let whole = sealed("{}");

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_another_with_its_id() {
+    fn process_is_distinguished_from_a_reused_id() {
         let own = Process::of(std::process::id()).expect("/proc is there").expect("this one runs");
         assert!(own.is_alive());
         let another = Process { start_ticks: own.start_ticks + 1, ..own };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_ready_and_some_that_are_not() {
+    fn ready_and_failing_guards() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::null());

@@ -12,7 +12,7 @@ const SHOWN: usize = 2_000;
 
 /// A head and the records that follow, as far as readable.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parsed<H, R> {
+pub struct ParsedJournal<H, R> {
     /// The first line; `None` if neither copy is readable.
     pub head: Option<H>,
     /// The other readable lines, in order.
@@ -69,7 +69,7 @@ impl Damage {
     }
 }
 
-impl<H, R> Parsed<H, R> {
+impl<H, R> ParsedJournal<H, R> {
     /// Whether everything is readable.
     pub fn is_whole(&self) -> bool {
         self.head.is_some() && !self.damage.iter().any(|damage| damage.lost)
@@ -77,8 +77,8 @@ impl<H, R> Parsed<H, R> {
 }
 
 /// Parses a journal, with or without checksums.
-pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> Parsed<H, R> {
-    let mut parsed = Parsed { head: None, records: Vec::new(), damage: Vec::new(), unfinished: None };
+pub fn parse<H: DeserializeOwned, R: DeserializeOwned>(bytes: &[u8]) -> ParsedJournal<H, R> {
+    let mut parsed = ParsedJournal { head: None, records: Vec::new(), damage: Vec::new(), unfinished: None };
     // End of the head's copies.
     let mut heads = 0;
     for piece in pieces(bytes) {
@@ -201,7 +201,7 @@ mod tests {
                         continue;
                     }
                     bytes[at] = value;
-                    let read: Parsed<Head, Record> = parse(&bytes);
+                    let read: ParsedJournal<Head, Record> = parse(&bytes);
                     prop_assert_eq!(read.head.as_ref(), Some(&head), "byte {} to {}", at, value);
                     let hit = lines.iter().position(|line| line.contains(&at));
                     let mut rest = records.clone();
@@ -223,11 +223,11 @@ mod tests {
         }
 
         #[test]
-        fn of_a_journal_that_is_cut_every_whole_line_is_read((head, records) in journal()) {
+        fn truncated_journal_yields_every_complete_line((head, records) in journal()) {
             let whole = text(&head, &records);
             let copy = seal_len(&head);
             for cut in 0..=whole.len() {
-                let read: Parsed<Head, Record> = parse(&whole.as_bytes()[..cut]);
+                let read: ParsedJournal<Head, Record> = parse(&whole.as_bytes()[..cut]);
                 prop_assert_eq!(read.head.is_some(), cut >= copy, "{}", cut);
                 // A line that lacks only its newline is complete by its checksum.
                 let lines = lines(&whole).iter().filter(|line| line.end <= cut).count();
@@ -237,17 +237,17 @@ mod tests {
         }
 
         #[test]
-        fn lines_of_before_have_no_checksum((head, records) in journal()) {
+        fn older_lines_have_no_checksum((head, records) in journal()) {
             let lines = std::iter::once(json(&head)).chain(records.iter().map(json));
             let text: String = lines.map(|line| line + "\n").collect();
-            let read: Parsed<Head, Record> = parse(text.as_bytes());
+            let read: ParsedJournal<Head, Record> = parse(text.as_bytes());
             prop_assert!(read.is_whole());
             prop_assert_eq!((read.head, read.records), (Some(head), records));
         }
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _: Parsed<Head, Record> = parse(&bytes);
+            let _: ParsedJournal<Head, Record> = parse(&bytes);
         }
     }
 

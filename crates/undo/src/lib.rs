@@ -13,4 +13,4 @@ pub mod journal;
 pub mod seal;
 
 pub use file::{Appender, FileError, Lock};
-pub use journal::{Damage, Parsed};
+pub use journal::{Damage, ParsedJournal};

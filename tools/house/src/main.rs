@@ -1,5 +1,5 @@
-//! Holds ARCHITECTURE.md: `spangap-house [FOLDER]` reads the tree and prints what breaks a rule, one
-//! `FILE:LINE: what, what was expected` a line. Exit code 1 if there is any.
+//! Enforces ARCHITECTURE.md: `spangap-house [FOLDER]` reads the tree and prints rule violations, one
+//! `FILE:LINE: what, what was expected` per line. Exit code 1 if there are any.
 
 mod checks;
 mod rules;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     match findings.len() {
         0 => ExitCode::SUCCESS,
         n => {
-            eprintln!("spangap-house: {n} to mend");
+            eprintln!("spangap-house: {n} to fix");
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,6 @@
 //! The rules of the house, as data. To change one, change it here and in ARCHITECTURE.md.
 
-/// Each package and the packages of this workspace it may depend on, in any kind of dependency.
+/// Each package, and the workspace packages that it may depend on in any kind of dependency.
 pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-model", &[]),
     ("spangap-report", &["spangap-model"]),
@@ -92,18 +92,18 @@ pub const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("spangap-bench-check", &["spangap-bench"]),
 ];
 
-/// Dependencies that only some packages may have.
+/// Dependencies reserved for some packages.
 pub const RESERVED_DEPENDENCIES: &[(&str, &[&str])] = &[("anyhow", &["spangap"])];
 
-/// Code that may touch the world, and where.
+/// Code that accesses the outside world, and where it is allowed.
 pub struct Confined {
-    /// What these paths are, in words.
+    /// Description of these paths.
     pub what: &'static str,
-    /// Rust paths; a source path that has one of them in it is meant.
+    /// Rust paths; a source path that contains one of them matches.
     pub paths: &'static [&'static str],
-    /// Folder the rule holds for.
+    /// Folder that the rule applies to.
     pub folder: &'static str,
-    /// Files and folders (ending in `/`) below it that are free, relative to it.
+    /// Exempt files and folders (ending in `/`), relative to the folder.
     pub allowed: &'static [&'static str],
 }
 
@@ -112,7 +112,7 @@ const RUNTIME: &[&str] =
 const FILES_AND_SOCKETS: &[&str] =
     &["std::fs", "std::net", "std::os::unix::net", "std::process::Command", "rusqlite", "io::stdin"];
 const CLOCK: &[&str] = &["Instant::now", "SystemTime::now", "thread::sleep"];
-/// As above, without `std::net`, whose address types a capture is full of.
+/// As above, without `std::net`, whose address types are ubiquitous in captures.
 const FILES_AND_LIVE_SOCKETS: &[&str] = &[
     "std::fs",
     "std::net::TcpStream",
@@ -125,7 +125,7 @@ const FILES_AND_LIVE_SOCKETS: &[&str] = &[
 ];
 const METER_IO: &[&str] = &["serve/", "history/", "spool/", "ingest/file.rs", "export/otlp/"];
 
-/// Where files, sockets, clocks and the async runtime may be.
+/// Where files, sockets, clocks and the async runtime are allowed.
 pub const CONFINED: &[Confined] = &[
     Confined { what: "an async runtime", paths: RUNTIME, folder: "crates/model/src/", allowed: &[] },
     Confined {
@@ -181,8 +181,8 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/wire/src/source/ring.rs",
 ];
 
-/// The files that `machine::facts` reads, by the end of a path to them. A `}` ends the folder of a process, a thread or a
-/// namespace that is put together.
+/// The files that `machine::facts` reads, by the end of their path. A `}` ends the folder of a process, a
+/// thread or a namespace in a format string.
 pub const FACTS: &[&str] = &[
     "boot_id",
     "cpu.stat",
@@ -213,8 +213,8 @@ pub const FACTS: &[&str] = &[
     "}/stat",
     "}/status",
 ];
-/// Where these may be named all the same, beside tests: their readers, the evidence of traps, which is their paths, and
-/// machines that are made up.
+/// Other places that may name them, besides tests: their readers, the evidence of traps, which consists of
+/// paths, and generated machines.
 pub const FACT_PLACES: &[&str] = &[
     "crates/machine/src/",
     "crates/host/src/check/traps/",
@@ -226,20 +226,21 @@ pub const FACT_PLACES: &[&str] = &[
 pub const LONG_FILE_LINES: usize = 400;
 /// Lines above which a file is an error.
 pub const MAX_FILE_LINES: usize = 800;
-/// Endings of the files whose length counts.
+/// Suffixes of the files whose length is limited.
 pub const LENGTH_ENDINGS: &[&str] = &[".rs", ".ts", ".go", ".c", ".h", ".sh", ".mjs", "Makefile"];
-/// Generated files: their length is nobody's choice.
+/// Generated files, whose length is not limited.
 pub const GENERATED: &[&str] = &["vmlinux.h", "ping.pb.go", "ping_grpc.pb.go"];
 
-/// Names of files and folders that say nothing about what is inside.
+/// Names of files and folders that do not describe their content.
 pub const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];
 
 /// Macros that mark unfinished work.
 pub const UNFINISHED: &[&str] = &["todo!", "unimplemented!", "dbg!"];
-/// Rust paths that wait for time to pass instead of for a condition; not in tests.
+/// Rust paths that wait for time instead of for a condition; not allowed in tests.
 pub const SLEEPS: &[&str] = &["thread::sleep", "time::sleep", "time::sleep_until"];
 
-/// Hosts of package registries: which one is used is the machine's setting. In pieces, so that this file has none.
+/// Hosts of package registries: the choice of one is a setting of the machine. Split, so that this file does
+/// not contain any.
 pub const REGISTRY_HOSTS: &[&str] = &[
     concat!("crates", ".io"),
     concat!("npmjs", ".org"),
@@ -251,16 +252,16 @@ pub const REGISTRY_HOSTS: &[&str] = &[
     concat!("archive.ubuntu", ".com"),
     concat!("static.rust-lang", ".org"),
 ];
-/// Beginnings of paths that exist on one machine only.
+/// Prefixes of paths that exist on one machine only.
 pub const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/")];
 /// Files written by other programs or by lawyers, whose text is not checked.
 pub const FOREIGN_TEXT: &[&str] = &["Cargo.lock", "package-lock.json", "go.sum", "LICENSE"];
 
-/// Paths that are not looked into: what is built, fetched or git's own.
+/// Excluded paths: built or fetched files, and git's own.
 pub const SKIPPED_PATHS: &[&str] =
     &[".git", "target", "web/node_modules", "web/dist", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
-/// Folders in which evidence is made, gathered and judged: nothing there goes by a sentence.
+/// Folders in which evidence is made, gathered and judged: nothing there may depend on a sentence.
 pub const NO_PROSE_COMPARED: &[&str] = &[
     "crates/gather/src/",
     "crates/diagnose/src/",

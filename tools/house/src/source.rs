@@ -1,10 +1,10 @@
-//! What a compiler sees of a Rust file: no comments, no string contents, and which lines are test code.
+//! A Rust file as a compiler sees it: without comments and string contents, and with test code marked.
 
-/// A Rust file, lexed far enough for the checks.
+/// A Rust file, lexed as far as the checks need it.
 pub struct RustSource {
     /// The text with comments and the contents of literals blanked; same lines, same columns.
     pub code: String,
-    /// String literals as they are written, without their quotes, each with the line it begins in, counted from 1.
+    /// String literals as written, without quotes, with the line of their start, counted from 1.
     pub literals: Vec<(usize, String)>,
     /// For each line, from 0, whether it belongs to an item under `#[cfg(test)]`.
     test_lines: Vec<bool>,
@@ -23,8 +23,8 @@ impl RustSource {
         self.test_lines.get(line - 1).copied().unwrap_or(false)
     }
 
-    /// Every path in the code with its line, counted from 1; the groups of `use` are spelled out:
-    /// `use std::{fs, io::Read}` has `std::fs` and `std::io::Read`.
+    /// Every path in the code with its line, counted from 1; groups in `use` are expanded: `use std::{fs,
+    /// io::Read}` contains `std::fs` and `std::io::Read`.
     pub fn paths(&self) -> Vec<(usize, String)> {
         let tokens = tokens(&self.code);
         let mut found = Vec::new();
@@ -39,18 +39,18 @@ impl RustSource {
         found
     }
 
-    /// Lines, counted from 1, that have `word` in them with no letter, digit or `_` before or after it.
+    /// Lines, counted from 1, that contain `word` as a whole word.
     pub fn lines_with<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let numbered = self.code.lines().enumerate();
         numbered.filter(move |(_, line)| has_word(line, word)).map(|(at, _)| at + 1)
     }
 }
 
-/// Whether `path` has the parts of `wanted` in it, one after another: `a::Instant::now` has `Instant::now`.
+/// Whether `path` contains the consecutive parts of `wanted`: `a::Instant::now` contains `Instant::now`.
 pub fn has_path(path: &str, wanted: &str) -> bool {
     let parts: Vec<&str> = path.split("::").collect();
     let wanted: Vec<&str> = wanted.split("::").collect();
-    // One part alone names a crate, which only comes first.
+    // A single part names a crate, which only comes first.
     match wanted.len() {
         1 => parts.len() > 1 && parts[0] == wanted[0],
         n => parts.windows(n).any(|some| some == wanted),
@@ -99,7 +99,7 @@ fn tokens(code: &str) -> Vec<(usize, Token<'_>)> {
     tokens
 }
 
-/// Reads one path at `at`, which is a word, and everything in its groups; returns the index after it.
+/// Parses one path at `at`, which is a word, with everything in its groups; returns the index after it.
 fn path(
     tokens: &[(usize, Token<'_>)],
     mut at: usize,
@@ -138,7 +138,7 @@ fn path(
     at
 }
 
-/// Blanks comments and the contents of string and character literals; the strings are handed back beside it.
+/// Blanks comments and the contents of string and character literals; returns the strings separately.
 fn blank(text: &str) -> (String, Vec<(usize, String)>) {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -173,7 +173,7 @@ fn blank(text: &str) -> (String, Vec<(usize, String)>) {
         }
         at = end;
     }
-    // Bytes of a character outside ASCII are blanked together or kept together.
+    // Bytes of a non-ASCII character are blanked together or kept together.
     (String::from_utf8_lossy(&out).into_owned(), literals)
 }
 
@@ -198,7 +198,7 @@ fn block_comment(rest: &[u8]) -> usize {
     at
 }
 
-/// Length of the rest of a quoted literal, its closing quote included.
+/// Length of the rest of a quoted literal, including its closing quote.
 fn quoted(rest: &[u8]) -> usize {
     let mut at = 0;
     while at < rest.len() {
@@ -211,7 +211,7 @@ fn quoted(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Length of `r"…"`, `r#"…"#`, `br"…"`, if that is what is here.
+/// Length of `r"…"`, `r#"…"#`, `br"…"`, if there is one here.
 fn raw_string(rest: &[u8]) -> Option<usize> {
     let marker = rest.iter().position(|b| *b == b'r').filter(|at| *at <= 1)? + 1;
     let hashes = rest[marker..].iter().take_while(|b| **b == b'#').count();

@@ -5,7 +5,7 @@ use crate::source::RustSource;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Why the tree could not be read.
+/// Reason why the tree could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}", path.display())]
 pub struct TreeError {
@@ -15,16 +15,16 @@ pub struct TreeError {
 
 /// One text file.
 pub struct File {
-    /// Relative to the project's folder, with `/` between the parts.
+    /// Path relative to the project's folder, separated by `/`.
     pub path: String,
     /// The whole text.
     pub text: String,
-    /// What a compiler sees of it, for a Rust file.
+    /// The file as a compiler sees it, for Rust.
     pub rust: Option<RustSource>,
 }
 
 impl File {
-    /// The number, counted from 1, of the first line that has `needle` in it; 1 if there is none.
+    /// The first line, counted from 1, that contains `needle`; 1 if there is none.
     pub fn line_of(&self, needle: &str) -> usize {
         self.text.lines().position(|line| line.contains(needle)).map_or(1, |at| at + 1)
     }
@@ -47,10 +47,10 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the folder and all below it but what is built, fetched or git's own.
+    /// Reads the folder recursively, except for built and fetched files and git's own.
     ///
     /// # Errors
-    /// A folder or file that cannot be read. A file that is not UTF-8 is left out.
+    /// A folder or file cannot be read. A file that is not UTF-8 is left out.
     pub fn read(root: &Path) -> Result<Tree, TreeError> {
         let mut files = Vec::new();
         let mut folders = vec![root.to_path_buf()];
@@ -85,7 +85,7 @@ impl Tree {
         self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().map(|at| &self.files[at])
     }
 
-    /// The Rust files with what the compiler sees of them.
+    /// The Rust files, as a compiler sees them.
     pub fn rust_files(&self) -> impl Iterator<Item = (&File, &RustSource)> {
         self.files.iter().filter_map(|file| Some((file, file.rust.as_ref()?)))
     }
@@ -99,7 +99,7 @@ impl Tree {
     }
 }
 
-/// A breach of a rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// File it is in.
@@ -111,7 +111,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A breach in `file`.
+    /// A violation in `file`.
     pub fn new(file: &File, line: usize, text: String) -> Finding {
         Finding { path: file.path.clone(), line, text }
     }

@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn before_the_start_no_call_begins() {
+    fn no_call_starts_before_the_run() {
         assert_eq!(Plan::default().phase_at(0), None);
     }
 

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_reader_everything_is_lost_and_told() {
+    fn without_a_reader_all_records_are_lost_and_counted() {
         let directory = tempfile::tempdir().unwrap();
         let records = Records::create(&fifo(&directory)).unwrap();
         (0..6).for_each(|n| records.push(&record(n)));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_leaves_is_told() {
+    fn closed_reader_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let path = fifo(&directory);
         let records = Records::create(&path).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_told_at_once() {
+    fn missing_folder_is_reported_at_once() {
         assert!(Records::create(Path::new("/nowhere/records")).is_err());
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn fifty_comparisons_do_not_cry_wolf() {
+    fn fifty_comparisons_rarely_alarm() {
         let mut random = fastrand::Rng::with_seed(2);
         for shape in 0..4 {
             let rounds = 200;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn relabelings_that_are_too_many_are_drawn() {
+    fn large_relabeling_sets_are_sampled() {
         let figures: Vec<Figures> = vec![(0..40).map(|i| Some(f64::from(i))).collect()];
         let adjusted = adjusted_probabilities(&figures, 20);
         assert!(adjusted[0] > 0.0 && adjusted[0] < 0.001, "{adjusted:?}");

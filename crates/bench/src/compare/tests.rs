@@ -37,7 +37,7 @@ fn verdict(comparison: &Comparison, metric: Metric) -> (ArmVerdict, &str) {
 }
 
 #[test]
-fn a_known_shift_is_found_and_said() {
+fn known_shift_is_found_and_worded() {
     let report = arms(5, 1.5, 1);
     let comparison = by_channels(&report);
     assert_eq!((comparison.comparisons, comparison.pairs[0].rows.len()), (18, 18));
@@ -84,7 +84,7 @@ fn arms_that_ran_one_after_the_other_get_no_verdict() {
 }
 
 #[test]
-fn points_of_one_arm_and_other_differences_are_told() {
+fn points_of_one_arm_are_reported() {
     let mut a = arms(4, 1.0, 1);
     let mut b = a.clone();
     a.runs.retain(|run| run.asked.channels == Channels::Shared && run.asked.inflight != Some(64));
@@ -137,7 +137,7 @@ fn more_arms_need_more_runs() {
 }
 
 #[test]
-fn equal_arms_are_rarely_told_apart() {
+fn equal_arms_rarely_get_a_verdict() {
     let rounds = 100;
     let alarms = (0..rounds)
         .filter(|seed| {
@@ -180,7 +180,7 @@ proptest! {
 }
 
 #[test]
-fn what_can_be_said_comes_first() {
+fn verdicts_come_first() {
     let certain = by_channels(&arms(8, 1.5, 3));
     assert!(certain.summary.contains("comparisons differ: distinct is 1."), "{}", certain.summary);
     // Single runs allow no verdict, but the summary still states the observation and what it lacks.

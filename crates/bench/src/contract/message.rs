@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_histogram_survives_the_way(values in prop::collection::vec(0u64..1 << 45, 0..200)) {
+        fn histogram_survives_transport(values in prop::collection::vec(0u64..1 << 45, 0..200)) {
             let mut sent = Distribution::default();
             values.iter().for_each(|&ns| sent.record(ns));
             let text = serde_json::to_string(&Histogram::from(&sent)).unwrap();

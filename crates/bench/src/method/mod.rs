@@ -50,7 +50,7 @@ pub struct OtherMethod {
 
 /// An [`OtherMethod`]; its file exists as long as this lives.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedMethod {
     /// The method.
     pub method: OtherMethod,
     _folder: TempDir,
@@ -108,7 +108,7 @@ pub enum MethodError {
 ///
 /// # Errors
 /// Either fails; the error names what was found and what was expected.
-pub fn prepare(request: &MethodRequest) -> Result<Prepared, MethodError> {
+pub fn prepare(request: &MethodRequest) -> Result<PreparedMethod, MethodError> {
     let (service, method) = split(&request.name)?;
     let metadata = request.headers.iter().map(|text| header(text)).collect::<Result<Vec<_>, _>>()?;
     let descriptor = find(request, service, method)?;
@@ -127,7 +127,7 @@ pub fn prepare(request: &MethodRequest) -> Result<Prepared, MethodError> {
     let call_file = folder.path().join("call");
     std::fs::write(&call_file, call.encode_to_vec()).map_err(MethodError::CallFile)?;
     let name = String::leak(format!("{service}/{method}"));
-    Ok(Prepared { method: OtherMethod { name, call_file }, _folder: folder })
+    Ok(PreparedMethod { method: OtherMethod { name, call_file }, _folder: folder })
 }
 
 /// Service and method of `package.Service/Method` or, as ghz and grpcurl also accept, `package.Service.Method`.

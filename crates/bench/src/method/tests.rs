@@ -63,7 +63,7 @@ fn a_client_that_streams_sends_a_list() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_is() {
+fn missing_names_are_reported_with_known_ones() {
     let (_file, set) = set();
     let refused = |name: &str| prepare(&request(name, "{}", set.clone())).unwrap_err().to_string();
     assert!(

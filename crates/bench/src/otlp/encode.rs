@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_fault_is_no_server_error() {
+    fn client_fault_is_not_a_server_error() {
         assert!(is_failure(Side::Client, Code::InvalidArgument));
         assert!(!is_failure(Side::Server, Code::InvalidArgument));
         assert!(is_failure(Side::Server, Code::Internal));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_the_environment_are_told_and_decide_the_hosts_name_alone() {
+    fn environment_attributes_override_only_the_host_name() {
         let given =
             "k8s.pod.name=tank-0, k8s.node.name = node%201 ,host.name=node-1,service.name=no,team=a%2Cb%3D,";
         let resource = resource("tank", given);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_cannot_be_read_counts_for_nothing() {
+    fn malformed_list_is_ignored_as_a_whole() {
         for given in ["a", "a=1,b", "=1", "a=%ff", ""] {
             assert_eq!(given_attributes(given), [], "{given}");
         }

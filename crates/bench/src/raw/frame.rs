@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_told() {
+    fn malformed_frame_is_reported() {
         let refused = |bytes: &[u8]| Head::parse(bytes).unwrap_err();
         assert_eq!(refused(&[0, 0, 0, 0, 4, 0, 0, 0]), FrameError::Kind(4));
         assert_eq!(refused(&[0, 0, 0, 0, 0, 4, 0, 0]), FrameError::Flags { kind: Kind::Ping, flags: 4 });
@@ -331,14 +331,14 @@ mod tests {
         }
 
         #[test]
-        fn a_beginning_is_never_refused(head in any_head(), cut in 0usize..MAX_HEAD_BYTES) {
+        fn prefix_of_a_frame_is_never_rejected(head in any_head(), cut in 0usize..MAX_HEAD_BYTES) {
             let bytes = encoded(&head);
             prop_assume!(cut < bytes.len());
             prop_assert_eq!(Head::parse(&bytes[..cut]), Ok(None));
         }
 
         #[test]
-        fn what_is_accepted_is_written_the_same(bytes in prop::collection::vec(any::<u8>(), 8..64), kind in 0u8..5) {
+        fn accepted_input_round_trips(bytes in prop::collection::vec(any::<u8>(), 8..64), kind in 0u8..5) {
             let mut bytes = bytes;
             bytes[3] &= 3;
             bytes[4] = kind;

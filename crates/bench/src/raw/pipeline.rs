@@ -22,14 +22,14 @@ pub struct Arrival {
 
 /// Defaults for pings without parameters.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct PingDefaults {
     pub response_bytes: u64,
     pub think_ns: u64,
 }
 
 /// Pings that wait for their responses.
 pub struct Pipeline {
-    own: Own,
+    own: PingDefaults,
     /// Source of span ids for recorded pings with a trace context.
     ids: Option<Ids>,
     connection: u16,
@@ -84,7 +84,7 @@ impl Batch {
 
 impl Pipeline {
     /// With `ids`, calls with a trace context are recorded.
-    pub fn new(own: Own, ids: Option<Ids>, connection: u16) -> Self {
+    pub fn new(own: PingDefaults, ids: Option<Ids>, connection: u16) -> Self {
         let frames = Skipping::default();
         let waiting = VecDeque::new();
         Pipeline {
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const OWN: Own = Own { response_bytes: 3, think_ns: 0 };
+    const OWN: PingDefaults = PingDefaults { response_bytes: 3, think_ns: 0 };
 
     fn at(ns: u64) -> Arrival {
         Arrival { unix_ns: ns + 1_000_000, monotonic_ns: ns }
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_for_is_an_invalid_argument() {
+    fn impossible_requests_are_invalid_arguments() {
         let mut pipeline = Pipeline::new(OWN, None, 0);
         feed(&mut pipeline, &asking(MAX_PAYLOAD_BYTES + 1, 0), 0);
         feed(&mut pipeline, &asking(0, MAX_THINK_NS + 1), 0);

@@ -2,7 +2,7 @@
 //! answered with one write.
 
 use super::frame::MAX_HEAD_BYTES;
-use super::pipeline::{Arrival, Batch, Own, Pipeline};
+use super::pipeline::{Arrival, Batch, PingDefaults, Pipeline};
 use crate::clock;
 use crate::contract::message::Connection;
 use crate::contract::record::NO_CONNECTION;
@@ -347,7 +347,7 @@ struct Session<'a> {
 }
 
 /// Reason for the end of a wait.
-enum Woken {
+enum WakeReason {
     /// The socket may be readable.
     Readable,
     /// A response is due.
@@ -360,7 +360,7 @@ impl<'a> Session<'a> {
     fn new(shared: &'a Shared, stream: &'a TcpStream, connection: Connection) -> Self {
         let RawSettings { response_bytes, think_ns, .. } = shared.settings;
         let ids = shared.observer.records().then(Ids::new);
-        let pipeline = Pipeline::new(Own { response_bytes, think_ns }, ids, connection.id);
+        let pipeline = Pipeline::new(PingDefaults { response_bytes, think_ns }, ids, connection.id);
         Session { shared, stream, connection, pipeline, batch: Batch::default() }
     }
 
@@ -371,9 +371,9 @@ impl<'a> Session<'a> {
         let mut reading = true;
         loop {
             match self.wait(reading) {
-                Woken::Over => break,
-                Woken::Due => {}
-                Woken::Readable => match self.stream.read(&mut buffer[kept..]) {
+                WakeReason::Over => break,
+                WakeReason::Due => {}
+                WakeReason::Readable => match self.stream.read(&mut buffer[kept..]) {
                     Ok(0) | Err(_) if !self.shared.stopping.load(Relaxed) => break,
                     Ok(0) | Err(_) => reading = false,
                     Ok(read) => match self.feed(&buffer[..kept + read]) {
@@ -398,9 +398,9 @@ impl<'a> Session<'a> {
 
     /// Waits until it can read, if `reading`, or until a response is due. With nothing to send, a blocking read
     /// does the waiting.
-    fn wait(&self, reading: bool) -> Woken {
+    fn wait(&self, reading: bool) -> WakeReason {
         let Some(due_ns) = self.pipeline.next_due_ns() else {
-            return if reading { Woken::Readable } else { Woken::Over };
+            return if reading { WakeReason::Readable } else { WakeReason::Over };
         };
         let flags = if reading && self.pipeline.takes_more() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = [PollFd::new(self.stream, flags)];
@@ -408,10 +408,10 @@ impl<'a> Session<'a> {
         let timeout =
             Timespec { tv_sec: (ahead_ns / 1_000_000_000) as i64, tv_nsec: (ahead_ns % 1_000_000_000) as _ };
         match poll(&mut fds, Some(&timeout)) {
-            Ok(_) if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => Woken::Over,
-            Ok(_) if fds[0].revents().contains(PollFlags::IN) => Woken::Readable,
-            Ok(_) | Err(rustix::io::Errno::INTR) => Woken::Due,
-            Err(_) => Woken::Over,
+            Ok(_) if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) => WakeReason::Over,
+            Ok(_) if fds[0].revents().contains(PollFlags::IN) => WakeReason::Readable,
+            Ok(_) | Err(rustix::io::Errno::INTR) => WakeReason::Due,
+            Err(_) => WakeReason::Over,
         }
     }
 

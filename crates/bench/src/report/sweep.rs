@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passes_are_told_apart() {
+    fn passes_are_distinguished() {
         let ways = |loads: &[f64]| -> String {
             let letter = |way: &Option<Direction>| match way {
                 Some(Direction::Up) => 'u',

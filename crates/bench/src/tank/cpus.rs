@@ -161,14 +161,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_back(cpus in prop::collection::btree_set(0usize..1024, 1..40)) {
+        fn displayed_values_parse(cpus in prop::collection::btree_set(0usize..1024, 1..40)) {
             let cpus = Cpus(cpus);
             prop_assert_eq!(list(&cpus.to_string()).unwrap(), cpus);
         }
     }
 
     #[test]
-    fn work_runs_where_it_is_told_and_the_thread_is_free_again() {
+    fn work_runs_on_the_given_cpus() {
         let all = Cpus::of_this_thread().unwrap();
         let one = Cpus(all.0.iter().copied().take(1).collect());
         assert_eq!(one.run(|| Cpus::of_this_thread().unwrap()).unwrap(), one);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_that_are_not_there_are_told() {
+    fn missing_cpus_are_reported() {
         let all = Cpus::of_this_thread().unwrap();
         let missing = (0..CpuSet::MAX_CPU).rev().find(|cpu| !all.0.contains(cpu)).unwrap();
         let wanted: Cpus = format!("{},{missing}", all.0.first().unwrap()).parse().unwrap();

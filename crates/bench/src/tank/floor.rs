@@ -1,12 +1,12 @@
 //! Raw ping-pong over loopback under the load of a run: the limit of this machine.
 
 use crate::contract::{Call, Channels, Nodelay, Pace, Stack};
-use crate::programs::{Heard, Programs, Running};
+use crate::programs::{ProgramOutput, Programs, RunningProgram};
 use crate::report::Floor;
-use crate::tank::plan::{Planned, TankSettings};
+use crate::tank::plan::{PlannedRun, TankSettings};
 use crate::tank::records::Sinks;
 use crate::tank::run::{Job, Outcome, make};
-use crate::tank::seen::Sight;
+use crate::tank::seen::Observations;
 use crate::tank::{Stop, TankError};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl Floors {
     pub fn of(
         &mut self,
         settings: &TankSettings,
-        planned: &Planned,
+        planned: &PlannedRun,
         programs: &Programs,
         stop: &Stop,
     ) -> Result<Option<Floor>, TankError> {
@@ -66,7 +66,7 @@ impl Floors {
 
 fn measure(
     settings: &TankSettings,
-    planned: &Planned,
+    planned: &PlannedRun,
     programs: &Programs,
     stop: &Stop,
 ) -> Result<Result<Floor, String>, TankError> {
@@ -75,7 +75,7 @@ fn measure(
         Err(missing) => return Ok(Err(missing.to_string())),
     };
     let flags = ["--stack", "raw", "--listen", "127.0.0.1:0", "--json", "--with-parent"].map(String::from);
-    let target = match Running::start(&program, "target", &flags) {
+    let target = match RunningProgram::start(&program, "target", &flags) {
         Ok(target) => target,
         Err(error) => return Ok(Err(format!("cannot start a target of stack raw: {error}"))),
     };
@@ -112,7 +112,7 @@ fn measure(
         program: &program,
         stop,
         sinks: &Sinks::default(),
-        sight: Sight::none(),
+        sight: Observations::none(),
         floor: None,
     };
     Ok(match make(job, &mut |_| ())? {
@@ -127,7 +127,7 @@ fn measure(
 }
 
 /// The target's address, from its JSON message.
-fn listening(target: &Running, stop: &Stop) -> Result<String, String> {
+fn listening(target: &RunningProgram, stop: &Stop) -> Result<String, String> {
     #[derive(serde::Deserialize)]
     struct Listening {
         listening: String,
@@ -135,14 +135,16 @@ fn listening(target: &Running, stop: &Stop) -> Result<String, String> {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE && stop.asked() == 0 {
         match target.listen(Duration::from_millis(50)) {
-            Heard::Line(line) => {
+            ProgramOutput::Line(line) => {
                 let told: Result<Listening, _> = serde_json::from_str(&line);
                 return told
                     .map(|told| told.listening)
                     .map_err(|_| format!("a target of stack raw said {line:?}"));
             }
-            Heard::End(_) => return Err("a target of stack raw did not start: see its message".into()),
-            Heard::Silence => {}
+            ProgramOutput::End(_) => {
+                return Err("a target of stack raw did not start: see its message".into());
+            }
+            ProgramOutput::Silence => {}
         }
     }
     Err("a target of stack raw did not listen in time".into())

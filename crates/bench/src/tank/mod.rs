@@ -26,7 +26,7 @@ use cpus::CpusError;
 use floor::Floors;
 use records::Sinks;
 use run::{Job, Outcome};
-use seen::Sight;
+use seen::Observations;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 pub use crate::otlp::ExportError;
 pub use crate::slow_log::SlowCall;
-pub use plan::{Load, Planned, TankSettings};
+pub use plan::{Load, PlannedRun, TankSettings};
 
 /// Reason of runs not made because the user stopped.
 const STOPPED: &str = "stopped";
@@ -63,7 +63,7 @@ pub trait Watch {
     /// The machine is being measured, for this reason.
     fn calibrates(&mut self, what: &str);
     /// Run `number` of `of`, from 1, starts.
-    fn begins(&mut self, number: usize, of: usize, planned: &Planned);
+    fn begins(&mut self, number: usize, of: usize, planned: &PlannedRun);
     /// An interval of the run has ended: a second, or less at the end of a phase.
     fn second(&mut self, progress: &Progress);
 }
@@ -241,7 +241,7 @@ impl Tank<'_> {
         &mut self,
         number: usize,
         of: usize,
-        planned: &Planned,
+        planned: &PlannedRun,
         watch: &mut dyn Watch,
     ) -> Result<(), TankError> {
         let made = match self.stop.asked() {
@@ -262,7 +262,7 @@ impl Tank<'_> {
         &mut self,
         number: usize,
         of: usize,
-        planned: &Planned,
+        planned: &PlannedRun,
         watch: &mut dyn Watch,
     ) -> Result<Outcome, TankError> {
         if let Some(why) = planned.impossible() {
@@ -293,7 +293,7 @@ impl Tank<'_> {
             program: &program,
             stop: self.stop,
             sinks: &self.sinks,
-            sight: Sight::new(&planned.asked, peers, limit),
+            sight: Observations::new(&planned.asked, peers, limit),
             floor,
         };
         run::make(job, &mut |progress| watch.second(progress))

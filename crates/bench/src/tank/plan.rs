@@ -76,7 +76,7 @@ pub enum Load {
 
 /// A planned run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
+pub struct PlannedRun {
     /// Settings, as in the report.
     pub asked: Asked,
     /// The load.
@@ -124,9 +124,9 @@ impl TankSettings {
     /// The runs in order. Each round makes every configuration, starting with a different one each time, so
     /// that none is always first. The loads of a configuration keep the given order, because sweeping up and
     /// sweeping down are different experiments.
-    pub fn plan(&self) -> Vec<Planned> {
+    pub fn plan(&self) -> Vec<PlannedRun> {
         let configurations = self.configurations();
-        let mut plan: Vec<Planned> = Vec::new();
+        let mut plan: Vec<PlannedRun> = Vec::new();
         for round in 0..self.repeat as usize {
             let first = round % configurations.len().max(1);
             for configuration in configurations[first..].iter().chain(&configurations[..first]) {
@@ -137,7 +137,7 @@ impl TankSettings {
                         Pace::Open(schedule) => asked.rate_per_s = Some(schedule.rate_per_s()),
                     }
                     let repeat = plan.iter().filter(|before| before.asked == asked).count() as u32;
-                    plan.push(Planned { asked, pace, in_flight, repeat });
+                    plan.push(PlannedRun { asked, pace, in_flight, repeat });
                 }
             }
         }
@@ -184,7 +184,7 @@ impl TankSettings {
     }
 
     /// Settings of a run's client.
-    pub fn of_client(&self, planned: &Planned, record_file: &Path) -> ClientSettings {
+    pub fn of_client(&self, planned: &PlannedRun, record_file: &Path) -> ClientSettings {
         let Asked { target, stack, call, channels, request_bytes, nodelay, threads, .. } =
             planned.asked.clone();
         let records = self.records();
@@ -224,7 +224,7 @@ fn each<T: Clone>(all: &[Asked], values: &[T], set: impl Fn(&mut Asked, T)) -> V
     all.iter().flat_map(|asked| values.iter().map(move |value| with(asked, value))).collect()
 }
 
-impl Planned {
+impl PlannedRun {
     /// Why no client can make this run; `None` if one can.
     pub fn impossible(&self) -> Option<String> {
         let Asked { stack, call, method, channels, split_writes, attempts, .. } = &self.asked;
@@ -259,7 +259,7 @@ impl Planned {
     }
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedRun {
     /// The run in words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Asked { target, stack, call, method, channels, request_bytes, nodelay, threads, .. } =
@@ -337,7 +337,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_load_on_the_way_up_and_down_is_the_same_run_twice() {
+    fn load_swept_up_and_down_is_two_repetitions() {
         let mut settings = settings();
         settings.load = Load::Closed(vec![1, 2, 1]);
         let repeats: Vec<_> = settings.plan().iter().map(|run| run.repeat).collect();
@@ -355,7 +355,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_no_client_can_do_is_known_before() {
+    fn impossible_runs_are_known_in_advance() {
         let mut settings = settings();
         settings.stacks = Stack::ALL.to_vec();
         settings.channels = vec![Channels::LocalPool];

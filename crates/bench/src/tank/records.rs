@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_told_late_is_waited_for() {
+    fn late_connection_message_is_waited_for() {
         let connections = Arc::new(Connections::default());
         let (local, peer) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let for_thread = connections.clone();

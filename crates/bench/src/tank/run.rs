@@ -1,12 +1,12 @@
 //! One run: one client process, from its start to the last record.
 
 use crate::contract::{ClientMessage, Pace, Phase, Records, Stack};
-use crate::programs::{Heard, Running};
+use crate::programs::{ProgramOutput, RunningProgram};
 use crate::report::spectrum::spectrum;
 use crate::report::{Floor, Progress, Run};
-use crate::tank::plan::{Planned, TankSettings};
+use crate::tank::plan::{PlannedRun, TankSettings};
 use crate::tank::records::{Connections, Reader, RecordsRead, Sinks};
-use crate::tank::seen::Sight;
+use crate::tank::seen::Observations;
 use crate::tank::tally::Tally;
 use crate::tank::{STOPPED, Stop, TankError, warnings};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct Job<'a> {
     /// Settings of all runs.
     pub settings: &'a TankSettings,
     /// Settings of this run.
-    pub planned: &'a Planned,
+    pub planned: &'a PlannedRun,
     /// Client program.
     pub program: &'a Path,
     /// The user's stop request.
@@ -36,7 +36,7 @@ pub struct Job<'a> {
     /// Destinations of records.
     pub sinks: &'a Sinks,
     /// Observations from outside the client.
-    pub sight: Sight,
+    pub sight: Observations,
     /// Raw ping-pong under the same load.
     pub floor: Option<Floor>,
 }
@@ -51,7 +51,7 @@ pub enum Outcome {
 
 /// A client and its messages.
 struct Client<'a> {
-    running: Running,
+    running: RunningProgram,
     stop: &'a Stop,
     patience: Duration,
     /// Length of warm-up and measured phase; `None` continues until stopped.
@@ -107,7 +107,7 @@ impl Client<'_> {
             _ => self.kill("killed by the second request to stop"),
         }
         match self.running.listen(POLL) {
-            Heard::Line(line) => {
+            ProgramOutput::Line(line) => {
                 self.heard = Instant::now();
                 match serde_json::from_str(&line) {
                     Ok(message) => return Next::Message(message),
@@ -119,11 +119,11 @@ impl Client<'_> {
                     }
                 }
             }
-            Heard::Silence if self.heard.elapsed() > self.patience => {
+            ProgramOutput::Silence if self.heard.elapsed() > self.patience => {
                 self.kill(&format!("it was silent for {:?} and was killed", self.patience));
             }
-            Heard::Silence => {}
-            Heard::End(error) => {
+            ProgramOutput::Silence => {}
+            ProgramOutput::End(error) => {
                 self.trouble = self.trouble.take().or(error.map(|error| error.to_string()));
                 return Next::End;
             }
@@ -173,7 +173,7 @@ impl Client<'_> {
         &mut self,
         warmup: bool,
         tally: &mut Tally,
-        sight: &mut Sight,
+        sight: &mut Observations,
         each_second: &mut dyn FnMut(&Progress),
     ) {
         sight.look(None);
@@ -243,8 +243,8 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     let record_file = reader.as_ref().map_or(Path::new(""), Reader::path);
     let flags = job.settings.of_client(job.planned, record_file).to_flags();
     let started = match &job.settings.cpus {
-        Some(cpus) => Running::start_on(cpus, job.program, "client", &flags)?,
-        None => Running::start(job.program, "client", &flags),
+        Some(cpus) => RunningProgram::start_on(cpus, job.program, "client", &flags)?,
+        None => RunningProgram::start(job.program, "client", &flags),
     };
     let running = match started {
         Ok(running) => running,
@@ -287,7 +287,7 @@ pub fn make(mut job: Job, each_second: &mut dyn FnMut(&Progress)) -> Result<Outc
     run.warnings = warnings::of(
         &run,
         &tally,
-        &warnings::Beside { records, read: &read, told, cut_short, sight: &job.sight },
+        &warnings::RunFacts { records, read: &read, told, cut_short, sight: &job.sight },
     );
     Ok(Outcome::Ran(Box::new(run), read))
 }

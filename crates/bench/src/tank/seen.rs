@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Observations so far.
 #[derive(Default)]
-pub struct Sight {
+pub struct Observations {
     pid: u32,
     /// Possible addresses of the target; if empty, nothing is observed.
     peers: Vec<SocketAddr>,
@@ -35,10 +35,10 @@ pub struct Sight {
     warnings: Vec<String>,
 }
 
-impl Sight {
+impl Observations {
     /// Observes nothing.
     pub fn none() -> Self {
-        Sight::default()
+        Observations::default()
     }
 
     /// Observes the client's connections to these addresses, and queries the target there.
@@ -49,7 +49,7 @@ impl Sight {
             Nodelay::Default => None,
         };
         let (raw, per_call) = (asked.stack == Stack::Raw, asked.channels == Channels::PerCall);
-        Sight { peers, raw, per_call, nodelay, limit, ..Sight::default() }
+        Observations { peers, raw, per_call, nodelay, limit, ..Observations::default() }
     }
 
     /// Sets the process to observe.

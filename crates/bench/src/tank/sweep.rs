@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn unreadable_input_is_reported() {
         use SweepError::{NoRange, Number, Step, TooMany, Zero};
         let cases = [
             ("", Number("".into())),
@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_is_read_back(list in prop::collection::vec(1u64.., 1..50)) {
+        fn displayed_values_parse(list in prop::collection::vec(1u64.., 1..50)) {
             let sweep = Sweep(list);
             prop_assert_eq!(sweep.to_string().parse(), Ok(sweep));
         }

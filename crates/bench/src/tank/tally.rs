@@ -246,7 +246,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_moment_is_one_entry_and_what_the_warm_up_left_is_in_its_last() {
+    fn late_warm_up_calls_count_in_its_last_entry() {
         let mut tally = Tally::new(false);
         let told = |phase, at_s: u64, duration_ns, latencies: &[u64]| {
             let mut distribution = Distribution::default();

@@ -3,7 +3,7 @@
 use crate::contract::{Channels, Records, Stack};
 use crate::report::Run;
 use crate::tank::records::RecordsRead;
-use crate::tank::seen::Sight;
+use crate::tank::seen::Observations;
 use crate::tank::tally::Tally;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
@@ -16,7 +16,7 @@ const ABOVE: f64 = 1.05;
 const FEW: u64 = 100;
 
 /// Facts besides the calls.
-pub struct Beside<'a> {
+pub struct RunFacts<'a> {
     /// Requested records.
     pub records: Records,
     /// Received records.
@@ -26,11 +26,11 @@ pub struct Beside<'a> {
     /// Requested measured time, if the run was stopped early.
     pub cut_short: Option<u64>,
     /// Observations from outside.
-    pub sight: &'a Sight,
+    pub sight: &'a Observations,
 }
 
 /// The warnings of one run.
-pub fn of(run: &Run, tally: &Tally, beside: &Beside) -> Vec<String> {
+pub fn of(run: &Run, tally: &Tally, beside: &RunFacts) -> Vec<String> {
     let mut warnings = Vec::new();
     let asked = &run.asked;
     let header_alone = asked.request_bytes == 0
@@ -152,7 +152,7 @@ fn available_cpus(run: &Run) -> u32 {
     listed.map_or_else(of_process, |cpus| cpus.count())
 }
 
-fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
+fn connections(run: &Run, beside: &RunFacts, warnings: &mut Vec<String>) {
     let made = u64::from(run.channels_made);
     if let Some(connections) = run.connections.filter(|&connections| connections > 0 && connections < made) {
         let why = match run.asked.channels {
@@ -184,7 +184,7 @@ fn connections(run: &Run, beside: &Beside, warnings: &mut Vec<String>) {
     }
 }
 
-fn records(run: &Run, tally: &Tally, beside: &Beside, warnings: &mut Vec<String>) {
+fn records(run: &Run, tally: &Tally, beside: &RunFacts, warnings: &mut Vec<String>) {
     let read = beside.read;
     if let Some(error) = &read.error {
         warnings.push(format!("cannot read the client's records of calls: {error}"));
@@ -218,15 +218,16 @@ mod tests {
         let mut one = run(Stack::Rust, Channels::Shared, 1, 0, &[100_000; 200]);
         let latency = Quantiles { p50_ns: floor_us.map(|us| us * 1_000), ..Quantiles::default() };
         one.floor = Some(Floor { calls: 300, throughput_per_s: 1.0, latency, lateness: None });
-        let (read, sight) = (RecordsRead::default(), Sight::none());
-        let beside = Beside { records: Records::None, read: &read, told: 0, cut_short: None, sight: &sight };
+        let (read, sight) = (RecordsRead::default(), Observations::none());
+        let beside =
+            RunFacts { records: Records::None, read: &read, told: 0, cut_short: None, sight: &sight };
         let mut tally = Tally::new(false);
         (tally.measured.due, tally.measured.ok) = (200, 200);
         of(&one, &tally, &beside)
     }
 
     #[test]
-    fn a_floor_above_the_run_is_none() {
+    fn floor_above_the_run_is_invalid() {
         let warnings = beside_floor(Some(150));
         let expected = "the floor is above the run: raw ping-pong took 150 us at p50 (300 calls just before), this run 100 us";
         assert!(warnings.iter().any(|warning| warning.starts_with(expected)), "{warnings:#?}");

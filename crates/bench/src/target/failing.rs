@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn problems_are_reported() {
         for (text, word) in [
             ("UNAVAILABLE", "colon"),
             ("UNAVAILABLE:2", "slash"),
@@ -101,7 +101,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_text_is_refused_or_read(text in "\\PC{0,30}") {
+        fn arbitrary_text_is_rejected_or_parsed(text in "\\PC{0,30}") {
             if let Ok(failing) = text.parse::<Failing>() {
                 prop_assert!(failing.attempts > 0 && failing.every > 0 && failing.status != Code::Ok);
             }
@@ -110,7 +110,7 @@ mod tests {
         /// A client that retries each call until it succeeds sees exactly the chosen calls fail, each for the
         /// set number of attempts.
         #[test]
-        fn one_in_so_many_calls_fails_so_often(attempts in 1u32..6, every in 1u64..9, calls in 0u64..40) {
+        fn configured_share_of_calls_fails(attempts in 1u32..6, every in 1u64..9, calls in 0u64..40) {
             let failures = Failures::new(Failing { status: Code::Unavailable, attempts, every });
             for call in 1..=calls {
                 let mut failed = 0;

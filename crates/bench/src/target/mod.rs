@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_stack_cannot_do_is_refused_with_words() {
+    fn unsupported_settings_are_refused_with_reasons() {
         let good = TargetSettings {
             stack: TargetStack::Raw,
             listen: "127.0.0.1:0".into(),

@@ -3,7 +3,7 @@
 use super::{Notice, TargetError, TargetReport, TargetSettings};
 use crate::contract::{Records, ServeSettings, TargetMessage};
 use crate::otlp::{Side, SpanSink};
-use crate::programs::{Heard, Running};
+use crate::programs::{ProgramOutput, RunningProgram};
 use crate::tank::records::{Connections, Reader, RecordsRead, Sinks};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl ProgramTarget {
         let (tell_ended, ended) = oneshot::channel();
         // The program inherits the CPUs of the thread that starts it, which are those of this thread.
         let thread = std::thread::Builder::new().name("program".into()).spawn(move || {
-            let mut guest = match Guest::start(&settings, program, spans, notice, for_thread) {
+            let mut guest = match ServingProgram::start(&settings, program, spans, notice, for_thread) {
                 Ok(guest) => guest,
                 Err(error) => return drop(tell_started.send(Err(error))),
             };
@@ -82,8 +82,8 @@ fn died() -> TargetError {
 }
 
 /// The program, as owned by the listening thread.
-struct Guest {
-    running: Running,
+struct ServingProgram {
+    running: RunningProgram,
     program: PathBuf,
     records: Option<Reader>,
     connections: Arc<Connections>,
@@ -91,7 +91,7 @@ struct Guest {
     stopping: Arc<AtomicBool>,
 }
 
-impl Guest {
+impl ServingProgram {
     fn start(
         settings: &TargetSettings,
         program: PathBuf,
@@ -119,22 +119,22 @@ impl Guest {
             record_file: records.as_ref().map_or(PathBuf::new(), |records| records.path().to_owned()),
         }
         .to_flags();
-        let running = Running::start(&program, "target", &flags)
+        let running = RunningProgram::start(&program, "target", &flags)
             .map_err(|source| TargetError::Run { program: program.clone(), source })?;
-        Ok(Guest { running, program, records, connections, notice, stopping })
+        Ok(ServingProgram { running, program, records, connections, notice, stopping })
     }
 
     fn wait_until_it_listens(&mut self) -> Result<(SocketAddr, String)> {
         let deadline = Instant::now() + START_PATIENCE;
         loop {
             match self.running.listen(deadline.saturating_duration_since(Instant::now())) {
-                Heard::Line(line) => match self.understand(&line) {
+                ProgramOutput::Line(line) => match self.understand(&line) {
                     Some(TargetMessage::Listening { address, library }) => return Ok((address, library)),
                     Some(TargetMessage::Failed { error }) => return Err(TargetError::Failed(error)),
                     _ => {}
                 },
-                Heard::End(error) => return Err(self.ended_by_itself(error)),
-                Heard::Silence => {
+                ProgramOutput::End(error) => return Err(self.ended_by_itself(error)),
+                ProgramOutput::Silence => {
                     let program = self.program.clone();
                     return Err(TargetError::Silent { program, patience: START_PATIENCE });
                 }
@@ -148,7 +148,7 @@ impl Guest {
         let mut told_at = None;
         loop {
             match self.running.listen(LOOK_EVERY) {
-                Heard::Line(line) => match self.understand(&line) {
+                ProgramOutput::Line(line) => match self.understand(&line) {
                     Some(TargetMessage::Connection(connection)) => self.connections.tell(connection),
                     Some(TargetMessage::Failed { error }) => return Err(TargetError::Failed(error)),
                     Some(TargetMessage::End {
@@ -169,7 +169,7 @@ impl Guest {
                     }
                     Some(TargetMessage::Listening { .. }) | None => {}
                 },
-                Heard::End(error) => {
+                ProgramOutput::End(error) => {
                     let report = match report {
                         Some(report) if self.stopping.load(Ordering::Acquire) => report,
                         _ => return Err(self.ended_by_itself(error)),
@@ -178,8 +178,8 @@ impl Guest {
                     self.read_the_rest();
                     return Ok(report);
                 }
-                Heard::Silence if !self.stopping.load(Ordering::Acquire) => {}
-                Heard::Silence => {
+                ProgramOutput::Silence if !self.stopping.load(Ordering::Acquire) => {}
+                ProgramOutput::Silence => {
                     let told_at = *told_at.get_or_insert_with(Instant::now);
                     if told_at.elapsed() > END_PATIENCE {
                         self.running.end_now();

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_wakes_early_whatever_the_order() {
+    async fn wakes_are_never_early() {
         let alarm = Arc::new(Alarm::start().unwrap());
         let sleepers: Vec<_> = [5_000_000u64, 0, 1, 3_000_000, 200_000, 3_000_000]
             .map(|ns| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_lets_everyone_go() {
+    async fn end_releases_all_waits() {
         let alarm = Alarm::start().unwrap();
         let (sender, woken) = oneshot::channel();
         alarm.0.add(u64::MAX, sender);

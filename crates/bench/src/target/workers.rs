@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_in_the_order_in_which_they_were_asked_for() {
+    fn workers_are_assigned_in_order() {
         let workers = Workers::new(Some(2));
         let (first, second) = (workers.place().ok(), workers.place().ok());
         assert!(first.is_some() && second.is_some());

@@ -12,7 +12,7 @@ fn per_second(rate: u32) -> Pace {
 }
 
 #[test]
-fn nobody_there() {
+fn no_listener() {
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let told = Client::start(&settings(free)).rest();

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::{Size, wrong_usage};
-use crate::signals::{ASKED, Caught};
+use crate::signals::{ASKED, CaughtSignals};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spangap_agent::{Actuator, Payload, Settings, TlsFiles};
@@ -157,7 +157,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start")?.block_on(async {
-        let mut caught = Caught::new(ASKED)?;
+        let mut caught = CaughtSignals::new(ASKED)?;
         // A reader that is gone is no reason to stop.
         let say = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
         match spangap_agent::run(settings, say, caught.first()).await {

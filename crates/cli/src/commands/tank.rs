@@ -7,14 +7,14 @@ use crate::report_page;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::contract::{Call, Channels, Nodelay, Stack};
-use spangap_bench::method::{self, Descriptors, MethodRequest, OtherMethod, Prepared};
+use spangap_bench::method::{self, Descriptors, MethodRequest, OtherMethod, PreparedMethod};
 use spangap_bench::otlp::CollectorUrl;
 use spangap_bench::programs::Programs;
 use spangap_bench::report::{Progress, TankReport};
 use spangap_bench::schedule::Schedule;
 use spangap_bench::tank::cpus::Cpus;
 use spangap_bench::tank::sweep::{Sweep, SweepError};
-use spangap_bench::tank::{self, Load, Planned, Stop, TankSettings, Watch};
+use spangap_bench::tank::{self, Load, PlannedRun, Stop, TankSettings, Watch};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
@@ -208,7 +208,7 @@ enum Switch {
 
 impl TankArgs {
     /// Finds the method to call instead of the ping, and encodes its request.
-    fn prepare_method(&self) -> anyhow::Result<Option<Prepared>> {
+    fn prepare_method(&self) -> anyhow::Result<Option<PreparedMethod>> {
         let Some(name) = self.method.clone() else { return Ok(None) };
         let (json, json_from) = match self.data.strip_prefix('@') {
             Some(file) => {
@@ -276,7 +276,7 @@ impl TankArgs {
             return Err(wrong_usage("--otlp needs the trace contexts that --trace off leaves out"));
         }
         let plan = settings.plan();
-        let why = plan.iter().map(Planned::impossible).collect::<Option<Vec<_>>>();
+        let why = plan.iter().map(PlannedRun::impossible).collect::<Option<Vec<_>>>();
         match why.as_deref() {
             Some([why, ..]) => Err(wrong_usage(why)),
             _ => Ok(settings),
@@ -312,7 +312,7 @@ impl Watch for Terminal {
         self.line(&format!("measuring this machine: {what}"));
     }
 
-    fn begins(&mut self, number: usize, of: usize, planned: &Planned) {
+    fn begins(&mut self, number: usize, of: usize, planned: &PlannedRun) {
         self.run = if of > 1 { format!("{number} of {of}: {planned}: ") } else { String::new() };
         self.line(&self.run);
     }

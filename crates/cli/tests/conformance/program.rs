@@ -7,7 +7,7 @@ use spangap_bench::contract::{
 };
 use spangap_bench::distribution::Distribution;
 use spangap_bench::ping::UsageResponse;
-use spangap_bench::programs::{Heard, Programs, Running};
+use spangap_bench::programs::{ProgramOutput, Programs, RunningProgram};
 use spangap_bench::usage::{Protocol, ask};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub fn with_each_target(stack: Stack, check: impl Fn(TargetStack)) {
 
 /// A target that serves.
 pub struct Target {
-    running: Running,
+    running: RunningProgram,
     pub stack: TargetStack,
     pub address: SocketAddr,
 }
@@ -65,9 +65,11 @@ impl Target {
     pub fn start_on(stack: TargetStack, listen: &str, arguments: &[&str]) -> Target {
         let fixed = ["--stack", stack.name(), "--listen", listen, "--json", "--with-parent"];
         let arguments: Vec<String> = fixed.iter().chain(arguments).map(|part| (*part).to_owned()).collect();
-        let running = Running::start(env!("CARGO_BIN_EXE_spangap").as_ref(), "target", &arguments)
+        let running = RunningProgram::start(env!("CARGO_BIN_EXE_spangap").as_ref(), "target", &arguments)
             .expect("the binary starts");
-        let Heard::Line(line) = running.listen(PATIENCE) else { panic!("{stack}: no address in time") };
+        let ProgramOutput::Line(line) = running.listen(PATIENCE) else {
+            panic!("{stack}: no address in time")
+        };
         let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let address = said["listening"].as_str().and_then(|address| address.parse().ok());
         Target { running, stack, address: address.unwrap_or_else(|| panic!("no address in {line}")) }
@@ -84,7 +86,7 @@ impl Target {
         let pid = rustix::process::Pid::from_raw(self.running.pid() as i32).expect("it has an id");
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
         let mut last = None;
-        while let Heard::Line(line) = self.running.listen(PATIENCE) {
+        while let ProgramOutput::Line(line) = self.running.listen(PATIENCE) {
             last = Some(line);
         }
         assert!(self.running.wait().expect("it has ended").success());
@@ -128,7 +130,7 @@ pub fn settings(stack: Stack, target: &impl ToString) -> ClientSettings {
 
 /// A client program, and what it has said so far.
 pub struct Client {
-    running: Running,
+    running: RunningProgram,
     pub said: Vec<ClientMessage>,
 }
 
@@ -141,7 +143,8 @@ pub struct Run {
 impl Client {
     pub fn start(settings: &ClientSettings) -> Client {
         let program = client_program(settings.stack).expect("it was there a moment ago");
-        let running = Running::start(&program, "client", &settings.to_flags()).expect("the program starts");
+        let running =
+            RunningProgram::start(&program, "client", &settings.to_flags()).expect("the program starts");
         Client { running, said: Vec::new() }
     }
 
@@ -163,13 +166,13 @@ impl Client {
     /// The next message, `None` when it has ended.
     fn next(&mut self) -> Option<ClientMessage> {
         match self.running.listen(PATIENCE) {
-            Heard::Line(line) => {
+            ProgramOutput::Line(line) => {
                 let message: ClientMessage =
                     serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
                 self.said.push(message.clone());
                 Some(message)
             }
-            Heard::End(None) => None,
+            ProgramOutput::End(None) => None,
             other => panic!("the client says nothing more: {other:?}; it said {:#?}", self.said),
         }
     }

@@ -2,7 +2,7 @@
 //! processes that are started for it.
 
 use crate::{Program, error, guards, json, no_guard, until};
-use spangap_isolate::kernel::{Kernel, Live, Written};
+use spangap_isolate::kernel::{Kernel, Live, WriteEffects};
 use spangap_isolate::place::Place;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -318,7 +318,7 @@ impl Drop for Groups {
     }
 }
 
-fn set(place: &Place, text: &str) -> Written {
+fn set(place: &Place, text: &str) -> WriteEffects {
     Live::new().set(place, text).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -333,10 +333,10 @@ fn tasks_move(mount: &str, name: &str, values: &[(&str, &str)]) {
     let tasks = Place::Tasks { from: one.clone(), to: two.clone() };
     groups.sleep_in(&one, 5);
     assert_eq!(get(&tasks).as_deref(), Some("back"));
-    assert_eq!(set(&tasks, "moved"), Written { tasks_moved: 5, tasks_refused: 0 });
+    assert_eq!(set(&tasks, "moved"), WriteEffects { tasks_moved: 5, tasks_refused: 0 });
     assert_eq!((groups.processes(&one), groups.processes(&two)), (vec![], groups.all()));
     assert_eq!(get(&tasks).as_deref(), Some("moved"));
-    assert_eq!(set(&tasks, "moved"), Written::default());
+    assert_eq!(set(&tasks, "moved"), WriteEffects::default());
     assert_eq!(set(&tasks, "back").tasks_moved, 5);
     assert_eq!((groups.processes(&one), get(&tasks).as_deref()), (groups.all(), Some("back")));
 
@@ -345,7 +345,7 @@ fn tasks_move(mount: &str, name: &str, values: &[(&str, &str)]) {
     assert_eq!(set(&group, "gone").tasks_moved, 5);
     assert_eq!((get(&group), get(&tasks)), (None, None));
     assert_eq!(groups.processes(&groups.top), groups.all());
-    assert_eq!(set(&group, "gone"), Written::default());
+    assert_eq!(set(&group, "gone"), WriteEffects::default());
 
     let said =
         Live::new().set(&Place::Group { path: groups.top.clone() }, "gone").expect_err("there is one below");

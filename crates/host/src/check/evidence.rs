@@ -1,13 +1,13 @@
 //! Traps as evidence.
 
-use super::{Finding, Look, Verdict, Whose};
+use super::{Finding, Inspection, Subject, Verdict};
 use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};
 use spangap_model::{Cause, Culprit, evidence};
 
 /// The evidence of a check. A trap is *shown* to delay calls where its counter rose between the two readings,
 /// and *possible* where only a setting was found; in the latter case each cause that the trap is known for is
 /// reported.
-pub fn evidence(look: &Look, findings: &[Finding]) -> Testimony {
+pub fn evidence(look: &Inspection, findings: &[Finding]) -> Testimony {
     let process = one_process(look);
     let traps = findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Trap(_)));
     let yielded = traps.flat_map(|trap| trap.causes.iter().map(|cause| of_cause(trap, *cause, &process)));
@@ -42,7 +42,7 @@ fn of_cause(trap: &Finding, cause: Cause, process: &Option<Scope>) -> evidence::
         certainty,
         instrument: Instrument::HostCheck,
         scope: match (trap.whose, process) {
-            (Whose::Processes, Some(process)) => process.clone(),
+            (Subject::Processes, Some(process)) => process.clone(),
             _ => Scope::Host,
         },
         when: None,
@@ -53,14 +53,14 @@ fn of_cause(trap: &Finding, cause: Cause, process: &Option<Scope>) -> evidence::
 }
 
 /// The process under inspection, if there is exactly one.
-fn one_process(look: &Look) -> Option<Scope> {
+fn one_process(look: &Inspection) -> Option<Scope> {
     let mut processes = look.processes();
     let process = processes.next()?;
     let alone = processes.next().is_none();
     alone.then(|| Scope::Process { pid: process.pid, name: process.comm.clone() })
 }
 
-fn source(look: &Look) -> String {
+fn source(look: &Inspection) -> String {
     let names: Vec<String> =
         look.processes().map(|process| format!("{} (pid {})", process.comm, process.pid)).collect();
     if names.is_empty() { "the host".to_owned() } else { format!("the host of {}", names.join(", ")) }

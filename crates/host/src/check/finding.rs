@@ -81,12 +81,12 @@ pub struct Finding {
     /// The cause whose own counter rose between the readings; `None` if only the setting is known.
     pub counted: Option<Cause>,
     /// Subject of the figures.
-    pub whose: Whose,
+    pub whose: Subject,
 }
 
 /// Subject of a finding's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum Subject {
     /// The whole machine.
     Machine,
     /// Only the processes under inspection.
@@ -95,7 +95,7 @@ pub enum Whose {
 
 /// A finding under construction.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub struct FindingDraft {
     verdict: Verdict,
     summary: String,
     evidence: Vec<Evidence>,
@@ -103,44 +103,44 @@ pub struct Judged {
     fix: Vec<String>,
     unknown: Vec<String>,
     counted: Option<Cause>,
-    whose: Whose,
+    whose: Subject,
 }
 
 /// Reason why there is no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why(pub String);
+pub struct NoVerdict(pub String);
 
-impl From<&FactError> for Why {
-    fn from(error: &FactError) -> Why {
+impl From<&FactError> for NoVerdict {
+    fn from(error: &FactError) -> NoVerdict {
         match error.closed() {
-            Some(path) => Why(format!("this user may not read {path}: try as root")),
-            None => Why(error.to_string()),
+            Some(path) => NoVerdict(format!("this user may not read {path}: try as root")),
+            None => NoVerdict(error.to_string()),
         }
     }
 }
 
-impl From<FactError> for Why {
-    fn from(error: FactError) -> Why {
-        Why::from(&error)
+impl From<FactError> for NoVerdict {
+    fn from(error: FactError) -> NoVerdict {
+        NoVerdict::from(&error)
     }
 }
 
-impl From<&str> for Why {
-    fn from(why: &str) -> Why {
-        Why(why.to_owned())
+impl From<&str> for NoVerdict {
+    fn from(why: &str) -> NoVerdict {
+        NoVerdict(why.to_owned())
     }
 }
 
-impl From<String> for Why {
-    fn from(why: String) -> Why {
-        Why(why)
+impl From<String> for NoVerdict {
+    fn from(why: String) -> NoVerdict {
+        NoVerdict(why)
     }
 }
 
-impl Judged {
-    fn new(verdict: Verdict, summary: impl Into<String>) -> Judged {
+impl FindingDraft {
+    fn new(verdict: Verdict, summary: impl Into<String>) -> FindingDraft {
         let summary = summary.into();
-        Judged {
+        FindingDraft {
             verdict,
             summary,
             evidence: Vec::new(),
@@ -148,23 +148,23 @@ impl Judged {
             fix: Vec::new(),
             unknown: Vec::new(),
             counted: None,
-            whose: Whose::Machine,
+            whose: Subject::Machine,
         }
     }
 
     /// The trap is absent.
-    pub fn fine(summary: impl Into<String>) -> Judged {
-        Judged::new(Verdict::Fine, summary)
+    pub fn fine(summary: impl Into<String>) -> FindingDraft {
+        FindingDraft::new(Verdict::Fine, summary)
     }
 
     /// The trap is present.
-    pub fn trap(severity: Severity, summary: impl Into<String>) -> Judged {
-        Judged::new(Verdict::Trap(severity), summary)
+    pub fn trap(severity: Severity, summary: impl Into<String>) -> FindingDraft {
+        FindingDraft::new(Verdict::Trap(severity), summary)
     }
 
     /// A trap of this severity, or none.
-    pub fn when(severity: Option<Severity>, summary: impl Into<String>) -> Judged {
-        Judged::new(severity.map_or(Verdict::Fine, Verdict::Trap), summary)
+    pub fn when(severity: Option<Severity>, summary: impl Into<String>) -> FindingDraft {
+        FindingDraft::new(severity.map_or(Verdict::Fine, Verdict::Trap), summary)
     }
 
     /// Whether the trap is present.
@@ -173,26 +173,26 @@ impl Judged {
     }
 
     /// Adds a supporting figure.
-    pub fn evidence(mut self, what: impl Into<String>, path: impl Into<String>) -> Judged {
+    pub fn evidence(mut self, what: impl Into<String>, path: impl Into<String>) -> FindingDraft {
         self.evidence.push(Evidence { what: what.into(), path: path.into() });
         self
     }
 
     /// Sets the consequence for calls.
-    pub fn means(mut self, means: impl Into<String>) -> Judged {
+    pub fn means(mut self, means: impl Into<String>) -> FindingDraft {
         self.means = means.into();
         self
     }
 
     /// Adds a command that would help.
-    pub fn fix(mut self, fix: impl Into<String>) -> Judged {
+    pub fn fix(mut self, fix: impl Into<String>) -> FindingDraft {
         self.fix.push(fix.into());
         self
     }
 
     /// Adds a file that could not be read.
-    pub fn unknown(mut self, why: impl Into<Why>) -> Judged {
-        let Why(why) = why.into();
+    pub fn unknown(mut self, why: impl Into<NoVerdict>) -> FindingDraft {
+        let NoVerdict(why) = why.into();
         if !self.unknown.contains(&why) {
             self.unknown.push(why);
         }
@@ -200,20 +200,20 @@ impl Judged {
     }
 
     /// Records that this cause took effect between the readings, if its own counter rose.
-    pub fn counted(mut self, cause: Cause, rose: bool) -> Judged {
+    pub fn counted(mut self, cause: Cause, rose: bool) -> FindingDraft {
         self.counted = rose.then_some(cause);
         self
     }
 
     /// Restricts the figures to the processes under inspection.
-    pub fn of_the_processes(mut self) -> Judged {
-        self.whose = Whose::Processes;
+    pub fn of_the_processes(mut self) -> FindingDraft {
+        self.whose = Subject::Processes;
         self
     }
 
     /// Completes the finding with the trap's name. An absent trap needs neither consequence nor fix.
     pub fn of(self, trap: &'static str, causes: &'static [Cause]) -> Finding {
-        let Judged { verdict, summary, evidence, means, fix, unknown, counted, whose } = self;
+        let FindingDraft { verdict, summary, evidence, means, fix, unknown, counted, whose } = self;
         let is_trap = matches!(verdict, Verdict::Trap(_));
         let (means, fix) = if is_trap { (means, fix) } else { Default::default() };
         Finding { trap, causes, verdict, summary, evidence, means, fix, unknown, counted, whose }
@@ -221,6 +221,6 @@ impl Judged {
 }
 
 /// A finding without a verdict.
-pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &Why) -> Finding {
-    Judged::new(Verdict::CannotTell, why.0.clone()).of(trap, causes)
+pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &NoVerdict) -> Finding {
+    FindingDraft::new(Verdict::CannotTell, why.0.clone()).of(trap, causes)
 }

@@ -7,7 +7,7 @@ use super::facts::nic::{self, Nic};
 use super::facts::power::{self, Frequency, Idle};
 use super::facts::pressure::{self, Pressure};
 use super::facts::process::{Net, Process};
-use super::finding::Why;
+use super::finding::NoVerdict;
 use super::{Cpus, FactError, Host, Known};
 use crate::halted::{self, Halted};
 use spangap_machine::facts::cpu_manager_state::{self, CpuManagerState};
@@ -88,7 +88,7 @@ pub type Sockets = Result<TcpSockets, String>;
 
 /// Both readings, together with everything that does not change in between.
 #[derive(Debug)]
-pub struct Look {
+pub struct Inspection {
     before: Option<Counters>,
     /// The second reading.
     pub after: Counters,
@@ -199,13 +199,13 @@ impl Counters {
     }
 }
 
-impl Look {
+impl Inspection {
     /// Takes the second reading, along with everything that is read once. Without `before` there is nothing to
     /// compare with.
     ///
     /// # Errors
     /// A process does not exist.
-    pub fn read(host: &Host, before: Option<Counters>, pids: &[u32]) -> Known<Look> {
+    pub fn read(host: &Host, before: Option<Counters>, pids: &[u32]) -> Known<Inspection> {
         let mounts = cgroup::mounts(host);
         let after = Counters::with(host, &mounts, pids);
         if let Some(Err(error)) = after.processes.values().find(|process| process.is_err()) {
@@ -238,7 +238,7 @@ impl Look {
         let first = used.iter().next().unwrap_or(0);
         let of_each =
             |pid: &u32| (*pid, mounts.clone().and_then(|mounts| cgroup::cpuset(host, &mounts, *pid)));
-        Ok(Look {
+        Ok(Inspection {
             before,
             pids: pids.to_vec(),
             nics: nic::read(host, &after.interrupts),
@@ -273,24 +273,28 @@ impl Look {
     ///
     /// # Errors
     /// There was only one reading.
-    pub fn before(&self) -> Result<&Counters, Why> {
-        self.before.as_ref().ok_or_else(|| Why::from("this machine was read only once"))
+    pub fn before(&self) -> Result<&Counters, NoVerdict> {
+        self.before.as_ref().ok_or_else(|| NoVerdict::from("this machine was read only once"))
     }
 
     /// Seconds between the two readings, by the machine's own clock.
     ///
     /// # Errors
     /// There was only one reading, or the clock cannot be read.
-    pub fn seconds(&self) -> Result<f64, Why> {
+    pub fn seconds(&self) -> Result<f64, NoVerdict> {
         let (from, to) = (self.before()?.uptime_s.as_ref()?, self.after.uptime_s.as_ref()?);
-        if to > from { Ok(to - from) } else { Err(Why::from("no time passed between the two readings")) }
+        if to > from {
+            Ok(to - from)
+        } else {
+            Err(NoVerdict::from("no time passed between the two readings"))
+        }
     }
 
     /// CPUs that the processes may use; all online CPUs for the whole machine.
     ///
     /// # Errors
     /// The CPUs cannot be read.
-    pub fn cpus(&self) -> Result<Cpus, Why> {
+    pub fn cpus(&self) -> Result<Cpus, NoVerdict> {
         if self.whole_machine() {
             return Ok(self.online.clone()?);
         }
@@ -320,7 +324,7 @@ impl Look {
     ///
     /// # Errors
     /// A reading lacks the table.
-    pub fn happened(&self, of: impl Fn(&Counters) -> &Known<Vec<Row>>) -> Result<Vec<Row>, Why> {
+    pub fn happened(&self, of: impl Fn(&Counters) -> &Known<Vec<Row>>) -> Result<Vec<Row>, NoVerdict> {
         let (before, after) = (of(self.before()?).as_ref()?, of(&self.after).as_ref()?);
         let first: BTreeMap<&str, &Row> = before.iter().map(|row| (row.name.as_str(), row)).collect();
         let since = |row: &Row| {
@@ -338,7 +342,7 @@ impl Look {
     ///
     /// # Errors
     /// A reading lacks the times.
-    pub fn times(&self) -> Result<BTreeMap<u32, Times>, Why> {
+    pub fn times(&self) -> Result<BTreeMap<u32, Times>, NoVerdict> {
         let (before, after) = (self.before()?.stat.as_ref()?, self.after.stat.as_ref()?);
         Ok(after.iter().filter_map(|(cpu, times)| Some((*cpu, times.since(before.get(cpu)?)))).collect())
     }
@@ -347,13 +351,14 @@ impl Look {
     ///
     /// # Errors
     /// The counter cannot be read, or this kernel lacks it.
-    pub fn tcp(&self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), Why> {
+    pub fn tcp(&self, name: &str, pid: Option<u32>) -> Result<(Option<u64>, u64), NoVerdict> {
         let of = |counters: &Counters| {
             let process = pid.and_then(|pid| counters.processes.get(&pid)?.as_ref().ok());
             let net = process.map_or(&counters.net, |process| &process.net);
-            net.get(name).map_err(Why::from)
+            net.get(name).map_err(NoVerdict::from)
         };
-        let after = of(&self.after)?.ok_or_else(|| Why(format!("this kernel has no counter {name}")))?;
+        let after =
+            of(&self.after)?.ok_or_else(|| NoVerdict(format!("this kernel has no counter {name}")))?;
         Ok((self.before.as_ref().and_then(|before| of(before).ok()?), after))
     }
 
@@ -408,16 +413,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_32_bits_go_around() {
+    fn counters_of_32_bits_wrap() {
         assert_eq!((wrapped(5, 9), wrapped(u64::from(u32::MAX), 2), wrapped(9, 9)), (4, 3, 0));
     }
 
     #[test]
-    fn this_machine_is_read_without_a_figure_that_is_not_understood() {
+    fn this_machine_is_read_without_malformed_figures() {
         let host = Host::below("/");
         let pids = [std::process::id()];
         let before = Counters::read(&host, &pids);
-        let look = Look::read(&host, Some(before), &pids).unwrap();
+        let look = Inspection::read(&host, Some(before), &pids).unwrap();
         for error in [
             look.after.stat.as_ref().err(),
             look.after.interrupts.as_ref().err(),
@@ -433,6 +438,6 @@ mod tests {
             assert!(matches!(error, FactError::Read { .. }), "{error}");
         }
         assert!(!look.cpus().unwrap().is_empty());
-        assert!(Look::read(&host, None, &[u32::MAX]).unwrap_err().is_absent());
+        assert!(Inspection::read(&host, None, &[u32::MAX]).unwrap_err().is_absent());
     }
 }

@@ -1,15 +1,15 @@
 //! Commands that several traps suggest. They are printed, never executed.
 
 use super::facts::kubelet;
-use super::finding::Judged;
-use super::look::Look;
+use super::finding::FindingDraft;
+use super::look::Inspection;
 use spangap_model::Cpus;
 
 /// Where every CPU is used for everything, one CPU in this many goes to the network.
 const CPUS_PER_NETWORK_CPU: usize = 16;
 
 /// A division of the CPUs between network and processes.
-pub struct Apart {
+pub struct CpuSplit {
     /// CPUs for the interrupts and softirqs of interfaces.
     pub network: Cpus,
     /// CPUs for the processes; `None` to leave them where they are.
@@ -17,7 +17,7 @@ pub struct Apart {
 }
 
 /// Finds CPUs for the network that the processes can do without. `None` on a single-CPU machine.
-pub fn apart(look: &Look) -> Option<Apart> {
+pub fn apart(look: &Inspection) -> Option<CpuSplit> {
     let used = look.cpus().ok()?;
     let online = look.online.as_ref().ok()?;
     let others = online.without(&used);
@@ -25,7 +25,7 @@ pub fn apart(look: &Look) -> Option<Apart> {
         // CPUs on the interface's node are preferred, if any is left.
         let nodes = look.nics.iter().flatten().filter_map(|nic| look.nodes.get(&nic.node?));
         let near = nodes.fold(Cpus::default(), |all, node| all.either(node)).both(&others);
-        return Some(Apart { network: if near.is_empty() { others } else { near }, processes: None });
+        return Some(CpuSplit { network: if near.is_empty() { others } else { near }, processes: None });
     }
     if online.len() < 2 {
         return None;
@@ -38,11 +38,11 @@ pub fn apart(look: &Look) -> Option<Apart> {
         .filter_map(|cpu| look.siblings.get(&cpu))
         .fold(first.clone(), |all, core| all.either(core));
     let network = if network.len() < online.len() { network } else { first };
-    Some(Apart { processes: Some(online.without(&network)), network })
+    Some(CpuSplit { processes: Some(online.without(&network)), network })
 }
 
 /// Adds commands that move these interrupts away from the processes.
-pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
+pub fn move_irqs(mut judged: FindingDraft, look: &Inspection, irqs: &[u32]) -> FindingDraft {
     let Some(apart) = apart(look) else {
         return judged.fix("# one CPU only: there is no other to move them to");
     };
@@ -59,7 +59,7 @@ pub fn move_irqs(mut judged: Judged, look: &Look, irqs: &[u32]) -> Judged {
 }
 
 /// Adds commands that confine the processes to these CPUs.
-pub fn move_processes(mut judged: Judged, look: &Look, cpus: Option<&Cpus>) -> Judged {
+pub fn move_processes(mut judged: FindingDraft, look: &Inspection, cpus: Option<&Cpus>) -> FindingDraft {
     let Some(cpus) = cpus else { return judged };
     for process in look.processes() {
         let in_pod = process.groups.iter().flatten().any(|group| kubelet::pod(&group.name).is_some());

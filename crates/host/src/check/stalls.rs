@@ -3,8 +3,8 @@
 use super::Known;
 use super::facts::memory::Memory;
 use super::facts::pressure::Pressure;
-use super::finding::Why;
-use super::look::Look;
+use super::finding::NoVerdict;
+use super::look::Inspection;
 use spangap_model::duration::format_ns;
 
 /// Stalled time on one level.
@@ -43,10 +43,10 @@ type Machine<'a> = (&'a str, &'a Known<Pressure>, &'a Known<Pressure>);
 
 /// The whole machine first, then those of the processes' cgroups that report pressure.
 pub fn of(
-    look: &Look,
+    look: &Inspection,
     (path, before, after): Machine<'_>,
     of_group: &dyn Fn(&Memory) -> (String, Known<Pressure>),
-) -> Result<Vec<Stall>, Why> {
+) -> Result<Vec<Stall>, NoVerdict> {
     let mut stalls = Vec::new();
     let mut unknown = None;
     match (before, after) {
@@ -60,10 +60,10 @@ pub fn of(
         }
     }
     match (stalls.is_empty(), unknown) {
-        (true, Some(error)) if !error.is_absent() => Err(Why::from(error)),
-        (true, _) => {
-            Err(Why::from("this kernel has no pressure files: it is older than 4.20, or runs with psi=0"))
-        }
+        (true, Some(error)) if !error.is_absent() => Err(NoVerdict::from(error)),
+        (true, _) => Err(NoVerdict::from(
+            "this kernel has no pressure files: it is older than 4.20, or runs with psi=0",
+        )),
         (false, _) => Ok(stalls),
     }
 }

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_user_hears_of_each_capability() {
+    fn each_missing_capability_is_reported() {
         let lost = but(&[("proc/self/status", "CapEff:\t0000000000000000\n")]).lost();
         assert_eq!(lost.len(), 3, "{lost:#?}");
         assert!(lost[0].contains("CAP_BPF and CAP_PERFMON"), "{}", lost[0]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_count_and_not_the_user() {
+    fn capabilities_decide_rather_than_the_user() {
         // CAP_BPF and CAP_PERFMON only.
         let kernel = but(&[("proc/self/status", "CapEff:\t000000c000000000\n")]);
         assert!(kernel.missing_for_probes().is_empty() && kernel.may_sample_cpus());
@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn root_of_a_user_namespace_is_no_root() {
+    fn root_in_a_user_namespace_is_not_root() {
         let kernel = but(&[("proc/self/uid_map", "0 1000 1\n")]);
         assert!(kernel.user_namespace);
         assert!(kernel.lost()[0].contains("user namespace"), "{:?}", kernel.lost());
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_features_are_reported() {
         let lost = but(&[("sys/kernel/btf/vmlinux", "")]).lost();
         assert!(lost[0].contains("CONFIG_DEBUG_INFO_BTF"), "{lost:?}");
         let locked = but(&[("sys/kernel/security/lockdown", "none integrity [confidentiality]\n")]);

@@ -151,7 +151,7 @@ fn policy(kernel: &Kernel) -> &'static str {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct LibbpfMessage {
     line: String,
     /// Whether the verifier printed it, rather than libbpf.
     verifier: bool,
@@ -159,7 +159,7 @@ struct Said {
 
 /// The line with the reason: the last line of the verifier's log that is not statistics, or else libbpf's first
 /// complaint, which causes all later ones.
-fn last_words(said: &[String]) -> Option<Said> {
+fn last_words(said: &[String]) -> Option<LibbpfMessage> {
     const STATISTICS: &[&str] = &[
         "processed ",
         "max_states_per_insn",
@@ -178,10 +178,10 @@ fn last_words(said: &[String]) -> Option<Said> {
                 && !line.contains(" PROG LOAD LOG")
         })
     {
-        return Some(Said { line: line.clone(), verifier: true });
+        return Some(LibbpfMessage { line: line.clone(), verifier: true });
     }
     let first = said.iter().find(|line| !line.is_empty())?;
-    Some(Said { line: first.trim_start_matches("libbpf: ").to_string(), verifier: false })
+    Some(LibbpfMessage { line: first.trim_start_matches("libbpf: ").to_string(), verifier: false })
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ libbpf: prog 'switched': failed to load: -13
 libbpf: failed to load object 'probe_bpf'";
 
     #[test]
-    fn the_verifiers_last_word_is_told() {
+    fn the_verifiers_reason_is_reported() {
         let error = reason("offcpu", &kernel(), ErrorKind::PermissionDenied, "failed", &lines(VERIFIER));
         assert_eq!(
             error.to_string(),
@@ -230,7 +230,7 @@ libbpf: failed to load object 'probe_bpf'";
     }
 
     #[test]
-    fn libbpfs_first_complaint_is_told() {
+    fn libbpfs_first_complaint_is_reported() {
         let said = "libbpf: prog 'polled': failed to find kernel BTF type ID of 'napi_poll': -3\nlibbpf: prog 'polled': failed to prepare load attributes: -3";
         let error = reason("intervals", &kernel(), ErrorKind::NotFound, "failed", &lines(said)).to_string();
         assert!(error.ends_with("failed to find kernel BTF type ID of 'napi_poll': -3"), "{error}");
@@ -239,7 +239,7 @@ libbpf: failed to load object 'probe_bpf'";
     }
 
     #[test]
-    fn a_policy_is_suspected_only_with_the_capabilities_there() {
+    fn policy_is_blamed_only_if_capabilities_suffice() {
         let said = lines("libbpf: map 'tasks': failed to create: -EPERM");
         let with = |kernel: &Kernel| {
             reason("offcpu", kernel, ErrorKind::PermissionDenied, "not permitted", &said).to_string()
@@ -258,7 +258,7 @@ libbpf: failed to load object 'probe_bpf'";
     }
 
     #[test]
-    fn what_libbpf_says_of_a_real_failure_is_kept_and_not_printed() {
+    fn libbpf_messages_are_captured_rather_than_printed() {
         quiet();
         // Not an ELF file.
         let Err(error) = libbpf_rs::ObjectBuilder::default().open_memory(b"not an object") else {

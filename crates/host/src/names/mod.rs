@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_name_stays_whoever_tells_it_first() {
+    fn latest_name_wins_in_any_order() {
         let mut names = names();
         names.told_task(9, 815, TaskName::new(b"next", 815, 0));
         names.told_task(8, 815, TaskName::new(b"before", 812, 7));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_is_told_once() {
+    fn changes_are_returned_once() {
         let mut names = names();
         let mut copy = Names::default();
         copy.absorb(names.take_fresh());

@@ -1,6 +1,6 @@
 //! `host check` as text and as JSON. Pure.
 
-use crate::check::{self, Evidence, Finding, Look, Verdict};
+use crate::check::{self, Evidence, Finding, Inspection, Verdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::Testimony;
@@ -87,7 +87,7 @@ pub struct EvidenceJson {
 
 impl CheckReport {
     /// Assembles the report.
-    pub fn new(look: &Look, findings: &[Finding]) -> CheckReport {
+    pub fn new(look: &Inspection, findings: &[Finding]) -> CheckReport {
         let mut counts = Counts::default();
         for finding in findings {
             match finding.verdict {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_lines_stand_side_by_side() {
+    fn short_lines_share_a_row() {
         let mut text = String::new();
         let name = |name: &str| format!("  {name:<NAME$}");
         columns(

@@ -3,7 +3,7 @@
 use super::offcpu::Waits;
 use crate::probes::cost::Cost;
 use crate::probes::offcpu::{Histogram, Open};
-use crate::waits::{Asleep, WaitSum};
+use crate::waits::{SleepingThreads, WaitSum};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::{WaitClass, WaitReason};
@@ -74,7 +74,7 @@ impl ReasonsReport {
     /// Summarises the sleeps of a measurement of `duration_ns`.
     pub fn new(
         sums: &[WaitSum],
-        asleep: &[Asleep],
+        asleep: &[SleepingThreads],
         duration_ns: u64,
         lost: u64,
         cost: Option<Cost>,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_held_work_up_comes_first_and_idle_waiting_last() {
+    fn delays_come_first_and_idle_waiting_last() {
         let report = report(&[
             sum(WaitReason::Poll, "timer", 900_000, 1000),
             sum(WaitReason::PipeRead, "cat (pid 5)", 400_000, 1000),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_work_is_not_held_up() {
+    fn waiting_for_work_is_not_a_delay() {
         let report = report(&[
             sum(WaitReason::Poll, "NET_RX on an idle CPU", 900_000, 1000),
             sum(WaitReason::Sleep, "timer", 900_000, 1000),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// One taker's time on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Occupied {
+pub struct CpuTime {
     /// Total, in nanoseconds.
     pub total_ns: u64,
     /// Runs of a task, however often interrupted; runs of an interrupt.
@@ -20,7 +20,7 @@ pub struct Occupied {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpusUsed {
     /// Time of each user on each CPU; `None` for an unknown one.
-    pub used: BTreeMap<(u16, Option<Taker>), Occupied>,
+    pub used: BTreeMap<(u16, Option<Taker>), CpuTime>,
     /// Time that the hypervisor took from each CPU, whatever ran there, in nanoseconds.
     pub steal: BTreeMap<u16, u64>,
 }
@@ -34,7 +34,7 @@ pub struct CpuUse {
 struct Sums {
     wanted: Option<Vec<u16>>,
     /// By CPU; `None` for an unknown user.
-    used: FxHashMap<(u16, Option<Taker>), Occupied>,
+    used: FxHashMap<(u16, Option<Taker>), CpuTime>,
     /// The run in progress.
     stays: BTreeMap<u16, (Option<Taker>, u64)>,
     steal: BTreeMap<u16, u64>,
@@ -105,7 +105,7 @@ mod tests {
     use crate::event::{Irq, Left};
 
     #[test]
-    fn every_nanosecond_of_the_cpus_asked_for_is_somebodys() {
+    fn every_nanosecond_of_the_cpus_has_a_user() {
         let mut cpu_use = CpuUse::new(0, Some(vec![1]));
         let switch = |time_ns, cpu, prev, next| Event {
             time_ns,
@@ -128,7 +128,7 @@ mod tests {
         }
         let CpusUsed { used, steal } = cpu_use.finish(100);
         let of = |taker| used[&(1, taker)];
-        let occupied = |total_ns, count, longest_ns| Occupied { total_ns, count, longest_ns };
+        let occupied = |total_ns, count, longest_ns| CpuTime { total_ns, count, longest_ns };
         assert_eq!(of(Some(Taker::Task(3))), occupied(10, 1, 10));
         assert_eq!(of(Some(Taker::Task(4))), occupied(18, 1, 18));
         assert_eq!(of(Some(Taker::Hardirq(Irq::Timer))), occupied(7, 2, 5));

@@ -3,7 +3,7 @@
 mod cpu_use;
 mod windows;
 
-pub use cpu_use::{CpuUse, CpusUsed, Occupied};
+pub use cpu_use::{CpuTime, CpuUse, CpusUsed};
 pub use windows::{Piece, Window};
 
 use crate::event::{Tid, Waker, Woken};
@@ -28,7 +28,7 @@ pub enum Thief {
 
 /// Time that a thief took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenTime {
     /// Total time taken from the threads, in nanoseconds.
     pub total_ns: u64,
     /// Waits in which it had the CPU, and interruptions of a running thread.
@@ -41,15 +41,15 @@ pub struct Taken {
 
 /// Time by activity, of one thread or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Did {
+pub struct ThreadTimes {
     /// Nanoseconds, in the order of [`Doing::ALL`].
     ns: [u64; Doing::ALL.len()],
     /// Time before it was first observed, or after it was last observed asleep, in nanoseconds.
     pub unseen_ns: u64,
 }
 
-impl Did {
-    /// Time spent on one activity, in nanoseconds; unknown time excludes [`Did::unseen_ns`].
+impl ThreadTimes {
+    /// Time spent on one activity, in nanoseconds; unknown time excludes [`ThreadTimes::unseen_ns`].
     pub fn ns(&self, doing: Doing) -> u64 {
         self.ns[doing as usize]
     }
@@ -72,7 +72,7 @@ impl Did {
         self.ns.iter().sum::<u64>() + self.unseen_ns
     }
 
-    fn add(&mut self, other: &Did) {
+    fn add(&mut self, other: &ThreadTimes) {
         for (sum, ns) in self.ns.iter_mut().zip(other.ns) {
             *sum += ns;
         }
@@ -90,7 +90,7 @@ struct Spell {
 /// A thread under observation.
 #[derive(Default)]
 struct Thread {
-    did: Did,
+    did: ThreadTimes,
     spell: Spell,
     /// Unknown time that may turn out to be the last.
     last_unknown_ns: u64,
@@ -100,7 +100,7 @@ struct Thread {
 /// Tallies the intervals of a target's threads.
 pub struct Thieves {
     threads: FxHashMap<Tid, Thread>,
-    taken: FxHashMap<(Thief, Doing), Taken>,
+    taken: FxHashMap<(Thief, Doing), TakenTime>,
     windows: Windows,
     /// Time on each CPU in which a thread of the target was current, in nanoseconds.
     tasks: BTreeMap<u16, u64>,
@@ -110,14 +110,14 @@ pub struct Thieves {
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ThievesTotals {
     /// Time of each thread by activity.
-    pub threads: Vec<(Tid, Did)>,
+    pub threads: Vec<(Tid, ThreadTimes)>,
     /// Time of all threads together.
-    pub all: Did,
+    pub all: ThreadTimes,
     /// Time taken, by thief and by the thread's state: [`Doing::Runnable`] behind it, nominally running
     /// ([`Doing::Interrupted`]), [`Doing::Throttled`] or [`Doing::Stopped`]. The largest first.
-    pub taken: Vec<(Thief, Doing, Taken)>,
+    pub taken: Vec<(Thief, Doing, TakenTime)>,
     /// The windows in which a thread was denied most, worst first.
     pub windows: Vec<Window>,
     /// Time in which the target's threads were current on each CPU, in nanoseconds.
@@ -195,10 +195,10 @@ impl Thieves {
     }
 
     /// Returns the totals.
-    pub fn finish(self) -> Found {
+    pub fn finish(self) -> ThievesTotals {
         let Thieves { threads, mut taken, windows, tasks, steal, wakes } = self;
-        let mut all = Did::default();
-        let mut done: Vec<(Tid, Did)> = Vec::with_capacity(threads.len());
+        let mut all = ThreadTimes::default();
+        let mut done: Vec<(Tid, ThreadTimes)> = Vec::with_capacity(threads.len());
         for (tid, mut thread) in threads {
             end(&mut thread.spell, &mut taken);
             thread.did.unseen_ns += thread.last_unknown_ns;
@@ -206,17 +206,17 @@ impl Thieves {
             done.push((tid, thread.did));
         }
         done.sort_unstable_by_key(|(tid, _)| *tid);
-        let mut taken: Vec<(Thief, Doing, Taken)> =
+        let mut taken: Vec<(Thief, Doing, TakenTime)> =
             taken.into_iter().map(|((thief, doing), taken)| (thief, doing, taken)).collect();
         taken.sort_unstable_by_key(|(thief, doing, taken)| {
             (std::cmp::Reverse(taken.total_ns), *thief, *doing)
         });
-        Found { threads: done, all, taken, windows: windows.finish(), tasks, steal, wakes }
+        ThievesTotals { threads: done, all, taken, windows: windows.finish(), tasks, steal, wakes }
     }
 }
 
 /// Closes a wait or an interruption.
-fn end(spell: &mut Spell, taken: &mut FxHashMap<(Thief, Doing), Taken>) {
+fn end(spell: &mut Spell, taken: &mut FxHashMap<(Thief, Doing), TakenTime>) {
     let Some(doing) = spell.doing.take() else { return };
     for (thief, ns) in spell.takers.drain(..) {
         let taken = taken.entry((thief, doing)).or_default();
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(found.taken.iter().map(|(_, _, taken)| taken.total_ns).sum::<u64>(), all.denied_ns());
         let of = |thief, doing| {
             let found = found.taken.iter().find(|taken| (taken.0, taken.1) == (thief, doing));
-            let Taken { total_ns, count, longest_ns, .. } = found.expect("a thief").2;
+            let TakenTime { total_ns, count, longest_ns, .. } = found.expect("a thief").2;
             (total_ns, count, longest_ns)
         };
         let net = Thief::Taker(NET_RX);

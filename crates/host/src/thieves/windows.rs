@@ -194,7 +194,7 @@ mod tests {
     const HOG: Option<Taker> = Some(Taker::Task(7));
 
     #[test]
-    fn the_worst_come_first_and_idle_time_is_none() {
+    fn windows_are_sorted_and_idle_time_does_not_count() {
         let told = [
             (50, Doing::Running, None),
             (60, Doing::Runnable, HOG),

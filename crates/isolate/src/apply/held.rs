@@ -11,9 +11,9 @@ use crate::topology::Topology;
 use std::collections::HashSet;
 
 /// Threads whose affinity must be preserved, or reapplied after the cgroup changes.
-pub struct Held(Vec<One>);
+pub struct PinnedAffinities(Vec<PinnedAffinity>);
 
-struct One {
+struct PinnedAffinity {
     place: Place,
     cpus: String,
     /// Whether the plan itself sets it, before the cgroups.
@@ -22,23 +22,23 @@ struct One {
     only_back: bool,
 }
 
-impl Held {
+impl PinnedAffinities {
     /// The pinned threads, if cgroups change and the plan does not pin these threads afterwards.
     pub fn of_threads(
         kernel: &dyn Kernel,
         topology: &Topology,
         plan: &Plan,
         changes: &[Change],
-    ) -> Result<Held, PlaceError> {
+    ) -> Result<PinnedAffinities, PlaceError> {
         if !changes.iter().any(|change| change.part == Part::Cpusets) {
-            return Ok(Held(Vec::new()));
+            return Ok(PinnedAffinities(Vec::new()));
         }
         let affinities = changes.iter().filter(|change| matches!(change.place, Place::Affinity { .. }));
         let planned: HashSet<&Place> = affinities.clone().map(|change| &change.place).collect();
         let before = affinities.filter(|change| change.part < Part::Cpusets);
-        let mut held: Vec<One> = before
+        let mut held: Vec<PinnedAffinity> = before
             .map(|change| (change.place.clone(), change.to.clone()))
-            .map(|(place, cpus)| One { place, cpus, planned: true, only_back: false })
+            .map(|(place, cpus)| PinnedAffinity { place, cpus, planned: true, only_back: false })
             .collect();
         for task in topology.pinned.iter().filter(|task| !task.bound) {
             let (tid, start_ticks, comm) = (task.tid, task.start_ticks, task.comm.clone());
@@ -48,10 +48,10 @@ impl Held {
             }
             if let Some(cpus) = kernel.get(&place)? {
                 let only_back = task.kernel && !task.allowed.both(&plan.net_cpus).is_empty();
-                held.push(One { place, cpus, planned: false, only_back });
+                held.push(PinnedAffinity { place, cpus, planned: false, only_back });
             }
         }
-        Ok(Held(held))
+        Ok(PinnedAffinities(held))
     }
 
     /// Threads that lost their affinity to a change of their cgroup, and the CPUs to restore. The threads are
@@ -61,20 +61,22 @@ impl Held {
         kernel: &'a dyn Kernel,
     ) -> impl Iterator<Item = Result<(&'a Place, &'a str), PlaceError>> {
         let mut free = None;
-        self.0.iter().filter(|one| !one.only_back).filter_map(move |One { place, cpus, .. }| {
-            let found = match kernel.get(place) {
-                Ok(found) => found?,
-                Err(error) => return Some(Err(error)),
-            };
-            let is_lost =
-                !place.same(&found, cpus) && free.get_or_insert_with(|| Free::now(kernel)).is(place);
-            is_lost.then_some(Ok((place, cpus.as_str())))
-        })
+        self.0.iter().filter(|one| !one.only_back).filter_map(
+            move |PinnedAffinity { place, cpus, .. }| {
+                let found = match kernel.get(place) {
+                    Ok(found) => found?,
+                    Err(error) => return Some(Err(error)),
+                };
+                let is_lost = !place.same(&found, cpus)
+                    && free.get_or_insert_with(|| UnpinnedThreads::now(kernel)).is(place);
+                is_lost.then_some(Ok((place, cpus.as_str())))
+            },
+        )
     }
 
     /// Journal records in which the new value equals the old one.
     pub fn records(&self) -> Vec<Record> {
-        let entry = |one: &One| {
+        let entry = |one: &PinnedAffinity| {
             let (place, cpus) = (one.place.clone(), one.cpus.clone());
             Record::Change(Entry { place, old: Some(cpus.clone()), new: cpus, irq: None })
         };
@@ -83,15 +85,15 @@ impl Held {
 }
 
 /// Threads that may run wherever their cgroup may.
-pub struct Free {
+pub struct UnpinnedThreads {
     pinned: HashSet<u32>,
 }
 
-impl Free {
+impl UnpinnedThreads {
     /// Reads the current state.
-    pub fn now(kernel: &dyn Kernel) -> Free {
+    pub fn now(kernel: &dyn Kernel) -> UnpinnedThreads {
         let topology = kernel.topology();
-        Free { pinned: topology.pinned.iter().map(|task| task.tid).collect() }
+        UnpinnedThreads { pinned: topology.pinned.iter().map(|task| task.tid).collect() }
     }
 
     /// Whether this is the affinity of such a thread.

@@ -7,7 +7,7 @@ mod run;
 mod tests;
 
 use crate::journal::{JournalError, Writer, boot_id};
-use crate::kernel::{Kernel, PlaceError, Written};
+use crate::kernel::{Kernel, PlaceError, WriteEffects};
 use crate::place::Place;
 use crate::plan::{Change, Part, Plan, Refusal};
 pub(crate) use run::ROUNDS;
@@ -17,7 +17,7 @@ use run::Run;
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A value was written and read back.
-    Changed(&'a Change, Written),
+    Changed(&'a Change, WriteEffects),
     /// The place already had the value.
     AlreadySo(&'a Change),
     /// The kernel refused an optional change.
@@ -45,7 +45,7 @@ pub struct Applied {
     /// Places that vanished in the meantime: threads that ended, containers that were removed.
     pub gone: Vec<Place>,
     /// Number of tasks moved and refused.
-    pub tasks: Written,
+    pub tasks: WriteEffects,
 }
 
 /// Reason for a plan not to be executed, or not completely; the caller then rolls back.

@@ -1,9 +1,9 @@
 //! One value after the other: compare, record, write, read back.
 
-use super::held::Held;
+use super::held::PinnedAffinities;
 use super::{Applied, ApplyError, Step};
 use crate::journal::{Entry, IrqName, Record, Writer};
-use crate::kernel::{Kernel, PlaceError, Written};
+use crate::kernel::{Kernel, PlaceError, WriteEffects};
 use crate::place::Place;
 use crate::plan::{Change, Part, Plan};
 use crate::topology::Topology;
@@ -28,7 +28,7 @@ pub struct Run<'a> {
 /// Outcome of one write.
 pub enum Attempt {
     /// The value was written.
-    Done(Written),
+    Done(WriteEffects),
     /// The place already had the value.
     Already,
     /// The thread ended, or the group was removed.
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
             refused: Vec::new(),
             came_meanwhile: 0,
             gone: Vec::new(),
-            tasks: Written::default(),
+            tasks: WriteEffects::default(),
         };
         Run { kernel, journal, stop, tell, applied, recorded: HashMap::new(), refusals: Vec::new() }
     }
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
     /// Executes all remaining steps: compare, record in one go, write, and hold.
     pub fn all(&mut self, topology: &Topology, changes: &[Change]) -> Result<(), ApplyError> {
         self.compare(changes)?;
-        let held = Held::of_threads(self.kernel, topology, &self.applied.plan, changes)?;
+        let held = PinnedAffinities::of_threads(self.kernel, topology, &self.applied.plan, changes)?;
         self.write(&held.records())?;
         self.record(topology, changes)?;
         let of = |part: Part| changes.iter().filter(move |change| change.part == part);
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reapplies the affinity of threads that lost it.
-    fn hold(&mut self, held: &Held) -> Result<(), ApplyError> {
+    fn hold(&mut self, held: &PinnedAffinities) -> Result<(), ApplyError> {
         for lost in held.lost(self.kernel) {
             let (place, cpus) = lost?;
             if let Err(error) = self.kernel.set(place, cpus)
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
             // Another change of ours had this side effect: the affinity of a thread whose group was narrowed.
             Attempt::Already if self.recorded.contains_key(&change.place) && !is_of_tasks(&change.place) => {
                 self.applied.changed += 1;
-                (self.tell)(Step::Changed(change, Written::default()));
+                (self.tell)(Step::Changed(change, WriteEffects::default()));
             }
             Attempt::Already => {
                 self.applied.already += 1;
@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
 
     /// Moves tasks until no movable one is left: unmoved tasks may fork in the meantime.
     pub fn move_tasks(&mut self, change: &Change) -> Result<Attempt, ApplyError> {
-        let mut all = Written::default();
+        let mut all = WriteEffects::default();
         for _ in 0..ROUNDS {
             self.told_to_stop()?;
             let written = match self.kernel.set(&change.place, &change.to) {

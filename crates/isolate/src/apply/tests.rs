@@ -1,7 +1,7 @@
 //! Whatever happens between the first write and the last, a rollback restores everything.
 
 use super::*;
-use crate::journal::{Dies, Folder, Head, Journal, Lock, Record, head};
+use crate::journal::{Folder, Head, Journal, KillPoint, Lock, Record, head};
 use crate::kernel::modelled::{Act, Modelled, State, made_up};
 use crate::plan::Policy;
 use crate::rollback::{RolledBack, rollback};
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn undone_it_is_as_before((state, policy) in made_up()) {
+    fn rollback_restores_everything((state, policy) in made_up()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
         // What a refusal leaves half-applied must be undone as well.
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn applied_nobody_is_on_the_networks_cpus((state, policy) in made_up()) {
+    fn applied_plan_clears_the_networks_cpus((state, policy) in made_up()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = (Modelled::new(state), Disk::new());
         let applied = match run(&kernel, &plan, &mut disk.begin(&plan)) {
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn what_irqbalance_moved_before_it_was_told_is_no_reason_to_plan_again(
+    fn interrupts_moved_by_irqbalance_need_no_new_plan(
         (state, policy) in made_up(),
         cpu in any::<prop::sample::Index>(),
     ) {
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_of_another_time_writes_nothing((state, policy) in made_up(), which: prop::sample::Index) {
+    fn stale_plan_writes_nothing((state, policy) in made_up(), which: prop::sample::Index) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let wandering = plan.changes.iter().any(|change| change.part == Part::Irqbalance);
         let files = plan.changes.iter().filter(|change| {
@@ -235,7 +235,7 @@ proptest! {
         for after in 0.. {
             let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
             let mut writer = disk.begin(&plan);
-            writer.dies = Some(Dies { after, bytes });
+            writer.dies = Some(KillPoint { after, bytes });
             let whole = killed(|| run(&kernel, &plan, &mut writer)).is_some();
             let undone = disk.undo(&kernel);
             prop_assert!(undone.left.is_empty() && undone.failed.is_empty(), "after {}: {:?}", after, undone);
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn undoing_killed_at_any_write_can_be_done_again((state, policy) in made_up(), half in 0..40_u64) {
+    fn rollback_killed_at_any_write_can_be_repeated((state, policy) in made_up(), half in 0..40_u64) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         // After a complete execution as well as after a killed one.
         for applied_until in [None, Some(half)] {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn what_somebody_else_changed_is_left_and_told((state, policy) in made_up(), which: prop::sample::Index) {
+    fn foreign_changes_are_left_and_reported((state, policy) in made_up(), which: prop::sample::Index) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = applied(&state, &plan);
         let journal = disk.journal();
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn containers_that_come_meanwhile_leave_too_and_get_back_what_is_theirs(
+    fn new_containers_are_narrowed_and_restored(
         (state, policy) in made_up(),
         come in prop::collection::vec((any::<prop::sample::Index>(), 0..40_u64), 1..4),
     ) {
@@ -350,7 +350,7 @@ proptest! {
     }
 
     #[test]
-    fn tasks_are_born_and_end_and_containers_go_meanwhile(
+    fn tasks_and_containers_come_and_go(
         (state, policy) in made_up(),
         acts in prop::collection::vec((any::<prop::sample::Index>(), 0..3_u32, 0..40_u64), 1..5),
     ) {
@@ -390,7 +390,7 @@ proptest! {
 }
 
 #[test]
-fn most_machines_that_are_made_up_have_a_plan() {
+fn most_generated_machines_have_a_plan() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut plans, mut changes, mut queues) = (0, 0, 0);
     for _ in 0..200 {
@@ -410,7 +410,7 @@ fn most_machines_that_are_made_up_have_a_plan() {
 }
 
 #[test]
-fn a_container_that_comes_before_any_of_the_writes_leaves_the_networks_cpus() {
+fn container_created_at_any_time_leaves_the_networks_cpus() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut tried = 0;
     for _ in 0..60 {
@@ -469,7 +469,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn of_a_damaged_journal_all_is_undone_but_what_is_named((state, policy) in made_up(), bit in 0..8_u32, begin in 0..11_usize) {
+    fn damaged_journal_is_undone_except_for_reported_parts((state, policy) in made_up(), bit in 0..8_u32, begin in 0..11_usize) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (whole, disk) = applied(&state, &plan);
         let (middle, bytes) = (whole.snapshot(), disk.bytes());

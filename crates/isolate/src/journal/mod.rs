@@ -12,7 +12,7 @@ use spangap_machine::facts::boot_id;
 use spangap_machine::{Host, Known};
 use spangap_undo::file::{lock_folder, make_folder, put, set_aside, sync_folder};
 use spangap_undo::guard::Process;
-use spangap_undo::{Appender, FileError, Parsed};
+use spangap_undo::{Appender, FileError, ParsedJournal};
 pub use spangap_undo::{Damage, Lock};
 use std::fs;
 use std::io;
@@ -189,7 +189,7 @@ impl Journal {
     /// # Errors
     /// Nothing is readable, or the journal is of another version.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Journal, JournalError> {
-        let Parsed { head, records, mut damage, unfinished } = spangap_undo::journal::parse(bytes);
+        let ParsedJournal { head, records, mut damage, unfinished } = spangap_undo::journal::parse(bytes);
         let (head, head_read) = salvage::head(head, bytes);
         if head_read != HeadRead::Whole && !damage.iter().any(|damage| damage.lost) {
             let why = match &unfinished {
@@ -291,13 +291,13 @@ pub struct Folder(PathBuf);
 pub struct Writer {
     appender: Appender,
     #[cfg(test)]
-    pub(crate) dies: Option<Dies>,
+    pub(crate) dies: Option<KillPoint>,
 }
 
 /// For tests: the process is killed in the middle of a write.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dies {
+pub(crate) struct KillPoint {
     /// Number of complete writes before.
     pub after: u32,
     /// Bytes of the next write that still reach the disk.
@@ -427,11 +427,11 @@ impl Writer {
     fn die(&mut self, text: &str) {
         match &mut self.dies {
             None => {}
-            Some(Dies { after: 0, bytes }) => {
+            Some(KillPoint { after: 0, bytes }) => {
                 self.appender.write_some(text, *bytes).expect("a journal that can be written");
                 std::panic::resume_unwind(Box::new("killed"));
             }
-            Some(Dies { after, .. }) => *after -= 1,
+            Some(KillPoint { after, .. }) => *after -= 1,
         }
     }
 }

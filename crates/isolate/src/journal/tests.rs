@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read(batches in prop::collection::vec(prop::collection::vec(record(), 0..5), 0..4)) {
+    fn written_records_are_read_back(batches in prop::collection::vec(prop::collection::vec(record(), 0..5), 0..4)) {
         let (_temp, folder) = written(&batches);
         let (path, journal) = folder.open().unwrap().unwrap();
         prop_assert_eq!(path.file_name().unwrap(), "open.journal");
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_journal_that_was_cut_the_whole_lines_are_read(
+    fn truncated_journal_yields_its_complete_lines(
         records in prop::collection::vec(record(), 0..5),
         more in prop::collection::vec(record(), 1..3),
         at: prop::sample::Index,
@@ -147,7 +147,7 @@ proptest! {
 }
 
 #[test]
-fn damage_is_named_with_its_file_and_its_bytes_and_the_rest_is_read() {
+fn damage_is_reported_and_the_rest_is_read() {
     let guard = |pid| Record::Guard { pid, start_ticks: 1 };
     let (_temp, folder) = written(&[vec![guard(1), guard(2)]]);
     let path = folder.open_path();
@@ -179,7 +179,7 @@ fn of_before(records: &[Record]) -> String {
 }
 
 #[test]
-fn journals_of_the_version_before_are_read_also_when_their_head_is_damaged() {
+fn previous_journal_version_is_read_even_with_a_damaged_head() {
     let records = [Record::Guard { pid: 4, start_ticks: 5 }, Record::Applied { time_unix_ns: 6 }];
     let text = of_before(&records);
     let read = |text: &[u8]| Journal::parse(Path::new("x"), text).unwrap();
@@ -213,7 +213,7 @@ fn journals_of_the_version_before_are_read_also_when_their_head_is_damaged() {
 }
 
 #[test]
-fn one_is_open_at_most() {
+fn at_most_one_journal_is_open() {
     let (_temp, folder) = written(&[vec![Record::Applied { time_unix_ns: 3 }]]);
     let lock = folder.lock().unwrap();
     let error = folder.begin(&lock, &head()).unwrap_err();
@@ -236,14 +236,14 @@ fn one_is_open_at_most() {
 }
 
 #[test]
-fn only_its_owner_may_read_it() {
+fn journal_is_private() {
     let (_temp, folder) = written(&[]);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(folder.path()), mode(&folder.open_path())), (0o700, 0o600));
 }
 
 #[test]
-fn whoever_comes_second_waits() {
+fn second_process_waits_for_the_lock() {
     let (_temp, folder) = written(&[]);
     let lock = folder.lock().unwrap();
     let second = std::thread::spawn({
@@ -256,7 +256,7 @@ fn whoever_comes_second_waits() {
 }
 
 #[test]
-fn what_became_of_it() {
+fn outcomes_in_words() {
     let left = vec![Place::BannedIrqs];
     let records = vec![
         Record::Guard { pid: 4, start_ticks: 5 },

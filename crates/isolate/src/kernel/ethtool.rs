@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_keeps_every_other_line() {
+    fn edits_of_a_copy_keep_other_lines() {
         let (folder, root) = copy(PRINTED);
         let text = || std::fs::read_to_string(folder.path().join("ethtool/eth0")).expect("it is there");
         assert_eq!(queues(&root, "eth0").expect("it is there"), Some(Queues { now: 8, most: 63 }));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_written_whole_and_the_rest_is_cut_off() {
+    fn write_replaces_the_whole_value() {
         let (folder, root) = copy();
         let (path, real) =
             ("/proc/irq/9/smp_affinity_list", folder.path().join("proc/irq/9/smp_affinity_list"));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_made() {
+    fn missing_files_are_not_created() {
         let (folder, root) = copy();
         assert_eq!(root.read("/proc/irq/7/smp_affinity_list").expect("that is no error"), None);
         assert_eq!(root.read("/proc/irq/9/smp_affinity_list/x").expect("that is no error"), None);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_not_left() {
+    fn copy_is_never_left() {
         let (folder, root) = copy();
         let outside = tempfile::NamedTempFile::new().expect("a file");
         symlink(outside.path(), folder.path().join("proc/absolute")).expect("a link");

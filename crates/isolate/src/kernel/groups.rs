@@ -1,6 +1,6 @@
 //! Creates and removes cgroups, and moves tasks between them.
 
-use super::Written;
+use super::WriteEffects;
 use super::files::{Root, is_absent};
 use super::processes;
 use crate::topology::Version;
@@ -69,18 +69,18 @@ fn whole(root: &Root, path: &str) -> io::Result<()> {
 }
 
 /// Removes a group after moving its tasks to the parent. A missing group is not an error.
-pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
+pub fn remove(root: &Root, path: &str) -> io::Result<WriteEffects> {
     if !exists(root, path)? {
-        return Ok(Written::default());
+        return Ok(WriteEffects::default());
     }
     let real = root.real(path)?;
     if root.is_copy() {
         in_copy::empty(&real)?;
         fs::remove_dir(real)?;
-        return Ok(Written::default());
+        return Ok(WriteEffects::default());
     }
     whole(root, path)?;
-    let mut written = Written::default();
+    let mut written = WriteEffects::default();
     for round in 1.. {
         match fs::remove_dir(&real) {
             Err(error) if is_absent(&error) => break,
@@ -89,7 +89,7 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
                 written.tasks_moved += moved.tasks_moved;
                 written.tasks_refused = moved.tasks_refused;
                 // Busy for a reason other than its tasks.
-                if moved == Written::default() && round > 1 {
+                if moved == WriteEffects::default() && round > 1 {
                     return Err(error);
                 }
             }
@@ -101,12 +101,12 @@ pub fn remove(root: &Root, path: &str) -> io::Result<Written> {
 
 /// Moves all tasks of a group into another, including those forked in the meantime. Kernel threads that cannot
 /// be moved are counted.
-pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<Written> {
+pub fn move_all(root: &Root, from: &str, to: &str) -> io::Result<WriteEffects> {
     let not_there =
         |path: &str| io::Error::new(io::ErrorKind::NotFound, format!("{path} is not a cgroup mounted here"));
     let file = tasks_file(root, from)?.ok_or_else(|| not_there(from))?;
     let into = format!("{to}/{}", tasks_file(root, to)?.ok_or_else(|| not_there(to))?);
-    let mut written = Written::default();
+    let mut written = WriteEffects::default();
     let mut refused: HashSet<u32> = HashSet::new();
     for _ in 0..ROUNDS {
         let mut more = false;
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_of_a_copy_comes_with_its_files_and_goes_with_them() {
+    fn group_in_a_copy_has_its_files() {
         for (of_root, file) in
             [("tasks", "cpuset.cpu_exclusive"), ("cgroup.controllers", "cpuset.cpus.partition")]
         {

@@ -186,7 +186,7 @@ mod tests {
         "SLEEP 10 IRQ 30 LOAD 7 DIFF 2 CLASS 5 IRQ 41 LOAD 0 DIFF 0 CLASS 4 BANNED 00000000,00000003";
 
     #[test]
-    fn its_answer_is_read_and_written_in_a_copy() {
+    fn setup_response_is_read_and_written_in_a_copy() {
         let folder = tempfile::tempdir().expect("a folder");
         let root = Root::copy(folder.path());
         assert_eq!(banned(&root).expect("that is no error"), None);
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(irqs in prop::collection::btree_set(0_u32..9999, 0..40), before in "SLEEP [0-9]{1,3} (IRQ [0-9]{1,4} LOAD 0 DIFF 0 CLASS 0 ){0,3}BANNED [0-9a-f,]{1,20}") {
+        fn written_values_are_read_back(irqs in prop::collection::btree_set(0_u32..9999, 0..40), before in "SLEEP [0-9]{1,3} (IRQ [0-9]{1,4} LOAD 0 DIFF 0 CLASS 0 ){0,3}BANNED [0-9a-f,]{1,20}") {
             let irqs: Vec<u32> = irqs.into_iter().collect();
             prop_assert_eq!(parse_words(&words(&irqs)), Some(irqs.clone()));
             let text = setup::with_banned(&before, &irqs);

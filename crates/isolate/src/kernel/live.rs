@@ -1,7 +1,7 @@
 //! A real machine, or a copy of one below a folder.
 
 use super::files::Root;
-use super::{Kernel, PlaceError, Written, ethtool, groups, irqbalance, service, threads};
+use super::{Kernel, PlaceError, WriteEffects, ethtool, groups, irqbalance, service, threads};
 use crate::place::Place;
 use crate::topology::Topology;
 use spangap_machine::Host;
@@ -73,9 +73,9 @@ impl Live {
         })
     }
 
-    fn write(&self, place: &Place, text: &str) -> io::Result<Written> {
+    fn write(&self, place: &Place, text: &str) -> io::Result<WriteEffects> {
         let root = &self.root;
-        let nothing = |done: io::Result<()>| done.map(|()| Written::default());
+        let nothing = |done: io::Result<()>| done.map(|()| WriteEffects::default());
         match place {
             Place::File { path } => {
                 meant(root, path)?;
@@ -94,7 +94,7 @@ impl Live {
                 _ => Err(unexpected("`made` or `gone`")),
             },
             // A copy has no tasks, so all of them are moved.
-            Place::Tasks { .. } if root.is_copy() => Ok(Written::default()),
+            Place::Tasks { .. } if root.is_copy() => Ok(WriteEffects::default()),
             Place::Service { .. } if root.is_copy() => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "a copy has no services"))
             }
@@ -176,7 +176,7 @@ impl Kernel for Live {
         self.value(place).map_err(|source| PlaceError::read(place, source))
     }
 
-    fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError> {
+    fn set(&self, place: &Place, text: &str) -> Result<WriteEffects, PlaceError> {
         self.write(place, text).map_err(|source| PlaceError::write(place, text, source))
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         assert!(copy.set(&thread, "0").is_err());
         let tasks =
             Place::Tasks { from: "/sys/fs/cgroup/cpuset".into(), to: "/sys/fs/cgroup/cpuset/a".into() };
-        assert_eq!(copy.set(&tasks, "moved").expect("there is none"), Written::default());
+        assert_eq!(copy.set(&tasks, "moved").expect("there is none"), WriteEffects::default());
         let said =
             copy.set(&Place::Service { name: "irqbalance".into() }, "stopped").expect_err("there is none");
         let said = said.to_string();

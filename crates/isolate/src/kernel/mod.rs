@@ -45,12 +45,12 @@ pub trait Kernel {
     ///
     /// # Errors
     /// Error of the kernel.
-    fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError>;
+    fn set(&self, place: &Place, text: &str) -> Result<WriteEffects, PlaceError>;
 }
 
 /// Effects of a write beyond the place's own value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteEffects {
     /// Tasks that were moved.
     pub tasks_moved: u64,
     /// Tasks that could not be moved: kernel threads bound to their CPU.

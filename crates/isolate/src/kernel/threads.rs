@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_kept_to_some_of_its_cpus_and_let_go() {
+    fn thread_is_pinned_and_unpinned() {
         let root = Root::machine();
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let start = processes::start_ticks(&root, own).expect("/proc is there").expect("we are there");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_of_the_same_id_is_let_be() {
+    fn reused_thread_id_is_left_alone() {
         let root = Root::machine();
         let own = std::process::id();
         assert_eq!(affinity(&root, own, 1).expect("that is no error"), None);

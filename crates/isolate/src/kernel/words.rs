@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_explained_at_its_place() {
+    fn errors_are_explained_by_place() {
         let said = |path: &str, errno: Errno| meaning(&Place::file(path), &errno.into());
         assert!(
             said("/proc/irq/9/smp_affinity_list", Errno::IO).is_some_and(|text| text.contains("managed"))

@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_applied_needs_nothing_more((state, policy) in made_up()) {
+    fn applied_plan_is_complete((state, policy) in made_up()) {
         let kernel = Modelled::new(state);
         let Ok(mut plan) = Plan::new(&read(&kernel), &policy) else { return Ok(()) };
         let (first, then): (Vec<_>, Vec<_>) = plan.changes.into_iter().partition(|change| change.part <= Part::Queues);
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pod_that_has_its_cpus_to_itself_is_the_reason_to_refuse(
+    fn exclusive_pod_leads_to_refusal(
         (state, policy) in made_up(),
         own in prop::collection::btree_set(0_u32..12, 0..4),
     ) {
@@ -295,7 +295,7 @@ proptest! {
 }
 
 #[test]
-fn after_queues_keeps_what_was_said_before() {
+fn after_queues_keeps_earlier_notes() {
     let shape = Shape {
         packages: 2,
         cores: 4,

@@ -154,7 +154,7 @@ fn part(part: &PartStanding) -> String {
 mod tests {
     use super::*;
     use crate::place::Place;
-    use crate::verify::drift::{Drift, Who};
+    use crate::verify::drift::{Drift, Originator};
     use crate::verify::status::{Guard, Refused, RolledBack, Summary};
     use spangap_model::Cpus;
     use spangap_model::duration::SECOND;
@@ -190,7 +190,7 @@ mod tests {
                 place,
                 wanted: "1".into(),
                 found: Some("0-95".into()),
-                who: Who::Irqbalance,
+                who: Originator::Irqbalance,
                 certain: false,
                 why: "which runs (process 812) and does not leave IRQ 40 alone".into(),
             }],
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_applied_and_who_undid_what() {
+    fn applied_values_and_originators_of_drift() {
         let expected = "\
 Applied 20 s ago, not confirmed: undone in about 39 s.
 

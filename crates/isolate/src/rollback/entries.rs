@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Everything written to one place.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct PlaceHistory {
     /// Original value, and last value written.
     pub entry: Entry,
     /// All values written, in order.
@@ -16,13 +16,13 @@ pub struct Written {
     /// Whether nothing was written: the value was recorded only to survive other changes.
     pub held: bool,
     /// Numbers of queues that were changed before this write.
-    pub queues: Vec<Written>,
+    pub queues: Vec<PlaceHistory>,
 }
 
-impl Written {
-    pub fn new(entry: &Entry, queues: &[Written]) -> Written {
+impl PlaceHistory {
+    pub fn new(entry: &Entry, queues: &[PlaceHistory]) -> PlaceHistory {
         let held = entry.old.as_ref() == Some(&entry.new);
-        Written { entry: entry.clone(), all: vec![entry.new.clone()], held, queues: queues.to_vec() }
+        PlaceHistory { entry: entry.clone(), all: vec![entry.new.clone()], held, queues: queues.to_vec() }
     }
 
     fn add(&mut self, entry: &Entry) {
@@ -67,10 +67,10 @@ impl Written {
 
 /// Each place once, in the order of the first write. Values of queues recorded before their number changed are
 /// kept apart from later writes.
-pub fn written(journal: &Journal) -> Vec<Written> {
-    let mut all: Vec<Written> = Vec::new();
+pub fn written(journal: &Journal) -> Vec<PlaceHistory> {
+    let mut all: Vec<PlaceHistory> = Vec::new();
     let mut at: HashMap<(&Place, bool), usize> = HashMap::new();
-    let mut queues: Vec<Written> = Vec::new();
+    let mut queues: Vec<PlaceHistory> = Vec::new();
     for entry in journal.entries() {
         let thread = matches!(entry.place, Place::Affinity { .. });
         let before_queues = !thread && entry.old.as_ref() == Some(&entry.new);
@@ -78,11 +78,11 @@ pub fn written(journal: &Journal) -> Vec<Written> {
             Some(at) => all[*at].add(entry),
             None => {
                 at.insert((&entry.place, before_queues), all.len());
-                all.push(Written::new(entry, &queues));
+                all.push(PlaceHistory::new(entry, &queues));
             }
         }
         if matches!(entry.place, Place::Queues { .. }) {
-            queues.push(Written::new(entry, &[]));
+            queues.push(PlaceHistory::new(entry, &[]));
         }
     }
     all

@@ -8,12 +8,12 @@ mod entries;
 mod planned;
 mod widen;
 
-use crate::apply::held::Free;
+use crate::apply::held::UnpinnedThreads;
 use crate::journal::{Entry, Journal};
 use crate::kernel::{Kernel, PlaceError};
 use crate::place::Place;
 use crate::topology::Topology;
-use entries::Written;
+use entries::PlaceHistory;
 use serde::Serialize;
 use spangap_undo::Damage;
 use std::collections::HashSet;
@@ -121,7 +121,7 @@ pub fn rollback(
     let ours = ours.map(|written| written.entry.place.clone()).collect();
     let mut back =
         Back { kernel, force, tell, irqs, ours, with_group: Vec::new(), done: RolledBack::default() };
-    let is_thread = |written: &&Written| matches!(written.entry.place, Place::Affinity { .. });
+    let is_thread = |written: &&PlaceHistory| matches!(written.entry.place, Place::Affinity { .. });
     back.undo_all(written.iter().rev().filter(|written| !is_thread(written) && !written.held).collect());
     back.queues_as_before(journal, &written);
     back.widen(journal, &written);
@@ -151,7 +151,7 @@ impl Irqs {
 
     /// State of a place, taking into account that an interrupt of another number of queues is another
     /// interrupt.
-    fn state(&self, kernel: &dyn Kernel, written: &Written, state: &State) -> State {
+    fn state(&self, kernel: &dyn Kernel, written: &PlaceHistory, state: &State) -> State {
         let of = written.interface();
         let renumbered = written.queues.iter().any(|queues| match &queues.entry.place {
             Place::Queues { interface } if of == Some(interface) => queues.look(kernel) != State::Ours,
@@ -177,7 +177,7 @@ struct Back<'a> {
 impl Back<'_> {
     /// In this order as far as the kernel allows: a newly created group comes after its parent in the journal,
     /// and after our exclusive sibling group, and can be restored only after these.
-    fn undo_all(&mut self, mut waiting: Vec<&Written>) {
+    fn undo_all(&mut self, mut waiting: Vec<&PlaceHistory>) {
         while !waiting.is_empty() {
             let failed = self.done.failed.len();
             let mut again = Vec::new();
@@ -198,7 +198,7 @@ impl Back<'_> {
         }
     }
 
-    fn undo(&mut self, written: &Written) {
+    fn undo(&mut self, written: &PlaceHistory) {
         let place = &written.entry.place;
         if written.entry.old.is_none() && place.in_group().is_some() {
             // It did not exist because its group did not, and vanishes with it.
@@ -220,7 +220,7 @@ impl Back<'_> {
         }
     }
 
-    fn restore(&mut self, written: &Written) {
+    fn restore(&mut self, written: &PlaceHistory) {
         let place = &written.entry.place;
         let old = match (place, &written.entry.old) {
             (Place::Tasks { .. }, _) => return self.move_back(place),
@@ -291,7 +291,7 @@ impl Back<'_> {
     }
 
     /// Settings of interrupts and queues before their number changed; drivers reset them with each change.
-    fn queues_as_before(&mut self, journal: &Journal, written: &[Written]) {
+    fn queues_as_before(&mut self, journal: &Journal, written: &[PlaceHistory]) {
         let mut spread: Vec<&str> = Vec::new();
         for queues in written {
             let Place::Queues { interface } = &queues.entry.place else { continue };
@@ -305,7 +305,7 @@ impl Back<'_> {
             return;
         }
         self.irqs = Irqs(Some(self.kernel.topology()));
-        let is_thread = |written: &Written| matches!(written.entry.place, Place::Affinity { .. });
+        let is_thread = |written: &PlaceHistory| matches!(written.entry.place, Place::Affinity { .. });
         for held in written.iter().filter(|written| written.held && !is_thread(written)) {
             let of_them = held.interface().is_some_and(|interface| spread.contains(&interface));
             let another = matches!(held.look(self.kernel), State::Changed { .. });
@@ -317,13 +317,13 @@ impl Back<'_> {
 
     /// Last of all. A thread that may run wherever its group may has lost its affinity to our changes; any
     /// other affinity was set by somebody else.
-    fn threads<'w>(&mut self, written: impl Iterator<Item = &'w Written>) {
+    fn threads<'w>(&mut self, written: impl Iterator<Item = &'w PlaceHistory>) {
         let mut free = None;
         for written in written {
             let place = &written.entry.place;
             let state = written.look(self.kernel);
             let lost = matches!(state, State::Changed { .. })
-                && free.get_or_insert_with(|| Free::now(self.kernel)).is(place);
+                && free.get_or_insert_with(|| UnpinnedThreads::now(self.kernel)).is(place);
             match state {
                 State::Ours if written.held => self.done.before_already += 1,
                 _ if lost => self.restore(written),

@@ -2,7 +2,7 @@
 //! them.
 
 use super::State;
-use super::entries::{self, Written};
+use super::entries::{self, PlaceHistory};
 use crate::journal::{Entry, Journal};
 use crate::kernel::Kernel;
 use crate::place::Place;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// Everything written, each place once, in order. The plan substitutes for lost records: it contains the old
 /// values as well.
-pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
+pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<PlaceHistory> {
     let mut written = entries::written(journal);
     if journal.is_whole() && journal.applied().is_some() {
         return written;
@@ -36,7 +36,7 @@ pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<Written> {
             continue;
         }
         let (place, old, new) = (change.place.clone(), change.from.clone(), change.to.clone());
-        let made_up = Written::new(&Entry { place, old, new, irq: None }, &[]);
+        let made_up = PlaceHistory::new(&Entry { place, old, new, irq: None }, &[]);
         // Only a value that reads as planned can have been written.
         if made_up.held || made_up.look(kernel) != State::Ours {
             continue;

@@ -2,7 +2,7 @@
 //! again.
 
 use super::Back;
-use super::entries::Written;
+use super::entries::PlaceHistory;
 use crate::journal::{Journal, Record};
 use crate::place::Place;
 use spangap_machine::Host;
@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 
 impl Back<'_> {
     /// Gives newly created groups what their parents got back.
-    pub(super) fn widen(&mut self, journal: &Journal, written: &[Written]) {
-        let narrowed: HashMap<&str, &Written> = written
+    pub(super) fn widen(&mut self, journal: &Journal, written: &[PlaceHistory]) {
+        let narrowed: HashMap<&str, &PlaceHistory> = written
             .iter()
             .filter(|written| written.entry.old.is_some())
             .filter_map(|written| match written.entry.place.in_group()? {

@@ -57,7 +57,7 @@ mod tests {
     const STAT: &str = "S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0";
 
     #[test]
-    fn running_ones_with_their_units_and_what_they_say() {
+    fn running_services_with_units_and_settings() {
         let machine = read(&format!(
             "=== /proc/812/stat\n812 (irqbalance) {STAT}\n=== /proc/812/cgroup\n3:cpuset:/\n\
              1:name=systemd:/system.slice/irqbalance.service\n0::/system.slice/irqbalance.service\n\
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_says_nothing_and_none() {
+    fn silent_and_missing_irqbalance() {
         let machine =
             read(&format!("=== /proc/5/stat\n5 (irqbalance) {STAT}\n=== /proc/5/cgroup\n0::/user.slice\n"));
         assert_eq!(machine.irqbalance, Some(Irqbalance { pid: 5, banned: None, unit: None }));

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_reading_first_then_the_command_line() {
+    fn kernel_files_precede_the_command_line() {
         let options = "=== /sys/devices/system/cpu/online\n0-15\n=== /proc/sys/kernel/random/boot_id\n77-aa\n\
             === /proc/sys/kernel/osrelease\n6.1.0\n\
             === /proc/cmdline\nquiet isolcpus=nohz,domain,2-5 nohz_full=2-N rcu_nocbs=all irqaffinity=0,1 -- rcu_nocbs=9\n";

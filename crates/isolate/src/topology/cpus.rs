@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_says_little() {
+    fn sparse_machine() {
         let machine = read("=== /sys/devices/system/cpu/online\n0\n");
         let cpu = &machine.cpus[0];
         assert_eq!((cpu.siblings.to_string(), cpu.package, cpu.node), ("0".into(), None, None));
     }
 
     #[test]
-    fn nonsense_is_left_out_and_told() {
+    fn malformed_files_are_reported() {
         let machine = read(
             "=== /sys/devices/system/cpu/online\n0-1\n\
              === /sys/devices/system/cpu/cpu0/topology/thread_siblings_list\n0-\n\

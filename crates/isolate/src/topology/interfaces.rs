@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_out_of_the_names_that_drivers_give() {
+    fn queues_from_driver_names() {
         let cases = [
             ("eth0-TxRx-3", Some(3)),
             ("i40e-eth0-TxRx-3", Some(3)),

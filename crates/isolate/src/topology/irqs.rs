@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_cut_off_are_told_and_the_rest_is_read() {
+    fn truncated_lines_are_reported_and_the_rest_is_read() {
         let machine = read(
             "=== /sys/devices/system/cpu/online\n0-1\n\
              === /proc/interrupts\n CPU0 CPU1\n 5: 1 2 x  a\nnonsense\n 6: 1\n",

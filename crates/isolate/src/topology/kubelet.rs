@@ -55,7 +55,7 @@ mod tests {
     use cpu_manager_state::PATH as STATE;
 
     #[test]
-    fn the_state_and_what_is_reserved() {
+    fn state_and_reserved_cpus() {
         let newer = r#"{"policyName":"static","defaultCpuSet":"0,8-15","entries":{"u-1":{"db":"1-4"},"u-2":{"a":"5","b":"6-7"}},"checksum":1}"#;
         let kubelet = read(&format!(
             "=== {STATE}\n{newer}\n=== /var/lib/kubelet/config.yaml\ncpuManagerPolicy: static\nreservedSystemCPUs: 0,8\n"
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_cut_off_or_of_another_kind_is_told() {
+    fn truncated_or_unknown_state_is_reported() {
         for bad in [
             "",
             "{",

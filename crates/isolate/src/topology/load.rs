@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn balanced_is_who_has_domains_in_each_version() {
+    fn balanced_cpus_have_domains_in_each_version() {
         for (version, name) in [(15, ""), (16, ""), (17, "MC ")] {
             let machine = read(&format!(
                 "=== /proc/schedstat\nversion {version}\ntimestamp 5\ncpu0 0 0 0\ndomain0 {name}05 0 0\n\
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_and_the_cpus_are_still_there() {
+    fn malformed_files_do_not_hide_cpus() {
         let machine = read(&format!(
             "{CPUS}=== /proc/stat\ncpu0 1 2\n=== /proc/softirqs\nnonsense\n=== /proc/net/softnet_stat\nzz\n\
              === /proc/schedstat\ndomain0 1\n"

@@ -33,7 +33,7 @@ pub(crate) struct Shape {
     /// Whether second threads are numbered after all first ones.
     pub far: bool,
     pub nodes_of_package: u32,
-    /// Offline CPUs other than 0: those where their bit and the next three are set.
+    /// Offline CPUs other than 0: those whose bit and three others, 7 bits apart, are set.
     pub offline: u64,
     pub nics: Vec<Nic>,
     pub mounted: Mounted,

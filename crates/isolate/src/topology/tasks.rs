@@ -144,7 +144,7 @@ mod tests {
         === /sys/fs/cgroup/a/cpuset.cpus.effective\n0-1\n=== /sys/fs/cgroup/a/cgroup.threads\n12\n13\n";
 
     #[test]
-    fn pinned_is_who_may_not_go_everywhere_in_its_group() {
+    fn pinned_threads_may_not_use_all_cpus_of_their_group() {
         let machine = read(&format!(
             "{V2}{}{}{}{}{}{}{}",
             thread(9, 9, "free", 0, "0-7", "/"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cpusets_it_is_held_to_all_cpus() {
+    fn without_cpusets_all_cpus_count() {
         let files = thread(10, 10, "one", 0, "2", "/a") + &thread(11, 11, "all", 0, "0-3", "/a");
         let machine = read(&format!("=== /sys/devices/system/cpu/online\n0-3\n{files}"));
         let shown: Vec<_> = machine.pinned.iter().map(|task| (task.tid, task.group.as_str())).collect();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_left_out_and_nonsense_is_told() {
+    fn ended_threads_are_omitted_and_malformed_ones_reported() {
         let machine = read(&format!(
             "{V2}=== /proc/30/task : 30 31\n=== /proc/30/stat ! No such process (os error 3)\n\
              === /proc/30/task/30/status ! No such process (os error 3)\n=== /proc/32/stat\n32 (x\n\

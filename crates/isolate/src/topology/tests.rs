@@ -122,12 +122,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_machine_is_read_as_it_was_made(shape in shape()) {
+    fn generated_machine_is_read_back(shape in shape()) {
         is_as_made(&shape, &Topology::read(&Host::kept(shape.kept())))?;
     }
 
     #[test]
-    fn on_a_disk_it_is_the_same(shape in shape()) {
+    fn same_result_on_a_real_disk(shape in shape()) {
         let folder = folder();
         shape.kept().write_below(folder.path()).unwrap();
         is_as_made(&shape, &Topology::read(&Host::below(folder.path())))?;

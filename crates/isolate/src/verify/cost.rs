@@ -2,7 +2,7 @@
 //! or too many of them.
 
 use super::effect::keeps_applications_off;
-use super::since::{Since, total_ticks};
+use super::since::{CounterDeltas, total_ticks};
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub struct Finding {
 }
 
 /// Computes the cost.
-pub fn cost(plan: &Plan, since: &Since) -> Cost {
+pub fn cost(plan: &Plan, since: &CounterDeltas) -> Cost {
     let mut unknown = Vec::new();
     let mut known = |cpu: u32| match since.cpu(cpu).map(|load| CpuBusy::new(&load)) {
         Ok(Some(busy)) => Some(busy),
@@ -256,7 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// One second of each CPU: irq and softirq ticks, task ticks.
-    fn looked(loads: &[(u32, u64, u64)]) -> Since {
+    fn looked(loads: &[(u32, u64, u64)]) -> CounterDeltas {
         let before = made_topology(4);
         let mut after = before.clone();
         for (cpu, busy, tasks) in loads {
@@ -267,7 +267,7 @@ mod tests {
             load.idle_ticks += 100 - busy - tasks;
             load.net_rx += 1_000;
         }
-        Since::new(Some(&before), &after)
+        CounterDeltas::new(Some(&before), &after)
     }
 
     fn names(cost: &Cost) -> Vec<&'static str> {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn how_sure_and_what_is_left() {
+    fn certainty_and_remainder() {
         let plan = made_plan(4, "2-3");
         let busy = cost(&plan, &looked(&[(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 50, 0)]));
         let busiest = busy.busiest.unwrap();
@@ -328,7 +328,7 @@ mod tests {
         let mut before = made_topology(4);
         let after = before.clone();
         before.load.retain(|load| load.cpu != 3);
-        let less = cost(&plan, &Since::new(Some(&before), &after));
+        let less = cost(&plan, &CounterDeltas::new(Some(&before), &after));
         assert_eq!((less.headroom_ratio, less.unknown.len()), (None, 2), "{less:?}");
     }
 

@@ -16,7 +16,7 @@ pub struct Drift {
     /// Value found; `None` if the place is gone.
     pub found: Option<String>,
     /// Probable originator.
-    pub who: Who,
+    pub who: Originator,
     /// Whether the kernel itself confirms it; otherwise it is inferred.
     pub certain: bool,
     /// Reasoning and remedy.
@@ -26,7 +26,7 @@ pub struct Drift {
 /// Possible originators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum Originator {
     /// It redistributes interrupts every few seconds.
     Irqbalance,
     /// It writes the sets of containers.
@@ -43,17 +43,17 @@ pub enum Who {
     Somebody,
 }
 
-impl Who {
+impl Originator {
     /// Display name.
     pub fn name(self) -> &'static str {
         match self {
-            Who::Irqbalance => "irqbalance",
-            Who::Kubelet => "the kubelet",
-            Who::Systemd => "systemd",
-            Who::Tuned => "tuned",
-            Who::Driver => "the driver",
-            Who::Kernel => "the kernel",
-            Who::Somebody => "somebody",
+            Originator::Irqbalance => "irqbalance",
+            Originator::Kubelet => "the kubelet",
+            Originator::Systemd => "systemd",
+            Originator::Tuned => "tuned",
+            Originator::Driver => "the driver",
+            Originator::Kernel => "the kernel",
+            Originator::Somebody => "somebody",
         }
     }
 }
@@ -62,7 +62,7 @@ impl Drift {
     /// `probably irqbalance`, `the kernel`.
     pub fn who_words(&self) -> String {
         match (self.certain, self.who) {
-            (false, who) if who != Who::Somebody => format!("probably {}", who.name()),
+            (false, who) if who != Originator::Somebody => format!("probably {}", who.name()),
             (_, who) => who.name().to_owned(),
         }
     }
@@ -173,17 +173,17 @@ fn who(
     found: Option<&str>,
     all: &[Standing],
     now: &Topology,
-) -> (Who, bool, String) {
+) -> (Originator, bool, String) {
     let inferred = |who, why: String| (who, false, why);
     match kind {
         Kind::Irq(irq) => of_irq(*irq, standing, all, now),
         Kind::Queue(interface) => match now.interface(interface) {
-            None => inferred(Who::Somebody, format!("{interface} no longer exists")),
+            None => inferred(Originator::Somebody, format!("{interface} no longer exists")),
             Some(_) if found.is_none() => {
-                inferred(Who::Driver, format!("{interface} has other queues than before: plan again"))
+                inferred(Originator::Driver, format!("{interface} has other queues than before: plan again"))
             }
             Some(_) if interface_was_reset(interface, all) => {
-                inferred(Who::Driver, reset_why(interface, now))
+                inferred(Originator::Driver, reset_why(interface, now))
             }
             Some(_) => or_tuned(now, "nothing running here is known to change it".into()),
         },
@@ -193,17 +193,17 @@ fn who(
             {
                 let why = found.and_then(reason);
                 let why = why.map_or("without a reason".to_owned(), |why| format!("which says: {why}"));
-                (Who::Kernel, true, why)
+                (Originator::Kernel, true, why)
             }
             Owner::Ours if found.is_none_or(|found| found == "gone") => {
-                inferred(Who::Somebody, format!("{path} was removed"))
+                inferred(Originator::Somebody, format!("{path} was removed"))
             }
             Owner::Kubelet { .. } => {
                 let managed = now.kubelet.as_ref().map_or(String::new(), |kubelet| {
                     format!(" (policy {}, shared pool {})", kubelet.policy, kubelet.shared)
                 });
                 inferred(
-                    Who::Kubelet,
+                    Originator::Kubelet,
                     format!(
                         "it writes the sets of containers when its shared pool changes and when it starts{managed}: \
                          reservedSystemCPUs keeps it off"
@@ -211,25 +211,26 @@ fn who(
                 )
             }
             Owner::Systemd { unit } => inferred(
-                Who::Systemd,
+                Originator::Systemd,
                 format!("daemon-reload rewrites the sets of its units: AllowedCPUs= of {unit} keeps it"),
             ),
             _ => or_tuned(now, format!("{path} does not belong to a known program")),
         },
         Kind::Banned => match &now.irqbalance {
             Some(irqbalance) => inferred(
-                Who::Irqbalance,
+                Originator::Irqbalance,
                 format!(
                     "restarted (process {}), it has forgotten what its socket was told: IRQBALANCE_BANNED_CPULIST \
                      lasts",
                     irqbalance.pid
                 ),
             ),
-            None => inferred(Who::Somebody, "irqbalance is no longer running".into()),
+            None => inferred(Originator::Somebody, "irqbalance is no longer running".into()),
         },
-        Kind::Service(name) if found == Some("running") => {
-            inferred(Who::Somebody, format!("{name} was restarted: `systemctl mask {name}` keeps it stopped"))
-        }
+        Kind::Service(name) if found == Some("running") => inferred(
+            Originator::Somebody,
+            format!("{name} was restarted: `systemctl mask {name}` keeps it stopped"),
+        ),
         Kind::Task | Kind::Service(_) | Kind::Other => {
             or_tuned(now, "nothing running here is known to change it".into())
         }
@@ -242,18 +243,18 @@ fn reason(state: &str) -> Option<&str> {
     Some(rest.trim_end().trim_end_matches(')'))
 }
 
-fn or_tuned(now: &Topology, why: String) -> (Who, bool, String) {
+fn or_tuned(now: &Topology, why: String) -> (Originator, bool, String) {
     match &now.tuned {
         Some(tuned) => {
             let profile = tuned.profile.as_deref().unwrap_or("unknown");
             let why = format!("which runs (process {}, profile {profile}) and sets such values", tuned.pid);
-            (Who::Tuned, false, why)
+            (Originator::Tuned, false, why)
         }
-        None => (Who::Somebody, false, why),
+        None => (Originator::Somebody, false, why),
     }
 }
 
-fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (Who, bool, String) {
+fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (Originator, bool, String) {
     let interface = standing.entry.irq.as_ref().and_then(|name| name.interface.clone());
     let by_number = now.interfaces.iter().find(|interface| interface.irqs.iter().any(|own| own.irq == irq));
     let interface = interface.or(by_number.map(|interface| interface.name.clone()));
@@ -262,7 +263,7 @@ fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (W
         let why = format!(
             "{interface} has other interrupts than before, as after a reset or another number of queues: plan again"
         );
-        return (Who::Driver, false, why);
+        return (Originator::Driver, false, why);
     }
     if let Some(irqbalance) = &now.irqbalance {
         let pid = irqbalance.pid;
@@ -270,14 +271,14 @@ fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (W
             Some(banned) if banned.contains(&irq) => {}
             Some(_) => {
                 return (
-                    Who::Irqbalance,
+                    Originator::Irqbalance,
                     false,
                     format!("which runs (process {pid}) and does not leave IRQ {irq} alone"),
                 );
             }
             None => {
                 return (
-                    Who::Irqbalance,
+                    Originator::Irqbalance,
                     false,
                     format!(
                         "which runs (process {pid}), and does not tell whether it leaves IRQ {irq} alone"
@@ -287,7 +288,7 @@ fn of_irq(irq: u32, standing: &Standing, all: &[Standing], now: &Topology) -> (W
         }
     }
     if let Some(interface) = interface.filter(|interface| interface_was_reset(interface, all)) {
-        return (Who::Driver, false, reset_why(&interface, now));
+        return (Originator::Driver, false, reset_why(&interface, now));
     }
     or_tuned(now, "nothing running here is known to change it".into())
 }

@@ -1,6 +1,6 @@
 //! Gain of a plan: measurements before and after, and what their difference proves.
 
-use super::proof::{Figure, Measured, Proof, Source};
+use super::proof::{Figure, Measurement, Proof, Source};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub enum Verdict {
 }
 
 /// Subject of a row of measurements, and its runs.
-type Rows<'a> = BTreeMap<&'a BTreeMap<String, String>, Vec<&'a Measured>>;
+type Rows<'a> = BTreeMap<&'a BTreeMap<String, String>, Vec<&'a Measurement>>;
 
 /// Compares measurements of the same pairs of services, or of runs with the same settings.
 pub fn compare(before: &Proof, after: &Proof) -> Comparison {
@@ -150,9 +150,14 @@ pub fn subject(source: Source, of: &BTreeMap<String, String>) -> String {
 }
 
 impl Gain {
-    fn new(source: Source, of: &BTreeMap<String, String>, before: &[&Measured], after: &[&Measured]) -> Gain {
-        let calls = |runs: &[&Measured]| runs.iter().map(|run| run.calls).fold(0, u64::saturating_add);
-        type Of = fn(&Measured) -> Option<Figure>;
+    fn new(
+        source: Source,
+        of: &BTreeMap<String, String>,
+        before: &[&Measurement],
+        after: &[&Measurement],
+    ) -> Gain {
+        let calls = |runs: &[&Measurement]| runs.iter().map(|run| run.calls).fold(0, u64::saturating_add);
+        type Of = fn(&Measurement) -> Option<Figure>;
         let figures: [(&'static str, Of); 3] =
             [("p99", |run| run.p99), ("p50", |run| run.p50), ("p99.9", |run| run.p999)];
         let figures = figures.into_iter().filter_map(|(name, of)| {
@@ -181,7 +186,7 @@ impl Gain {
 
 /// The median of several runs, with an interval that contains the intervals of all of them: runs differ from
 /// each other by more than their calls suggest.
-fn middle(runs: &[&Measured], of: fn(&Measured) -> Option<Figure>) -> Option<Figure> {
+fn middle(runs: &[&Measurement], of: fn(&Measurement) -> Option<Figure>) -> Option<Figure> {
     let figures: Vec<Figure> = runs.iter().map(|run| of(run)).collect::<Option<_>>()?;
     let mut values: Vec<u64> = figures.iter().map(|figure| figure.ns).collect();
     values.sort_unstable();
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn shorter_worse_and_neither() {
+    fn shorter_longer_or_undecided() {
         let slow = proof(10_000, 51_900_000, Some([50_000_000, 54_000_000]));
         let fast = proof(10_000, 390_000, Some([380_000, 400_000]));
         let gain = p99(&slow, &fast);
@@ -310,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_the_same_settings_are_taken_together_and_others_are_said() {
+    fn equal_runs_are_grouped_and_others_reported() {
         let run = |inflight: u64, p99: u64, errors: u64| {
             json!({"target": "10.0.0.1:50051", "stack": "rust", "call": "unary", "channels": "shared", "inflight": inflight,
                 "request_bytes": 0, "nodelay": "on", "split_writes": false, "threads": 1, "trace": false, "ok": 10_000,
@@ -349,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_claimed_where_intervals_overlap(
+        fn overlapping_intervals_allow_no_claim(
             one in prop::array::uniform2(0_u64..1_000), other in prop::array::uniform2(0_u64..1_000),
         ) {
             let of = |mut ends: [u64; 2]| {

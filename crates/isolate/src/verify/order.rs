@@ -52,13 +52,13 @@ fn above(n: u64, p: f64) -> Option<(u64, u64)> {
 }
 
 /// A known quantile of `n` draws: which, and its value.
-pub type Known = (f64, u64);
+pub type KnownQuantile = (f64, u64);
 
 /// Encloses the quantile `q` of the distribution behind `n` draws with at least 95 %, when only some quantiles
 /// of the draws are known: by the nearest known ones outside [`ranks`]. `grain` is the maximum relative
 /// deviation of a known value from the draw of its rank. `None` if there are too few draws, or no known
 /// quantile outside.
-pub fn enclose(known: &[Known], n: u64, q: f64, grain: f64) -> Option<[u64; 2]> {
+pub fn enclose(known: &[KnownQuantile], n: u64, q: f64, grain: f64) -> Option<[u64; 2]> {
     let (low, high) = ranks(n, q)?;
     // Rounded to a quantile that so few draws can have, so that 0.9 x 10 is 9 and not 9.000000000000002.
     let rank = |quantile: f64| ((quantile * n as f64 - 1e-6).ceil().max(1.0) as u64).min(n);
@@ -112,7 +112,7 @@ mod tests {
                 (0..n).map(|_| (-(1.0 - random.f64()).ln() * 1e6).round() as u64).collect();
             draws.sort_unstable();
             let at = |q: f64| draws[((q * n as f64 - 1e-6).ceil().max(1.0) as usize - 1).min(n - 1)];
-            let known: Vec<Known> = quantiles.iter().map(|q| (*q, at(*q))).collect();
+            let known: Vec<KnownQuantile> = quantiles.iter().map(|q| (*q, at(*q))).collect();
             let [low, high] = enclose(&known, n as u64, 0.99, 0.0).expect("enough draws");
             low as f64 <= truth && truth <= high as f64
         };

@@ -1,6 +1,6 @@
 //! Measured call durations: a gap table (`spangap gaps --json`, the meter's API) or a report of tank.
 
-use super::order::{Known, enclose};
+use super::order::{KnownQuantile, enclose};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub struct Proof {
     /// Source of the measurements.
     pub proof: Source,
     /// One per pair of services, or per run.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<Measurement>,
 }
 
 /// Source of a proof.
@@ -28,7 +28,7 @@ pub enum Source {
 /// Measurements of one pair of services, or one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measured {
+pub struct Measurement {
     /// Subject: `client`, `server` and `method`, or the settings of the run. Measurements of equal subjects can
     /// be compared.
     pub of: BTreeMap<String, String>,
@@ -117,12 +117,12 @@ pub fn read(document: &Value) -> Result<Proof, ProofError> {
     }
     if document.get("pairs").is_some() {
         let table = GapTable::deserialize(document).map_err(form("a gap table"))?;
-        let measured = table.pairs.into_iter().map(Measured::from).collect();
+        let measured = table.pairs.into_iter().map(Measurement::from).collect();
         return Ok(Proof { proof: Source::GapTable, measured });
     }
     if document.get("runs").is_some() {
         let report = TankReport::deserialize(document).map_err(form("a tank's report"))?;
-        let measured = report.runs.into_iter().map(Measured::from).collect();
+        let measured = report.runs.into_iter().map(Measurement::from).collect();
         return Ok(Proof { proof: Source::Tank, measured });
     }
     let found = match document {
@@ -169,10 +169,10 @@ const GAP_GRAIN: f64 = 0.045;
 /// The same for a report of tank, whose distributions have three digits.
 const TANK_GRAIN: f64 = 0.001;
 
-impl From<PairRow> for Measured {
-    fn from(row: PairRow) -> Measured {
+impl From<PairRow> for Measurement {
+    fn from(row: PairRow) -> Measurement {
         let (calls, gap) = (row.calls, row.gap);
-        let known: [Known; 6] = [
+        let known: [KnownQuantile; 6] = [
             (0.5, gap.p50_ns),
             (0.9, gap.p90_ns),
             (0.95, gap.p95_ns),
@@ -187,7 +187,7 @@ impl From<PairRow> for Measured {
             (calls > 0).then_some(Figure { ns, ci95_ns: bracket.and(own).or(bracket) })
         };
         let names = [("client", Some(row.client)), ("server", Some(row.server)), ("method", row.method)];
-        Measured {
+        Measurement {
             of: names.into_iter().filter_map(|(key, name)| Some((key.to_owned(), name?))).collect(),
             calls,
             failed: None,
@@ -225,7 +225,7 @@ struct Run {
     errors: BTreeMap<String, u64>,
     skipped_overload: u64,
     latency: Latency,
-    spectrum: Vec<Known>,
+    spectrum: Vec<KnownQuantile>,
 }
 
 #[derive(Deserialize)]
@@ -236,8 +236,8 @@ struct Latency {
     max_ns: Option<u64>,
 }
 
-impl From<Run> for Measured {
-    fn from(run: Run) -> Measured {
+impl From<Run> for Measurement {
+    fn from(run: Run) -> Measurement {
         let plain = |value: Value| match value {
             Value::String(text) => text,
             other => other.to_string(),
@@ -264,7 +264,7 @@ impl From<Run> for Measured {
         };
         let failed =
             run.errors.values().fold(run.skipped_overload, |all, failed| all.saturating_add(*failed));
-        Measured {
+        Measurement {
             of: settings.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
             calls: run.ok,
             failed: Some(failed),

@@ -31,7 +31,7 @@ pub enum Unknown {
 
 /// What happened between two readings.
 #[derive(Clone, Debug)]
-pub struct Since {
+pub struct CounterDeltas {
     /// Whether there is only one reading, of a copy: nothing runs there, and no kernel interprets its values.
     pub stands_still: bool,
     /// Differences for each CPU in either reading.
@@ -42,11 +42,11 @@ pub struct Since {
     pub packets: BTreeMap<String, u64>,
 }
 
-impl Since {
+impl CounterDeltas {
     /// Computes the differences; without an earlier reading nothing is known.
-    pub fn new(before: Option<&Topology>, after: &Topology) -> Since {
+    pub fn new(before: Option<&Topology>, after: &Topology) -> CounterDeltas {
         let Some(before) = before else {
-            return Since {
+            return CounterDeltas {
                 stands_still: true,
                 cpus: after.load.iter().map(|load| (load.cpu, Err(Unknown::StandsStill))).collect(),
                 irqs: after.irqs.iter().map(|irq| (irq.number, Err(Unknown::StandsStill))).collect(),
@@ -67,7 +67,12 @@ impl Since {
             let earlier = before.interface(&interface.name)?.rx_packets?;
             Some((interface.name.clone(), interface.rx_packets?.checked_sub(earlier)?))
         });
-        Since { stands_still: false, cpus: cpus.collect(), irqs: irqs.collect(), packets: packets.collect() }
+        CounterDeltas {
+            stands_still: false,
+            cpus: cpus.collect(),
+            irqs: irqs.collect(),
+            packets: packets.collect(),
+        }
     }
 
     /// Load of a CPU; one that occurs in neither reading went on or offline.

@@ -36,7 +36,7 @@ pub struct Row {
     /// Its parameters that are drawn. The others keep their defaults.
     pub ranges: &'static [Range],
     /// What may be drawn around it.
-    pub around: Around,
+    pub around: Variation,
 }
 
 /// A parameter of a scenario, and between what it lies: a plain number, or nanoseconds.
@@ -52,7 +52,7 @@ pub struct Range {
 
 /// What may be drawn around a scenario.
 #[derive(Clone, Copy, Debug)]
-pub struct Around {
+pub struct Variation {
     /// Other stacks than tonic for target and client; the scenario needs nothing that only tonic's have.
     pub stacks: bool,
     /// Payloads of messages.
@@ -64,13 +64,13 @@ pub struct Around {
 }
 
 /// Anything may be drawn around it, but a second fault.
-const OPEN: Around = Around { stacks: true, sizes: true, clocks: true, second: false };
+const OPEN: Variation = Variation { stacks: true, sizes: true, clocks: true, second: false };
 /// Its own stack and sizes.
-const OWN: Around = Around { stacks: false, sizes: false, clocks: true, second: false };
+const OWN: Variation = Variation { stacks: false, sizes: false, clocks: true, second: false };
 /// The same, and a second fault may act beside it.
-const PAIRED: Around = Around { second: true, ..OWN };
+const PAIRED: Variation = Variation { second: true, ..OWN };
 /// Clocks are what it is about.
-const CLOCKS: Around = Around { clocks: false, ..OPEN };
+const CLOCKS: Variation = Variation { clocks: false, ..OPEN };
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -79,7 +79,7 @@ const fn range(name: &'static str, low: u64, high: u64) -> Range {
     Range { name, low, high }
 }
 
-const fn row(scenario: &'static str, weight: u32, around: Around, ranges: &'static [Range]) -> Row {
+const fn row(scenario: &'static str, weight: u32, around: Variation, ranges: &'static [Range]) -> Row {
     Row { scenario, weight, ranges, around }
 }
 
@@ -134,7 +134,7 @@ pub const FAULTS: &[Row] = &[
     row(
         "network-delay",
         3,
-        Around { second: true, ..OPEN },
+        Variation { second: true, ..OPEN },
         &[range("rate", 2, 500), range("delay", 200 * US, 60 * MS)],
     ),
     row("network-jitter", 2, OWN, &[range("jitter", 2 * MS, 40 * MS)]),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A drawn run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Drawn {
+pub struct DrawnRun {
     /// Seed of the draw.
     pub seed: u64,
     /// Number of the run within the draw, from 1.
@@ -97,10 +97,10 @@ pub const STOP_EVERY: Duration = Duration::from_millis(430);
 /// Period of a [`Noise::BusyLoop`].
 pub const BUSY_EVERY: Duration = Duration::from_millis(100);
 
-impl Drawn {
+impl DrawnRun {
     /// Run `number` of the draw of `seed`. A further attempt has the same fault, with everything else drawn
     /// anew.
-    pub fn draw(seed: u64, number: u64, attempt: u64) -> Drawn {
+    pub fn draw(seed: u64, number: u64, attempt: u64) -> DrawnRun {
         let mut random = Rng::with_seed(mixed(&[seed, number]));
         let part = *weighted(&mut random, &PARTS.map(|(part, percent)| (part, percent)));
         let rows: Vec<(&Row, u32)> = match part {
@@ -128,7 +128,7 @@ impl Drawn {
             stop_ns: in_words(log_uniform(&mut random, SECOND.0, SECOND.1)),
         };
         let around = row.around;
-        Drawn {
+        DrawnRun {
             seed,
             number,
             attempt,
@@ -166,7 +166,7 @@ impl Drawn {
 
     /// The command that repeats it.
     pub fn command(&self) -> String {
-        let Drawn { seed, number, attempt, .. } = self;
+        let DrawnRun { seed, number, attempt, .. } = self;
         format!("spangap lab grade --draw {number} --seed {seed} --only {number}.{attempt} --out DIR")
     }
 }
@@ -257,27 +257,27 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_seed_decides_all_and_another_attempt_is_of_the_same_fault() {
+    fn seed_decides_everything_and_attempts_keep_the_fault() {
         for number in 1..200 {
-            let one = Drawn::draw(7, number, 1);
-            assert_eq!(one, Drawn::draw(7, number, 1));
+            let one = DrawnRun::draw(7, number, 1);
+            assert_eq!(one, DrawnRun::draw(7, number, 1));
             one.case().expect("the scenario takes what is drawn");
-            let again = Drawn::draw(7, number, 2);
+            let again = DrawnRun::draw(7, number, 2);
             assert_eq!((&one.scenario, one.near_miss), (&again.scenario, again.near_miss));
             assert_eq!(one.second.is_some(), again.second.is_some());
         }
-        let all = |seed| (1..50).map(|number| Drawn::draw(seed, number, 1).settings).collect::<Vec<_>>();
+        let all = |seed| (1..50).map(|number| DrawnRun::draw(seed, number, 1).settings).collect::<Vec<_>>();
         assert_ne!(all(7), all(8));
     }
 
     #[test]
     fn the_draw_is_of_the_declared_distribution() {
         const RUNS: u64 = 4_000;
-        let runs: Vec<Drawn> = (1..=RUNS).map(|number| Drawn::draw(1, number, 1)).collect();
-        let share = |is: &dyn Fn(&Drawn) -> bool| {
+        let runs: Vec<DrawnRun> = (1..=RUNS).map(|number| DrawnRun::draw(1, number, 1)).collect();
+        let share = |is: &dyn Fn(&DrawnRun) -> bool| {
             runs.iter().filter(|run| is(run)).count() as f64 / RUNS as f64 * 100.0
         };
-        let innocent = |run: &Drawn| INNOCENT.iter().any(|row| row.scenario == run.scenario);
+        let innocent = |run: &DrawnRun| INNOCENT.iter().any(|row| row.scenario == run.scenario);
         // Four standard deviations of so many draws are about 3 %.
         for (measured, declared) in [
             (share(&innocent), 20.0),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_used_is_what_the_run_did_not() {
+    fn others_cpu_time_excludes_the_run() {
         let own = |ticks: u64| format!("7 (a (b) c) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 1 2 3 20 0 1 0 7 0 0");
         let stat = |user: u64, steal: u64| {
             format!("cpu  {user} 1 10 9000 5 2 3 {steal} 50 0\ncpu0 {user} 1 10 9000 5 2 3 {steal} 50 0\n")
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing() {
+    fn machine_without_facts() {
         let (_root, host) = copy(&[]);
         let machine = Before::look(&host).until_now(&host, &Value::Null, &[], Vec::new(), Vec::new());
         assert_eq!((machine.noise.others_cpu_ns, machine.cgroup_version, machine.cpus), (None, None, 0));
     }
 
     #[test]
-    fn what_is_missing_has_its_reason() {
+    fn missing_recordings_have_reasons() {
         let reasons = ["client.host: no BTF".to_owned()];
         let missing = NotRecorded::of(|file| !file.ends_with(".host"), &reasons);
         let told: Vec<_> = missing.iter().map(|one| (one.file.as_str(), one.why.as_str())).collect();

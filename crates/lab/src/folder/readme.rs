@@ -3,7 +3,7 @@
 
 use super::machine::Machine;
 use super::{CLIENT_SPANS, SERVER_SPANS, capture, recording};
-use crate::hosts::line::Made;
+use crate::hosts::line::LineKind;
 use crate::truth::Truth;
 use spangap_model::Side;
 use std::fmt::Write;
@@ -31,8 +31,8 @@ pub(crate) fn text(truth: &Truth, title: &str, machine: &Machine) -> String {
         line(&format!("Leg of the calls that is longer: {leg}."));
     }
     match truth.line {
-        Some(Made::Netem) => line("Between the hosts: a line of the kernel's netem."),
-        Some(Made::Tun) => line("Between the hosts: a line of TUN devices and a program that forwards."),
+        Some(LineKind::Netem) => line("Between the hosts: a line of the kernel's netem."),
+        Some(LineKind::Tun) => line("Between the hosts: a line of TUN devices and a program that forwards."),
         None => {}
     }
     for clock in &truth.clocks {

@@ -31,26 +31,26 @@ const PIPE_ENDS_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Judge {
     /// The judge.
-    pub who: Who,
+    pub who: JudgeKind,
     /// Time limit.
     pub limit: Duration,
 }
 
 /// A judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum JudgeKind {
     /// The verdict of `spangap hunt`.
     Hunt,
     /// A shell command that gets the folder as its last word.
     Command(String),
 }
 
-impl Who {
+impl JudgeKind {
     /// `hunt`, or else a command.
-    pub fn of(text: &str) -> Who {
+    pub fn of(text: &str) -> JudgeKind {
         match text {
-            "hunt" => Who::Hunt,
-            command => Who::Command(command.to_owned()),
+            "hunt" => JudgeKind::Hunt,
+            command => JudgeKind::Command(command.to_owned()),
         }
     }
 }
@@ -93,8 +93,8 @@ impl Judge {
     /// Name in reports.
     pub fn name(&self) -> String {
         match &self.who {
-            Who::Hunt => "spangap hunt".to_owned(),
-            Who::Command(words) => words.clone(),
+            JudgeKind::Hunt => "spangap hunt".to_owned(),
+            JudgeKind::Command(words) => words.clone(),
         }
     }
 
@@ -104,8 +104,10 @@ impl Judge {
     /// It gives none in time.
     pub fn ask(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
         match &self.who {
-            Who::Hunt => own(folder, self.limit, interrupted),
-            Who::Command(words) => Ok(verdict::parse(&self.ask_command(words, folder, interrupted)?)?),
+            JudgeKind::Hunt => own(folder, self.limit, interrupted),
+            JudgeKind::Command(words) => {
+                Ok(verdict::parse(&self.ask_command(words, folder, interrupted)?)?)
+            }
         }
     }
 
@@ -128,12 +130,14 @@ impl Judge {
         interrupted: &AtomicBool,
     ) -> Result<Conclusion, JudgeError> {
         match &self.who {
-            Who::Hunt => {
+            JudgeKind::Hunt => {
                 let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?, &Question::default());
                 let document = serde_json::to_value(hunt).expect("a verdict is plain data");
                 Ok(Conclusion::of_document(document)?)
             }
-            Who::Command(words) => Ok(Conclusion::parse(&self.ask_command(words, folder, interrupted)?)?),
+            JudgeKind::Command(words) => {
+                Ok(Conclusion::parse(&self.ask_command(words, folder, interrupted)?)?)
+            }
         }
     }
 
@@ -143,7 +147,7 @@ impl Judge {
         folder: &Path,
         interrupted: &AtomicBool,
     ) -> Result<Vec<u8>, JudgeError> {
-        let mut judge = Running(command(words, folder).spawn().map_err(JudgeError::Start)?);
+        let mut judge = RunningJudge(command(words, folder).spawn().map_err(JudgeError::Start)?);
         let out = output(judge.0.stdout.take().expect("it is piped"));
         let err = output(judge.0.stderr.take().expect("it is piped"));
         let begun = Instant::now();
@@ -222,9 +226,9 @@ fn complaint(said: &[u8]) -> String {
 }
 
 /// A running judge; dropping it kills it with all that it started.
-struct Running(Child);
+struct RunningJudge(Child);
 
-impl Drop for Running {
+impl Drop for RunningJudge {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             // A group without processes needs no signal.
@@ -240,12 +244,12 @@ mod tests {
     use spangap_diagnose::Answer;
 
     fn judge(command: &str, limit: Duration) -> Result<Verdict, JudgeError> {
-        let judge = Judge { who: Who::of(command), limit };
+        let judge = Judge { who: JudgeKind::of(command), limit };
         judge.ask(Path::new("/some where/it's"), &AtomicBool::new(false))
     }
 
     #[test]
-    fn the_folder_is_one_word_behind_the_command() {
+    fn folder_is_the_last_word_of_the_command() {
         let command = r#"printf '{"culprit":"none","why":"%s|%s"}' 'a b'"#;
         let verdict = judge(command, LIMIT).expect("a verdict");
         assert_eq!(verdict.answer, Answer::NOTHING);
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_is_told() {
+    fn errors_are_reported() {
         let failed = judge("echo no idea >&2; exit 3; :", LIMIT).expect_err("it fails").to_string();
         assert!(failed.contains("3") && failed.contains("no idea"), "{failed}");
         let garbage = judge("echo", LIMIT).expect_err("no verdict").to_string();
@@ -266,7 +270,7 @@ mod tests {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let mut command = Command::new("sh");
         command.args(["-c", "sleep 1000 & sleep 1000"]).stdout(writer).process_group(0);
-        let running = Running(command.spawn().expect("a shell"));
+        let running = RunningJudge(command.spawn().expect("a shell"));
         drop(command);
         drop(running);
         assert_eq!(reader.read_to_end(&mut Vec::new()).expect("its end"), 0);
@@ -276,13 +280,13 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_it() {
-        let judge = Judge { who: Who::of("sleep 1000;:"), limit: LIMIT };
+        let judge = Judge { who: JudgeKind::of("sleep 1000;:"), limit: LIMIT };
         let error = judge.ask(Path::new("/"), &AtomicBool::new(true)).expect_err("interrupted");
         assert!(matches!(error, JudgeError::Interrupted), "{error}");
     }
 
     #[test]
-    fn of_a_long_complaint_the_end_is_told() {
+    fn long_complaint_is_quoted_from_its_end() {
         let told = complaint(format!("x{}why", "é".repeat(1000)).as_bytes());
         assert!(told.len() < COMPLAINT_BYTES + 20 && told.ends_with("ééwhy"), "{told}");
         assert_eq!(complaint(b" \n"), "");

@@ -46,7 +46,7 @@ pub struct Interval {
 
 /// A blamed culprit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Named {
+pub struct BlamedCulprit {
     /// Who.
     pub culprit: Culprit,
     /// Share of the excess, if the judge gives one.
@@ -59,7 +59,7 @@ pub struct Conclusion {
     /// Kind.
     pub kind: Kind,
     /// Culprits, the largest share first; empty unless `one` or `several`.
-    pub culprits: Vec<Named>,
+    pub culprits: Vec<BlamedCulprit>,
     /// The place, for `place`.
     pub place: Option<Legs>,
     /// Question that the shares answer.
@@ -85,7 +85,7 @@ impl Conclusion {
 
     /// A conclusion with one culprit.
     pub fn named(culprit: Culprit) -> Conclusion {
-        Conclusion { culprits: vec![Named { culprit, share: None }], ..Conclusion::of(Kind::One) }
+        Conclusion { culprits: vec![BlamedCulprit { culprit, share: None }], ..Conclusion::of(Kind::One) }
     }
 
     /// A conclusion with a place.
@@ -121,11 +121,11 @@ impl Conclusion {
             };
             // A share without a width does not express its uncertainty.
             let share = one.share.filter(|share| share.high > share.low);
-            Ok(Named { culprit: Culprit { cause, side }, share })
+            Ok(BlamedCulprit { culprit: Culprit { cause, side }, share })
         });
         let culprits = culprits.collect::<Result<Vec<_>, VerdictError>>()?;
         let kind = match document.verdict {
-            // The names decide, not the kind.
+            // A verdict of culprits that names none counts as undecided.
             Kind::One | Kind::Several if culprits.is_empty() => Kind::Unknown,
             kind => kind,
         };
@@ -172,7 +172,7 @@ struct Document {
     #[serde(default)]
     question: Option<Question>,
     #[serde(default)]
-    culprits: Vec<Blamed>,
+    culprits: Vec<CulpritDocument>,
     #[serde(default)]
     place: Option<Place>,
     #[serde(default)]
@@ -182,7 +182,7 @@ struct Document {
 }
 
 #[derive(Deserialize)]
-struct Blamed {
+struct CulpritDocument {
     cause: String,
     #[serde(default)]
     side: Option<String>,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn other_documents_are_refused() {
         for (document, expected) in [
             (json!({ "verdict": "guilty" }), "guilty"),
             (json!({ "verdict": "one", "culprits": [{ "cause": "gremlins" }] }), "gremlins"),

@@ -2,13 +2,13 @@
 
 use super::ask::{Judge, JudgeError};
 use super::blind;
-use super::folders::Kept;
-use super::plan::Planned;
+use super::folders::ExistingRun;
+use super::plan::PlannedRun;
 use super::report::{Outcome, Row};
 use crate::LabError;
 use crate::clocks::Retime;
 use crate::run;
-use crate::undo::{Made, Undo};
+use crate::undo::{CreatedObject, Undo};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use std::time::Instant;
 /// One run to be graded.
 pub enum Task {
     /// A run still to be made.
-    Make(Planned),
+    Make(PlannedRun),
     /// An existing run.
-    There(Box<Kept>),
+    There(Box<ExistingRun>),
 }
 
 impl Task {
@@ -53,11 +53,11 @@ pub struct Settings<'a> {
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
     /// Receives progress.
-    pub tell: &'a dyn Fn(Told<'_>),
+    pub tell: &'a dyn Fn(Progress<'_>),
 }
 
 /// Progress of a grading.
-pub enum Told<'a> {
+pub enum Progress<'a> {
     /// The run with this name starts.
     Begins(&'a str),
     /// It has ended.
@@ -75,10 +75,10 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<Vec<Row>, LabE
         if settings.interrupted.load(Relaxed) {
             break;
         }
-        (settings.tell)(Told::Begins(&task.name()?));
+        (settings.tell)(Progress::Begins(&task.name()?));
         match one(task, place + 1, &scratch.path, settings) {
             Ok(row) => {
-                (settings.tell)(Told::Over(&row));
+                (settings.tell)(Progress::Over(&row));
                 rows.push(row);
             }
             Err(LabError::Interrupted) => break,
@@ -91,7 +91,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<Vec<Row>, LabE
 
 fn one(task: &Task, number: usize, scratch: &Path, settings: &Settings<'_>) -> Result<Row, LabError> {
     let kept = match task {
-        Task::There(kept) => Kept::clone(kept),
+        Task::There(kept) => ExistingRun::clone(kept),
         Task::Make(planned) => {
             let begun = Instant::now();
             let (name, out) = (planned.case()?.name(), place_for(planned, scratch, settings)?);
@@ -125,7 +125,7 @@ fn one(task: &Task, number: usize, scratch: &Path, settings: &Settings<'_>) -> R
 }
 
 /// Folder of a run. Runs that are not kept get an opaque name.
-fn place_for(planned: &Planned, scratch: &Path, settings: &Settings<'_>) -> Result<PathBuf, LabError> {
+fn place_for(planned: &PlannedRun, scratch: &Path, settings: &Settings<'_>) -> Result<PathBuf, LabError> {
     let Some(keep) = &settings.keep else { return Ok(scratch.join("made")) };
     fs::create_dir_all(keep).map_err(LabError::file("make", keep))?;
     let name = planned.case()?.name();
@@ -133,7 +133,7 @@ fn place_for(planned: &Planned, scratch: &Path, settings: &Settings<'_>) -> Resu
     Ok(numbered.find(|path| !path.exists()).expect("numbers do not end"))
 }
 
-fn make(planned: &Planned, out: &Path, settings: &Settings<'_>) -> Result<Kept, LabError> {
+fn make(planned: &PlannedRun, out: &Path, settings: &Settings<'_>) -> Result<ExistingRun, LabError> {
     let case = planned.case()?;
     let settings = run::Settings {
         spangap: settings.spangap.clone(),
@@ -147,10 +147,15 @@ fn make(planned: &Planned, out: &Path, settings: &Settings<'_>) -> Result<Kept, 
         say: &|_| (),
     };
     let truth = run::run(&case, &settings)?;
-    Ok(Kept { folder: out.to_owned(), truth })
+    Ok(ExistingRun { folder: out.to_owned(), truth })
 }
 
-fn judge(kept: &Kept, number: usize, scratch: &Path, settings: &Settings<'_>) -> Result<Row, LabError> {
+fn judge(
+    kept: &ExistingRun,
+    number: usize,
+    scratch: &Path,
+    settings: &Settings<'_>,
+) -> Result<Row, LabError> {
     let mut row = Row::of(kept);
     if !kept.truth.acted {
         row.outcome = Outcome::DidNotAct;
@@ -211,7 +216,7 @@ impl Scratch {
             undo.as_ref().map_or_else(|| format!("{:016x}", fastrand::u64(..)), |undo| undo.id().to_owned());
         let path = std::env::temp_dir().join(format!("lab-{id}"));
         if let Some(undo) = &mut undo {
-            undo.about_to_make(Made::Folder { path: path.clone() })?;
+            undo.about_to_make(CreatedObject::Folder { path: path.clone() })?;
         }
         fs::create_dir(&path).map_err(LabError::file("make", &path))?;
         Ok(Scratch { path, undo })

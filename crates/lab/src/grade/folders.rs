@@ -1,6 +1,6 @@
 //! Existing folders of runs, with their truth.
 
-use super::score::Judged;
+use super::score::JudgedRun;
 use crate::LabError;
 use crate::folder;
 use crate::scenario::NEAR_MISS;
@@ -13,24 +13,24 @@ use std::path::{Path, PathBuf};
 
 /// An existing run.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct ExistingRun {
     /// Folder.
     pub folder: PathBuf,
     /// Truth.
     pub truth: Truth,
 }
 
-impl Kept {
+impl ExistingRun {
     /// Reads a folder with a truth.
     ///
     /// # Errors
     /// It has none, or one with unknown names.
-    pub fn read(folder: &Path) -> Result<Kept, LabError> {
+    pub fn read(folder: &Path) -> Result<ExistingRun, LabError> {
         let path = folder.join(folder::TRUTH);
         let text = fs::read(&path).map_err(LabError::file("read", &path))?;
         let truth: Truth = serde_json::from_slice(&text)
             .map_err(|error| LabError::file("understand", &path)(error.into()))?;
-        let kept = Kept { folder: folder.to_owned(), truth };
+        let kept = ExistingRun { folder: folder.to_owned(), truth };
         // Checked here, so that the error comes before the judge is asked.
         kept.judged(None)?;
         Ok(kept)
@@ -46,7 +46,7 @@ impl Kept {
     ///
     /// # Errors
     /// The truth contains unknown names.
-    pub fn judged(&self, verdict: Option<&Verdict>) -> Result<Judged, LabError> {
+    pub fn judged(&self, verdict: Option<&Verdict>) -> Result<JudgedRun, LabError> {
         let truth = &self.truth;
         let strange = |what: &str, found: &str, expected: &str| {
             let why = format!("{what} is {found:?}, expected {expected}");
@@ -74,7 +74,7 @@ impl Kept {
             }
             None => None,
         };
-        Ok(Judged {
+        Ok(JudgedRun {
             truth: Culprit { cause, side },
             also_right: truth.also_right.iter().map(named("\"also_right\"")).collect::<Result<_, _>>()?,
             looks_like: truth.looks_like.as_ref().map(named("\"looks_like\"")).transpose()?,
@@ -89,9 +89,9 @@ impl Kept {
 ///
 /// # Errors
 /// There is none, or one cannot be read.
-pub fn find(dir: &Path) -> Result<Vec<Kept>, LabError> {
+pub fn find(dir: &Path) -> Result<Vec<ExistingRun>, LabError> {
     if dir.join(folder::TRUTH).is_file() {
-        return Ok(vec![Kept::read(dir)?]);
+        return Ok(vec![ExistingRun::read(dir)?]);
     }
     let entries = fs::read_dir(dir).map_err(LabError::file("read", dir))?;
     let mut folders = entries
@@ -104,7 +104,7 @@ pub fn find(dir: &Path) -> Result<Vec<Kept>, LabError> {
         let why = "it has no runs: expected folders with a truth.json, as `spangap lab run` leaves them";
         return Err(LabError::file("grade", dir)(Error::new(ErrorKind::NotFound, why)));
     }
-    folders.iter().map(|folder| Kept::read(folder)).collect()
+    folders.iter().map(|folder| ExistingRun::read(folder)).collect()
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_knows_are_told_with_their_file() {
+    fn unknown_names_are_reported_with_their_file() {
         for (key, value) in [
             ("culprit", json!("gremlins")),
             ("side", json!("middle")),

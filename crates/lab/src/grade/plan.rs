@@ -5,7 +5,7 @@ use crate::scenario::{Case, Scenario};
 
 /// A run to be made.
 #[derive(Clone)]
-pub struct Planned {
+pub struct PlannedRun {
     /// Scenario.
     pub scenario: &'static Scenario,
     /// Whether it is the near miss.
@@ -18,7 +18,7 @@ pub struct Planned {
     pub settings: Vec<String>,
 }
 
-impl Planned {
+impl PlannedRun {
     /// The case to make.
     ///
     /// # Errors
@@ -37,13 +37,13 @@ pub fn plan(
     repeats: u64,
     seed: u64,
     settings: &[String],
-) -> Result<Vec<Planned>, LabError> {
+) -> Result<Vec<PlannedRun>, LabError> {
     let mut all = Vec::new();
     for (scenario, near_miss) in chosen {
         for repeat in 1..=repeats {
             let (scenario, near_miss) = (*scenario, *near_miss);
             let seed = seed.wrapping_add(repeat - 1);
-            let planned = Planned { scenario, near_miss, repeat, seed, settings: settings.to_vec() };
+            let planned = PlannedRun { scenario, near_miss, repeat, seed, settings: settings.to_vec() };
             planned.case()?;
             all.push(planned);
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Truth and verdict of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct JudgedRun {
     /// The true culprit.
     pub truth: Culprit,
     /// Other correct answers.
@@ -22,7 +22,7 @@ pub struct Judged {
     pub answer_leg: Option<Legs>,
 }
 
-impl Judged {
+impl JudgedRun {
     /// Whether the verdict names the true culprit, or another correct answer. The side must match if the truth
     /// has one, and is ignored otherwise.
     pub fn is_right(&self) -> bool {
@@ -143,7 +143,7 @@ pub struct Score {
 }
 
 /// Adds up.
-pub fn score(runs: &[Judged]) -> Score {
+pub fn score(runs: &[JudgedRun]) -> Score {
     let sides = Sides::of(runs);
     let mut cells: BTreeMap<(Culprit, Answer), Cell> = BTreeMap::new();
     for run in runs {
@@ -151,15 +151,15 @@ pub fn score(runs: &[Judged]) -> Score {
         cell.runs += 1;
         cell.right += u64::from(run.is_right());
     }
-    let share = |of: &dyn Fn(&Judged) -> bool, is: &dyn Fn(&Judged) -> bool| {
+    let share = |of: &dyn Fn(&JudgedRun) -> bool, is: &dyn Fn(&JudgedRun) -> bool| {
         let among = runs.iter().filter(|run| of(run));
         Share::new(among.clone().filter(|run| is(run)).count() as u64, among.count() as u64)
     };
     Score {
-        right: share(&|_| true, &Judged::is_right),
+        right: share(&|_| true, &JudgedRun::is_right),
         unknown: share(&|_| true, &|run| run.answer == Answer::Unknown),
         legs: share(&|run| run.leg_is_right().is_some(), &|run| run.leg_is_right() == Some(true)),
-        false_alarms: share(&Judged::could_alarm, &Judged::is_false_alarm),
+        false_alarms: share(&JudgedRun::could_alarm, &JudgedRun::is_false_alarm),
         culprits: culprits(&cells),
         matrix: matrix(&cells),
     }
@@ -173,7 +173,7 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(runs: &[Judged]) -> Sides {
+    fn of(runs: &[JudgedRun]) -> Sides {
         let (mut asked, mut not_asked) = (BTreeSet::new(), BTreeSet::new());
         for run in runs {
             for culprit in [run.truth].iter().chain(&run.also_right).chain(&run.looks_like) {

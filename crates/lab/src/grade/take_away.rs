@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_cut_and_all_else_stays() {
+    fn only_packets_are_truncated() {
         let other = [5_u32, 12, 12].map(u32::to_le_bytes).concat();
         let options = [1; 8];
         let whole = [other.clone(), packet(&[9; 11], &options), packet(&[9; 3], &[]), other.clone()].concat();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_is_not_there_and_the_rest_is() {
+    fn removed_evidence_is_missing_and_the_rest_is_there() {
         let root = tempfile::tempdir().expect("a folder");
         let run = root.path().join("run");
         fs::create_dir(&run).expect("a folder");

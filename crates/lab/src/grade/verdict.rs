@@ -6,7 +6,7 @@ use spangap_model::{Cause, Culprit, Side};
 
 /// A verdict as written.
 #[derive(Debug, Deserialize)]
-struct Written {
+struct RawVerdict {
     culprit: String,
     #[serde(default)]
     side: Option<String>,
@@ -44,7 +44,7 @@ fn names() -> String {
 /// # Errors
 /// It is not a verdict, or contains an unknown name.
 pub fn parse(printed: &[u8]) -> Result<Verdict, VerdictError> {
-    let written: Written =
+    let written: RawVerdict =
         serde_json::from_slice(printed).map_err(|error| VerdictError::NoVerdict(error.to_string()))?;
     let side = match written.side {
         Some(side) => Some(Side::of_name(&side).ok_or(VerdictError::NoSide(side))?),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_verdict_says_what_was_expected() {
+    fn invalid_verdict_names_the_expected_form() {
         let cases: [(&str, &str); 6] = [
             ("", "expected one JSON object"),
             ("rto", "expected one JSON object"),

@@ -4,7 +4,7 @@
 //! log records the fate of each packet, from which the truth derives the delay of each call. Netem reports only
 //! counts.
 
-pub use super::passed::{Held, Passed};
+pub use super::passed::{DelayedCall, LineReport};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
 pub use crate::actors::line::log::{Direct, Entry, Summary};
 pub use crate::actors::line::packet::Tcp;
@@ -14,7 +14,7 @@ use super::netem::{self, Queue};
 use super::{ADDRESSES, DEVICE, Hosts, ip};
 use crate::LabError;
 use crate::actors::line::log;
-use crate::stage::{Around, Stage};
+use crate::stage::{Stage, Surroundings};
 use serde::{Deserialize, Serialize};
 use spangap_model::Side;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub struct Line {
 /// Implementation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Made {
+pub enum LineKind {
     /// The kernel's netem, between the two hosts.
     Netem,
     /// TUN devices, and a program that forwards between them.
@@ -110,7 +110,7 @@ impl Stage<'_> {
             hosts.netem(side, &words[side.index()])?;
         }
         self.hosts = Some(hosts);
-        self.line = Some(Made::Netem);
+        self.line = Some(LineKind::Netem);
         Ok(())
     }
 
@@ -124,9 +124,9 @@ impl Stage<'_> {
             arguments.extend([hosts.name(side).to_owned(), DEVICE.to_owned()]);
         }
         self.hosts = Some(hosts);
-        self.line = Some(Made::Tun);
+        self.line = Some(LineKind::Tun);
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        let around = Around { nice: Some(NICE), ..Around::default() };
+        let around = Surroundings { nice: Some(NICE), ..Surroundings::default() };
         self.actor(Side::Client, &around, "line", &arguments).map(drop)
     }
 
@@ -135,7 +135,7 @@ impl Stage<'_> {
     /// # Errors
     /// The kernel refuses.
     pub fn setting(&self, side: Side, path: &str, value: &str) -> Result<(), LabError> {
-        let mut shell = self.on(side, &Around::default(), Path::new("sh"));
+        let mut shell = self.on(side, &Surroundings::default(), Path::new("sh"));
         let output = shell.args(["-c", "echo \"$1\" >\"/proc/sys/$0\"", path, value]).output();
         let output = output.map_err(|error| LabError::program("sh", error.to_string()))?;
         if output.status.success() {
@@ -150,7 +150,7 @@ impl Stage<'_> {
     /// # Errors
     /// It failed; with netem also if it lost packets, or passed none.
     pub fn end_line(&mut self) -> Result<(), LabError> {
-        if self.line != Some(Made::Netem) {
+        if self.line != Some(LineKind::Netem) {
             return self.end_logged_line().map(drop);
         }
         for side in [Side::Client, Side::Server] {
@@ -164,8 +164,8 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// It failed, or uses netem, which has no log: a bug of the scenario.
-    pub fn end_logged_line(&mut self) -> Result<Passed, LabError> {
-        if self.line == Some(Made::Netem) {
+    pub fn end_logged_line(&mut self) -> Result<LineReport, LabError> {
+        if self.line == Some(LineKind::Netem) {
             let why = "netem does not tell what became of single packets; it takes a logged line";
             return Err(LabError::program("line", why));
         }
@@ -173,7 +173,7 @@ impl Stage<'_> {
         let last = said.lines().last().unwrap_or_default();
         let summary = serde_json::from_str(last)
             .map_err(|error| LabError::program("line", format!("no counts: {error}: {last:?}")))?;
-        Ok(Passed { summary, entries: log::read(&self.file(LOG))? })
+        Ok(LineReport { summary, entries: log::read(&self.file(LOG))? })
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn netem_where_it_is_there_and_does_the_same_and_nobody_asks_for_packets() {
+    fn netem_is_used_if_equivalent_and_no_log_is_needed() {
         let delay = Way::of_delay(Duration::from_millis(20));
         let line = Line { to_server: delay.clone(), to_client: Way::default(), seed: 1 };
         let words = line.netem().expect("only a delay");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_loses_packets_is_none_that_only_takes_its_time() {
+    fn lossy_line_is_not_a_pure_delay() {
         let queue = Queue { packets: 30, drops: 0, overlimits: 0 };
         assert_eq!(passed_all(queue), Ok(()));
         let lost = passed_all(Queue { drops: 2, ..queue }).expect_err("it lost some");

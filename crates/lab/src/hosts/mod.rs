@@ -7,7 +7,7 @@ pub mod passed;
 
 use crate::LabError;
 use crate::undo::journal::MARK;
-use crate::undo::{Made, Undo};
+use crate::undo::{CreatedObject, Undo};
 use spangap_model::Side;
 use std::process::{Command, Output, Stdio};
 
@@ -42,7 +42,7 @@ pub struct Hosts {
 /// Journals and creates a network namespace of a run.
 fn space(undo: &mut Undo, ending: &str) -> Result<String, LabError> {
     let name = format!("lab-{}-{ending}", undo.id());
-    undo.about_to_make(Made::Namespace { name: name.clone() })?;
+    undo.about_to_make(CreatedObject::Namespace { name: name.clone() })?;
     // Marked with the run's id: if the run is killed, a remaining process is killed before its namespace is
     // removed.
     run(Command::new("ip").args(["netns", "add", &name]).env(MARK, undo.id()))?;
@@ -59,7 +59,7 @@ impl Hosts {
     pub fn make(undo: &mut Undo) -> Result<Hosts, LabError> {
         let names = NAMES.map(|(side, _)| format!("lab-{}-{side}", undo.id()));
         for (name, (side, _)) in names.iter().zip(NAMES) {
-            undo.about_to_make(Made::Names { namespace: name.clone() })?;
+            undo.about_to_make(CreatedObject::Names { namespace: name.clone() })?;
             names::write(name, &NAMES)?;
             space(undo, side)?;
         }
@@ -259,7 +259,7 @@ for _ in range(5):
     }
 
     #[test]
-    fn what_a_program_says_when_it_fails_is_told() {
+    fn output_of_a_failed_program_is_reported() {
         let Some((_state, _undo, hosts)) = cabled() else { return };
         let said = hosts.cable().expect_err("there is one already").to_string();
         assert!(said.starts_with("ip link add eth0 netns lab-") && said.contains("File exists"), "{said}");

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_a_way_says_is_not_for_netem() {
+    fn netem_is_only_for_pure_delays() {
         let way = Way::of_delay(Duration::from_millis(1));
         let some = Duration::from_nanos(1);
         let others = [

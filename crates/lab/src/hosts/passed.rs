@@ -6,7 +6,7 @@ use crate::truth::{Active, Affected};
 
 /// Results of a line.
 #[derive(Clone, Debug, Default)]
-pub struct Passed {
+pub struct LineReport {
     /// Number of packets by fate; `a` is to the server.
     pub summary: Summary,
     /// Packets with a fate other than the constant delay, by arrival.
@@ -15,14 +15,14 @@ pub struct Passed {
 
 /// A packet of a call that the line delayed or lost.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct DelayedCall<'a> {
     /// Call.
     pub call: &'a Call,
     /// From the arrival of the packet to its (or its retransmission's) release.
     pub active: Active,
 }
 
-impl Held<'_> {
+impl DelayedCall<'_> {
     /// Length of the delay.
     pub fn ns(&self) -> u64 {
         self.active.to_unix_ns - self.active.from_unix_ns
@@ -34,10 +34,10 @@ impl Held<'_> {
     }
 }
 
-impl Passed {
+impl LineReport {
     /// Calls with packets lost in a direction, until the same bytes were retransmitted. Among concurrent calls,
     /// the one that began last.
-    pub fn lost<'a>(&self, way: Direct, calls: &'a Calls) -> Vec<Held<'a>> {
+    pub fn lost<'a>(&self, way: Direct, calls: &'a Calls) -> Vec<DelayedCall<'a>> {
         let stretches = self.of(way).filter_map(|entry| match entry.fate {
             Fate::Again { after_ns } => Some(Active {
                 from_unix_ns: entry.unix_ns.saturating_sub(after_ns),
@@ -49,7 +49,7 @@ impl Passed {
     }
 
     /// Calls with a counted packet delayed in a direction by at least `least_ns`.
-    pub fn late<'a>(&self, way: Direct, least_ns: u64, calls: &'a Calls) -> Vec<Held<'a>> {
+    pub fn late<'a>(&self, way: Direct, least_ns: u64, calls: &'a Calls) -> Vec<DelayedCall<'a>> {
         let stretches = self.of(way).filter_map(|entry| match entry.fate {
             Fate::Delayed { number, by_ns } if number > 0 && by_ns >= least_ns => {
                 Some(Active { from_unix_ns: entry.unix_ns, to_unix_ns: entry.unix_ns + by_ns })
@@ -92,13 +92,13 @@ fn delay_of_payload(entry: &Entry) -> Option<u64> {
     }
 }
 
-fn held(stretches: impl Iterator<Item = Active>, calls: &Calls) -> Vec<Held<'_>> {
+fn held(stretches: impl Iterator<Item = Active>, calls: &Calls) -> Vec<DelayedCall<'_>> {
     let call = |active: &Active| {
         let during =
             |call: &&Call| call.start_unix_ns <= active.from_unix_ns && active.to_unix_ns <= call.end_unix_ns;
         calls.all.iter().rfind(during)
     };
-    stretches.filter_map(|active| Some(Held { call: call(&active)?, active })).collect()
+    stretches.filter_map(|active| Some(DelayedCall { call: call(&active)?, active })).collect()
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
             entry(980, Direct::B, Fate::Again { after_ns: 300 }, 9),
             entry(610, Direct::A, Fate::Again { after_ns: 300 }, 9),
         ];
-        let passed = Passed { entries, ..Passed::default() };
+        let passed = LineReport { entries, ..LineReport::default() };
         let lost: Vec<_> = passed.lost(Direct::B, &calls);
         assert_eq!(lost.len(), 1);
         assert_eq!((lost[0].call.trace_id.as_str(), lost[0].ns()), ("b", 300));
@@ -149,19 +149,19 @@ mod tests {
             entry(201, Direct::B, delayed(70), 0),
             entry(205, Direct::A, delayed(3), 30),
         ];
-        let passed = Passed { entries, ..Passed::default() };
+        let passed = LineReport { entries, ..LineReport::default() };
         assert_eq!(passed.delays_of(&call("a", 100, 300, &[(165, 190)])), Some(47));
         assert_eq!(passed.delays_of(&call("a", 100, 300, &[])), None);
         assert_eq!(passed.delays_of(&call("a", 100, 195, &[(165, 190)])), None);
     }
 
     #[test]
-    fn only_what_was_counted_comes_late() {
+    fn only_counted_packets_are_late() {
         let calls = Calls { all: vec![call("a", 0, 500, &[])], server_only: 0 };
         let late = |number, by_ns| entry(100, Direct::B, Fate::Delayed { number, by_ns }, 9);
         let entries = vec![late(0, 200), late(1, 100), late(2, 200)];
-        let passed = Passed { entries, ..Passed::default() };
-        let ns: Vec<_> = passed.late(Direct::B, 150, &calls).iter().map(Held::ns).collect();
+        let passed = LineReport { entries, ..LineReport::default() };
+        let ns: Vec<_> = passed.late(Direct::B, 150, &calls).iter().map(DelayedCall::ns).collect();
         assert_eq!(ns, [200]);
     }
 }

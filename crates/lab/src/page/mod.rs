@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 /// The drawn part of a run.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct PictureRun<'a> {
     /// Name in the picture.
     pub name: String,
     /// Truth.
@@ -37,7 +37,7 @@ pub struct LegTotal {
 
 /// Output of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct InstrumentOutput {
     /// The command, as typed in the run's folder.
     pub command: String,
     /// Output for the run with the fault.
@@ -58,8 +58,8 @@ pub fn markdown(
     scenario: &Scenario,
     picture: &str,
     truths: [&Truth; 2],
-    shown: &[Shown],
-    host: Option<&Shown>,
+    shown: &[InstrumentOutput],
+    host: Option<&InstrumentOutput>,
 ) -> String {
     let [fault, near_miss] = truths;
     let words = &scenario.page;
@@ -121,8 +121,8 @@ pub fn markdown(
     page
 }
 
-fn instrument(shown: &Shown) -> String {
-    let Shown { command, fault, near_miss, picture } = shown;
+fn instrument(shown: &InstrumentOutput) -> String {
+    let InstrumentOutput { command, fault, near_miss, picture } = shown;
     let mut text = format!("### `{command}`\n\n");
     if let Some(picture) = picture {
         text += &format!(
@@ -177,8 +177,8 @@ pub(crate) mod tests {
         for scenario in ALL {
             let truths = [truth(scenario.name, false), truth(scenario.name, true)];
             let [fault, near_miss] = ["one\n".into(), "two\n".into()];
-            let gaps = Shown { command: "spangap gaps".into(), fault, near_miss, picture: None };
-            let host = Shown { picture: Some("x-host.svg".into()), ..gaps.clone() };
+            let gaps = InstrumentOutput { command: "spangap gaps".into(), fault, near_miss, picture: None };
+            let host = InstrumentOutput { picture: Some("x-host.svg".into()), ..gaps.clone() };
             let truths = [&truths[0], &truths[1]];
             let page = markdown(scenario, "x.svg", truths, &[gaps], Some(&host));
             let parts = [

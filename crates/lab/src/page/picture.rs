@@ -1,7 +1,7 @@
 //! The picture of a scenario: all calls of the fault's run and of its near miss over time, and a breakdown of
 //! their duration.
 
-use super::Seen;
+use super::PictureRun;
 use spangap_model::Leg;
 use spangap_model::duration::format_ns;
 use spangap_report::cut::keep_start;
@@ -33,7 +33,7 @@ text{font:12px system-ui,sans-serif;fill:var(--text)}.small{font-size:11px;fill:
 .mixed{fill:var(--mixed)}.part{fill-opacity:.45}.edge{stroke:var(--ground)}.in{font-size:11px}";
 
 /// Self-contained SVG, for light and dark pages.
-pub fn picture(fault: &Seen<'_>, near_miss: &Seen<'_>) -> String {
+pub fn picture(fault: &PictureRun<'_>, near_miss: &PictureRun<'_>) -> String {
     let both = [fault, near_miss];
     let scale = Scale::of(&both);
     let mut svg = String::new();
@@ -52,7 +52,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(both: &[&Seen<'_>]) -> Scale {
+    fn of(both: &[&PictureRun<'_>]) -> Scale {
         let durations =
             || both.iter().flat_map(|seen| seen.calls.iter().map(|call| call.duration_ns().max(1) as f64));
         let lowest = durations().fold(f64::INFINITY, f64::min).log10().floor();
@@ -69,7 +69,7 @@ impl Scale {
     }
 }
 
-fn panel(seen: &Seen<'_>, left: f64, scale: &Scale) -> String {
+fn panel(seen: &PictureRun<'_>, left: f64, scale: &Scale) -> String {
     let (width, height) = PANEL;
     let from = seen.calls.iter().map(|call| call.start_unix_ns).min().unwrap_or(0);
     let to = seen.calls.iter().map(|call| call.end_unix_ns).max().unwrap_or(from).max(from + 1);
@@ -108,7 +108,7 @@ fn panel(seen: &Seen<'_>, left: f64, scale: &Scale) -> String {
 }
 
 /// Breakdown of the mean call, both on one scale.
-fn bars(both: &[&Seen<'_>]) -> String {
+fn bars(both: &[&PictureRun<'_>]) -> String {
     let means: Vec<Vec<(String, f64)>> = both.iter().map(|seen| mean_legs(seen)).collect();
     let longest = means.iter().map(|legs| legs.iter().map(|leg| leg.1).sum::<f64>()).fold(1.0, f64::max);
     let heading = "mean call, leg by leg, as `spangap dissect` tells it:";
@@ -142,7 +142,7 @@ fn bars(both: &[&Seen<'_>]) -> String {
 
 /// A SERVER span may start before the request is complete: the leg in between is then negative, and the overlap
 /// of both sides is drawn once, so that the segments still sum to the call.
-fn mean_legs(seen: &Seen<'_>) -> Vec<(String, f64)> {
+fn mean_legs(seen: &PictureRun<'_>) -> Vec<(String, f64)> {
     let calls = seen.dissected_calls.max(1) as f64;
     let (mut legs, mut overlap_ns) = (Vec::new(), 0);
     for leg in &seen.legs {
@@ -206,7 +206,7 @@ mod tests {
             LegTotal { leg: "server_host_in+server_app".into(), total_ns: 900_000_000 },
         ];
         let near = truth("a<b&c", true);
-        let seen = |truth| Seen {
+        let seen = |truth| PictureRun {
             name: "a<b&c".into(),
             truth,
             calls: &calls,
@@ -223,18 +223,23 @@ mod tests {
     #[test]
     fn a_run_without_calls_has_a_picture() {
         let truth = truth("empty", false);
-        let seen =
-            || Seen { name: "empty".into(), truth: &truth, calls: &[], legs: Vec::new(), dissected_calls: 0 };
+        let seen = || PictureRun {
+            name: "empty".into(),
+            truth: &truth,
+            calls: &[],
+            legs: Vec::new(),
+            dissected_calls: 0,
+        };
         let svg = picture(&seen(), &seen());
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]
-    fn what_overlaps_is_drawn_once() {
+    fn overlap_is_drawn_once() {
         let truth = truth("early", false);
         let leg = |leg: &str, total_ns| LegTotal { leg: leg.into(), total_ns };
         let legs = vec![leg("client_send", 40), leg("server_host_in", -40), leg("server_app", 42)];
-        let seen = Seen { name: "early".into(), truth: &truth, calls: &[], legs, dissected_calls: 2 };
+        let seen = PictureRun { name: "early".into(), truth: &truth, calls: &[], legs, dissected_calls: 2 };
         let parts: Vec<f64> = mean_legs(&seen).into_iter().map(|(_, ns)| ns).collect();
         assert_eq!(parts, [20.0, 0.0, 1.0]);
     }

@@ -3,8 +3,8 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::shim::Shim;
-use crate::stage::{Around, Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::stage::{Serve, Stage, Surroundings, Tank};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -68,7 +68,7 @@ const ROOM: u32 = 128;
 /// So that some serve while one accepts.
 const THREADS: &str = "3";
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (rate, duration, pause) = (case.number("rate"), case.duration("duration"), case.duration("pause"));
     let (pause, backlog) = match case.near_miss {
         true => (pause / 2, ROOM),
@@ -76,7 +76,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     };
     stage.cable()?;
     let shim = Shim { backlog: Some(backlog), accept_pause: Some(pause), ..Shim::at(Side::Server) };
-    let around = shim.apply(stage, Around::default())?;
+    let around = shim.apply(stage, Surroundings::default())?;
     stage.serve(&Serve::stack("rust").with(&["--threads", THREADS]).around(around))?;
     let before = stage.tcp(Side::Server)?;
     stage.call(&Tank::stack("rust", duration).rate(rate).with(&["--channels", "per-call"]))?;
@@ -89,7 +89,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let dropped = || calls.over_ns(DROPPED_NS);
     let overflows_are = "SYNs for which the queue had no room (TcpExt.ListenOverflows)";
     let dropped_are = "calls that took 950 ms or more";
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("connections that were accepted late", pauses.len() as f64, all / 2.0);
     if case.near_miss {
         acted.at_most(overflows_are, overflows, 0.0);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -45,7 +45,7 @@ a call again after 60 ms, under the same span. In the near miss every eighth cal
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (pause, every) = (case.duration("pause"), case.number("every").max(2).to_string());
     let seconds = pause.as_secs_f64().to_string();
     let tank = Tank::python(case.duration("duration")).rate(case.number("rate"));
@@ -60,7 +60,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let pause_ns = pause.as_nanos() as u64;
     let several = calls.all.iter().filter(|call| call.server.len() > 1).count() as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let several_are = "calls with several SERVER spans";

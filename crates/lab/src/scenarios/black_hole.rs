@@ -5,7 +5,7 @@ use crate::hosts::line::{Direct, Fate, Line, Loss, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ attempt; a reset from whoever forgot.",
 /// What the server takes for some calls in the near miss: less than the client's patience.
 const PAUSE: Duration = Duration::from_millis(300);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let every = case.number("every").max(3);
     let seconds = case.duration("timeout").as_secs_f64().to_string();
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
@@ -85,7 +85,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let (active, affected) = cost(&waits, &calls, case.duration("timeout").as_nanos() as u64 / 2);
     let in_hole = |fate: &Fate| matches!(fate, Fate::Dropped { because: Loss::Hole, .. });
     let lost = passed.count(Direct::A, &calls, in_hole) as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let given_up = "calls of which the client gave an attempt up, as it timed it";

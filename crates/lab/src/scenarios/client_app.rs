@@ -2,9 +2,9 @@
 
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
-use crate::shim::{Every, Late, Shim};
+use crate::shim::{LateRead, LateReads, Shim};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::HashSet;
 
@@ -60,10 +60,10 @@ what it waits for instead.",
 /// A part of a pause that counts: so many of them are a pause.
 const PARTS: u64 = 4;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (pause, period) = (case.duration("pause"), case.duration("period"));
     let side = if case.near_miss { Side::Server } else { Side::Client };
-    let shim = Shim { late: Some(Late { pause, every: Every::Period(period) }), ..Shim::at(side) };
+    let shim = Shim { late: Some(LateRead { pause, every: LateReads::Period(period) }), ..Shim::at(side) };
     let mut serve = Serve::stack("rust");
     let mut tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));
     stage.cable()?;
@@ -78,7 +78,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let pause_ns = pause.as_nanos() as u64;
     let most_ns = pause_ns - pause_ns / PARTS;
     let whole = calls.whole();
-    let mut acted = Acted { active: shim.log(stage)?, ..Acted::default() };
+    let mut acted = FaultReport { active: shim.log(stage)?, ..FaultReport::default() };
     acted.active.retain(|one| whole.iter().any(|all| all.overlap_ns(one.from_unix_ns, one.to_unix_ns) > 0));
     let pauses = acted.active.len() as f64;
     // A period ends with the first read after it, and the next one begins then.

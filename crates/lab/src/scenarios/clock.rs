@@ -5,7 +5,7 @@ use crate::calls::Calls;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -74,7 +74,7 @@ leaves the clocks alone.",
 /// A median that no fault of the lab leaves that low.
 const FAST_NS: f64 = 5e6;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (rate, duration, offset) = (case.number("rate"), case.duration("duration"), case.duration("offset"));
     let offset_ns = offset.as_nanos() as u64;
     if case.near_miss {
@@ -90,7 +90,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     if case.near_miss {
         stage.end_line()?;
     }
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     let expected = (rate as f64 * duration.as_secs_f64()).floor();
     acted.at_least("calls", calls.all.len() as f64, expected * 0.9);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);

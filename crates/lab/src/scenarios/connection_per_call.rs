@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -57,7 +57,7 @@ const KEPT: u64 = 16;
 /// Connections that the programs open beside those of calls: to collectors, to ask what was used, to see who is there.
 const BESIDE: u64 = 20;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let round_trip_ns = 2 * delay.as_nanos() as u64;
     let way = || Way { delay, ..Way::default() };
@@ -72,7 +72,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.end_line()?;
 
     let all = calls.all.len() as f64;
-    let mut acted = Acted { active: calls.whole(), ..Acted::default() };
+    let mut acted = FaultReport { active: calls.whole(), ..FaultReport::default() };
     acted.at_least("calls", all, 10.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let opened_is = "connections that the client's host opened (Tcp.ActiveOpens)";

@@ -6,15 +6,15 @@ use crate::counters::Watch;
 use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::traffic::text;
 use crate::stage::{Apart, Quota, Serve, Stage, Tank};
-use crate::truth::Acted;
-use crate::waits::{self, Wait, Words};
+use crate::truth::FaultReport;
+use crate::waits::{self, SideText, Wait};
 use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
 pub const CLIENT: Scenario = CPU_QUOTA.at(
     Side::Client,
-    Words {
+    SideText {
         name: "cpu-quota-client",
         title: "the client shares a CPU quota with a program that uses it up again and again",
         near_miss: "the client has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
@@ -24,7 +24,7 @@ pub const CLIENT: Scenario = CPU_QUOTA.at(
 /// At the server.
 pub const SERVER: Scenario = CPU_QUOTA.at(
     Side::Server,
-    Words {
+    SideText {
         name: "cpu-quota-server",
         title: "the server shares a CPU quota with a program that uses it up again and again",
         near_miss: "the server has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
@@ -74,7 +74,7 @@ const EVERY: Duration = Duration::from_millis(270);
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(20);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
@@ -99,7 +99,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let periods = throttled.grew(&measured);
     let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_secs_f64() / EVERY.as_secs_f64();
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("bursts of the program beside", bursts.len() as f64, (expected / 2.0).floor());
     let used_up = "periods in which the group used up its quota (nr_throttled)";
     let slow_calls = format!("calls over {} ms", (think + SLOW).as_millis());

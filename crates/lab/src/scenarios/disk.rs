@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -49,7 +49,7 @@ each, and times all of it. In the near miss it only writes.",
 /// What is shorter is no wait for a disk.
 const LEAST_NS: u64 = 2_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let [records, every] = ["records", "every"].map(|name| case.number(name).max(1).to_string());
     let serve = Serve::python(&["--write", "64000", "--times", &records, "--every", &every]);
     stage.cable()?;
@@ -62,7 +62,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let mut costs: Vec<u64> = waits.iter().map(|wait| wait.to_unix_ns - wait.from_unix_ns).collect();
     costs.sort_unstable();
     let median = costs.get(costs.len() / 2).copied().unwrap_or(0) as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("calls that wrote", costs.len() as f64, 5.0);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -45,7 +45,7 @@ near miss /etc/hosts is asked first. The client times each look-up.",
 /// A look-up that takes less has not waited.
 const LEAST_NS: u64 = 500_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     stage.cable()?;
     stage.hosts().look_up(Side::Client, !case.near_miss)?;
     stage.serve(&Serve::python(&[]))?;
@@ -56,7 +56,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let waits = stage.waits(Side::Client, "dns")?;
 
     let (active, affected) = cost(&waits, &calls, LEAST_NS);
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_least("look-ups", waits.len() as f64, 5.0);
     let waited = "measured calls whose look-up took half a second or more, as the client timed it";

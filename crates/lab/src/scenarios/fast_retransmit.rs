@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -60,7 +60,7 @@ pub const FAST_RETRANSMIT: Scenario = Scenario {
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let every = case.number("every").max(10);
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
@@ -78,7 +78,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let passed = stage.end_logged_line()?;
 
     let sent_again = server.grew(&before[0], "Tcp.RetransSegs");
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     if case.near_miss {
         let swapped = passed.count(Direct::B, &calls, |fate| matches!(fate, Fate::Swapped { .. })) as f64;

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -63,7 +63,7 @@ do not help a single large message.",
 /// Windows of the near miss: larger than any request.
 const WIDE: u64 = 4 << 20;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (bytes, delay) = (case.number("request-bytes"), case.duration("delay"));
     let round_trip_ns = 2 * delay.as_nanos() as u64;
     let window = if case.near_miss { WIDE.max(bytes * 2) } else { case.number("window") };
@@ -82,7 +82,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     // A window may be sent at once, and each further one after an update: a round trip later.
     let windows = bytes.div_ceil(case.number("window").max(1));
     let waits_ns = (windows - 1) * round_trip_ns;
-    let mut acted = Acted { active: calls.whole(), ..Acted::default() };
+    let mut acted = FaultReport { active: calls.whole(), ..FaultReport::default() };
     acted.at_least("calls", all, 8.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("bytes that came to the server's host", came, all * bytes as f64);

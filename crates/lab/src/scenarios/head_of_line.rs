@@ -6,7 +6,7 @@ use crate::folder;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Affected};
+use crate::truth::{Active, Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ const EXACT: f64 = 0.95;
 /// In the near miss, one in so many is large.
 const EVERY_ALONE: u64 = 2;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let bytes = case.number("kb") * 1_000;
     let bytes_per_s = case.number("line-mb").max(1) * 1_000_000;
     let large_ns = bytes * 1_000_000_000 / bytes_per_s;
@@ -89,11 +89,11 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let [client, server] = [Side::Client, Side::Server].map(|side| stage.file(folder::spans(side)));
     // Those of warming up have their place in the order, too.
-    let sorted = Sorted::of(Calls::read(&client, &server, 0)?, every);
+    let sorted = CallsBySize::of(Calls::read(&client, &server, 0)?, every);
     let from = measured.all.first().map_or(0, |call| call.start_unix_ns);
     let (beside, apart) = sorted.small_from(from);
     let p50 = |calls: &[&Call]| quantile(calls.iter().map(|call| call.duration_ns()).collect(), 0.5) as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     let failed = measured.all.iter().filter(|call| !call.ok).count();
     acted.at_most("calls that failed", failed as f64, 0.0);
     acted.at_least("large responses", sorted.large.len() as f64, LEAST.0);
@@ -126,14 +126,14 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 }
 
 /// Calls by the size of their responses.
-struct Sorted {
+struct CallsBySize {
     small: Vec<Call>,
     large: Vec<Call>,
 }
 
-impl Sorted {
+impl CallsBySize {
     /// The target has counted its responses in the order in which it took the calls; the last of `every` is large.
-    fn of(calls: Calls, every: u64) -> Sorted {
+    fn of(calls: Calls, every: u64) -> CallsBySize {
         let mut all = calls.all;
         all.retain(|call| !call.server.is_empty());
         all.sort_unstable_by_key(|call| call.server[0]);
@@ -141,7 +141,7 @@ impl Sorted {
         for (number, call) in (1..).zip(all) {
             if number % every == 0 { large.push(call) } else { small.push(call) }
         }
-        Sorted { small, large }
+        CallsBySize { small, large }
     }
 
     /// When a large response was under way.
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_behind_a_large_response() {
+    fn calls_behind_a_large_response() {
         let all = vec![
             call(0, 10, (4, 5)),
             call(12, 100, (14, 15)),
             call(13, 101, (16, 17)),
             call(200, 210, (203, 204)),
         ];
-        let sorted = Sorted::of(Calls { all: all.clone(), server_only: 0 }, 2);
+        let sorted = CallsBySize::of(Calls { all: all.clone(), server_only: 0 }, 2);
         assert_eq!(
             sorted.large,
             [all[1].clone(), all[3].clone()],

@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::Culprit;
 
 /// The scenario.
@@ -51,13 +51,13 @@ PM QoS, `cpu_dma_latency`) or give it something to do.",
 /// A median that no fault of the lab leaves that low.
 const FAST_NS: u64 = 5_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let rate = if case.near_miss { 20 } else { case.number("rate") };
     stage.cable()?;
     stage.serve(&Serve::stack("rust"))?;
     stage.call(&Tank::stack("rust", case.duration("duration")).rate(rate))?;
     let calls = stage.end()?;
-    let mut acted = Acted { affected_rule: "no call is affected".into(), ..Acted::default() };
+    let mut acted = FaultReport { affected_rule: "no call is affected".into(), ..FaultReport::default() };
     let expected = (rate as f64 * case.duration("duration").as_secs_f64()).floor();
     acted.at_least("calls", calls.all.len() as f64, expected * 0.9);
     acted.at_most("median of the calls, ns", calls.quantile_ns(0.5) as f64, FAST_NS as f64);

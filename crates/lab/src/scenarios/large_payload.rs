@@ -7,7 +7,7 @@ use crate::folder;
 use crate::hosts::{DEVICE, ip};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ const THINK: Duration = Duration::from_millis(40);
 /// Response of the near miss, bytes.
 const SMALL_BYTES: u64 = 50 << 10;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let large_bytes = case.number("mib") << 20;
     let (bytes, think) = if case.near_miss { (SMALL_BYTES, THINK) } else { (large_bytes, Duration::ZERO) };
     let serve = Serve::stack("rust").think(think).with(&["--response-bytes", &bytes.to_string()]);
@@ -81,7 +81,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let made = Calls::read(&client, &server, 0)?.all.len().max(1);
     let per_call = received as f64 / made as f64;
 
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 2.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, SLOW.as_nanos() as f64);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -48,7 +48,7 @@ sleeps while it holds it; every call takes the lock, too, and times its own wait
 /// A shorter wait is none.
 const LEAST_NS: u64 = 1_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let hold = case.duration("hold");
     let seconds = hold.as_secs_f64().to_string();
     let serve = Serve::python(&["--hold", &seconds]);
@@ -60,7 +60,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let (active, affected) = cost(&waits, &calls, LEAST_NS);
     let slow = calls.over_ns_but(hold.as_nanos() as u64 / 2, stage.pauses()).count() as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let waited = acted.affected.len() as f64;

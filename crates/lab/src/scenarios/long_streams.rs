@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::Culprit;
 
 /// The scenario.
@@ -45,7 +45,7 @@ other connections. In the near miss there are only these.",
 /// The most that half of the short calls take.
 const FAST_NS: f64 = 10e6;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let length = case.duration("length");
     let tank = Tank::python(case.duration("duration")).rate(case.number("rate"));
     let streams = case.number("streams").max(1).to_string();
@@ -55,7 +55,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let calls = stage.end()?;
 
     let long = calls.over_ns(length.as_nanos() as u64 - 1).count() as f64;
-    let mut acted = Acted { affected_rule: "no call is affected".into(), ..Acted::default() };
+    let mut acted = FaultReport { affected_rule: "no call is affected".into(), ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_most("median of the calls, ns", calls.quantile_ns(0.5) as f64, FAST_NS);

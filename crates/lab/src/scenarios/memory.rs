@@ -3,8 +3,8 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
-use crate::stage::{Around, Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::stage::{Serve, Stage, Surroundings, Tank};
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -54,11 +54,11 @@ const MAPPED_BYTES: u64 = 128 << 20;
 /// A shorter wait is none.
 const LEAST_NS: u64 = 2_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let [pages, every] = ["pages", "every"].map(|name| case.number(name).max(1).to_string());
     stage.cable()?;
     let around = match case.near_miss {
-        true => Around::default(),
+        true => Surroundings::default(),
         false => stage.memory_limit("server", case.number("limit") << 20)?,
     };
     let mapped = MAPPED_BYTES.to_string();
@@ -69,7 +69,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let waits = stage.waits(Side::Server, "")?;
 
     let (active, affected) = cost(&waits, &calls, LEAST_NS);
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let what = "calls that had to wait for a quarter of their pages and more (major faults of their thread)";

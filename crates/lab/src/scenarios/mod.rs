@@ -111,7 +111,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn every_scenario_is_told_of_in_full() {
+    fn every_scenario_is_described_in_full() {
         for one in ALL {
             let name = one.name;
             assert!(name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-'), "{name}");

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::{self, DEVICE, ip};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// At the client: its requests.
@@ -97,7 +97,7 @@ const HELD_NS: u64 = 30_000_000;
 /// What tonic writes apart from the trailers behind it, and does not fill a segment.
 const RESPONSE_BYTES: &str = "1000";
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let off = |end: Side| ["--nodelay", if end == side { "off" } else { "on" }];
     let rate = case.number("rate");
@@ -118,7 +118,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let measured = calls.all.len() as f64;
     let expected = (rate as f64 * case.duration("duration").as_secs_f64()).floor();
     let held = calls.over_ns_but(HELD_NS, stage.pauses()).count() as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", measured, expected * 0.9);
     let over = "calls over 30 ms";
     let delayed = format!(

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -54,7 +54,7 @@ pub const NETWORK_DELAY: Scenario = Scenario {
 /// What the way takes without a delay, even beside other work, as a median.
 const SHORT_NS: f64 = 15e6;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let round_trip_ns = 2 * delay.as_nanos() as u64;
     let way = if case.near_miss { Way::default() } else { Way::of_delay(delay) };
@@ -67,7 +67,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let expected = (case.number("rate") as f64 * case.duration("duration").as_secs_f64()).floor();
     let (gap_ns, took_ns) = (calls.gap_quantile_ns(0.5) as f64, calls.quantile_ns(0.5) as f64);
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, expected * 0.9);
     acted.at_least("median of the calls, ns", took_ns, round_trip_ns as f64);
     if case.near_miss {

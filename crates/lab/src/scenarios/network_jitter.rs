@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs};
 
 /// The scenario.
@@ -50,7 +50,7 @@ pub const NETWORK_JITTER: Scenario = Scenario {
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let jitter = case.duration("jitter");
     let way = if case.near_miss { Way::of_delay(jitter / 2) } else { Way { jitter, ..Way::default() } };
     stage.logged_line(&Line { to_server: way.clone(), to_client: way, seed: stage.seed() })?;
@@ -61,7 +61,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let spread_ns = calls.gap_quantile_ns(0.85) as f64 - calls.gap_quantile_ns(0.15) as f64;
     let jitter_ns = jitter.as_nanos() as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     let expected = case.duration("duration").as_secs_f64() * 1e9 / (2.0 * jitter_ns);
     acted.at_least("calls", calls.all.len() as f64, expected.floor());
     let spread = "from the 15th to the 85th of 100 calls, what the client waited beyond the server's own time grows by, ns";

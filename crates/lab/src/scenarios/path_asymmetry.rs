@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -50,7 +50,7 @@ pub const PATH_ASYMMETRY: Scenario = Scenario {
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (there, back) = (case.duration("there"), case.duration("back"));
     let mean = (there + back) / 2;
     let [to_server, to_client] = if case.near_miss { [mean, mean] } else { [there, back] }.map(Way::of_delay);
@@ -79,7 +79,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let (request_ns, response_ns) = (median(|way| way.0), median(|way| way.1));
     let expected = (case.number("rate") as f64 * case.duration("duration").as_secs_f64()).floor();
     let difference_ns = there.as_nanos() as f64 - back.as_nanos() as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, expected * 0.9);
     let waits = calls.gap_quantile_ns(0.5) as f64;
     acted.at_least("median of both ways together, ns", waits, (there + back).as_nanos() as f64);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Loss, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Affected};
+use crate::truth::{Active, Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -61,7 +61,7 @@ const LARGEST_BYTES: u64 = 1_300;
 /// The timer that sends again goes off no sooner.
 const LEAST_NS: u64 = 190_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let [every, bytes, calls] = ["every", "bytes", "calls"].map(|name| case.number(name).max(1).to_string());
     let to_client = match case.near_miss {
         true => Way::default(),
@@ -91,7 +91,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
         Some((call, Active { from_unix_ns: *within().min()?, to_unix_ns: call.end_unix_ns }))
     });
     let stalled: Vec<_> = stalled.collect();
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let packets = "packets that were too large for the path";

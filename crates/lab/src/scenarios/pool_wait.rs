@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -51,7 +51,7 @@ connection. The near miss has a connection for each thread.",
 /// A shorter wait is none.
 const LEAST_NS: u64 = 1_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let think = case.duration("think");
     let seconds = think.as_secs_f64().to_string();
     let tank = Tank::python(case.duration("duration")).rate(case.number("rate"));
@@ -64,7 +64,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let (active, affected) = cost(&waits, &calls, LEAST_NS);
     let all = calls.all.len() as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", all, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, think.as_nanos() as f64);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -53,7 +53,7 @@ long it had it, and how long the server. The near miss has no limit.",
 /// nginx tells milliseconds.
 const LEAST_NS: u64 = 2_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let passes = Some(case.number("passes").max(1)).filter(|_| !case.near_miss);
     stage.cable()?;
     stage.proxy(passes)?;
@@ -64,7 +64,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let (active, affected) = cost(&waits, &calls, LEAST_NS);
     let waited = affected.len() as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let what = "calls that waited in the proxy for 2 ms and more, by its own log";

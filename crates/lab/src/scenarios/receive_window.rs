@@ -2,9 +2,9 @@
 
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
-use crate::shim::{Every, Late, Shim};
+use crate::shim::{LateRead, LateReads, Shim};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// At the client: responses do not fit.
@@ -88,10 +88,10 @@ microseconds.",
 which setting SO_RCVBUF switches off.",
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let (pause, bytes) = (case.duration("pause"), case.number("bytes").to_string());
-    let late = Late { pause, every: Every::Reads(2) };
+    let late = LateRead { pause, every: LateReads::Reads(2) };
     let shim = Shim {
         late: (!case.near_miss).then_some(late),
         receive_buffer: Some(case.number("buffer").try_into().unwrap_or(u32::MAX)),
@@ -120,7 +120,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let number = calls.all.len() as f64;
     let pause_ns = pause.as_nanos() as u64;
     let expected = case.number("rate") as f64 * case.duration("duration").as_secs_f64();
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least(
         "calls that ended well",
         calls.all.iter().filter(|call| call.ok).count() as f64,

@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -52,7 +52,7 @@ const HEADERS_BYTES: u32 = 72;
 /// What is sent again comes later than this.
 const LEAST_NS: u64 = 3_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let every = case.number("every").max(2);
     let verdict = if case.near_miss { "accept" } else { "drop" };
     stage.cable()?;
@@ -69,7 +69,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let calls = stage.end()?;
 
     let again = counters.get("Tcp.RetransSegs") as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("segments that the rule met, by its own count", met, 5.0);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::calls::{Call, quantile};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -51,7 +51,7 @@ with some chance in them, and retries in one layer only.",
 /// How much longer than it has to a median may take.
 const SLACK_NS: u64 = 20_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (think, failed, every) = (case.duration("think"), case.number("failed"), case.number("every").max(1));
     let attempts = failed + 1;
     let longest = think * u32::try_from(attempts).unwrap_or(u32::MAX);
@@ -71,7 +71,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let several = || calls.all.iter().filter(|call| call.server.len() > 1);
     let count = |of: usize| calls.all.iter().filter(|call| call.server.len() == of).count() as f64;
     let (several_are, longest_ns) = ("calls with several SERVER spans", longest.as_nanos() as u64);
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", all, 10.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     if case.near_miss {

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Direct, Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub const RTO: Scenario = Scenario {
 /// How long the near miss holds a response: a delay of the size of the fault's, below its timer.
 const HELD: Duration = Duration::from_millis(150);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let every = case.number("every").max(3);
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
@@ -89,7 +89,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let timeouts = server.grew(&before, "TcpExt.TCPTimeouts");
     let sent_again = server.grew(&before, "Tcp.RetransSegs");
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     if case.near_miss {
         let late = passed.late(Direct::B, HELD.as_nanos() as u64 / 2, &calls);

@@ -5,15 +5,15 @@ use crate::actors::stretches;
 use crate::counters::{Watch, run_delay_ns};
 use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active};
-use crate::waits::{self, Wait, Words};
+use crate::truth::{Active, FaultReport};
+use crate::waits::{self, SideText, Wait};
 use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
 pub const CLIENT: Scenario = RUN_QUEUE.at(
     Side::Client,
-    Words {
+    SideText {
         name: "run-queue-client",
         title: "a neighbour takes the client's CPU for 35 ms, four times a second",
         near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the client wants to run",
@@ -23,7 +23,7 @@ pub const CLIENT: Scenario = RUN_QUEUE.at(
 /// At the server.
 pub const SERVER: Scenario = RUN_QUEUE.at(
     Side::Server,
-    Words {
+    SideText {
         name: "run-queue-server",
         title: "a neighbour takes the server's CPU for 35 ms, four times a second",
         near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the server wants to run",
@@ -69,7 +69,7 @@ const EVERY: &str = "250ms";
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(10);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
@@ -89,7 +89,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_millis() as f64 / 250.0;
     let burned: f64 = bursts.iter().map(Active::length_ns).map(|ns| ns as f64).sum();
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("bursts of the neighbour", bursts.len() as f64, expected / 2.0);
     let share = "time that threads of the program waited for a CPU in the bursts (schedstat), as a share of the bursts";
     let slow_calls = format!("calls over {} ms", (think + SLOW).as_millis());

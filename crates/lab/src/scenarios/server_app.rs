@@ -5,7 +5,7 @@ use crate::LabError;
 use crate::calls::Calls;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub const SERVER_APP: Scenario = Scenario {
 /// How much longer than it has to be a median may come out on a busy machine.
 const SLACK: Duration = Duration::from_millis(10);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (think, in_flight) = (case.duration("think"), case.number("in-flight").max(2));
     // As long for the client: it waits for those before it instead.
     let share = think / in_flight as u32;
@@ -66,7 +66,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.serve(&serve)?;
     stage.call(&Tank::stack("rust", case.duration("duration")).in_flight(in_flight))?;
     let calls = stage.end()?;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     let think_ns = think.as_nanos() as u64;
     acted.at_least("calls", calls.all.len() as f64, in_flight as f64);
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, think_ns as f64 * 0.95);

@@ -5,7 +5,7 @@ use crate::LabError;
 use crate::calls::Calls;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ const SHARE: f64 = 0.9;
 /// How much longer than it has to be a median may come out.
 const SLACK: Duration = Duration::from_millis(10);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (workers, in_flight) = (case.number("workers").max(1), case.number("in-flight"));
     let think = case.duration("think");
     let limit = if case.near_miss { "--max-streams" } else { "--workers" };
@@ -71,7 +71,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.serve(&Serve::stack("rust").think(think).with(&[limit, &workers.to_string()]))?;
     stage.call(&Tank::stack("rust", case.duration("duration")).in_flight(in_flight))?;
     let calls = stage.end()?;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     let think_ns = think.as_nanos() as f64;
     let whole_ns = think_ns * in_flight as f64 / workers as f64;
     let wait_ns = (whole_ns - think_ns).max(0.0);
@@ -124,7 +124,7 @@ mod tests {
     use crate::calls::Call;
 
     #[test]
-    fn spans_that_touch_are_not_at_the_same_time() {
+    fn adjacent_spans_do_not_overlap() {
         let with = |spans: &[(u64, u64)]| {
             let call = |span| Call { server: vec![span], ..Call::default() };
             overlapping(&Calls { all: spans.iter().copied().map(call).collect(), server_only: 0 })

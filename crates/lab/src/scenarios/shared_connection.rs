@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::shim::{Cost, Shim};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -62,7 +62,7 @@ still costs the client 2 ms a call, and no more.",
 const RESPONSE_BYTES: u64 = 1000;
 const AROUND_IT_BYTES: u64 = 50;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (in_flight, cost) = (case.number("in-flight"), case.duration("cost"));
     let shim = Shim {
         cost: Some(Cost { time: cost, bytes: RESPONSE_BYTES + AROUND_IT_BYTES }),
@@ -88,7 +88,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let paused_ns: u64 = pauses.iter().map(|one| one.overlap_ns(0, u64::MAX)).sum();
     let report = stage.tank_report()?;
     let connections = report["runs"][0]["sockets"]["most_at_once"].as_f64().unwrap_or(0.0);
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least(
         "time that the client spent on a response, ns",
         paused_ns as f64 / calls.all.len().max(1) as f64,

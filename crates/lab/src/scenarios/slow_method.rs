@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -46,7 +46,7 @@ the server.",
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (slow, every) = (case.duration("slow"), case.number("every").max(2).to_string());
     let seconds = slow.as_secs_f64().to_string();
     let tank = Tank::python(case.duration("duration")).rate(case.number("rate"));
@@ -60,7 +60,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
 
     let slow_ns = slow.as_nanos() as u64;
     let took_it = |call: &&crate::calls::Call| call.server_ns() >= slow_ns;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let long = calls.all.iter().filter(took_it).count() as f64;

@@ -8,15 +8,15 @@ use crate::hosts::{SECOND_BROADCAST, SECOND_DEVICE};
 use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::traffic::text;
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active, Affected};
-use crate::waits::{self, Wait, Words};
+use crate::truth::{Active, Affected, FaultReport};
+use crate::waits::{self, SideText, Wait};
 use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
 pub const CLIENT: Scenario = SOFTIRQ.at(
     Side::Client,
-    Words {
+    SideText {
         name: "softirq-client",
         title: "packets of another device are handled on the client's CPU, some 20 ms of work at once",
         near_miss: "the same packets on the same host, handled on a CPU where neither end runs",
@@ -26,7 +26,7 @@ pub const CLIENT: Scenario = SOFTIRQ.at(
 /// At the server.
 pub const SERVER: Scenario = SOFTIRQ.at(
     Side::Server,
-    Words {
+    SideText {
         name: "softirq-server",
         title: "packets of another device are handled on the server's CPU, some 20 ms of work at once",
         near_miss: "the same packets on the same host, handled on a CPU where neither end runs",
@@ -88,7 +88,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How much later calls are to be.
 const LATER_NS: f64 = 5e6;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
@@ -119,7 +119,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let (quiet, busy) = apart_by(&calls, &flooded);
     let later = busy.quantile_ns(0.9) as f64 - quiet.quantile_ns(0.9) as f64;
     let sent = case.number("packets") as f64 * flood_ns / APART.as_nanos() as f64;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least(
         "packets that the device received, as a share of those sent",
         received.grew(&flooded) / sent,

@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Active};
+use crate::truth::{Active, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -52,7 +52,7 @@ threads of their own.",
 /// A shorter collection is no pause worth a word.
 const LEAST_NS: u64 = 5_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let objects = (case.number("objects") * 1_000).to_string();
     let collect = if case.near_miss { "no" } else { "yes" };
     stage.cable()?;
@@ -68,7 +68,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let active: Vec<Active> =
         pauses.iter().map(active).filter(|pause| pause.length_ns() >= LEAST_NS).collect();
     let longest = active.iter().map(Active::length_ns).max().unwrap_or(0) as f64;
-    let mut acted = Acted { affected: calls.during(&active, LEAST_NS / 2), ..Acted::default() };
+    let mut acted = FaultReport { affected: calls.during(&active, LEAST_NS / 2), ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let count = active.len() as f64;

@@ -4,15 +4,15 @@ use crate::LabError;
 use crate::actors::stretches;
 use crate::scenario::{Case, Page, Parameter, Scenario, Value};
 use crate::stage::{Apart, Serve, Stage, Tank};
-use crate::truth::{Acted, Active};
-use crate::waits::{self, Wait, Words};
+use crate::truth::{Active, FaultReport};
+use crate::waits::{self, SideText, Wait};
 use spangap_model::{Cause, Side};
 use std::time::Duration;
 
 /// At the client.
 pub const CLIENT: Scenario = STOPPED.at(
     Side::Client,
-    Words {
+    SideText {
         name: "stopped-client",
         title: "the client's process is stopped for 60 ms, twice a second",
         near_miss: "another process on the client's host and CPU is stopped as often, one that nobody waits for",
@@ -22,7 +22,7 @@ pub const CLIENT: Scenario = STOPPED.at(
 /// At the server.
 pub const SERVER: Scenario = STOPPED.at(
     Side::Server,
-    Words {
+    SideText {
         name: "stopped-server",
         title: "the server's process is stopped for 60 ms, twice a second",
         near_miss: "another process on the server's host and CPU is stopped as often, one that nobody waits for",
@@ -68,7 +68,7 @@ const EVERY: &str = "500ms";
 /// A call that takes this much longer than the server thinks was held up by something.
 const SLOW: Duration = Duration::from_millis(15);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let side = case.scenario.culprit.side.expect("it is of a side");
     let think = waits::think(side);
     let apart = Apart::find_in_real_time()?;
@@ -91,7 +91,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let slow = calls.over_ns_but((think + SLOW).as_nanos() as u64, stage.pauses()).count() as f64;
     let expected = case.duration("duration").as_millis() as f64 / 500.0;
     let length = stops.iter().map(Active::length_ns).min().unwrap_or(0);
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("times that the process was seen stopped", stops.len() as f64, expected / 2.0);
     acted.at_least("the shortest of them, ns", length as f64, case.duration("stop").as_nanos() as f64 * 0.9);
     let slow_calls = format!("calls over {} ms", (think + SLOW).as_millis());

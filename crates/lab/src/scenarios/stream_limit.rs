@@ -6,7 +6,7 @@ use crate::LabError;
 use crate::calls::Call;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Acted, Affected};
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ const SHARE: f64 = 0.9;
 /// How much longer than it has to be a median may come out.
 const SLACK: Duration = Duration::from_millis(15);
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let (limit, most) = (case.number("limit").max(2), case.number("in-flight"));
     let think_ns = case.duration("think").as_nanos() as f64;
     let whole_ns = think_ns * most as f64 / limit as f64;
@@ -77,7 +77,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     stage.serve(&Serve::stack("rust").think(think).with(&["--max-streams", &limit.to_string()]))?;
     stage.call(&Tank::stack("rust", case.duration("duration")).in_flight(in_flight))?;
     let calls = stage.end()?;
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, whole_ns * SHARE);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let outside = calls.gap_quantile_ns(0.5) as f64;

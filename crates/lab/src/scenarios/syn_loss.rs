@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Count, Direct, Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -55,7 +55,7 @@ pub const SYN_LOSS: Scenario = Scenario {
 /// A connection is not that slow without a loss, even beside other work.
 const FAST_NS: u64 = 700_000_000;
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let every = case.number("every").max(2);
     let delay = Way::of_delay(case.duration("delay"));
     let drop = if case.near_miss { Vec::new() } else { (1..=1000).map(|n| n * every).collect() };
@@ -70,7 +70,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let calls = stage.end()?;
     let passed = stage.end_logged_line()?;
 
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     let opened = client.grew(&before, "Tcp.ActiveOpens");
     acted.at_least("connections that the client opened (ActiveOpens)", opened, 0.9 * calls.all.len() as f64);

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -63,7 +63,7 @@ pub const TAIL_LOSS: Scenario = Scenario {
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let every = case.number("every").max(4);
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
@@ -81,7 +81,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let calls = stage.end()?;
     let passed = stage.end_logged_line()?;
 
-    let mut acted = Acted::default();
+    let mut acted = FaultReport::default();
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     if case.near_miss {
         let twice = passed.count(Direct::B, &calls, |fate| matches!(fate, Fate::Twice { .. })) as f64;

@@ -5,7 +5,7 @@ use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::python::cost;
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::Acted;
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -51,7 +51,7 @@ client leaves a connection after ten calls, and times each handshake.",
     make,
 };
 
-fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
+fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
     let delay = case.duration("delay");
     let way = || Way { delay, ..Way::default() };
     stage.line(&Line { to_server: way(), to_client: way(), seed: stage.seed() })?;
@@ -67,7 +67,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<Acted, LabError> {
     let round_trip_ns = 2 * delay.as_nanos() as u64;
     let (active, affected) = cost(&waits, &calls, round_trip_ns);
     let all = calls.all.len() as f64;
-    let mut acted = Acted { active, affected, ..Acted::default() };
+    let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", all, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let shook = "measured calls with a handshake of a round trip or more, as the client timed it";

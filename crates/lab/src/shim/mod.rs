@@ -4,7 +4,7 @@
 mod log;
 
 use crate::LabError;
-use crate::stage::{Around, PORT, Stage};
+use crate::stage::{PORT, Stage, Surroundings};
 use crate::truth::Active;
 use spangap_model::Side;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct Shim {
     /// Cost of each read, spent asleep.
     pub cost: Option<Cost>,
     /// Late reads: data waits in the kernel meanwhile.
-    pub late: Option<Late>,
+    pub late: Option<LateRead>,
     /// SO_RCVBUF of its connections, in bytes; the kernel doubles it for its overhead.
     pub receive_buffer: Option<u32>,
     /// Backlog of connections waiting to be accepted; the kernel admits one more.
@@ -51,16 +51,16 @@ pub struct Cost {
 
 /// Which reads with available data are late, and by how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late {
+pub struct LateRead {
     /// Delay.
     pub pause: Duration,
     /// Which reads.
-    pub every: Every,
+    pub every: LateReads,
 }
 
 /// Which reads are late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Every {
+pub enum LateReads {
     /// Reads with this number and its multiples.
     Reads(u64),
     /// The first read in each period of this length.
@@ -78,7 +78,7 @@ impl Shim {
     ///
     /// # Errors
     /// The library cannot be written, or cannot be preloaded from its path.
-    pub fn apply(&self, stage: &Stage<'_>, mut around: Around) -> Result<Around, LabError> {
+    pub fn apply(&self, stage: &Stage<'_>, mut around: Surroundings) -> Result<Surroundings, LabError> {
         around.environment.extend(self.environment(&stage.file(""), &self.log_file(stage))?);
         Ok(around)
     }
@@ -164,8 +164,8 @@ impl Shim {
         if let Some(late) = self.late {
             settings.push(("LATE_NS", ns(late.pause)));
             settings.push(match late.every {
-                Every::Reads(number) => ("LATE_READS", number.to_string()),
-                Every::Period(time) => ("LATE_PERIOD_NS", ns(time)),
+                LateReads::Reads(number) => ("LATE_READS", number.to_string()),
+                LateReads::Period(time) => ("LATE_PERIOD_NS", ns(time)),
             });
         }
         settings.extend(self.receive_buffer.map(|bytes| ("RCVBUF", bytes.to_string())));

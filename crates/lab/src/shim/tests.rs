@@ -80,7 +80,7 @@ fn called(shim: &Shim, number: u8, meant: &str) -> Result<Vec<Active>, LabError>
 #[test]
 fn reads_come_late_by_number() {
     let pause = Duration::from_millis(2);
-    let shim = Shim { late: Some(Late { pause, every: Every::Reads(2) }), ..Shim::at(Side::Client) };
+    let shim = Shim { late: Some(LateRead { pause, every: LateReads::Reads(2) }), ..Shim::at(Side::Client) };
     let pauses = called(&shim, 0, AS_CLIENT).expect("it is in there");
     // A message may come in parts, each of them a read.
     assert!(pauses.len() >= MESSAGES / 2, "{pauses:?}");
@@ -89,13 +89,14 @@ fn reads_come_late_by_number() {
 
 #[test]
 fn reads_come_late_once_a_period() {
-    let every = Every::Period(Duration::from_secs(3600));
-    let shim = Shim { late: Some(Late { pause: Duration::from_millis(1), every }), ..Shim::at(Side::Client) };
+    let every = LateReads::Period(Duration::from_secs(3600));
+    let shim =
+        Shim { late: Some(LateRead { pause: Duration::from_millis(1), every }), ..Shim::at(Side::Client) };
     assert_eq!(called(&shim, 1, AS_CLIENT).expect("it is in there").len(), 1);
 }
 
 #[test]
-fn what_is_read_costs_time_in_proportion_to_its_bytes() {
+fn read_cost_is_proportional_to_bytes() {
     let cost = Cost { time: Duration::from_millis(1), bytes: 500 };
     let shim = Shim { cost: Some(cost), receive_buffer: Some(8192), ..Shim::at(Side::Client) };
     let pauses = called(&shim, 2, AS_CLIENT).expect("it is in there");
@@ -177,7 +178,7 @@ fn every_variable_is_explained() {
     let words = settings_in_words();
     let all = Shim {
         cost: Some(Cost { time: Duration::from_secs(1), bytes: 1 }),
-        late: Some(Late { pause: Duration::from_secs(1), every: Every::Reads(1) }),
+        late: Some(LateRead { pause: Duration::from_secs(1), every: LateReads::Reads(1) }),
         receive_buffer: Some(1),
         backlog: Some(1),
         accept_pause: Some(Duration::from_secs(1)),

@@ -1,7 +1,7 @@
 //! Lowers the priority of the run's programs that are not measured: real-time programs of equal priority on one
 //! CPU do not take turns, so a tank that aggregates its records would block the client that it conducts.
 
-use super::Around;
+use super::Surroundings;
 use super::cpus::BEHIND;
 use crate::LabError;
 use std::fs;
@@ -12,7 +12,7 @@ const SHIPPING: &str = "otlp";
 
 /// The tank itself, whose client runs under the same conditions: every thread gets a priority below the client,
 /// and leaves its control group, whose quota is the client's.
-pub(super) fn conductor(pid: u32, around: &Around) -> Result<(), LabError> {
+pub(super) fn conductor(pid: u32, around: &Surroundings) -> Result<(), LabError> {
     if around.fifo.is_some() {
         chrt(&["-a", "-f", "-p", &BEHIND.to_string(), &pid.to_string()])?;
     }
@@ -24,7 +24,7 @@ pub(super) fn conductor(pid: u32, around: &Around) -> Result<(), LabError> {
 }
 
 /// Threads of a target that only export measurements.
-pub(super) fn shipping(pid: u32, around: &Around) -> Result<(), LabError> {
+pub(super) fn shipping(pid: u32, around: &Surroundings) -> Result<(), LabError> {
     if around.fifo.is_none() {
         return Ok(());
     }

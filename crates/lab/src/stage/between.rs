@@ -2,7 +2,7 @@
 //! filter.
 
 use super::python::Wait;
-use super::{Around, PATIENCE, PORT, Program, Stage, program};
+use super::{PATIENCE, PORT, Program, Stage, Surroundings, program};
 use crate::{LabError, hosts};
 use spangap_model::Side;
 use std::fs;
@@ -46,7 +46,7 @@ impl Stage<'_> {
         );
         let path = self.file(PROXY_SETTINGS);
         fs::write(&path, settings).map_err(LabError::file("write", &path))?;
-        let mut command = self.on(Side::Server, &Around::default(), Path::new("nginx"));
+        let mut command = self.on(Side::Server, &Surroundings::default(), Path::new("nginx"));
         command.args(["-p", &folder, "-c"]).arg(&path);
         let proxy = Program::start("proxy", command, &self.folder)?;
         // It writes its pid file once it listens.
@@ -92,7 +92,7 @@ impl Stage<'_> {
     }
 
     fn nft(&self, side: Side, arguments: &[&str]) -> Result<String, LabError> {
-        let mut command = self.on(side, &Around::default(), Path::new("nft"));
+        let mut command = self.on(side, &Surroundings::default(), Path::new("nft"));
         let output = command.args(arguments).output();
         let output = output.map_err(|error| LabError::program("nft", error.to_string()))?;
         match output.status.success() {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_proxys_log_tells_what_waited() {
+    fn proxy_log_line_yields_a_wait() {
         let line = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 1795383490.442 0.030 0.004";
         let wait = waited(line).expect("a line of ours");
         assert_eq!(wait.trace_id, "0af7651916cd43dd8448eb211c80319c");

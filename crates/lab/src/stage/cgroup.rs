@@ -1,8 +1,8 @@
 //! Control groups with a limit on CPU time or memory, of version 1 or 2, whichever this machine has.
 
-use super::{Around, Stage};
+use super::{Stage, Surroundings};
 use crate::LabError;
-use crate::undo::{Made, Undo};
+use crate::undo::{CreatedObject, Undo};
 use spangap_machine::facts::cpu_stat::{self, Throttled};
 use spangap_machine::facts::mountinfo::{self, CgroupMount, Version};
 use spangap_machine::read_here;
@@ -32,8 +32,8 @@ impl Group {
     }
 
     /// Adds the group to a program's surroundings.
-    pub fn around(&self, around: Around) -> Around {
-        Around { cgroup: Some(self.path.clone()), ..around }
+    pub fn around(&self, around: Surroundings) -> Surroundings {
+        Surroundings { cgroup: Some(self.path.clone()), ..around }
     }
 
     /// Number of periods in which it has used up its quota.
@@ -60,7 +60,7 @@ impl Group {
 }
 
 impl Stage<'_> {
-    /// Creates a control group with a quota. Programs enter it by [`Around::cgroup`]: they start inside.
+    /// Creates a control group with a quota. Programs enter it by [`Surroundings::cgroup`]: they start inside.
     ///
     /// # Errors
     /// As for [`Group::make`].
@@ -73,13 +73,13 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// [`LabError::Unavailable`] if memory cannot be limited here, or not by this user.
-    pub fn memory_limit(&mut self, name: &str, bytes: u64) -> Result<Around, LabError> {
+    pub fn memory_limit(&mut self, name: &str, bytes: u64) -> Result<Surroundings, LabError> {
         let limit = |version| match version {
             Version::V1 => vec![("memory.limit_in_bytes", bytes.to_string())],
             Version::V2 => vec![("memory.max", bytes.to_string())],
         };
         let path = Group::folder(self.undo, &format!("memory-{name}"), "memory", "a limit on memory", limit)?;
-        Ok(Around { cgroup: Some(path), ..Around::default() })
+        Ok(Surroundings { cgroup: Some(path), ..Surroundings::default() })
     }
 }
 
@@ -121,7 +121,7 @@ impl Group {
             }
         }
         let path = root.join(format!("spangap-lab-{}-{name}", undo.id()));
-        undo.about_to_make(Made::Cgroup { path: path.clone() })?;
+        undo.about_to_make(CreatedObject::Cgroup { path: path.clone() })?;
         fs::create_dir(&path).map_err(|error| unavailable(format!("{}: {error}", path.display())))?;
         for (file, text) in settings(version) {
             let file = path.join(file);

@@ -1,6 +1,6 @@
 //! One CPU per side, for faults that act on one of them.
 
-use super::Around;
+use super::Surroundings;
 use crate::LabError;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use spangap_model::Side;
@@ -61,33 +61,33 @@ impl Apart {
     }
 
     /// On a side's CPU, with precedence over the machine's other load.
-    pub fn around(&self, side: Side) -> Around {
-        Around { nice: Some(NICE), ..self.on(side) }
+    pub fn around(&self, side: Side) -> Surroundings {
+        Surroundings { nice: Some(NICE), ..self.on(side) }
     }
 
     /// On a side's CPU as if nothing else ran on this machine: in the class SCHED_FIFO, but below
     /// [`Apart::first`].
-    pub fn calm(&self, side: Side) -> Around {
-        Around { fifo: Some(CALM), ..self.on(side) }
+    pub fn calm(&self, side: Side) -> Surroundings {
+        Surroundings { fifo: Some(CALM), ..self.on(side) }
     }
 
     /// On a side's CPU, with the lowest priority.
-    pub fn nicest(&self, side: Side) -> Around {
-        Around { nice: Some(19), ..self.on(side) }
+    pub fn nicest(&self, side: Side) -> Surroundings {
+        Surroundings { nice: Some(19), ..self.on(side) }
     }
 
     /// On a side's CPU above everything else, in the class SCHED_FIFO.
-    pub fn first(&self, side: Side) -> Around {
-        Around { fifo: Some(FIRST), ..self.on(side) }
+    pub fn first(&self, side: Side) -> Surroundings {
+        Surroundings { fifo: Some(FIRST), ..self.on(side) }
     }
 
     /// On a side's CPU below [`Apart::calm`], but above the rest of this machine.
-    pub fn behind(&self, side: Side) -> Around {
-        Around { fifo: Some(BEHIND), ..self.on(side) }
+    pub fn behind(&self, side: Side) -> Surroundings {
+        Surroundings { fifo: Some(BEHIND), ..self.on(side) }
     }
 
-    fn on(&self, side: Side) -> Around {
-        Around::on_cpus(&self.of(side).to_string())
+    fn on(&self, side: Side) -> Surroundings {
+        Surroundings::on_cpus(&self.of(side).to_string())
     }
 }
 

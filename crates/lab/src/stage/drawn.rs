@@ -1,11 +1,11 @@
 //! What was drawn for a run in addition to its scenario: other stacks, payloads, background noise, a second
 //! fault.
 
-use super::{Around, PATIENCE, Program, Serve, Stage, Tank};
+use super::{PATIENCE, Program, Serve, Stage, Surroundings, Tank};
 use crate::actors::stretches;
 use crate::calls::Calls;
-use crate::draw::{BUSY_EVERY, Drawn, Noise, STOP_EVERY, Stops};
-use crate::truth::{Acted, Active, Beside, Second};
+use crate::draw::{BUSY_EVERY, DrawnRun, Noise, STOP_EVERY, Stops};
+use crate::truth::{Active, FaultReport, MachineNoise, Second};
 use crate::{LabError, hosts, waits};
 use spangap_model::{Cause, Leg, Legs, Side};
 
@@ -15,7 +15,7 @@ const OTHER_PORT: u16 = 50052;
 const FOR_GOOD: &str = "10m";
 
 impl Stage<'_> {
-    fn drawn(&self) -> Option<&Drawn> {
+    fn drawn(&self) -> Option<&DrawnRun> {
         self.settings.drawn.as_ref()
     }
 
@@ -65,7 +65,7 @@ impl Stage<'_> {
                 let target = ["target", "--listen", &address];
                 self.start_beside("other-target", Side::Server, &target, "listening on ")?;
                 let tank = ["tank", &address, "--rate", &rate, "--duration", FOR_GOOD, "--json"];
-                let command = self.spangap_on(Side::Client, &Around::default(), &tank);
+                let command = self.spangap_on(Side::Client, &Surroundings::default(), &tank);
                 self.ambient.push(Program::start("other-tank", command, &self.folder)?);
             }
         }
@@ -74,7 +74,7 @@ impl Stage<'_> {
             let [on, every] = [stop_ns, STOP_EVERY.as_nanos() as u64].map(|ns| format!("{ns}ns"));
             let words = ["lab", "actor", "pause", "--pid", &whom, "--on", &on, "--every", &every];
             // Above the rest of this machine; otherwise a stop would last until its next turn.
-            let around = Around { nice: Some(-20), ..Around::default() };
+            let around = Surroundings { nice: Some(-20), ..Surroundings::default() };
             let command = self.spangap_on(side.other(), &around, &words);
             let mut program = Program::start("second", command, &self.folder)?;
             program.says("ready", PATIENCE, &self.settings.interrupted)?;
@@ -84,7 +84,7 @@ impl Stage<'_> {
     }
 
     fn start_beside(&mut self, name: &str, side: Side, words: &[&str], ready: &str) -> Result<(), LabError> {
-        let command = self.spangap_on(side, &Around::default(), words);
+        let command = self.spangap_on(side, &Surroundings::default(), words);
         let mut program = Program::start(name, command, &self.folder)?;
         program.says(ready, PATIENCE, &self.settings.interrupted)?;
         self.ambient.push(program);
@@ -128,16 +128,16 @@ impl Stage<'_> {
         let paused_ns = self.pauses.iter().map(within).sum();
         let measured_ns = measured.iter().map(Active::length_ns).sum();
         self.beside =
-            Some(Beside { measured_ns, client_waited_ns, server_waited_ns, line_waited_ns, paused_ns });
+            Some(MachineNoise { measured_ns, client_waited_ns, server_waited_ns, line_waited_ns, paused_ns });
     }
 
     /// The machine's own effects on the run.
-    pub(crate) fn beside(&self) -> Option<Beside> {
+    pub(crate) fn beside(&self) -> Option<MachineNoise> {
         self.beside
     }
 
     /// The second fault, whose proof is added to the scenario's.
-    pub(crate) fn second(&mut self, acted: &mut Acted) -> Option<Second> {
+    pub(crate) fn second(&mut self, acted: &mut FaultReport) -> Option<Second> {
         let (second, stop_ns) = self.second.take()?;
         let shortest = second.active.iter().map(|one| one.length_ns()).min().unwrap_or(0);
         acted.at_least(

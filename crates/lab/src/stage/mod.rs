@@ -15,7 +15,7 @@ pub mod traffic;
 pub use cgroup::{Group, Quota};
 pub use cpus::Apart;
 pub use program::Program;
-pub use traffic::{Around, Serve, Tank};
+pub use traffic::{Serve, Surroundings, Tank};
 
 use crate::LabError;
 use crate::calls::Calls;
@@ -25,7 +25,7 @@ use crate::folder::{self, Recorded};
 use crate::hosts::{self, Hosts, line};
 use crate::pauses::Witness;
 use crate::run::Settings;
-use crate::truth::{Active, Beside, Second};
+use crate::truth::{Active, MachineNoise, Second};
 use crate::undo::Undo;
 use crate::undo::journal::MARK;
 use rustix::process::Signal;
@@ -56,7 +56,7 @@ pub struct Stage<'a> {
     folder: PathBuf,
     pub(crate) hosts: Option<Hosts>,
     /// Implementation of the line between the hosts, if there is one.
-    pub(crate) line: Option<line::Made>,
+    pub(crate) line: Option<line::LineKind>,
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
     client: Option<u32>,
@@ -72,7 +72,7 @@ pub struct Stage<'a> {
     second: Option<(Second, u64)>,
     /// Run-queue waits of the client, of the server, and of the line.
     waits: Option<[Option<Watch>; 3]>,
-    beside: Option<Beside>,
+    beside: Option<MachineNoise>,
     not_recorded: Vec<String>,
     recorded: Vec<Recorded>,
     clocks: Vec<HostClock>,
@@ -162,14 +162,14 @@ impl<'a> Stage<'a> {
     }
 
     /// A command on a host.
-    pub fn on(&self, side: Side, around: &Around, program: &Path) -> Command {
+    pub fn on(&self, side: Side, around: &Surroundings, program: &Path) -> Command {
         let mut command = around.command(self.hosts().name(side), program);
         command.env(MARK, self.undo.id());
         command
     }
 
     /// The same, for `spangap` itself.
-    fn spangap_on(&self, side: Side, around: &Around, arguments: &[&str]) -> Command {
+    fn spangap_on(&self, side: Side, around: &Surroundings, arguments: &[&str]) -> Command {
         let mut command = self.on(side, around, &self.settings.spangap);
         command.args(arguments);
         command
@@ -302,7 +302,7 @@ impl<'a> Stage<'a> {
     pub fn actor(
         &mut self,
         side: Side,
-        around: &Around,
+        around: &Surroundings,
         name: &str,
         arguments: &[&str],
     ) -> Result<u32, LabError> {
@@ -409,7 +409,7 @@ impl<'a> Stage<'a> {
 
     fn collect(&self, side: Side) -> Result<Program, LabError> {
         let arguments = ["lab", "actor", "collect", "--listen", COLLECTOR, "--write", folder::spans(side)];
-        let mut command = self.spangap_on(side, &Around::default(), &arguments);
+        let mut command = self.spangap_on(side, &Surroundings::default(), &arguments);
         command.current_dir(&self.folder);
         Program::start(&format!("collect-{}", side.name()), command, &self.folder)
     }
@@ -420,7 +420,7 @@ impl<'a> Stage<'a> {
         let (interface, file) = (hosts::DEVICE, folder::capture(side));
         let mut arguments = vec!["capture", "--interface", interface, "--filter", &filter];
         arguments.extend(["--snap", "256KiB", "--write", file]);
-        let mut command = self.spangap_on(side, &Around::default(), &arguments);
+        let mut command = self.spangap_on(side, &Surroundings::default(), &arguments);
         command.current_dir(&self.folder);
         Program::start(&format!("capture-{}", side.name()), command, &self.folder)
     }

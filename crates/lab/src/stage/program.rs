@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_heard_in_whole_lines_and_it_ends_with_its_standard_input() {
+    fn program_output_is_read_in_lines_and_stdin_ends_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let go_on = AtomicBool::new(false);
         let mut program = shell("printf 'listening on '; printf '7\\n'; cat; echo over >&2", folder.path());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_it_ends_with_what_it_has_started_also_when_it_is_stopped() {
+    fn drop_ends_a_stopped_program_and_its_children() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut program = shell("sleep 1000 & echo child $!; kill -STOP $$; wait", folder.path());
         let child = program.says("child ", PATIENCE, &AtomicBool::new(false)).expect("it does");

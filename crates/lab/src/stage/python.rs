@@ -54,7 +54,7 @@ pub struct Wait {
 }
 
 impl Stage<'_> {
-    fn script(&self, source: &Source, side: Side, around: &super::Around) -> Result<Command, LabError> {
+    fn script(&self, source: &Source, side: Side, around: &super::Surroundings) -> Result<Command, LabError> {
         let Source { interpreter, flags, name, text } = *source;
         let found =
             Command::new(interpreter).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Surroundings of a program: its CPUs, priority, control group and environment.
 #[derive(Clone, Debug, Default)]
-pub struct Around {
+pub struct Surroundings {
     /// CPUs, in the syntax of `taskset -c`.
     pub cpus: Option<String>,
     /// Niceness.
@@ -21,10 +21,10 @@ pub struct Around {
     pub environment: Vec<(String, String)>,
 }
 
-impl Around {
+impl Surroundings {
     /// Runs on these CPUs.
-    pub fn on_cpus(cpus: &str) -> Around {
-        Around { cpus: Some(cpus.to_owned()), ..Around::default() }
+    pub fn on_cpus(cpus: &str) -> Surroundings {
+        Surroundings { cpus: Some(cpus.to_owned()), ..Surroundings::default() }
     }
 
     /// Command prefix of a program: each word is a program that executes the next. `namespace` is the host.
@@ -57,7 +57,7 @@ impl Around {
 #[derive(Clone, Debug)]
 pub struct Serve {
     pub(super) arguments: Vec<String>,
-    pub(super) around: Around,
+    pub(super) around: Surroundings,
     /// The program, if it is not `spangap target`.
     pub(super) script: Option<Script>,
     /// Listening port.
@@ -75,13 +75,13 @@ impl Serve {
     /// A stack of `spangap target`.
     pub fn stack(stack: &str) -> Serve {
         let arguments = vec!["--stack".into(), stack.into()];
-        Serve { arguments, around: Around::default(), script: None, port: PORT }
+        Serve { arguments, around: Surroundings::default(), script: None, port: PORT }
     }
 
     /// The server in Python, with its arguments.
     pub fn python(arguments: &[&str]) -> Serve {
         let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
-        Serve { arguments, around: Around::default(), script: Some(Script::Python), port: PORT }
+        Serve { arguments, around: Surroundings::default(), script: Some(Script::Python), port: PORT }
     }
 
     /// The server in Node, with its arguments.
@@ -106,7 +106,7 @@ impl Serve {
     }
 
     /// Sets the surroundings.
-    pub fn around(mut self, around: Around) -> Serve {
+    pub fn around(mut self, around: Surroundings) -> Serve {
         self.around = around;
         self
     }
@@ -119,7 +119,7 @@ pub struct Tank {
     pub(super) arguments: Vec<String>,
     pub(super) warmup: Duration,
     pub(super) duration: Duration,
-    pub(super) around: Around,
+    pub(super) around: Surroundings,
     /// Whether it is the client in Python.
     pub(super) python: bool,
 }
@@ -127,7 +127,7 @@ pub struct Tank {
 impl Tank {
     /// A stack of `spangap tank`, for this duration after a warm-up of one second.
     pub fn stack(stack: &str, duration: Duration) -> Tank {
-        let (warmup, around) = (Duration::from_secs(1), Around::default());
+        let (warmup, around) = (Duration::from_secs(1), Surroundings::default());
         Tank { stack: stack.into(), arguments: Vec::new(), warmup, duration, around, python: false }
     }
 
@@ -159,7 +159,7 @@ impl Tank {
     }
 
     /// Sets the surroundings.
-    pub fn around(mut self, around: Around) -> Tank {
+    pub fn around(mut self, around: Surroundings) -> Tank {
         self.around = around;
         self
     }

@@ -1,24 +1,24 @@
 //! All journals of a folder: undoes killed runs, and leaves active ones alone.
 
 use super::journal::ENDING;
-use super::removal::{Left, PATIENCE, Undone, undo};
+use super::removal::{PATIENCE, Remainder, UndoReport, undo};
 use crate::LabError;
 use serde::Serialize;
-use spangap_undo::file::{Found, set_aside, take};
+use spangap_undo::file::{LockAttempt, set_aside, take};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Result of a clean-up.
 #[derive(Debug, Default, Serialize)]
-pub struct Cleaned {
+pub struct CleanReport {
     /// Killed runs, each with what was removed and what is left.
-    pub runs: Vec<Undone>,
+    pub runs: Vec<UndoReport>,
     /// Journals of active runs, or of runs that another process is undoing. Left alone.
     pub going_on: Vec<PathBuf>,
 }
 
-impl Cleaned {
+impl CleanReport {
     /// Damaged journals that still exist.
     pub fn damaged(&self) -> impl Iterator<Item = &Path> {
         let runs = self.runs.iter().filter(|run| !run.unreadable.is_empty() && run.set_aside.is_none());
@@ -26,7 +26,7 @@ impl Cleaned {
     }
 
     /// Everything that could not be removed.
-    pub fn left(&self) -> impl Iterator<Item = &Left> {
+    pub fn left(&self) -> impl Iterator<Item = &Remainder> {
         self.runs.iter().flat_map(|run| &run.left)
     }
 }
@@ -36,8 +36,8 @@ impl Cleaned {
 ///
 /// # Errors
 /// The folder cannot be read. Parts of a run that cannot be removed are in the result.
-pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
-    let mut cleaned = Cleaned::default();
+pub fn clean(state: &Path, forget: bool) -> Result<CleanReport, LabError> {
+    let mut cleaned = CleanReport::default();
     let entries = match fs::read_dir(state) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(cleaned),
@@ -53,7 +53,7 @@ pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
     paths.sort();
     for path in paths {
         match take(&path) {
-            Ok(Found::Free(_locked)) => {
+            Ok(LockAttempt::Free(_locked)) => {
                 let mut undone = undo(&path, PATIENCE);
                 if forget && undone.but_for_damage() {
                     match set_aside(&path) {
@@ -61,17 +61,17 @@ pub fn clean(state: &Path, forget: bool) -> Result<Cleaned, LabError> {
                         Err(error) => {
                             let (what, why) =
                                 (format!("journal {}", path.display()), error.source.to_string());
-                            undone.left.push(Left { what, why });
+                            undone.left.push(Remainder { what, why });
                         }
                     }
                 }
                 cleaned.runs.push(undone);
             }
-            Ok(Found::Taken) => cleaned.going_on.push(path),
-            Ok(Found::Gone) => {}
+            Ok(LockAttempt::Taken) => cleaned.going_on.push(path),
+            Ok(LockAttempt::Gone) => {}
             Err(error) => {
-                let left = Left { what: format!("journal {}", path.display()), why: error.to_string() };
-                cleaned.runs.push(Undone { left: vec![left], ..Undone::of(&path) });
+                let left = Remainder { what: format!("journal {}", path.display()), why: error.to_string() };
+                cleaned.runs.push(UndoReport { left: vec![left], ..UndoReport::of(&path) });
             }
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use spangap_machine::facts::boot_id;
 use spangap_undo::file::make;
 use spangap_undo::journal::{head_line, line, parse};
-use spangap_undo::{Appender, Damage, Parsed};
+use spangap_undo::{Appender, Damage, ParsedJournal};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub const NAMES: &str = "/etc/netns";
 /// mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "made", deny_unknown_fields)]
-pub enum Made {
+pub enum CreatedObject {
     /// A network namespace of `ip netns`, with everything inside: devices, routes, queueing disciplines,
     /// settings.
     Namespace {
@@ -52,22 +52,22 @@ pub enum Made {
     },
 }
 
-impl Made {
+impl CreatedObject {
     /// Whether it survives a reboot.
     pub fn outlives_a_boot(&self) -> bool {
-        matches!(self, Made::Names { .. } | Made::Folder { .. })
+        matches!(self, CreatedObject::Names { .. } | CreatedObject::Folder { .. })
     }
 
     /// Why it cannot belong to the run with this id.
     fn foreign(&self, id: &str) -> Option<String> {
         let name = match self {
-            Made::Namespace { name } | Made::Names { namespace: name } => {
+            CreatedObject::Namespace { name } | CreatedObject::Names { namespace: name } => {
                 if name.contains('/') {
                     return Some(format!("\"{name}\" is not the name of a namespace"));
                 }
                 name.clone()
             }
-            Made::Cgroup { path } | Made::Folder { path } => {
+            CreatedObject::Cgroup { path } | CreatedObject::Folder { path } => {
                 let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
                 if !path.is_absolute() || !path.components().all(plain) {
                     return Some(format!("{} is not an absolute path without dots", path.display()));
@@ -80,13 +80,13 @@ impl Made {
 }
 
 /// `namespace lab-0a-client`
-impl fmt::Display for Made {
+impl fmt::Display for CreatedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Made::Namespace { name } => write!(f, "namespace {name}"),
-            Made::Names { namespace } => write!(f, "folder {NAMES}/{namespace}"),
-            Made::Cgroup { path } => write!(f, "control group {}", path.display()),
-            Made::Folder { path } => write!(f, "folder {}", path.display()),
+            CreatedObject::Namespace { name } => write!(f, "namespace {name}"),
+            CreatedObject::Names { namespace } => write!(f, "folder {NAMES}/{namespace}"),
+            CreatedObject::Cgroup { path } => write!(f, "control group {}", path.display()),
+            CreatedObject::Folder { path } => write!(f, "folder {}", path.display()),
         }
     }
 }
@@ -106,7 +106,7 @@ pub struct Journal {
     /// `None` for a run that was killed before it created anything.
     pub head: Option<Head>,
     /// Objects in the order of creation, as far as readable.
-    pub made: Vec<Made>,
+    pub made: Vec<CreatedObject>,
     /// Unreadable parts.
     pub damage: Vec<Damage>,
 }
@@ -126,8 +126,8 @@ impl Journal {
         if bytes.is_empty() {
             return Ok(Journal::default());
         }
-        let Parsed { head, records, mut damage, .. } = parse::<Head, Made>(bytes);
-        let (own, foreign): (Vec<Made>, Vec<Made>) =
+        let ParsedJournal { head, records, mut damage, .. } = parse::<Head, CreatedObject>(bytes);
+        let (own, foreign): (Vec<CreatedObject>, Vec<CreatedObject>) =
             records.into_iter().partition(|made| made.foreign(id).is_none());
         for made in foreign {
             let text = serde_json::to_string(&made).expect("it is plain data");
@@ -204,7 +204,7 @@ impl Undo {
     ///
     /// # Errors
     /// It cannot be recorded, or its name does not contain the run's id: then it must not be created.
-    pub fn about_to_make(&mut self, made: Made) -> Result<(), LabError> {
+    pub fn about_to_make(&mut self, made: CreatedObject) -> Result<(), LabError> {
         if let Some(why) = made.foreign(&self.id) {
             return Err(LabError::program("the journal of the run", why));
         }

@@ -5,7 +5,7 @@
 //! It does not carry the run's marker, so it is not among the processes that it kills.
 
 use super::journal::MARK;
-use super::removal::{Undone, undo};
+use super::removal::{UndoReport, undo};
 use crate::LabError;
 use spangap_undo::file::wait_for;
 use spangap_undo::guard::Guard;
@@ -52,7 +52,7 @@ impl Keeper {
 ///
 /// # Errors
 /// The journal cannot be opened. Objects that cannot be removed are not an error: they stay in the journal.
-pub fn keep(journal: &Path, mut life_line: impl Read) -> Result<Option<Undone>, LabError> {
+pub fn keep(journal: &Path, mut life_line: impl Read) -> Result<Option<UndoReport>, LabError> {
     // Nothing is ever written; only the end counts.
     let _ = io::copy(&mut life_line, &mut io::sink());
     // A run that is just ending, or a clean-up, holds the lock a little longer.

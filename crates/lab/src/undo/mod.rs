@@ -13,6 +13,6 @@ mod removal;
 #[cfg(test)]
 mod tests;
 
-pub use clean::{Cleaned, clean};
-pub use journal::{Made, Undo};
-pub use removal::{Left, Undone};
+pub use clean::{CleanReport, clean};
+pub use journal::{CreatedObject, Undo};
+pub use removal::{Remainder, UndoReport};

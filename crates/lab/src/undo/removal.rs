@@ -1,7 +1,7 @@
 //! Removal of everything in a journal. Objects that no longer exist are not an error, so it can be repeated; an
 //! object that cannot be removed does not prevent the others from being removed.
 
-use super::journal::{Journal, MARK, Made, NAMES, id_of};
+use super::journal::{CreatedObject, Journal, MARK, NAMES, id_of};
 use super::processes::{Ended, Space, end_all, is_marked, members, others};
 use crate::LabError;
 use rustix::mount::{UnmountFlags, unmount};
@@ -23,25 +23,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Result of undoing one run.
 #[derive(Debug, Serialize)]
-pub struct Undone {
+pub struct UndoReport {
     /// Its journal, which is gone if nothing is left.
     pub journal: PathBuf,
     /// Number of processes ended.
     pub processes: usize,
     /// Removed objects, the last first.
-    pub removed: Vec<Made>,
+    pub removed: Vec<CreatedObject>,
     /// Objects that could not be removed.
-    pub left: Vec<Left>,
+    pub left: Vec<Remainder>,
     /// Unreadable parts of the journal: objects described there still exist.
     pub unreadable: Vec<Damage>,
     /// New path of the damaged journal.
     pub set_aside: Option<PathBuf>,
 }
 
-impl Undone {
-    pub(super) fn of(journal: &Path) -> Undone {
+impl UndoReport {
+    pub(super) fn of(journal: &Path) -> UndoReport {
         let (processes, removed, left, unreadable) = (0, Vec::new(), Vec::new(), Vec::new());
-        Undone { journal: journal.to_owned(), processes, removed, left, unreadable, set_aside: None }
+        UndoReport { journal: journal.to_owned(), processes, removed, left, unreadable, set_aside: None }
     }
 
     /// Whether nothing is left except what is unreadable in the journal.
@@ -52,7 +52,7 @@ impl Undone {
 
 /// An object that could not be removed.
 #[derive(Debug, Serialize)]
-pub struct Left {
+pub struct Remainder {
     /// Description.
     pub what: String,
     /// Error of the kernel, or the event that did not happen in time.
@@ -61,13 +61,15 @@ pub struct Left {
 
 /// Undoes the run of a journal whose lock the caller holds, and removes the journal if nothing is left and all
 /// of it is readable.
-pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
-    let mut undone = Undone::of(path);
+pub(super) fn undo(path: &Path, patience: Duration) -> UndoReport {
+    let mut undone = UndoReport::of(path);
     let journal = match (Journal::read(path), boot_id::here().map_err(LabError::from)) {
         (Ok(journal), Ok(boot_id)) => (journal, boot_id),
         // Nothing is touched: the objects are unknown.
         (Err(error), _) | (_, Err(error)) => {
-            undone.left.push(Left { what: format!("journal {}", path.display()), why: error.to_string() });
+            undone
+                .left
+                .push(Remainder { what: format!("journal {}", path.display()), why: error.to_string() });
             return undone;
         }
     };
@@ -83,11 +85,11 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
             namespaces_of(id).into_iter().filter(|found| !made.contains(found)).collect::<Vec<_>>(),
         );
     }
-    let mut going = Going { id, deadline: Instant::now() + patience, undone: &mut undone };
+    let mut going = Removal { id, deadline: Instant::now() + patience, undone: &mut undone };
     if same_boot {
         // First: frozen processes cannot end.
         made.iter().for_each(|made| {
-            if let Made::Cgroup { path } = made {
+            if let CreatedObject::Cgroup { path } = made {
                 thaw(path)
             }
         });
@@ -104,29 +106,29 @@ pub(super) fn undo(path: &Path, patience: Duration) -> Undone {
         && undone.unreadable.is_empty()
         && let Err(error) = fs::remove_file(path)
     {
-        undone.left.push(Left { what: format!("journal {}", path.display()), why: error.to_string() });
+        undone.left.push(Remainder { what: format!("journal {}", path.display()), why: error.to_string() });
     }
     undone
 }
 
 /// Namespaces of a run and their folders of names, found by the id in their names, for a damaged journal.
-fn namespaces_of(id: &str) -> Vec<Made> {
+fn namespaces_of(id: &str) -> Vec<CreatedObject> {
     let named = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| name.starts_with(&format!("lab-{id}-"))).collect::<Vec<String>>()
     };
-    let names = named(NAMES).into_iter().map(|namespace| Made::Names { namespace });
-    names.chain(named(NAMESPACES).into_iter().map(|name| Made::Namespace { name })).collect()
+    let names = named(NAMES).into_iter().map(|namespace| CreatedObject::Names { namespace });
+    names.chain(named(NAMESPACES).into_iter().map(|name| CreatedObject::Namespace { name })).collect()
 }
 
-struct Going<'a> {
+struct Removal<'a> {
     id: &'a str,
     deadline: Instant,
-    undone: &'a mut Undone,
+    undone: &'a mut UndoReport,
 }
 
-impl Going<'_> {
+impl Removal<'_> {
     fn end_marked(&mut self) {
         let id = self.id;
         let meant = |pid: u32| is_marked(pid, id);
@@ -141,21 +143,21 @@ impl Going<'_> {
         if !ended.left.is_empty() {
             let states: Vec<_> = ended.left.iter().map(|pid| format!("{pid} ({})", state(*pid))).collect();
             let why = format!("killed, and still there: {}", states.join(", "));
-            self.undone.left.push(Left { what, why });
+            self.undone.left.push(Remainder { what, why });
         }
     }
 
-    fn remove(&mut self, made: Made) {
+    fn remove(&mut self, made: CreatedObject) {
         let removed = match &made {
-            Made::Namespace { name } => self.namespace(name),
-            Made::Names { namespace } => self.names(namespace),
-            Made::Cgroup { path } => self.cgroup(path),
-            Made::Folder { path } => self.folder(path),
+            CreatedObject::Namespace { name } => self.namespace(name),
+            CreatedObject::Names { namespace } => self.names(namespace),
+            CreatedObject::Cgroup { path } => self.cgroup(path),
+            CreatedObject::Folder { path } => self.folder(path),
         };
         match removed {
             Ok(()) => self.undone.removed.push(made),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => self.undone.left.push(Left { what: made.to_string(), why: error.to_string() }),
+            Err(error) => self.undone.left.push(Remainder { what: made.to_string(), why: error.to_string() }),
         }
     }
 

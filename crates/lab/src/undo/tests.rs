@@ -1,8 +1,8 @@
 //! Journals, complete and truncated; and real objects created and removed through their journal. What needs
 //! root is skipped without it.
 
-use super::journal::{Head, Journal, MARK, Made, Undo};
-use super::{Undone, clean, keeper};
+use super::journal::{CreatedObject, Head, Journal, MARK, Undo};
+use super::{UndoReport, clean, keeper};
 use proptest::prelude::*;
 use std::fs;
 use std::io::{self, Read};
@@ -41,7 +41,7 @@ fn killed(undo: Undo, state: &Path) {
     assert_eq!(fs::read(&path).expect("it is still there"), text);
 }
 
-fn only(state: &Path) -> Undone {
+fn only(state: &Path) -> UndoReport {
     // A program that another test is just starting holds the lock's descriptor until its exec.
     let mut cleaned = until("a run that nobody has", || {
         let cleaned = clean(state, false).expect("the folder can be read");
@@ -58,21 +58,21 @@ fn nothing_left(state: &Path) {
 }
 
 /// Names with the run's id in them, plus arbitrary characters.
-fn made() -> impl Strategy<Value = Made> {
+fn made() -> impl Strategy<Value = CreatedObject> {
     let name = "[ -.0-~é\"\\\\]{0,8}".prop_map(|name| format!("{name}{ID}"));
     let path = (name.clone(), "[a-z\"\\\\ é]{1,8}")
         .prop_map(|(name, parent)| PathBuf::from("/").join(parent).join(name));
     prop_oneof![
-        name.clone().prop_map(|name| Made::Namespace { name }),
-        name.prop_map(|namespace| Made::Names { namespace }),
-        path.clone().prop_map(|path| Made::Cgroup { path }),
-        path.prop_map(|path| Made::Folder { path }),
+        name.clone().prop_map(|name| CreatedObject::Namespace { name }),
+        name.prop_map(|namespace| CreatedObject::Names { namespace }),
+        path.clone().prop_map(|path| CreatedObject::Cgroup { path }),
+        path.prop_map(|path| CreatedObject::Folder { path }),
     ]
 }
 
 proptest! {
     #[test]
-    fn a_journal_that_is_cut_anywhere_tells_of_what_was_made_before(
+    fn truncated_journal_lists_earlier_objects(
         made in prop::collection::vec(made(), 0..8),
         at in any::<prop::sample::Index>(),
     ) {
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn a_journal_that_is_damaged_names_no_thing_of_others(
+    fn damaged_journal_names_no_foreign_object(
         made in prop::collection::vec(made(), 1..5),
         at in any::<prop::sample::Index>(),
         byte in any::<u8>(),
@@ -109,19 +109,19 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_of_the_run_is_refused_before_it_is_made_and_when_it_is_read() {
+fn foreign_objects_are_refused_on_write_and_read() {
     let state = tempfile::tempdir().expect("a folder");
     let mut undo = Undo::begin(state.path()).expect("a journal");
     let id = undo.id().to_owned();
-    let folder = |path: &str| Made::Folder { path: path.into() };
+    let folder = |path: &str| CreatedObject::Folder { path: path.into() };
     for (made, word) in [
         (folder("/"), "does not contain the id"),
         (folder("/etc"), "does not contain the id"),
         (folder(&format!("tmp/{id}")), "absolute"),
         (folder(&format!("/tmp/../{id}")), "absolute"),
-        (Made::Cgroup { path: "/sys/fs/cgroup".into() }, "does not contain the id"),
-        (Made::Namespace { name: "blue".into() }, "does not contain the id"),
-        (Made::Names { namespace: format!("../{id}") }, "not the name"),
+        (CreatedObject::Cgroup { path: "/sys/fs/cgroup".into() }, "does not contain the id"),
+        (CreatedObject::Namespace { name: "blue".into() }, "does not contain the id"),
+        (CreatedObject::Names { namespace: format!("../{id}") }, "not the name"),
     ] {
         let path = PathBuf::from(format!("/x/{id}.journal"));
         let text = Journal {
@@ -142,14 +142,14 @@ fn what_is_not_of_the_run_is_refused_before_it_is_made_and_when_it_is_read() {
 }
 
 #[test]
-fn what_cannot_be_removed_stays_in_the_journal_and_the_rest_goes() {
+fn unremovable_objects_stay_in_the_journal() {
     let (state, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let mut undo = Undo::begin(state.path()).expect("a journal");
     let file = place.path().join("file");
     fs::write(&file, "").expect("it is ours");
     let paths = ["first", "file", "last"].map(|name| place.path().join(name).join(undo.id()));
     for path in &paths {
-        undo.about_to_make(Made::Folder { path: path.clone() }).expect("it is of the run");
+        undo.about_to_make(CreatedObject::Folder { path: path.clone() }).expect("it is of the run");
     }
     for path in [&paths[0], &paths[2]] {
         fs::create_dir_all(path.join("deep")).expect("it is ours");
@@ -170,10 +170,10 @@ fn what_cannot_be_removed_stays_in_the_journal_and_the_rest_goes() {
 }
 
 #[test]
-fn of_a_damaged_journal_everything_goes_that_can_be_read() {
+fn readable_part_of_a_damaged_journal_is_removed() {
     let place = tempfile::tempdir().expect("a folder");
     let paths = ["one", "two", "three"].map(|name| place.path().join(name).join(ID));
-    let made = paths.iter().map(|path| Made::Folder { path: path.clone() }).collect();
+    let made = paths.iter().map(|path| CreatedObject::Folder { path: path.clone() }).collect();
     let head = Some(Head { boot_id: spangap_machine::facts::boot_id::here().expect("the kernel has one") });
     let whole = Journal { head, made, damage: Vec::new() }.text();
     let ends: Vec<usize> = whole.match_indices('\n').map(|(at, _)| at).collect();
@@ -205,12 +205,12 @@ fn of_a_damaged_journal_everything_goes_that_can_be_read() {
 }
 
 #[test]
-fn a_journal_of_the_version_before_is_undone() {
+fn previous_journal_version_is_undone() {
     let (state, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let folder = place.path().join(ID);
     fs::create_dir(&folder).expect("it is ours");
     let head = Head { boot_id: spangap_machine::facts::boot_id::here().expect("the kernel has one") };
-    let made = Made::Folder { path: folder.clone() };
+    let made = CreatedObject::Folder { path: folder.clone() };
     let [head, made] =
         [serde_json::to_string(&head), serde_json::to_string(&made)].map(|line| line.expect("plain"));
     fs::write(state.path().join(format!("{ID}.journal")), format!("{head}\n{made}\n")).expect("it is ours");
@@ -220,7 +220,7 @@ fn a_journal_of_the_version_before_is_undone() {
 }
 
 #[test]
-fn somebody_who_cleans_all_the_time_never_takes_a_journal_from_its_run() {
+fn continuous_cleaning_never_takes_an_active_journal() {
     let state = tempfile::tempdir().expect("a folder");
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -235,7 +235,7 @@ fn somebody_who_cleans_all_the_time_never_takes_a_journal_from_its_run() {
         for _ in 0..50 {
             let mut undo = Undo::begin(state.path()).expect("a journal");
             let path = state.path().join(format!("{}.journal", undo.id()));
-            undo.about_to_make(Made::Folder { path: state.path().join(undo.id()) })
+            undo.about_to_make(CreatedObject::Folder { path: state.path().join(undo.id()) })
                 .expect("it is of the run");
             let text = fs::read(&path).expect("it is there as long as its run");
             assert_eq!(Journal::parse(&path, &text).expect("it is whole").made.len(), 1);
@@ -271,7 +271,7 @@ fn a_keeper_waits_for_the_end_of_its_run_and_then_for_the_lock() {
 }
 
 #[test]
-fn a_journal_of_another_boot_is_of_folders_alone() {
+fn journal_of_another_boot_concerns_only_folders() {
     let (state, place) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let folder = place.path().join(ID);
     fs::create_dir(&folder).expect("it is ours");
@@ -279,7 +279,7 @@ fn a_journal_of_another_boot_is_of_folders_alone() {
     let head = Some(Head { boot_id: "another".into() });
     // A control group there would be an error, if it were examined.
     let group = PathBuf::from(format!("/proc/self/status/{ID}"));
-    let made = vec![Made::Folder { path: folder.clone() }, Made::Cgroup { path: group }];
+    let made = vec![CreatedObject::Folder { path: folder.clone() }, CreatedObject::Cgroup { path: group }];
     let text = Journal { head, made, ..Journal::default() }.text();
     fs::write(state.path().join(format!("{ID}.journal")), text).expect("it is ours");
     let undone = only(state.path());
@@ -326,7 +326,7 @@ fn processes_that_are_stopped_or_fork_without_end_are_ended() {
 }
 
 #[test]
-fn a_namespace_goes_with_the_processes_and_the_names_that_hold_it() {
+fn namespace_is_removed_with_its_processes_and_names() {
     if !root() {
         return;
     }
@@ -344,7 +344,7 @@ fn a_namespace_goes_with_the_processes_and_the_names_that_hold_it() {
     });
     // One that was being created when the run was killed: a file with nothing mounted.
     let half = format!("lab-{}-half", undo.id());
-    undo.about_to_make(Made::Namespace { name: half.clone() }).expect("it is of the run");
+    undo.about_to_make(CreatedObject::Namespace { name: half.clone() }).expect("it is of the run");
     let half = Path::new("/run/netns").join(half);
     fs::OpenOptions::new().create_new(true).write(true).mode(0o400).open(&half).expect("as root");
     let id = undo.id().to_owned();
@@ -369,7 +369,7 @@ fn the_namespace_of_the_machine_itself_is_never_emptied() {
     let state = tempfile::tempdir().expect("a folder");
     let mut undo = Undo::begin(state.path()).expect("a journal");
     let name = format!("lab-{}-own", undo.id());
-    undo.about_to_make(Made::Namespace { name: name.clone() }).expect("it is of the run");
+    undo.about_to_make(CreatedObject::Namespace { name: name.clone() }).expect("it is of the run");
     // `ip netns attach` names the namespace of a process: here that of this one.
     let own = std::process::id().to_string();
     let attached = Command::new("ip").args(["netns", "attach", &name, &own]).status().expect("ip");
@@ -393,7 +393,7 @@ fn hierarchies() -> Vec<PathBuf> {
 }
 
 #[test]
-fn control_groups_go_also_when_they_are_frozen_and_have_others_inside() {
+fn frozen_and_nested_control_groups_are_removed() {
     if !root() {
         return;
     }
@@ -402,7 +402,7 @@ fn control_groups_go_also_when_they_are_frozen_and_have_others_inside() {
         let state = tempfile::tempdir().expect("a folder");
         let mut undo = Undo::begin(state.path()).expect("a journal");
         let group = hierarchy.join(format!("spangap-lab-{}", undo.id()));
-        undo.about_to_make(Made::Cgroup { path: group.clone() }).expect("it is of the run");
+        undo.about_to_make(CreatedObject::Cgroup { path: group.clone() }).expect("it is of the run");
         let deep = group.join("deep");
         if let Err(error) = fs::create_dir_all(&deep) {
             println!("not run: no control group can be made in {}: {error}", hierarchy.display());

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_masks_and_what_is_neither() {
+    fn lists_masks_and_malformed_text() {
         let shown = |cpus: Known<Cpus>| cpus.map(|cpus| cpus.to_string());
         assert_eq!(shown(list(ONLINE, "0,3-5\n")), Ok("0,3-5".into()));
         assert_eq!(shown(list(ONLINE, "\n")), Ok(String::new()));

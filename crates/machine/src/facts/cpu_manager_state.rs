@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn another_document_is_told() {
+    fn other_documents_are_rejected() {
         for bad in ["", "{", "[]", "{}", r#"{"policyName":"static","entries":[]}"#] {
             assert!(parse(PATH, bad).is_err(), "{bad}");
         }

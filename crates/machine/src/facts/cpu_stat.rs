@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_quota_and_of_another_form() {
+    fn missing_quota_and_malformed_files() {
         assert_eq!(throttled("/p", "usage_usec 1\nuser_usec 1\nsystem_usec 0\n"), Ok(None));
         for bad in ["", "nr_periods 3\nnr_throttled 1\n", "nr_periods -1\n"] {
             assert!(throttled("/p", bad).is_err(), "{bad}");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_cut_off_are_told_and_the_rest_is_read() {
+    fn truncated_lines_are_reported_and_the_rest_is_read() {
         let table = parse(INTERRUPTS, " CPU0 CPU1\n 5: 1 2 x  a\nnonsense\n 6: 1\n 7: 1 -2 x  b\n").unwrap();
         assert_eq!((table.rows.len(), table.bad.len()), (1, 3));
         assert_eq!(

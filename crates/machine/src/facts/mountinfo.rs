@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_the_part_that_is_seen() {
+    fn paths_below_the_visible_root() {
         let below = |root: &str, group: &'static str| {
             let root = root.to_owned();
             let mount = CgroupMount { version: Version::V2, point: "/m".into(), root, controllers: vec![] };

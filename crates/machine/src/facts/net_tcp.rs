@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_kernel_writes_is_read(made in prop::collection::vec(any::<Made>(), 0..20)) {
+        fn kernel_format_is_parsed(made in prop::collection::vec(any::<Made>(), 0..20)) {
             let read = parse("/proc/net/tcp", &table(&made)).unwrap();
             prop_assert_eq!(read.len(), made.len());
             for (row, (local, peer, state, inode, (send, receive, uid), acks)) in read.iter().zip(made) {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_told() {
+    fn malformed_line_is_reported() {
         let text = "heading\n   0: 0100007F:1F90 nonsense 01\n";
         let error = parse("/proc/net/tcp", text).unwrap_err().to_string();
         assert!(error.contains("/proc/net/tcp, line 2: ") && error.contains("nonsense"), "{error}");

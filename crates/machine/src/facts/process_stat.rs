@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_brackets_and_what_the_flags_say() {
+    fn names_with_parentheses_and_flags() {
         let line = |comm: &str, state: &str, flags: u32| {
             format!("7 ({comm}) {state} 1 1 1 0 -1 {flags} 102 0 0 0 10 1 2 -1 20 0 1 0 4711 3133440 394\n")
         };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_and_one_that_is_not_there() {
+    fn this_process_and_a_missing_one() {
         let own = of(std::process::id()).expect("/proc is there").expect("this one runs");
         assert!(own.start_ticks > 0 && !own.is_kernels() && !own.is_dead());
         assert_eq!(of(u32::MAX), Ok(None));

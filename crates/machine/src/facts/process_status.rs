@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_of_another_form_is_told() {
+    fn missing_or_malformed_lines_are_reported() {
         let text = "Name:\tx\nCpus_allowed_list:\tnone\n";
         let status = ProcessStatus::new("/proc/1/status", text);
         assert_eq!(

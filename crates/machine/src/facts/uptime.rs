@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_and_what_is_none() {
+    fn figures_and_malformed_ones() {
         assert_eq!(uptime_s(UPTIME, "12691.86 3733.51\n"), Ok(12691.86));
         for bad in ["", "up\n", "-1 0\n", "NaN 1\n", "inf 1\n"] {
             assert!(uptime_s(UPTIME, bad).is_err(), "{bad}");

@@ -158,13 +158,13 @@ fn a_document_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_name_that_is_not_known_says_which_are() {
+fn unknown_name_lists_the_known_ones() {
     let error = serde_json::from_str::<Cause>("\"gremlins\"").expect_err("no cause").to_string();
     assert!(error.contains("gremlins") && error.contains("nagle-delayed-ack"), "{error}");
 }
 
 #[test]
-fn what_is_missing_is_said_in_words_and_by_name() {
+fn missing_evidence_has_words_and_name() {
     let certainty = Certainty::Possible(Missing::ServerSpan);
     let json = serde_json::to_value(certainty).expect("plain data");
     let expected =

@@ -6,7 +6,9 @@ mod program;
 use program::Program;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use spangap_sockets::{Asked, Became, Folder, Held, Journal, Plan, Undone, Wanted, apply, list, undo};
+use spangap_sockets::{
+    Asked, ChangeOutcome, ChangeRequest, Folder, Journal, LockedJournal, Plan, Undone, apply, list, undo,
+};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,9 +40,9 @@ impl Scene {
         self.program.say(&format!("[x.setsockopt(6, 1, on) for x, on in zip(c, [{}])]", values.join(",")));
     }
 
-    fn wanted(&self, value: bool, half: bool) -> Wanted {
+    fn wanted(&self, value: bool, half: bool) -> ChangeRequest {
         let of = Asked { pids: vec![self.pid], ..Asked::default() };
-        Wanted { of, peer: None, peer_port: Some(self.port), value, half }
+        ChangeRequest { of, peer: None, peer_port: Some(self.port), value, half }
     }
 
     fn plan(&self, value: bool, half: bool) -> Plan {
@@ -48,7 +50,7 @@ impl Scene {
         wanted.plan(&list(&wanted.of).unwrap())
     }
 
-    fn write(&self, under: &str, plan: &Plan) -> Held {
+    fn write(&self, under: &str, plan: &Plan) -> LockedJournal {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let journal = Journal::new(plan.change.clone(), time, None).unwrap();
         Folder::new(self.folder.path().join(under)).write(&journal).unwrap()
@@ -75,10 +77,10 @@ fn rewrite(path: &Path, from: &str, to: &str) {
 }
 
 fn undo_journal(path: &Path) -> Undone {
-    undo(Held::take(path).unwrap().expect("the journal is there")).unwrap()
+    undo(LockedJournal::take(path).unwrap().expect("the journal is there")).unwrap()
 }
 
-fn became(undone: &Undone) -> Vec<&Became> {
+fn became(undone: &Undone) -> Vec<&ChangeOutcome> {
     undone.sockets.iter().map(|change| &change.became).collect()
 }
 
@@ -109,7 +111,7 @@ fn a_change_and_its_undo_are_nothing() {
         prop_assert_eq!(scene.plan(value, false).change.len(), lacking - changed);
         let undone = undo_journal(&path);
         prop_assert!(undone.journal_removed && !path.exists());
-        prop_assert!(became(&undone).iter().all(|became| **became == Became::Changed), "{:?}", undone);
+        prop_assert!(became(&undone).iter().all(|became| **became == ChangeOutcome::Changed), "{:?}", undone);
         prop_assert_eq!(scene.values(), before);
         Ok(())
     });
@@ -136,10 +138,10 @@ fn whatever_a_dead_tool_had_done_by_then_is_undone_and_undone_again() {
         std::fs::remove_dir_all(scene.folder.path().join("part")).unwrap();
         assert_eq!(scene.values().matches('1').count(), changed);
         let undone = undo_journal(&path);
-        assert_eq!(undone.count(|became| *became == Became::Changed), changed as u64);
-        assert_eq!(undone.count(|became| *became == Became::Already), (CONNECTIONS - changed) as u64);
+        assert_eq!(undone.count(|became| *became == ChangeOutcome::Changed), changed as u64);
+        assert_eq!(undone.count(|became| *became == ChangeOutcome::Already), (CONNECTIONS - changed) as u64);
         assert_eq!(scene.values(), before);
-        assert!(Held::take(&path).unwrap().is_none(), "there is nothing left to do");
+        assert!(LockedJournal::take(&path).unwrap().is_none(), "there is nothing left to do");
     }
 }
 
@@ -164,7 +166,7 @@ fn another_process_under_the_same_id_is_left_alone() {
     let start = text.split("\"start_ticks\":").nth(1).unwrap().split(',').next().unwrap();
     rewrite(&path, &format!("\"start_ticks\":{start}"), "\"start_ticks\":7");
     let undone = undo_journal(&path);
-    let other = Became::Gone(format!("process {} is a different one now", scene.pid));
+    let other = ChangeOutcome::Gone(format!("process {} is a different one now", scene.pid));
     assert_eq!(became(&undone), vec![&other; CONNECTIONS]);
     assert!(undone.journal_removed);
     assert_eq!(scene.values().matches('1').count(), CONNECTIONS, "nothing was touched");
@@ -178,7 +180,7 @@ fn a_journal_of_an_earlier_boot_touches_nothing() {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     rewrite(&path, boot.trim(), "another");
     let undone = undo_journal(&path);
-    assert_eq!(undone.count(|became| matches!(became, Became::Gone(_))), CONNECTIONS as u64);
+    assert_eq!(undone.count(|became| matches!(became, ChangeOutcome::Gone(_))), CONNECTIONS as u64);
     assert_eq!(scene.values().matches('1').count(), CONNECTIONS);
 }
 
@@ -195,8 +197,8 @@ fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
     scene.program.say("c[3].setsockopt(6, 1, 0)");
     let undone = undo_journal(&path);
     let of = |fd: u64| &undone.sockets.iter().find(|change| change.fd == Some(fd as i32)).unwrap().became;
-    assert_eq!((of(fds[0]), of(fds[1])), (&Became::Changed, &Became::Changed), "{undone:?}");
-    assert_eq!((of(fds[2]), of(fds[3])), (&Became::Gone("closed".into()), &Became::Already));
+    assert_eq!((of(fds[0]), of(fds[1])), (&ChangeOutcome::Changed, &ChangeOutcome::Changed), "{undone:?}");
+    assert_eq!((of(fds[2]), of(fds[3])), (&ChangeOutcome::Gone("closed".into()), &ChangeOutcome::Already));
     assert_eq!(scene.program.say("moved.getsockopt(6, 1)"), "0");
     assert!(undone.journal_removed);
 }
@@ -215,7 +217,7 @@ fn a_socket_that_its_process_has_handed_to_a_child_is_set_back_there() {
     let path = scene.change(&scene.plan(true, false));
     scene.program.say("[x.close() for x in c]");
     let undone = undo_journal(&path);
-    assert_eq!(undone.count(|became| *became == Became::Changed), CONNECTIONS as u64, "{undone:?}");
+    assert_eq!(undone.count(|became| *became == ChangeOutcome::Changed), CONNECTIONS as u64, "{undone:?}");
     scene.program.say(&format!("os.kill({child}, 9), os.waitpid({child}, 0)"));
 }
 

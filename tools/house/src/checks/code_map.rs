@@ -4,17 +4,17 @@ use crate::tree::{Finding, Tree};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Code map";
-/// Files that every crate or folder has; the map need not name them.
+/// Files that every crate or folder has, which the map need not name.
 const STRUCTURE: [&str; 3] = ["lib.rs", "main.rs", "mod.rs"];
 
 struct Entry {
     line: usize,
     path: String,
-    /// Whether the map names parts of this folder: then it must name them all.
+    /// Whether the map names parts of this folder: then it must name all of them.
     has_parts: bool,
 }
 
-/// Paths in the map that do not exist, and sources that no path of the map covers.
+/// Paths in the map that do not exist, and source files that the map does not cover.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(document) = tree.file(DOCUMENT) else {
         let text = format!("is missing, expected the document with the section {HEADING:?}");
@@ -57,8 +57,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The paths of the map: a line that starts in the first column names a folder or file, an indented one a part
-/// of the folder above it; `a/{b,c}.rs` names two.
+/// Paths of the map: a line without indentation names a folder or file, an indented one a part of the folder
+/// above it; `a/{b,c}.rs` names two.
 fn entries(document: &str) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut folder: Option<usize> = None;

@@ -5,7 +5,7 @@ use crate::tree::{Finding, Tree};
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const FOLDER: &str = "fuzz/fuzz_targets/";
 
-/// Targets that are not registered, and registered targets that have no file.
+/// Unregistered targets, and registered targets without a file.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let targets: Vec<_> = tree
         .files

@@ -1,4 +1,4 @@
-//! Where files, sockets, clocks and the async runtime may be; test code is free.
+//! Where files, sockets, clocks and the async runtime are allowed; test code is exempt.
 
 use crate::rules;
 use crate::source::has_path;

@@ -1,9 +1,9 @@
-//! Files short enough to be read, with names that say something.
+//! Length and names of files.
 
 use crate::rules;
 use crate::tree::{File, Finding, Tree};
 
-/// Files past the hard limit, and files or folders with an empty name.
+/// Files above the hard limit, and files or folders with a meaningless name.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let too_long = counted(tree).filter(|(_, lines)| *lines > rules::MAX_FILE_LINES).map(|(file, lines)| {
         let text = format!("has {lines} lines, expected at most {}: split it", rules::MAX_FILE_LINES);
@@ -20,7 +20,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     too_long.chain(empty_names).collect()
 }
 
-/// Lines for people: the files that are getting long.
+/// Notices about files that are getting long.
 pub fn long_files(tree: &Tree) -> Vec<String> {
     let within = |lines: &usize| (rules::LONG_FILE_LINES + 1..=rules::MAX_FILE_LINES).contains(lines);
     let mut long: Vec<_> = counted(tree).filter(|(_, lines)| within(lines)).collect();

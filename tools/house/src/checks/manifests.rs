@@ -1,9 +1,9 @@
-//! Manifests: who may depend on whom, and that every package takes the workspace's lints.
+//! Manifests: permitted dependencies, and the workspace's lints in every package.
 
 use crate::rules;
 use crate::tree::{File, Finding, Tree};
 
-/// Breaches in the manifests of the packages.
+/// Violations in the manifests of the packages.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     tree.manifests().flat_map(check_one).collect()
 }
@@ -59,7 +59,7 @@ fn one_of(allowed: &[&str]) -> String {
     }
 }
 
-/// Package names of the dependencies of every kind, those for one platform too.
+/// Package names of all kinds of dependencies, including platform-specific ones.
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
     let platforms = manifest.get("target").and_then(|t| t.as_table()).into_iter().flat_map(|t| t.values());

@@ -15,7 +15,7 @@ pub use length::long_files;
 
 use crate::tree::{Finding, Tree};
 
-/// Every breach of every rule, in the order of the files.
+/// All violations of all rules, ordered by file.
 pub fn all(tree: &Tree) -> Vec<Finding> {
     let checks = [
         manifests::check,

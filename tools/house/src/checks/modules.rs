@@ -1,8 +1,8 @@
-//! One style of modules: what has files of its own is a folder with a `mod.rs`.
+//! A single style of modules: a module with files of its own is a folder with a `mod.rs`.
 
 use crate::tree::{File, Finding, Tree};
 
-/// Sources beside a folder of their name that holds more than their tests.
+/// Source files next to a folder of their name that contains more than their tests.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let beside = |(file, _): (&File, _)| {
         let folder = file.path.strip_suffix(".rs")?;

@@ -1,9 +1,10 @@
-//! One reader for each fact: only `machine::facts` names the files that it reads, so that nobody reads them another way.
+//! One reader for each fact: only `machine::facts` names the files that it reads, so nothing else can parse
+//! them differently.
 
 use crate::rules;
 use crate::tree::{Finding, Tree};
 
-/// Literals outside of `machine` that are the path of such a file; test code is free.
+/// String literals outside `machine` with the path of such a file; test code is exempt.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_free = |path: &str| rules::FACT_PLACES.iter().any(|place| path.starts_with(place));
@@ -22,7 +23,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether a literal is a path that ends in this file: a sentence that mentions it is none.
+/// Whether a literal is a path that ends in this file, rather than a sentence that mentions it.
 fn is_path_of(literal: &str, fact: &str) -> bool {
     let is_path = literal.contains('/') && !literal.contains(char::is_whitespace);
     let before = literal.strip_suffix(fact);
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn every_place_and_every_fact_still_counts() {
-        // Facts that contain each other would hide which one is meant.
+        // If one fact's path contained another's, a match would be ambiguous.
         for (at, fact) in rules::FACTS.iter().enumerate() {
             let others = rules::FACTS.iter().enumerate().filter(|(other, _)| *other != at);
             assert!(others.into_iter().all(|(_, other)| !is_path_of(&format!("a/{fact}"), other)), "{fact}");

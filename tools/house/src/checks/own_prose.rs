@@ -1,15 +1,17 @@
-//! Nobody goes by our own prose: what a program decides by is a value, and sentences are made of it where people read.
+//! No decision depends on our own prose: programs decide by values, and sentences are made from these for
+//! people.
 
 use crate::rules;
 use crate::tree::{Finding, Tree};
 
-/// What stands before a literal that something is compared with.
+/// Text before a literal that is being compared.
 const BEFORE: [&str; 8] =
     ["==", "!=", "starts_with(", "ends_with(", "contains(", "strip_prefix(", "strip_suffix(", "split_once("];
-/// And what stands after it.
+/// Text after a literal that is being compared.
 const AFTER: [&str; 3] = ["==", "!=", "=>"];
 
-/// Comparisons with a literal of several words, where evidence is made, gathered and judged; test code is free.
+/// Comparisons with a literal of several words, in code that makes, gathers or judges evidence; test code is
+/// exempt.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     let inside = |path: &str| rules::NO_PROSE_COMPARED.iter().any(|folder| path.starts_with(folder));
@@ -25,13 +27,13 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether a blank stands between two words.
+/// Whether it contains a blank between two words.
 fn has_words(literal: &str) -> bool {
     let is_word = |text: Option<&str>| text.is_some_and(|word| word.contains(char::is_alphanumeric));
     literal.split_once(' ').is_some_and(|(one, other)| is_word(Some(one)) && is_word(Some(other)))
 }
 
-/// Whether a literal on this line, counted from 1, is compared with something.
+/// Whether a literal on this line, counted from 1, is an operand of a comparison.
 fn is_compared(lines: &[&str], line: usize, literal: &str) -> bool {
     let own = lines.get(line - 1).copied().unwrap_or_default();
     own.match_indices(&format!("\"{literal}\"")).any(|(at, found)| {
@@ -42,7 +44,7 @@ fn is_compared(lines: &[&str], line: usize, literal: &str) -> bool {
             Some(&own[..at])
         };
         let (before, after) = (before.unwrap_or_default().trim_end(), own[at + found.len()..].trim_start());
-        // `&` is of a reference to it.
+        // The literal may be borrowed.
         let before = before.trim_end_matches('&').trim_end();
         BEFORE.iter().any(|mark| before.ends_with(mark)) || AFTER.iter().any(|mark| after.starts_with(mark))
     })

@@ -1,4 +1,4 @@
-//! Words that have no place here: registry hosts, paths of one machine, unfinished work, sleeping tests.
+//! Forbidden words: registry hosts, paths of one machine, unfinished work, sleeping tests.
 
 use crate::rules;
 use crate::source::{RustSource, has_path};
@@ -29,7 +29,7 @@ fn places(file: &File) -> Vec<Finding> {
     findings
 }
 
-/// Whether `path` begins in the line, and is not the middle of a longer path.
+/// Whether `path` starts in the line, other than in the middle of a longer path.
 fn has_absolute(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

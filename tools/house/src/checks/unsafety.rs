@@ -1,9 +1,9 @@
-//! `unsafe` only in the named files, and never without its reason.
+//! `unsafe` only in the listed files, and never without a reason.
 
 use crate::rules;
 use crate::tree::{File, Finding, Tree};
 
-/// `unsafe` in files that are not listed, without a SAFETY line, and listed files that have none.
+/// `unsafe` in unlisted files or without a SAFETY line, and listed files without any.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (file, rust) in tree.rust_files() {
@@ -27,7 +27,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the comment right above the line, attributes between them allowed, has a SAFETY line.
+/// Whether the comment directly above the line, except for attributes, has a SAFETY line.
 fn has_reason(file: &File, line: usize) -> bool {
     let above: Vec<&str> = file.text.lines().take(line - 1).map(str::trim_start).collect();
     let block = above.iter().rev().take_while(|text| text.starts_with("//") || text.starts_with("#["));

@@ -4,7 +4,7 @@ use super::super::session::{Sent, Session};
 use super::super::tally::{Ended, Tally};
 use super::other::Other;
 use crate::clock;
-use crate::connection::{Connection, Dial, ForOneCall, Link, Opened, in_words};
+use crate::connection::{Connection, Dial, Link, Opened, SingleCallConnection, in_words};
 use crate::contract::{Call, Phase};
 use crate::ping::ping_client::PingClient;
 use crate::ping::{PingRequest, PingResponse};
@@ -168,8 +168,8 @@ impl Lane {
     pub async fn open(&mut self) -> Result<Option<u16>, Status> {
         self.after_attempt().await;
         let Connections::PerCall { dial, opened, closed } = &mut self.connections else { return Ok(None) };
-        let opening = ForOneCall::open(dial, opened).await;
-        let ForOneCall { connection, closed: ends } =
+        let opening = SingleCallConnection::open(dial, opened).await;
+        let SingleCallConnection { connection, closed: ends } =
             opening.map_err(|error| Status::unavailable(in_words(&error)))?;
         let id = connection.id;
         self.connection = Ok((connection.client.clone(), Arc::new(connection)));

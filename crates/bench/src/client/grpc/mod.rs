@@ -11,7 +11,7 @@ use super::Refused;
 use super::reporter::report;
 use super::session::Session;
 use super::tally::Tally;
-use crate::connection::{ConnectError, Dial, ForOneCall, Link};
+use crate::connection::{ConnectError, Dial, Link, SingleCallConnection};
 use crate::contract::record::NO_CONNECTION;
 use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
@@ -183,7 +183,7 @@ async fn connect(settings: &ClientSettings, session: &Arc<Session>) -> Result<Ve
     let mut links = Vec::new();
     if settings.channels == Channels::PerCall {
         // Closed at once: it only shows that the target is reachable.
-        ForOneCall::open(&dial, &|_, _| NO_CONNECTION).await?;
+        SingleCallConnection::open(&dial, &|_, _| NO_CONNECTION).await?;
         return Ok(links);
     }
     for channel in 0..settings.channels.count(settings.in_flight) {

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_was_not_waited_for_is_forgotten() {
+    async fn abandoned_wait_is_dropped() {
         let timer = Timer::new().unwrap();
         let soon_ns = clock::monotonic_ns() + 1_000_000;
         let waiting = timer.until(soon_ns);

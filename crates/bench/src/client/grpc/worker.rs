@@ -65,7 +65,7 @@ impl Worker {
     }
 
     /// Makes the due call, or one right now; `None` if it is too late for that.
-    async fn call(&mut self, due: Option<Due>) -> Option<Made> {
+    async fn call(&mut self, due: Option<Due>) -> Option<CallOutcome> {
         let Worker { shared, lane, tally, ids, alarm } = self;
         let Shared { session, settings, request, other, .. } = &**shared;
         let context = settings.trace.then(|| ids.root());
@@ -124,12 +124,12 @@ impl Worker {
             Err(status) => call.end(Some((status.code(), &reason(&status)))),
         };
         lane.after_attempt().await;
-        Some(Made { failed, from_send_ns })
+        Some(CallOutcome { failed, from_send_ns })
     }
 }
 
 /// Outcome of a call.
-struct Made {
+struct CallOutcome {
     failed: bool,
     from_send_ns: u64,
 }

@@ -9,7 +9,7 @@ use crate::trace::Ids;
 use std::sync::Arc;
 
 /// Accounting of one thread.
-pub struct Books {
+pub struct Accounts {
     pub session: Arc<Session>,
     pub tally: Arc<Tally>,
     /// Whether every call has a trace context.
@@ -18,10 +18,10 @@ pub struct Books {
     ids: Ids,
 }
 
-impl Books {
+impl Accounts {
     pub fn new(session: Arc<Session>, settings: &ClientSettings) -> Self {
         let tally = session.tally();
-        Books { session, tally, trace: settings.trace, settings: settings.clone(), ids: Ids::new() }
+        Accounts { session, tally, trace: settings.trace, settings: settings.clone(), ids: Ids::new() }
     }
 
     pub fn settings(&self) -> &ClientSettings {

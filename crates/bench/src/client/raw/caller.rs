@@ -1,6 +1,6 @@
 //! A thread that calls over the channels assigned to it.
 
-use super::books::Books;
+use super::books::Accounts;
 use super::lane::{Interest, Lane};
 use crate::clock;
 use crate::contract::Pace;
@@ -25,7 +25,7 @@ const LATE_CALLS: u32 = 64;
 
 /// A calling thread.
 pub struct Caller {
-    books: Books,
+    books: Accounts,
     lanes: Vec<Lane>,
     /// Event registration of each lane's socket; `None` without a socket.
     registered: Vec<Option<(i32, Interest)>>,
@@ -39,7 +39,7 @@ pub struct Caller {
 
 impl Caller {
     /// # Errors The kernel provides no descriptor.
-    pub fn new(books: Books, lanes: Vec<Lane>) -> io::Result<Self> {
+    pub fn new(books: Accounts, lanes: Vec<Lane>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let registered = vec![None; lanes.len()];
         let buffer = vec![0; READ_BYTES];

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_belong_to_those_who_do_not_wait_any_more() {
+    fn late_responses_belong_to_abandoned_calls() {
         let mut flights = Flights::default();
         flights.push(flight(1, 3));
         flights.push(flight(2, 5));

@@ -1,6 +1,6 @@
 //! One channel: a connection of its own, its calls in flight, and its reconnection.
 
-use super::books::Books;
+use super::books::Accounts;
 use super::flights::{Flight, Flights};
 use super::outbox::Outbox;
 use crate::client::tally::Ended;
@@ -70,7 +70,7 @@ impl Lane {
         stream: TcpStream,
         workers: u32,
         request: Head,
-        books: &Books,
+        books: &Accounts,
     ) -> io::Result<Self> {
         let peer = stream.peer_addr()?;
         let settings = books.settings();
@@ -93,7 +93,7 @@ impl Lane {
         Ok(lane)
     }
 
-    fn up(&mut self, stream: TcpStream, books: &Books) -> io::Result<()> {
+    fn up(&mut self, stream: TcpStream, books: &Accounts) -> io::Result<()> {
         match self.nodelay {
             // A floor does not wait for ACKs unless asked to.
             Nodelay::On | Nodelay::Default => stream.set_nodelay(true)?,
@@ -147,7 +147,14 @@ impl Lane {
 
     /// Starts this many calls of idle workers at `sent_ns`, which is now. Without a connection they fail at
     /// once. Must be followed by [`flush`](Self::flush).
-    pub fn launch(&mut self, books: &mut Books, calls: u32, phase: Phase, due_ns: Option<u64>, sent_ns: u64) {
+    pub fn launch(
+        &mut self,
+        books: &mut Accounts,
+        calls: u32,
+        phase: Phase,
+        due_ns: Option<u64>,
+        sent_ns: u64,
+    ) {
         self.idle -= calls;
         let sent_unix_ns = if books.session.records() { clock::unix_ns() } else { 0 };
         let lateness_ns = due_ns.map(|due_ns| sent_ns.saturating_sub(due_ns));
@@ -169,7 +176,7 @@ impl Lane {
     }
 
     /// Sends as much as the socket accepts.
-    pub fn flush(&mut self, books: &mut Books) {
+    pub fn flush(&mut self, books: &mut Accounts) {
         let Link::Up { stream, .. } = &self.link else { return };
         let flights = &self.flights;
         let traced = books.trace;
@@ -181,7 +188,7 @@ impl Lane {
 
     /// The socket is, or may be, ready: reads available bytes, or completes the connection. With `wait`, a read
     /// blocks for a few milliseconds.
-    pub fn ready(&mut self, books: &mut Books, buffer: &mut [u8], wait: bool) {
+    pub fn ready(&mut self, books: &mut Accounts, buffer: &mut [u8], wait: bool) {
         match &self.link {
             Link::Up { .. } => self.read(books, buffer, wait),
             Link::Opening { stream, .. } => match rustix::net::sockopt::socket_error(stream) {
@@ -192,7 +199,7 @@ impl Lane {
         }
     }
 
-    fn opened(&mut self, books: &mut Books) {
+    fn opened(&mut self, books: &mut Accounts) {
         let until_ns = clock::monotonic_ns();
         if let Link::Opening { stream, .. } = std::mem::replace(&mut self.link, Link::Down { until_ns })
             && let Err(error) = self.up(stream, books)
@@ -201,7 +208,7 @@ impl Lane {
         }
     }
 
-    fn read(&mut self, books: &mut Books, buffer: &mut [u8], wait: bool) {
+    fn read(&mut self, books: &mut Accounts, buffer: &mut [u8], wait: bool) {
         let Link::Up { stream, .. } = &self.link else { return };
         let kept = self.kept.len();
         buffer[..kept].copy_from_slice(&self.kept);
@@ -246,7 +253,7 @@ impl Lane {
     /// Accounts for ended calls, and frees their workers.
     fn end(
         &mut self,
-        books: &mut Books,
+        books: &mut Accounts,
         flight: &Flight,
         calls: u32,
         done_ns: u64,
@@ -265,7 +272,7 @@ impl Lane {
     }
 
     /// Ends all calls in flight.
-    pub fn end_all(&mut self, books: &mut Books, code: Code, reason: &str) {
+    pub fn end_all(&mut self, books: &mut Accounts, code: Code, reason: &str) {
         let now_ns = clock::monotonic_ns();
         while let Some(flight) = self.flights.oldest_live().copied() {
             let removed = self.flights.give_up(self.outbox.queued());
@@ -274,7 +281,7 @@ impl Lane {
         }
     }
 
-    fn lose(&mut self, books: &mut Books, why: &str) {
+    fn lose(&mut self, books: &mut Accounts, why: &str) {
         self.end_all(books, Code::Unavailable, why);
         self.flights.clear();
         self.outbox.clear();
@@ -291,7 +298,7 @@ impl Lane {
     }
 
     /// Ends calls that have timed out, even if their responses are about to be read.
-    fn expire(&mut self, books: &mut Books, now_ns: u64) {
+    fn expire(&mut self, books: &mut Accounts, now_ns: u64) {
         while let Some(flight) = self.flights.oldest_live().copied()
             && flight.sent_ns.saturating_add(self.timeout_ns) <= now_ns
         {
@@ -305,7 +312,7 @@ impl Lane {
     }
 
     /// Does the work due at `now_ns`: calls time out, pauses end, the connection is retried.
-    pub fn tick(&mut self, books: &mut Books, now_ns: u64) {
+    pub fn tick(&mut self, books: &mut Accounts, now_ns: u64) {
         self.expire(books, now_ns);
         if self.flights.given_up() > MAX_GIVEN_UP {
             self.lose(books, &format!("more than {MAX_GIVEN_UP} responses are late"));

@@ -17,7 +17,7 @@ use crate::contract::{Channels, ClientSettings, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, MAX_THINK_NS};
 use crate::raw::frame::{Head, Parameters};
 use crate::raw::{LIBRARY, connect};
-use books::Books;
+use books::Accounts;
 use caller::Caller;
 use lane::Lane;
 use std::io;
@@ -83,8 +83,8 @@ pub fn run(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), RunE
     let threads = if settings.pace == Pace::Closed { settings.threads } else { 1 };
     let channels = settings.channels.count(settings.in_flight);
     let threads = threads.min(channels);
-    let mut shares: Vec<(Books, Vec<Lane>)> =
-        (0..threads).map(|_| (Books::new(session.clone(), settings), Vec::new())).collect();
+    let mut shares: Vec<(Accounts, Vec<Lane>)> =
+        (0..threads).map(|_| (Accounts::new(session.clone(), settings), Vec::new())).collect();
     for channel in 0..channels {
         // Worker i uses channel i mod n.
         let workers = settings.in_flight / channels + u32::from(channel < settings.in_flight % channels);

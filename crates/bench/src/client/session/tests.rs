@@ -201,7 +201,7 @@ fn no_go_no_run() {
 }
 
 #[test]
-fn connections_have_ids_until_there_are_none_left() {
+fn connection_ids_run_out() {
     let mut ends = Ends::open(|_| ());
     let here = "127.0.0.1:1".parse().unwrap();
     ends.session.connections.store(65_534, Ordering::Relaxed);

@@ -122,7 +122,7 @@ fn think_times_of_one_connection_overlap() {
 }
 
 #[test]
-fn what_is_no_frame_closes_the_connection_and_is_counted() {
+fn malformed_frame_closes_the_connection_and_is_counted() {
     let (address, server, _) = start(0);
     let mut caller = Caller::connect(address);
     caller.stream.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
@@ -153,7 +153,7 @@ fn a_caller_that_leaves_cancels_its_calls() {
 }
 
 #[test]
-fn the_end_waits_for_calls_under_way_but_not_for_ever() {
+fn end_waits_for_calls_for_a_bounded_time() {
     for (think_ns, cut_off) in [(300_000_000, false), (MAX_THINK_NS, true)] {
         let (address, server, _) = start(0);
         let mut caller = Caller::connect(address);
@@ -168,7 +168,7 @@ fn the_end_waits_for_calls_under_way_but_not_for_ever() {
 }
 
 #[test]
-fn an_address_in_use_is_told() {
+fn address_in_use_is_reported() {
     let (address, _server, _) = start(0);
     let error = RawTarget::bind(RawSettings { listen: address.to_string(), ..settings(0) }).err().unwrap();
     assert_eq!(error.to_string(), format!("cannot listen on {address}"));

@@ -80,7 +80,7 @@ fn a_machine_that_sends_late_hides_no_delayed_ack() {
 }
 
 #[test]
-fn off_against_on_is_an_experiment_and_heads_the_report() {
+fn nodelay_experiment_heads_the_report() {
     let runs = vec![paced(10.0, 41 * MS, false), paced(10.0, 400 * US, true)];
     let report = report(runs);
     let [finding] = report.findings.as_slice() else { panic!("{:#?}", report.findings) };
@@ -111,7 +111,7 @@ fn a_sweep_of_sockets_without_nodelay_fits_and_is_not_proof() {
 }
 
 #[test]
-fn what_takes_40_ms_by_itself_is_not_nagle() {
+fn inherent_40_ms_is_not_nagle() {
     // As slow with TCP_NODELAY.
     assert_eq!(causes(vec![paced(10.0, 41 * MS, false), paced(10.0, 41 * MS, true)]), []);
     // As slow at every rate.
@@ -137,7 +137,7 @@ fn another_delay_without_nodelay_is_not_nagle() {
 }
 
 #[test]
-fn low_rates_that_the_floor_shows_as_well_are_the_machines() {
+fn delay_that_the_floor_shares_is_the_machines() {
     let with_floor = |rate, p50, floor_ns| Run { floor: Some(floor(floor_ns)), ..paced(rate, p50, true) };
     let idle = vec![with_floor(10.0, 500 * US, 400 * US), with_floor(1_000.0, 120 * US, 50 * US)];
     assert_eq!(causes(idle), only("idle-wake", Standing::Possible));
@@ -169,7 +169,7 @@ const GROWS: [(u32, f64); 6] =
     [(1, 3_500.0), (2, 6_900.0), (4, 11_500.0), (8, 16_500.0), (12, 19_000.0), (16, 21_000.0)];
 
 #[test]
-fn one_connections_ceiling_needs_several_pairs_that_took_turns() {
+fn ceiling_needs_several_interleaved_pairs() {
     let twice: Vec<Run> = [ceiling(&FLAT, &GROWS, true), ceiling(&FLAT, &GROWS, true)].concat();
     let found = report(twice).findings;
     assert_eq!((found.len(), found[0].standing), (1, Standing::Shown), "{found:#?}");
@@ -189,7 +189,7 @@ fn one_connections_ceiling_needs_several_pairs_that_took_turns() {
 }
 
 #[test]
-fn what_grows_or_waits_for_streams_has_no_ceiling_of_one_connection() {
+fn growth_and_stream_limits_rule_out_a_ceiling() {
     assert_eq!(causes(ceiling(&GROWS, &GROWS, true)), []);
     assert_eq!(causes(ceiling(&FLAT, &FLAT, true)), []);
     // A slow start, then proportional growth up to the end; and too few pairs for a finding.
@@ -228,7 +228,7 @@ fn a_targets_count_that_contradicts_the_limit_leaves_it_possible() {
 }
 
 #[test]
-fn full_cpus_are_said_of_the_side_that_has_them() {
+fn full_cpus_are_attributed_to_their_side() {
     let sides = |runs: Vec<Run>| {
         let found = report(runs).findings;
         found
@@ -286,7 +286,7 @@ proptest! {
 }
 
 #[test]
-fn each_finding_is_said_as_a_value_of_the_pair_with_what_is_missing_to_be_sure() {
+fn each_finding_becomes_evidence_with_missing_parts() {
     use spangap_model::evidence::{Certainty, Instrument, Missing, Proof, Scope};
     let runs = vec![paced(10.0, 44 * MS, false), paced(10.0, 200 * US, true)];
     let proven = report(runs);

@@ -75,7 +75,7 @@ fn several_runs_are_a_table_of_what_varies() {
 }
 
 #[test]
-fn what_serves_is_said_where_it_differs() {
+fn target_stack_is_shown_if_it_differs() {
     let mut runs: Vec<Run> =
         [1, 2].map(|inflight| run(Stack::Rust, Channels::Shared, inflight, 0, &latencies(100, 1_000))).into();
     runs[1].asked.target = "127.0.0.1:2".into();
@@ -86,7 +86,7 @@ fn what_serves_is_said_where_it_differs() {
 }
 
 #[test]
-fn repetitions_show_their_median_and_how_far_they_lie_apart() {
+fn repetitions_show_median_and_range() {
     let runs: Vec<Run> = [3u64, 1, 2]
         .iter()
         .zip(0..)

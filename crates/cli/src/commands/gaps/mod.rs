@@ -90,7 +90,7 @@ const SAMPLE_BYTES: u64 = 1 << 30;
 const STOPS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Messages of the reading thread and the signal's thread.
-enum News {
+enum ReaderMessage {
     Read(Input, Result<FileReport, ReadError>),
     AllRead,
     Interrupted,
@@ -207,8 +207,8 @@ fn print_json(out: &mut impl Write, report: &PairsReport) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Sends [`News::Interrupted`] when Ctrl-C is pressed.
-fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
+/// Sends [`ReaderMessage::Interrupted`] when Ctrl-C is pressed.
+fn tell_of_interrupt(news: Sender<ReaderMessage>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
     // Registered here and now: a Ctrl-C before the thread runs counts too.
@@ -218,7 +218,7 @@ fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
     let wait = move || {
         if runtime.block_on(interrupts.recv()).is_some() {
             // The receiver is gone once everything has been printed.
-            let _ = news.send(News::Interrupted);
+            let _ = news.send(ReaderMessage::Interrupted);
         }
     };
     thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
@@ -226,7 +226,7 @@ fn tell_of_interrupt(news: Sender<News>) -> anyhow::Result<()> {
 }
 
 /// Reads the files in sequence; an error in one does not stop the others.
-fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<News>) {
+fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<ReaderMessage>) {
     for input in inputs {
         let bar = ProgressBar::hidden();
         let mut sink = |request: &[u8]| meter.ingest(request, 0).map(|ingested| ingested.spans);
@@ -236,11 +236,11 @@ fn read_all(inputs: &[Input], meter: &Meter, stop: &AtomicBool, news: &Sender<Ne
         });
         bar.finish_and_clear();
         // The receiver is gone if a read took too long after an interrupt.
-        if news.send(News::Read(input.clone(), report)).is_err() || stop.load(Relaxed) {
+        if news.send(ReaderMessage::Read(input.clone(), report)).is_err() || stop.load(Relaxed) {
             break;
         }
     }
-    let _ = news.send(News::AllRead);
+    let _ = news.send(ReaderMessage::AllRead);
 }
 
 fn show(bar: &ProgressBar, input: &Input, progress: Progress) {
@@ -259,7 +259,7 @@ fn show(bar: &ProgressBar, input: &Input, progress: Progress) {
 
 /// Collects the threads' messages until everything is read. After Ctrl-C it stops the reader, and waits for it
 /// unless its input blocks.
-fn follow(told: &Receiver<News>, stop: &AtomicBool) -> Reading {
+fn follow(told: &Receiver<ReaderMessage>, stop: &AtomicBool) -> Reading {
     let mut reading = Reading::default();
     loop {
         let news = match reading.interrupted {
@@ -267,13 +267,13 @@ fn follow(told: &Receiver<News>, stop: &AtomicBool) -> Reading {
             true => told.recv_timeout(STOPS_WITHIN).ok(),
         };
         match news {
-            Some(News::Read(_, Ok(report))) => reading.add(report),
-            Some(News::Read(input, Err(error))) => reading.add_failed(&input, error),
-            Some(News::Interrupted) => {
+            Some(ReaderMessage::Read(_, Ok(report))) => reading.add(report),
+            Some(ReaderMessage::Read(input, Err(error))) => reading.add_failed(&input, error),
+            Some(ReaderMessage::Interrupted) => {
                 reading.interrupted = true;
                 stop.store(true, Relaxed);
             }
-            Some(News::AllRead) | None => return reading,
+            Some(ReaderMessage::AllRead) | None => return reading,
         }
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn it_steps_aside_where_it_can_and_stays_where_it_cannot() {
+    fn moves_aside_only_where_possible() {
         let all: Vec<usize> = cpus(&sched_getaffinity(None).expect("one's own")).collect();
         let [first, .., last] = all[..] else { return println!("not run: one CPU") };
         let others = all.clone();

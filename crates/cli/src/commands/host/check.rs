@@ -7,7 +7,7 @@ use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
-    self, AcceptQueue, Connection, Counters, Finding, Look, Severity, TcpSockets, Verdict,
+    self, AcceptQueue, Connection, Counters, Finding, Inspection, Severity, TcpSockets, Verdict,
 };
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings, write_readings};
@@ -123,7 +123,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     }
     let again = Host::below("/");
     let second = if live { &again } else { &host };
-    let mut look = Look::read(second, counters, &pids).map_err(|error| match live {
+    let mut look = Inspection::read(second, counters, &pids).map_err(|error| match live {
         true => anyhow::Error::from(error).context("a process ended while it was being examined"),
         false => wrong_usage(format!("--pid: {error}")).into(),
     })?;
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_the_exit_code_3() {
+    fn conditions_of_exit_code_3() {
         assert_eq!("trap".parse(), Ok(FailOn::Trap));
         assert_eq!("medium".parse(), Ok(FailOn::AtLeast(Severity::Medium)));
         assert_eq!("cpu-quota".parse(), Ok(FailOn::Named("cpu-quota")));

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use spangap_host::halted;
 use spangap_host::probes::intervals::{Intervals, Settings, Waits};
-use spangap_host::probes::offcpu::{self as probe, By, Cgroup, Of, Offcpu, Room};
+use spangap_host::probes::offcpu::{self as probe, Cgroup, GroupBy, Offcpu, Room, Subjects};
 use spangap_host::report::offcpu;
 use spangap_host::report::waits::ReasonsReport;
 use spangap_host::waits::{self, WaitSums};
@@ -81,9 +81,9 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
     let (of, words) = of(&args)?;
     let pids = processes(&of);
     let by = match args.by {
-        ByArg::Process => By::Process,
-        ByArg::Thread => By::Thread,
-        ByArg::Cgroup => By::Cgroup,
+        ByArg::Process => GroupBy::Process,
+        ByArg::Thread => GroupBy::Thread,
+        ByArg::Cgroup => GroupBy::Cgroup,
     };
     let stop = signals::flag(ASKED)?;
     let host = Host::below("/");
@@ -117,11 +117,11 @@ pub fn run(args: OffcpuArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Processes whose reasons are recorded: the named ones, or those currently in the named cgroups.
-fn processes(of: &Of) -> Vec<u32> {
+fn processes(of: &Subjects) -> Vec<u32> {
     match of {
-        Of::Everything => Vec::new(),
-        Of::Processes(tgids) => tgids.clone(),
-        Of::Cgroups(cgroups) => cgroups.iter().flat_map(Cgroup::processes).collect(),
+        Subjects::Everything => Vec::new(),
+        Subjects::Processes(tgids) => tgids.clone(),
+        Subjects::Cgroups(cgroups) => cgroups.iter().flat_map(Cgroup::processes).collect(),
     }
 }
 
@@ -171,17 +171,17 @@ impl Reasons {
 }
 
 /// The measured threads, also in words.
-fn of(args: &OffcpuArgs) -> anyhow::Result<(Of, String)> {
+fn of(args: &OffcpuArgs) -> anyhow::Result<(Subjects, String)> {
     if !args.pid.is_empty() {
         let tgids = super::processes::processes("--pid", &args.pid)?;
         let list: Vec<_> = tgids.iter().map(u32::to_string).collect();
         let what = if list.len() == 1 { "process" } else { "processes" };
-        return Ok((Of::Processes(tgids), format!("{what} {}", list.join(", "))));
+        return Ok((Subjects::Processes(tgids), format!("{what} {}", list.join(", "))));
     }
     if args.cgroup.is_empty() {
-        return Ok((Of::Everything, "everybody".into()));
+        return Ok((Subjects::Everything, "everybody".into()));
     }
     let cgroups = args.cgroup.iter().map(|name| Cgroup::find(name)).collect::<Result<Vec<_>, _>>()?;
     let list: Vec<_> = cgroups.iter().map(|cgroup| cgroup.path.display().to_string()).collect();
-    Ok((Of::Cgroups(cgroups), list.join(", ")))
+    Ok((Subjects::Cgroups(cgroups), list.join(", ")))
 }

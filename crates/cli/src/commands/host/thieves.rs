@@ -171,13 +171,13 @@ fn is_within(path: &str, wanted: &str) -> bool {
 }
 
 /// Known threads of the target. Shared with the timeline, which queries it continuously.
-type Watched = Rc<RefCell<HashSet<Tid>>>;
+type SharedThreads = Rc<RefCell<HashSet<Tid>>>;
 
 /// Totals, by kind of target.
 enum Sums {
     Target {
         target: Target,
-        watched: Watched,
+        watched: SharedThreads,
         timeline: Box<Timeline<Asks>>,
         thieves: Box<Thieves>,
         /// Load of the CPUs, whichever threads used them.
@@ -200,7 +200,7 @@ impl Sums {
                 return Sums::Cpus { used: Box::new(CpuUse::new(began_ns, Some(cpus.clone()))), cpus };
             }
         };
-        let watched = Watched::default();
+        let watched = SharedThreads::default();
         let asked = watched.clone();
         let asks: Asks = Box::new(move |tid| asked.borrow().contains(&tid));
         let timeline = Box::new(Timeline::new(began_ns, asks));
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_no_cgroup() {
+    fn root_is_not_a_cgroup() {
         for all in ["/", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu/"] {
             assert!(cgroup(all).unwrap_err().is::<clap::Error>(), "{all}");
         }

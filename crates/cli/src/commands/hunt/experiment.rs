@@ -43,24 +43,24 @@ pub enum Mode {
 
 /// The user's choice, and whether it was explicit.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct ExperimentChoice {
     /// Mode.
     pub mode: Mode,
     /// Whether it was given explicitly: a denial is then an error.
     pub is_told: bool,
 }
 
-impl Wish {
+impl ExperimentChoice {
     /// The default is to ask, at a terminal only.
-    pub fn new(told: Option<Mode>, json: bool) -> Wish {
+    pub fn new(told: Option<Mode>, json: bool) -> ExperimentChoice {
         let is_asked = !json && io::stdin().is_terminal() && io::stderr().is_terminal();
         let default = if is_asked { Mode::Ask } else { Mode::None };
-        Wish { mode: told.unwrap_or(default), is_told: told.is_some() }
+        ExperimentChoice { mode: told.unwrap_or(default), is_told: told.is_some() }
     }
 }
 
 /// Explains why recorded files allow no experiment, if one was requested or would be possible.
-pub fn none_of_files(wish: Wish, hunt: &Hunt) {
+pub fn none_of_files(wish: ExperimentChoice, hunt: &Hunt) {
     if wish.mode == Mode::None {
         return;
     }
@@ -90,7 +90,7 @@ pub fn none_of_files(wish: Wish, hunt: &Hunt) {
 ///
 /// # Errors
 /// The meter denies an explicit request, goes away, or never reports the end.
-pub fn of_case(case: &Case, wish: Wish) -> anyhow::Result<Option<ExperimentReport>> {
+pub fn of_case(case: &Case, wish: ExperimentChoice) -> anyhow::Result<Option<ExperimentReport>> {
     if wish.mode == Mode::None {
         return Ok(None);
     }
@@ -110,7 +110,7 @@ pub fn of_case(case: &Case, wish: Wish) -> anyhow::Result<Option<ExperimentRepor
 }
 
 /// Having nothing to try is a result; a denial of an explicit request is an error.
-fn not_planned(error: anyhow::Error, wish: Wish) -> anyhow::Result<Option<ExperimentReport>> {
+fn not_planned(error: anyhow::Error, wish: ExperimentChoice) -> anyhow::Result<Option<ExperimentReport>> {
     let Some(refusal) = error.downcast_ref::<Refusal>() else { return Err(error) };
     let why = plain(&refusal.said);
     if refusal.is_denied() && wish.is_told {

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_meter_is_said_with_what_one_looks_like() {
+    fn other_urls_are_rejected_with_an_example() {
         for url in ["127.0.0.1:7070", "http://", "http://host:1/api", "ftp://host"] {
             let error = Meter::at(url, None, None).err().expect("refused").to_string();
             assert!(error.contains(url) && error.contains("http://"), "{error}");

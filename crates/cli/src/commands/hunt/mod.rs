@@ -14,7 +14,7 @@ use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use anyhow::{Context, bail};
 use clap::Args;
-use experiment::{Mode, Wish};
+use experiment::{ExperimentChoice, Mode};
 use serde::Serialize;
 use spangap_diagnose::hunt::{Hunt, Question, Slower, hunt_aloud};
 use spangap_gather::{Sources, Wanted, evidence};
@@ -147,7 +147,7 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
         trace::write(path, &sources, &mut |progress| terminal.reads(&sources, progress), &stop)?;
     }
     terminal.ends();
-    experiment::none_of_files(Wish::new(args.experiment, args.json), &hunt);
+    experiment::none_of_files(ExperimentChoice::new(args.experiment, args.json), &hunt);
     told(&args, &hunt, &sources.folder.display().to_string())
 }
 
@@ -172,7 +172,7 @@ fn at_meter(args: &HuntArgs, url: &str) -> anyhow::Result<Outcome> {
     if !args.json {
         print_text(&text::write(&case.hunt, width(100, 140)))?;
     }
-    let tried = experiment::of_case(&case, Wish::new(args.experiment, args.json));
+    let tried = experiment::of_case(&case, ExperimentChoice::new(args.experiment, args.json));
     if let Ok(Some(tried)) = &tried {
         case.document["experiments"] =
             serde_json::to_value([experiment::documented(tried)]).context("it is plain data")?;

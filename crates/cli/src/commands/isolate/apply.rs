@@ -1,6 +1,6 @@
 //! `spangap isolate apply`: executes a plan.
 
-use super::folder::{Where, WhereArgs};
+use super::folder::{MachinePaths, WhereArgs};
 use super::guard::AuditArgs;
 use super::{guard, namespace, now_unix_ns, print_json, print_text, progress, rollback};
 use crate::Outcome;
@@ -154,7 +154,7 @@ fn read(path: &Path) -> anyhow::Result<Plan> {
     serde_json::from_str(&text).with_context(of_a_plan)
 }
 
-fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
+fn is_of_this_machine(place: &MachinePaths, plan: &Plan) -> anyhow::Result<()> {
     let files = place.live.files();
     let boot = boot_id(&files).context("cannot read this machine's boot id")?;
     if boot != plan.boot_id {
@@ -179,7 +179,7 @@ fn is_of_this_machine(place: &Where, plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Waits while another process makes changes.
-fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
+fn lock(place: &MachinePaths, stop: &AtomicBool) -> anyhow::Result<Lock> {
     const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_millis(50);
     let (to, locked) = channel();
     let folder = place.folder.clone();
@@ -200,7 +200,7 @@ fn lock(place: &Where, stop: &AtomicBool) -> anyhow::Result<Lock> {
 
 /// Starts the guard, and records its identity.
 fn armed(
-    place: &Where,
+    place: &MachinePaths,
     journal: &mut Writer,
     confirm_within_ns: u64,
     audit: &AuditArgs,
@@ -212,7 +212,7 @@ fn armed(
 }
 
 fn make_true(
-    place: &Where,
+    place: &MachinePaths,
     plan: &Plan,
     journal: &mut Writer,
     stop: &AtomicBool,
@@ -243,7 +243,7 @@ fn make_true(
     Ok(())
 }
 
-fn done(args: &ApplyArgs, place: &Where, report: &Report) -> anyhow::Result<Outcome> {
+fn done(args: &ApplyArgs, place: &MachinePaths, report: &Report) -> anyhow::Result<Outcome> {
     if args.json {
         return print_json(report);
     }
@@ -294,7 +294,7 @@ fn drifted(one: &Standing) -> String {
 }
 
 /// What the user should do next.
-fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
+fn next(place: &MachinePaths, confirm_within_ns: Option<u64>) -> String {
     let mut lines = vec![(place.command("verify"), "whether it holds, and what it achieves".to_owned())];
     match confirm_within_ns {
         Some(ns) => lines.push((
@@ -312,7 +312,7 @@ fn next(place: &Where, confirm_within_ns: Option<u64>) -> String {
 /// Rolls back everything done before the error, and reports both.
 fn failed(
     args: &ApplyArgs,
-    place: &Where,
+    place: &MachinePaths,
     lock: Lock,
     guard: Option<Guard>,
     mut report: Report,
@@ -351,7 +351,7 @@ fn failed(
     Err(anyhow!("{why}\n{after}"))
 }
 
-fn undo(place: &Where, lock: &Lock, why: &str) -> anyhow::Result<RolledBack> {
+fn undo(place: &MachinePaths, lock: &Lock, why: &str) -> anyhow::Result<RolledBack> {
     let (path, journal): (PathBuf, Journal) = place.folder.open()?.context("the journal is gone")?;
     let bar = progress("undoing", journal.entries().count() as u64);
     let undone =

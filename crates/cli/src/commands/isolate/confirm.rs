@@ -1,7 +1,7 @@
 //! `spangap isolate confirm`: makes an applied plan permanent, if it holds.
 
-use super::folder::{Where, WhereArgs};
-use super::verify::{Observed, observe};
+use super::folder::{MachinePaths, WhereArgs};
+use super::verify::{Observation, observe};
 use super::{guard, namespace, now_unix_ns, print_json, print_text};
 use crate::Outcome;
 use crate::args::Duration;
@@ -96,7 +96,7 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
     if args.json { print_json(&report) } else { print_text(&words(&place, &report)) }
 }
 
-fn can_be_confirmed(place: &Where, path: &Path, journal: &Journal) -> anyhow::Result<()> {
+fn can_be_confirmed(place: &MachinePaths, path: &Path, journal: &Journal) -> anyhow::Result<()> {
     if journal.of_another_boot(&place.live.files()) {
         bail!(
             "it was applied before this machine's last boot: there is nothing to confirm ({})",
@@ -123,10 +123,10 @@ pub fn damaged(path: &Path, journal: &Journal) -> String {
 }
 
 /// Verifies that the plan holds. If it does not, it fails and confirms nothing.
-fn verify(args: &ConfirmArgs, place: &Where, report: &mut Report) -> anyhow::Result<()> {
+fn verify(args: &ConfirmArgs, place: &MachinePaths, report: &mut Report) -> anyhow::Result<()> {
     // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
-    let Observed { report: seen, .. } = observe(&args.place, args.watch, &stop)?;
+    let Observation { report: seen, .. } = observe(&args.place, args.watch, &stop)?;
     (report.verdict, report.summary) = (Some(seen.verdict), Some(seen.summary.clone()));
     let refused = if seen.interrupted {
         Some("interrupted while verifying".to_owned())
@@ -157,7 +157,7 @@ fn undone_in(status: &Status) -> Option<String> {
 }
 
 /// Records the confirmation, if the plan is still the one that was verified.
-fn confirm(place: &Where, looked_at: &Head, report: &mut Report) -> anyhow::Result<Journal> {
+fn confirm(place: &MachinePaths, looked_at: &Head, report: &mut Report) -> anyhow::Result<Journal> {
     let lock = place.folder.lock()?;
     let Some((path, journal)) = place.folder.open()? else {
         return nothing(place.folder.path());
@@ -174,7 +174,7 @@ fn confirm(place: &Where, looked_at: &Head, report: &mut Report) -> anyhow::Resu
     Ok(journal)
 }
 
-fn words(place: &Where, report: &Report) -> String {
+fn words(place: &MachinePaths, report: &Report) -> String {
     let mut text = String::new();
     if let Some(summary) = &report.summary {
         text += &format!("{summary}\n");

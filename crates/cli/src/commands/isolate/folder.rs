@@ -23,7 +23,7 @@ pub struct WhereArgs {
 
 /// The resolved machine and journal.
 #[derive(Debug)]
-pub struct Where {
+pub struct MachinePaths {
     /// Machine.
     pub live: Live,
     /// Copy; `None` for this machine.
@@ -35,7 +35,7 @@ pub struct Where {
 
 impl WhereArgs {
     /// Resolves the arguments.
-    pub fn find(&self) -> Result<Where> {
+    pub fn find(&self) -> Result<MachinePaths> {
         let root = match &self.root {
             Some(path) if path != Path::new("/") => Some(copy(path)?),
             _ => None,
@@ -47,7 +47,7 @@ impl WhereArgs {
             }
             None => of_machine(),
         };
-        Ok(Where { live: live(&root), root, folder: Folder::new(folder), asked: self.clone() })
+        Ok(MachinePaths { live: live(&root), root, folder: Folder::new(folder), asked: self.clone() })
     }
 }
 
@@ -62,7 +62,7 @@ fn copy(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("--root {}", path.display()))
 }
 
-impl Where {
+impl MachinePaths {
     /// Only root may change a machine: an attempt without all rights would stop, and be undone, half-way.
     pub fn needs_root(&self, verb: &str) -> Result<()> {
         if self.root.is_none() && !rustix::process::geteuid().is_root() {

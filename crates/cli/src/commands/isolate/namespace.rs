@@ -23,7 +23,7 @@ pub fn own() -> Option<u64> {
 
 /// How to enter another namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entered {
+pub enum NamespaceEntry {
     /// A prefix for a command.
     By(String),
     /// It has neither a name nor a process: it is gone, and its interfaces with it.
@@ -31,16 +31,16 @@ pub enum Entered {
 }
 
 /// Finds out how to enter a namespace.
-pub fn entered(namespace: u64) -> Entered {
+pub fn entered(namespace: u64) -> NamespaceEntry {
     let of_process = |pid: u32| inode(Path::new(&format!("/proc/{pid}/ns/net"))) == Some(namespace);
     if of_process(1) {
-        return Entered::By("nsenter --target 1 --net --mount".to_owned());
+        return NamespaceEntry::By("nsenter --target 1 --net --mount".to_owned());
     }
     for folder in NAMED {
         let mut names = fs::read_dir(folder).into_iter().flatten().flatten();
         if let Some(named) = names.find(|named| inode(&named.path()) == Some(namespace)) {
             let (name, path) = (named.file_name(), named.path());
-            return Entered::By(match *folder {
+            return NamespaceEntry::By(match *folder {
                 "/run/netns" => format!("ip netns exec {}", super::folder::quoted(&name.to_string_lossy())),
                 _ => {
                     format!("nsenter --net={} {WITH_ITS_SYS}", super::folder::quoted(&path.to_string_lossy()))
@@ -51,8 +51,9 @@ pub fn entered(namespace: u64) -> Entered {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let inside = ids.find(|pid| of_process(*pid));
-    inside
-        .map_or(Entered::Gone, |pid| Entered::By(format!("nsenter --net=/proc/{pid}/ns/net {WITH_ITS_SYS}")))
+    inside.map_or(NamespaceEntry::Gone, |pid| {
+        NamespaceEntry::By(format!("nsenter --net=/proc/{pid}/ns/net {WITH_ITS_SYS}"))
+    })
 }
 
 /// Whether a place belongs to an interface, or to its namespace.
@@ -114,9 +115,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_own_is_entered_through_one_of_its_processes() {
+    fn namespace_is_entered_through_a_process() {
         let own = own().expect("/proc is there");
-        assert!(matches!(entered(own), Entered::By(command) if !command.is_empty()));
-        assert_eq!(entered(1), Entered::Gone);
+        assert!(matches!(entered(own), NamespaceEntry::By(command) if !command.is_empty()));
+        assert_eq!(entered(1), NamespaceEntry::Gone);
     }
 }

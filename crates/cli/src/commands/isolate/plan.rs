@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_how_many_and_a_list_is_which() {
+    fn number_is_a_count_and_list_is_a_selection() {
         let list = |text| Ok(NetCpus::List(Cpus::parse_list(text).unwrap()));
         assert_eq!(net_cpus("4"), Ok(NetCpus::Count(4)));
         assert_eq!(net_cpus("3,"), list("3"));

@@ -1,7 +1,7 @@
 //! `spangap isolate rollback`, and the rollback that other verbs share.
 
-use super::folder::{Where, WhereArgs};
-use super::namespace::{self, Entered};
+use super::folder::{MachinePaths, WhereArgs};
+use super::namespace::{self, NamespaceEntry};
 use super::{guard, now_unix_ns, print_json, print_text, progress};
 use crate::Outcome;
 use crate::signals::{self, ASKED_OR_LEFT};
@@ -131,7 +131,7 @@ fn told(args: &RollbackArgs, report: &Report, text: String) -> anyhow::Result<Ou
 
 fn forget(
     args: &RollbackArgs,
-    place: &Where,
+    place: &MachinePaths,
     lock: &Lock,
     journal: &Journal,
     mut report: Report,
@@ -160,7 +160,7 @@ fn forget(
 }
 
 /// Handles a journal that is entirely unreadable.
-fn forget_unread(args: &RollbackArgs, place: &Where) -> anyhow::Result<Outcome> {
+fn forget_unread(args: &RollbackArgs, place: &MachinePaths) -> anyhow::Result<Outcome> {
     place.needs_root("rollback")?;
     let aside = place.folder.set_aside(&place.folder.lock()?)?;
     let text = format!(
@@ -182,7 +182,7 @@ fn stay(count: usize) -> String {
 }
 
 /// Interfaces can be changed only inside their network namespace. If that is gone, so are they.
-fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<Journal> {
+fn inside_its_namespace(place: &MachinePaths, mut journal: Journal) -> anyhow::Result<Journal> {
     if place.root.is_some() {
         return Ok(journal);
     }
@@ -198,13 +198,13 @@ fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<J
         return Ok(journal);
     }
     match namespace::entered(theirs.unwrap_or_default()) {
-        Entered::By(before) => {
+        NamespaceEntry::By(before) => {
             bail!(
                 "the plan was applied in another network namespace: `{before} {}`",
                 place.command("rollback")
             )
         }
-        Entered::Gone => {
+        NamespaceEntry::Gone => {
             journal.records.retain(|record| !of_interface(record));
             eprintln!(
                 "The network namespace of the plan is gone, and with it {} of its interfaces.",
@@ -217,7 +217,7 @@ fn inside_its_namespace(place: &Where, mut journal: Journal) -> anyhow::Result<J
 
 /// Undoes a journal, records that in it, and puts it aside if nothing is left.
 pub fn undo(
-    place: &Where,
+    place: &MachinePaths,
     lock: &Lock,
     path: &Path,
     journal: &Journal,

@@ -1,7 +1,7 @@
 //! `spangap isolate status`: the applied plan, and who undid what.
 
 use super::folder::WhereArgs;
-use super::namespace::{self, Entered};
+use super::namespace::{self, NamespaceEntry};
 use super::{now_unix_ns, print_json, print_text, seen_enough};
 use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
@@ -81,21 +81,21 @@ fn words(args: &StatusArgs, status: &Status) -> anyhow::Result<String> {
 }
 
 /// Result of one check; without an open journal the machine is not read.
-pub struct Looked {
+pub struct StatusCheck {
     /// Status.
     pub status: Status,
     /// The open journal, and the machine it belongs to.
     pub open: Option<(Journal, Live, Topology)>,
     /// How to enter the network namespace of its interfaces, if this process is in another one.
-    pub elsewhere: Option<Entered>,
+    pub elsewhere: Option<NamespaceEntry>,
 }
 
 /// Checks once.
-pub fn look(place: &WhereArgs) -> anyhow::Result<Looked> {
+pub fn look(place: &WhereArgs) -> anyhow::Result<StatusCheck> {
     let mut place = place.find()?;
     let Some((path, journal)) = place.folder.open()? else {
         let last = last(place.folder.path())?;
-        return Ok(Looked { status: Status::nothing(last.as_ref()), open: None, elsewhere: None });
+        return Ok(StatusCheck { status: Status::nothing(last.as_ref()), open: None, elsewhere: None });
     };
     place.of_journal(&path, &journal)?;
     let live = place.live;
@@ -113,7 +113,7 @@ pub fn look(place: &WhereArgs) -> anyhow::Result<Looked> {
     let open =
         Open { path: &path, journal: &journal, standings: &standings, now: &now, guard_alive, another_boot };
     let status = Status::new(&open);
-    Ok(Looked { status, open: Some((journal, live, now)), elsewhere })
+    Ok(StatusCheck { status, open: Some((journal, live, now)), elsewhere })
 }
 
 /// Whether a place is visible only inside a network namespace.
@@ -126,12 +126,12 @@ fn is_of_namespace(place: &Place) -> bool {
 }
 
 /// Why interfaces are not visible.
-pub fn not_here(elsewhere: &Entered) -> String {
+pub fn not_here(elsewhere: &NamespaceEntry) -> String {
     match elsewhere {
-        Entered::By(command) => {
+        NamespaceEntry::By(command) => {
             format!("its interfaces are in another network namespace: `{command} spangap isolate ...`")
         }
-        Entered::Gone => "the network namespace of its interfaces is gone, and they with it".into(),
+        NamespaceEntry::Gone => "the network namespace of its interfaces is gone, and they with it".into(),
     }
 }
 

@@ -16,10 +16,10 @@ use spangap_isolate::kernel::Live;
 use spangap_isolate::report::verify::VerifyReport;
 use spangap_isolate::topology::Topology;
 use spangap_isolate::verify::cost::cost;
-use spangap_isolate::verify::effect::{self, Look, Verdict};
+use spangap_isolate::verify::effect::{self, EffectInput, Verdict};
 use spangap_isolate::verify::gain::{Comparison, compare};
 use spangap_isolate::verify::proof::{self, Proof};
-use spangap_isolate::verify::since::Since;
+use spangap_isolate::verify::since::CounterDeltas;
 use spangap_isolate::verify::status::Applied;
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -105,7 +105,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
     let before = args.before.as_deref().map(|path| measured("--before", path)).transpose()?;
     // From here on, Ctrl-C only ends the wait.
     let stop = signals::flag(ASKED)?;
-    let Observed { mut report, head } = observe(&args.place, args.watch, &stop)?;
+    let Observation { mut report, head } = observe(&args.place, args.watch, &stop)?;
     let kept = head.plan.before.as_ref().map(proof::read).transpose();
     match gain(before.or(kept.context("what the plan got as --before")?), after) {
         Ok(gain) => report.gain = Some(gain),
@@ -121,7 +121,7 @@ pub fn run(args: VerifyArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Result of observing an applied plan.
-pub struct Observed {
+pub struct Observation {
     /// Everything except the gain.
     pub report: VerifyReport,
     /// Head of the observed plan's journal.
@@ -130,7 +130,7 @@ pub struct Observed {
 
 /// Reads everything back, observes counters for a while, and judges. Fails if no plan is applied, or it is not
 /// visible.
-pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::Result<Observed> {
+pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::Result<Observation> {
     let first = look(place)?;
     let Some((journal, live, earlier)) = first.open else {
         bail!("nothing is applied: there is nothing to verify")
@@ -161,13 +161,13 @@ pub fn observe(place: &WhereArgs, time: Duration, stop: &AtomicBool) -> anyhow::
         bail!("it was undone while it was being verified");
     };
     let now = later.unwrap_or(now);
-    let since = Since::new(earlier.as_ref(), &now);
+    let since = CounterDeltas::new(earlier.as_ref(), &now);
     let plan = &journal.head.plan;
-    let effect = effect::judge(&Look { plan, now: &now, since: &since });
+    let effect = effect::judge(&EffectInput { plan, now: &now, since: &since });
     let mut report = VerifyReport::new(second.status, effect, cost(plan, &since));
     report.interrupted = interrupted;
     report.unknown = now.unknown.iter().map(ToString::to_string).collect();
-    Ok(Observed { report, head: journal.head })
+    Ok(Observation { report, head: journal.head })
 }
 
 /// Comparison of both measurements, or how to obtain the missing one.
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_sockets_are_reported() {
         let none = || Proof { proof: proof::Source::Tank, measured: Vec::new() };
         assert!(gain(None, None).unwrap_err().contains("plan --before FILE"));
         assert!(gain(Some(none()), None).unwrap_err().contains("verify --after FILE"));

@@ -14,10 +14,10 @@ use spangap_lab::actors::{Actor, line};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Become one of the small programs that a run starts, to do some harm by hand
+/// Run by hand one of the small programs with which a run causes its faults
 ///
-/// Each prints `ready` when it does what it is for, and ends when its standard input does (Ctrl-D): with its
-/// harm taken back.
+/// Each prints `ready` once it is working. It stops when its standard input ends (Ctrl-D), after undoing what
+/// it did.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -38,23 +38,23 @@ Example:
   sleep 10 | spangap lab actor audience --port 5001 --sockets 500
       next to `flood --to 10.0.0.255:5001`: its packets keep a CPU of this host in softirqs")]
     Audience {
-        /// UDP port that all of them have
+        /// UDP port that all of them are bound to
         #[arg(long, value_name = "PORT")]
         port: u16,
-        /// How many sockets
+        /// Number of sockets
         #[arg(long, value_name = "N")]
         sockets: u16,
     },
-    /// Receive spans over OTLP/gRPC, and write them when it ends
+    /// Receive spans over OTLP/gRPC, and write them to a file at the end
     #[command(after_help = "\
 Example:
   sleep 10 | spangap lab actor collect --listen 127.0.0.1:4317 --write spans.json
       for `--otlp http://127.0.0.1:4317` of tank and target; `spangap gaps spans.json` reads it")]
     Collect {
-        /// Where it listens
+        /// Address to listen on
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: SocketAddr,
-        /// File for the spans, one document of OTLP JSON
+        /// File for the spans: one document of OTLP JSON
         #[arg(long, value_name = "FILE")]
         write: PathBuf,
     },
@@ -64,19 +64,19 @@ Example:
   sleep 10 | spangap lab actor flood --to 10.0.0.255:5001 --packets 20 --apart 1ms --on 50ms --every 200ms
       20 packets a millisecond for a quarter of the time")]
     Flood {
-        /// Where the packets go: an address of broadcasts
+        /// Broadcast address to send the packets to
         #[arg(long, value_name = "ADDRESS:PORT")]
         to: SocketAddr,
-        /// How many go at once
+        /// Packets sent at once
         #[arg(long, value_name = "N")]
         packets: u32,
-        /// How long after the last ones the next go
+        /// Time from one batch of packets to the next
         #[arg(long, value_name = "DURATION")]
         apart: Duration,
-        /// How long a stretch is
+        /// Length of a stretch
         #[arg(long, value_name = "DURATION")]
         on: Duration,
-        /// How long after the beginning of a stretch the next one begins
+        /// Time from the start of one stretch to the start of the next
         #[arg(long, value_name = "DURATION")]
         every: Duration,
     },
@@ -86,16 +86,16 @@ Example:
   sleep 10 | taskset -c 1 spangap lab actor hog --on 5ms --every 40ms
       an eighth of CPU 1")]
     Hog {
-        /// How long a burst is; at most 90 % of --every
+        /// Length of a burst; at most 90 % of --every
         #[arg(long, value_name = "DURATION")]
         on: Duration,
-        /// How long after the beginning of a burst the next one begins
+        /// Time from the start of one burst to the start of the next
         #[arg(long, value_name = "DURATION")]
         every: Duration,
     },
-    /// Be a link with faults between two network namespaces, made to order
+    /// Run a link with configurable faults between two network namespaces
     ///
-    /// Forwards IP packets between a TUN device in each, and prints what it did as one JSON document when it ends.
+    /// Forwards IP packets between a TUN device in each, and prints a report of them as one JSON document at the end.
     #[command(
         override_usage = "spangap lab actor line [FLAGS] NAMESPACE_A DEVICE_A NAMESPACE_B DEVICE_B",
         after_help = line::FLAGS
@@ -105,19 +105,19 @@ Example:
         #[arg(value_name = "WORDS", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// Stop a process by SIGSTOP time and again; each stop is printed as a line of JSON
+    /// Stop a process by SIGSTOP repeatedly; each stop is printed as a line of JSON
     #[command(after_help = "\
 Example:
   sleep 10 | spangap lab actor pause --pid 4242 --on 30ms --every 500ms
       as a garbage collector would; end it by closing its input: if killed, it may leave the process stopped")]
     Pause {
-        /// The process
+        /// Process to stop
         #[arg(long, value_name = "PID", value_parser = process)]
         pid: Pid,
-        /// How long it is stopped
+        /// Length of a stop
         #[arg(long, value_name = "DURATION")]
         on: Duration,
-        /// How long after the beginning of a stop the next one begins
+        /// Time from the start of one stop to the start of the next
         #[arg(long, value_name = "DURATION")]
         every: Duration,
     },

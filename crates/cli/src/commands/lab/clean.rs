@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::output::{print_json, print_text};
 use anyhow::bail;
 use clap::Args;
-use spangap_lab::undo::{self, Cleaned};
+use spangap_lab::undo::{self, CleanReport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,7 +56,7 @@ pub fn run(args: CleanArgs) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn text(cleaned: &Cleaned) -> String {
+fn text(cleaned: &CleanReport) -> String {
     let mut text = String::new();
     for run in &cleaned.runs {
         text += &format!("{}: processes ended: {}\n", run.journal.display(), run.processes);

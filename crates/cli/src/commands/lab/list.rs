@@ -28,7 +28,7 @@ pub struct ListArgs {
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct ScenarioEntry {
     name: &'static str,
     title: &'static str,
     culprit: &'static str,
@@ -80,18 +80,18 @@ pub fn run(args: ListArgs) -> anyhow::Result<Outcome> {
     };
     if args.json {
         let scenarios = one.map_or_else(|| ALL.to_vec(), |one| vec![one]);
-        let scenarios: Vec<Listed> = scenarios.into_iter().map(listed).collect();
+        let scenarios: Vec<ScenarioEntry> = scenarios.into_iter().map(listed).collect();
         return print_json(&serde_json::json!({ "scenarios": scenarios }));
     }
     let width = width(100, 120);
     print_text(&one.map_or_else(|| table(ALL, width), |one| all_of(one, width)))
 }
 
-fn listed(scenario: &Scenario) -> Listed {
+fn listed(scenario: &Scenario) -> ScenarioEntry {
     let (culprit, near) = (scenario.culprit, &scenario.near_miss);
     let parameters = scenario.parameters.iter();
     let sources = scenario.page.sources.iter();
-    Listed {
+    ScenarioEntry {
         name: scenario.name,
         title: scenario.title,
         culprit: culprit.cause.name(),

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::Value;
 use spangap_lab::calls::Calls;
 use spangap_lab::folder;
-use spangap_lab::page::{LegTotal, Seen, Shown, markdown, picture};
+use spangap_lab::page::{InstrumentOutput, LegTotal, PictureRun, markdown, picture};
 use spangap_lab::scenario::{NEAR_MISS, Scenario};
 use spangap_lab::scenarios;
 use spangap_lab::truth::Truth;
@@ -51,7 +51,7 @@ pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
     let Some((scenario, _)) = scenarios::find(name) else { bail!("there is no scenario {name} any more") };
     let calls = [calls(folders[0])?, calls(folders[1])?];
     let documents = [dissected(folders[0])?, dissected(folders[1])?];
-    let seen = |at: usize, name: &str| Seen {
+    let seen = |at: usize, name: &str| PictureRun {
         name: name.to_owned(),
         truth: &truths[at],
         calls: &calls[at].all,
@@ -86,7 +86,12 @@ fn of_a_host(scenario: &Scenario) -> Option<&'static str> {
 }
 
 /// What that recording shows in both runs, and a picture of the run with the fault, stored next to the page.
-fn host(folders: [&PathBuf; 2], recording: &'static str, write: &Path, name: &str) -> anyhow::Result<Shown> {
+fn host(
+    folders: [&PathBuf; 2],
+    recording: &'static str,
+    write: &Path,
+    name: &str,
+) -> anyhow::Result<InstrumentOutput> {
     let words = ["host", "thieves", "--recording", recording];
     let shown = both(folders, |_| words.to_vec(), who_had_the_cpu)?;
     let file = format!("{name}-host.svg");
@@ -94,7 +99,7 @@ fn host(folders: [&PathBuf; 2], recording: &'static str, write: &Path, name: &st
     let path = path.to_str().with_context(|| format!("{}: expected a name in UTF-8", path.display()))?;
     // Long enough to show the time before and after.
     ask(folders[0], &[&words[..], &["--windows", "2", "--window", "150ms", "--svg", path]].concat())?;
-    Ok(Shown { picture: Some(file), ..shown })
+    Ok(InstrumentOutput { picture: Some(file), ..shown })
 }
 
 fn truth(folder: &Path) -> anyhow::Result<Truth> {
@@ -164,7 +169,7 @@ fn is_of_tank(folder: &Path) -> bool {
 }
 
 /// Output of each instrument for both folders, cut to the most informative part.
-fn instruments(folders: [&PathBuf; 2]) -> anyhow::Result<Vec<Shown>> {
+fn instruments(folders: [&PathBuf; 2]) -> anyhow::Result<Vec<InstrumentOutput>> {
     let gaps = ["gaps", folder::CLIENT_SPANS, folder::SERVER_SPANS];
     let tank = ["bench", "show", folder::TANK];
     let mut shown = vec![both(folders, |_| gaps.to_vec(), |text| paragraph(text, "CLIENT"))?];
@@ -183,9 +188,9 @@ fn both(
     folders: [&PathBuf; 2],
     words: impl Fn(&Path) -> Vec<&'static str>,
     cut: impl Fn(&str) -> String,
-) -> anyhow::Result<Shown> {
+) -> anyhow::Result<InstrumentOutput> {
     let [fault, near_miss] = folders.map(|folder| ask(folder, &words(folder)).map(|text| cut(&text)));
-    Ok(Shown {
+    Ok(InstrumentOutput {
         command: format!("spangap {}", words(folders[0]).join(" ")),
         fault: fault?,
         near_miss: near_miss?,

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_the_matter_in_words() {
+    fn truth_in_words() {
         let mut truth = truth();
         truth.active = vec![Active { from_unix_ns: 5, to_unix_ns: 20_000_005 }; 3];
         let (what, expected) = ("stops".to_owned(), "at least 3".to_owned());

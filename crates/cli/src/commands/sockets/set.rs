@@ -11,7 +11,8 @@ use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use spangap_sockets::keeper::{self, Farewell, KeeperError};
 use spangap_sockets::{
-    Asked, Became, Change, Entry, Folder, Held, Journal, Listing, Plan, Undone, Wanted, apply, list,
+    Asked, Change, ChangeOutcome, ChangeRequest, Entry, Folder, Journal, Listing, LockedJournal, Plan,
+    Undone, apply, list,
 };
 use spangap_undo::guard::{Guard, now_ns};
 use std::collections::HashSet;
@@ -103,7 +104,7 @@ impl std::str::FromStr for Peer {
 /// Result for scripts.
 #[derive(Debug, Serialize)]
 struct Report {
-    wanted: Wanted,
+    wanted: ChangeRequest,
     dry_run: bool,
     /// With `dry_run` the planned changes, else null.
     would_change: Option<Vec<Entry>>,
@@ -127,7 +128,7 @@ pub fn run(args: SetArgs) -> anyhow::Result<Outcome> {
     if args.lasts.is_some_and(|lasts| lasts.ns() == 0) {
         return Err(wrong_usage("--for: expected more than nothing").into());
     }
-    let wanted = Wanted {
+    let wanted = ChangeRequest {
         of: Asked { pids: args.pid.clone(), port: args.port, listening: false },
         peer: args.peer.map(|peer| peer.0),
         peer_port: args.peer.and_then(|peer| peer.1),
@@ -172,7 +173,7 @@ impl Progress {
 /// describes a failure.
 fn change(
     args: &SetArgs,
-    wanted: &Wanted,
+    wanted: &ChangeRequest,
     folder: &Folder,
     plan: Plan,
     listing: &Listing,
@@ -195,7 +196,8 @@ fn change(
         }
     };
     let held = make_changes(held, &interrupts, report, told)?;
-    let failed = report.changes.iter().filter(|change| matches!(change.became, Became::Failed(_))).count();
+    let failed =
+        report.changes.iter().filter(|change| matches!(change.became, ChangeOutcome::Failed(_))).count();
     let mut wrong = (failed > 0).then(|| format!("{failed} connections could not be changed"));
     tell_halves(report, told);
     let Some(held) = held else {
@@ -230,25 +232,25 @@ fn change(
     }
     report.interrupted = interrupts.came();
     if let (Some(undone), true) = (&report.undone, told.lines) {
-        // See `Told::say`.
+        // See `Progress::say`.
         let _ = undo::print_undone(&mut io::stdout(), undone);
     }
     Ok(wrong)
 }
 
 fn make_changes(
-    held: Held,
+    held: LockedJournal,
     interrupts: &Interrupts,
     report: &mut Report,
     told: &Progress,
-) -> anyhow::Result<Option<Held>> {
+) -> anyhow::Result<Option<LockedJournal>> {
     let changes = &mut report.changes;
     let held = apply(held, |change| {
         told.say(undo::change_line(change));
         changes.push(change.clone());
         !interrupts.came()
     })?;
-    let changed = changes.iter().filter(|change| change.became == Became::Changed).count() as u64;
+    let changed = changes.iter().filter(|change| change.became == ChangeOutcome::Changed).count() as u64;
     let mut text = format!("{} changed", counted(changed, "connection"));
     if report.already > 0 {
         text += &format!(", {} had the value already", report.already);
@@ -316,7 +318,7 @@ fn at_the_end(
             undo::now(path)?.unwrap_or_default()
         }
     };
-    let left = undone.count(|became| matches!(became, Became::Failed(_)));
+    let left = undone.count(|became| matches!(became, ChangeOutcome::Failed(_)));
     let unreadable = !undone.journal_removed && undone.unreadable.iter().any(|damage| damage.lost);
     report.undone = Some(undone);
     if unreadable {
@@ -333,7 +335,7 @@ fn at_the_end(
 }
 
 /// Counts connections opened while others were changed.
-fn count_new(wanted: &Wanted, before: &Listing, report: &mut Report, told: &Progress) {
+fn count_new(wanted: &ChangeRequest, before: &Listing, report: &mut Report, told: &Progress) {
     let known: HashSet<u64> = before.sockets.iter().map(|socket| socket.inode).collect();
     // A process that has ended has no connections.
     let Ok(after) = list(&wanted.of) else { return };
@@ -350,7 +352,7 @@ fn undo_command(path: &Path) -> String {
 }
 
 /// Checks that there is something to do.
-fn check(wanted: &Wanted, plan: &Plan, listing: &Listing) -> anyhow::Result<()> {
+fn check(wanted: &ChangeRequest, plan: &Plan, listing: &Listing) -> anyhow::Result<()> {
     let found = plan.change.len() as u64 + plan.leave.len() as u64 + plan.already;
     if found > 0 {
         return Ok(());
@@ -380,7 +382,7 @@ fn check(wanted: &Wanted, plan: &Plan, listing: &Listing) -> anyhow::Result<()> 
     }
 }
 
-fn print_plan(plan: &Plan, wanted: &Wanted, dry_run: bool) -> anyhow::Result<Outcome> {
+fn print_plan(plan: &Plan, wanted: &ChangeRequest, dry_run: bool) -> anyhow::Result<Outcome> {
     let word = if wanted.value { "on" } else { "off" };
     let mut out = io::stdout().lock();
     let mut print = || -> io::Result<()> {
@@ -404,7 +406,7 @@ fn print_plan(plan: &Plan, wanted: &Wanted, dry_run: bool) -> anyhow::Result<Out
 }
 
 impl Report {
-    fn new(wanted: &Wanted, plan: &Plan, dry_run: bool) -> Report {
+    fn new(wanted: &ChangeRequest, plan: &Plan, dry_run: bool) -> Report {
         Report {
             wanted: wanted.clone(),
             dry_run,

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;
 use spangap_report::figures::counted;
-use spangap_sockets::{Became, Change, Held, JournalError, Undone, undo};
+use spangap_sockets::{Change, ChangeOutcome, JournalError, LockedJournal, Undone, undo};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub struct UndoArgs {
 
 /// One journal, for scripts.
 #[derive(Debug, Serialize)]
-struct OfJournal {
+struct JournalReport {
     journal: PathBuf,
     /// Whether the journal did not exist.
     not_there: bool,
@@ -91,7 +91,7 @@ pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
         if one && not_there && !is_of_ours(&journal) {
             bail!("{} is not there: expected a journal of `spangap sockets set`", journal.display());
         }
-        done.push(OfJournal { journal, not_there, error, set_aside, undone });
+        done.push(JournalReport { journal, not_there, error, set_aside, undone });
     }
     if args.json {
         super::print_json(&serde_json::json!({ "journals": done }))?;
@@ -114,8 +114,8 @@ pub fn run(args: UndoArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-fn is_failed(became: &Became) -> bool {
-    matches!(became, Became::Failed(_))
+fn is_failed(became: &ChangeOutcome) -> bool {
+    matches!(became, ChangeOutcome::Failed(_))
 }
 
 /// Whether the journal is damaged, and nothing else is left to do.
@@ -131,7 +131,7 @@ fn is_damaged(undone: &anyhow::Result<Option<Undone>>) -> bool {
 }
 
 fn undo_one(journal: &Path) -> anyhow::Result<Option<Undone>> {
-    let Some(held) = Held::take(journal)? else { return Ok(None) };
+    let Some(held) = LockedJournal::take(journal)? else { return Ok(None) };
     Ok(Some(undo(held)?))
 }
 
@@ -141,7 +141,7 @@ fn is_of_ours(journal: &Path) -> bool {
     name.starts_with("nodelay-") && name.ends_with(".journal")
 }
 
-fn print(done: &[OfJournal]) -> io::Result<()> {
+fn print(done: &[JournalReport]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if done.is_empty() {
         writeln!(out, "Nothing to undo.")?;
@@ -167,10 +167,10 @@ pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
     for damage in &undone.unreadable {
         writeln!(out, "damaged: {damage}")?;
     }
-    let back = undone.count(|became| *became == Became::Changed);
-    let already = undone.count(|became| *became == Became::Already);
-    let gone = undone.count(|became| matches!(became, Became::Gone(_)));
-    let failed = undone.count(|became| matches!(became, Became::Failed(_)));
+    let back = undone.count(|became| *became == ChangeOutcome::Changed);
+    let already = undone.count(|became| *became == ChangeOutcome::Already);
+    let gone = undone.count(|became| matches!(became, ChangeOutcome::Gone(_)));
+    let failed = undone.count(|became| matches!(became, ChangeOutcome::Failed(_)));
     let mut text = format!("{} set back", counted(back, "connection"));
     for (count, what) in
         [(already, "had the old value already"), (gone, "gone"), (failed, "could not be set back")]
@@ -186,10 +186,10 @@ pub fn print_undone(out: &mut impl Write, undone: &Undone) -> io::Result<()> {
 pub fn change_line(change: &Change) -> String {
     let word = |on| if on { "on" } else { "off" };
     let what = match &change.became {
-        Became::Changed => format!("{} -> {}", word(!change.to), word(change.to)),
-        Became::Already => format!("{} already", word(change.to)),
-        Became::Gone(why) => format!("skipped: {why}"),
-        Became::Failed(why) => format!("failed: {why}"),
+        ChangeOutcome::Changed => format!("{} -> {}", word(!change.to), word(change.to)),
+        ChangeOutcome::Already => format!("{} already", word(change.to)),
+        ChangeOutcome::Gone(why) => format!("skipped: {why}"),
+        ChangeOutcome::Failed(why) => format!("failed: {why}"),
     };
     let owner = match (&change.comm, change.pid, change.fd) {
         (Some(comm), Some(pid), Some(fd)) => format!("{comm} ({pid}) fd {fd}"),

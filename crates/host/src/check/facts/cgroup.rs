@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_up_to_the_root() {
+    fn version_2_includes_all_ancestors() {
         let groups = groups(
             "=== /proc/self/mountinfo\n1 2 0:3 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
              === /proc/7/cgroup\n0::/a.slice/b.scope\n\
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hybrid_takes_the_controller_where_it_is() {
+    fn hybrid_uses_the_version_that_has_the_controller() {
         let groups = groups(
             "=== /proc/self/mountinfo\n1 2 0:3 /docker/x /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
              1 2 0:4 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_outside_of_the_container_has_not_its_quota() {
+    fn process_outside_the_container_lacks_its_quota() {
         let host = Host::kept(
             Kept::parse(
                 "=== /proc/self/mountinfo\n1 2 0:3 /docker/x /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_wait_to_be_accepted_are_counted() {
+    fn accept_queue_is_counted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connections: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();

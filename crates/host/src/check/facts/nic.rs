@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtio_device_has_its_vectors_one_folder_up() {
+    fn virtio_vectors_belong_to_the_pci_function() {
         let interrupts = "  CPU0\n 37: 1 PCI-MSIX 0-edge virtio2-config\n 38: 1 PCI-MSIX 1-edge virtio2-input.0\n 39: 1 x y virtio20-req\n";
         let tree = "=== /sys/class/net/eth0/device -> ../../../virtio2\n=== /sys/class/net/eth0/device/../msi_irqs : 37 38\n\
                     === /sys/class/net/eth0/device/driver -> ../../../bus/virtio/drivers/virtio_net\n";

@@ -127,7 +127,7 @@ mod tests {
     use spangap_machine::Kept;
 
     #[test]
-    fn states_and_what_was_spent_in_them() {
+    fn idle_states_and_their_residency() {
         let tree = "=== /sys/devices/system/cpu/cpuidle/current_driver\nintel_idle\n\
                     === /sys/devices/system/cpu/cpuidle/current_governor\nmenu\n\
                     === /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/name\nPOLL\n=== /sys/devices/system/cpu/cpu[0-1]/cpuidle/state0/latency\n0\n\

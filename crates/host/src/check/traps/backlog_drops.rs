@@ -1,7 +1,7 @@
 //! Packets dropped between driver and TCP: the backlog of a CPU was full, or the flow limit hit.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::{Look, wrapped};
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::{Inspection, wrapped};
 use super::{Trap, by_cpu};
 use spangap_model::Cause;
 
@@ -10,7 +10,7 @@ pub const TRAP: Trap =
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let after = look.after.softnet.as_ref()?;
     let before = look.before().and_then(|before| Ok(before.softnet.as_ref()?));
     let mut each = Vec::new();
@@ -36,7 +36,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         format!("+{}; {ever} since boot", dropped + limited)
     };
     let seconds = look.seconds();
-    let mut judged = Judged::when(found, summary).means(
+    let mut judged = FindingDraft::when(found, summary).means(
         "packets that had arrived were dropped, because the CPU that should handle them was behind; TCP retransmits \
          them, 200 ms later at worst",
     );

@@ -1,7 +1,7 @@
 //! Idle CPUs enter states so deep that waking up takes long.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, percent};
 use spangap_model::Cause;
 
@@ -13,22 +13,22 @@ const LOW_US: u64 = 20;
 /// A state counts as in use from this share of the time on.
 const USED: f64 = 0.01;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let hidden = "this is a virtual machine: the hypervisor decides how deeply its CPUs sleep, and that is not visible here";
     let idle = match &look.idle {
         Ok(idle) => idle,
-        Err(error) if error.is_absent() && look.virtual_machine => return Err(Why::from(hidden)),
-        Err(error) if error.is_absent() => return Err(Why::from("there is no cpuidle here")),
-        Err(error) => return Err(Why::from(error)),
+        Err(error) if error.is_absent() && look.virtual_machine => return Err(NoVerdict::from(hidden)),
+        Err(error) if error.is_absent() => return Err(NoVerdict::from("there is no cpuidle here")),
+        Err(error) => return Err(NoVerdict::from(error)),
     };
     // Hypervisors expose states to their guests that hide the real ones.
     if look.virtual_machine && idle.states.iter().all(|state| state.exit_us <= 1) {
-        return Err(Why(format!("{hidden} (cpuidle driver {})", idle.driver)));
+        return Err(NoVerdict(format!("{hidden} (cpuidle driver {})", idle.driver)));
     }
     let limit = look.dma_latency_us.as_ref().ok().copied().filter(|limit| *limit >= 0).unwrap_or(i32::MAX);
     let allowed = |us: u64| i64::from(limit) >= us as i64;
     let open = idle.states.iter().rfind(|state| !state.disabled && allowed(state.exit_us));
-    let Some(deepest) = open else { return Ok(Judged::fine("no idle state is enabled")) };
+    let Some(deepest) = open else { return Ok(FindingDraft::fine("no idle state is enabled")) };
     let cpus = look.cpus()?.len().max(1);
     let spent = look.seconds().and_then(|seconds| {
         let (before, after) = (look.before()?.idle.as_ref()?, look.after.idle.as_ref()?);
@@ -67,7 +67,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             format!("none is in use; deepest enabled is {}, {} us to leave it", deepest.name, deepest.exit_us)
         }
     };
-    let mut judged = Judged::when(found, summary).means(
+    let mut judged = FindingDraft::when(found, summary).means(
         "the first packet or wake-up after a pause waits until its CPU is awake; at low load, that affects most \
          calls",
     );

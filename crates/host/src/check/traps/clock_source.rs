@@ -1,7 +1,7 @@
 //! A clock that takes long to read.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 
@@ -12,7 +12,7 @@ const CURRENT: &str = "/sys/devices/system/clocksource/clocksource0/current_cloc
 /// Clocks that user space reads without a system call, in about ten nanoseconds.
 const QUICK: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let name = look.clocksource.as_ref()?.as_str();
     let found = if QUICK.contains(&name) {
         None
@@ -21,7 +21,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     } else {
         Some(Severity::Low)
     };
-    Ok(Judged::when(found, name)
+    Ok(FindingDraft::when(found, name)
         .evidence(format!("current clocksource {name}"), CURRENT)
         .means("every reading of the clock is a system call, and with hpet or acpi_pm one to two microseconds; RPC libraries read it many times per call")
         .fix("cat /sys/devices/system/clocksource/clocksource0/available_clocksource; dmesg | grep -i -E 'tsc|clocksource'  # why not tsc")

@@ -1,7 +1,7 @@
 //! The interface or NAPI holds packets back to process several at once.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
@@ -11,10 +11,12 @@ pub const TRAP: Trap = Trap { name: "coalescing", causes: &[Cause::Coalescing, C
 /// Delays up to this are not reported, in nanoseconds.
 const LOW_NS: i64 = 20_000;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.driver.is_some() && nic.up).collect();
     if nics.is_empty() {
-        return Err(Why::from("no hardware interface is up here (is this a separate network namespace?)"));
+        return Err(NoVerdict::from(
+            "no hardware interface is up here (is this a separate network namespace?)",
+        ));
     }
     // `rx-usecs` would take a request to the driver, which this check does not make.
     let ask = format!(
@@ -24,12 +26,12 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let held: Vec<_> =
         nics.iter().filter(|nic| nic.gro_flush_timeout_ns.as_ref().is_ok_and(|ns| *ns >= LOW_NS)).collect();
     let Some(first) = held.first() else {
-        return Err(Why(format!("{ask}; gro_flush_timeout is {}", first_timeout(&nics))));
+        return Err(NoVerdict(format!("{ask}; gro_flush_timeout is {}", first_timeout(&nics))));
     };
     let timeout = |nic: &super::super::facts::nic::Nic| {
         nic.gro_flush_timeout_ns.as_ref().map_or(0, |ns| *ns).max(0) as u64
     };
-    let mut judged = Judged::trap(
+    let mut judged = FindingDraft::trap(
         Severity::Low,
         format!("{} may hold packets back for {}", first.name, format_ns(timeout(first))),
     )

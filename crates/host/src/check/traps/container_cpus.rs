@@ -4,8 +4,8 @@
 use super::super::facts::cgroup::Group;
 use super::super::facts::kubelet::{self, Pod, Qos};
 use super::super::facts::process::Process;
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::{Cpus, Known};
 use super::Trap;
 use spangap_machine::facts::cpu_manager_state::{self, ExclusiveCpus};
@@ -14,8 +14,8 @@ use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "container-cpus", causes: &[Cause::RunQueue, Cause::CpuQuota], look };
 
-fn look(look: &Look) -> Result<Judged, Why> {
-    let mut judged: Option<Judged> = None;
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
+    let mut judged: Option<FindingDraft> = None;
     let mut seen_any = false;
     for process in look.processes() {
         let groups = process.groups.as_ref()?;
@@ -32,13 +32,13 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     match judged {
         Some(judged) => Ok(judged),
-        None if seen_any => Ok(Judged::fine("no container")),
+        None if seen_any => Ok(FindingDraft::fine("no container")),
         None => machine(look),
     }
 }
 
 /// Without a process: the CPUs that the kubelet has assigned.
-fn machine(look: &Look) -> Result<Judged, Why> {
+fn machine(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     match &look.kubelet {
         Ok(state) => {
             let taken = together(state.exclusive.iter());
@@ -47,17 +47,17 @@ fn machine(look: &Look) -> Result<Judged, Why> {
                 state.policy,
                 if taken.is_empty() { "none".to_owned() } else { taken.to_string() }
             );
-            Ok(Judged::fine(summary).evidence(
+            Ok(FindingDraft::fine(summary).evidence(
                 format!("policy {}, shared {}", state.policy, state.shared),
                 cpu_manager_state::PATH,
             ))
         }
-        Err(error) if error.is_absent() => Ok(Judged::fine("no kubelet here")),
-        Err(error) => Err(Why::from(error)),
+        Err(error) if error.is_absent() => Ok(FindingDraft::fine("no kubelet here")),
+        Err(error) => Err(NoVerdict::from(error)),
     }
 }
 
-fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged {
+fn of_pod(look: &Inspection, process: &Process, groups: &[Group], pod: &Pod) -> FindingDraft {
     let cpus = process.cpus();
     let class = match pod.qos {
         Qos::Guaranteed => "Guaranteed",
@@ -107,7 +107,7 @@ fn of_pod(look: &Look, process: &Process, groups: &[Group], pod: &Pod) -> Judged
             }
         }
     };
-    let mut judged = Judged::when(found, summary).evidence(format!("pod {}, {class}", pod.uid), format!("/proc/{}/cgroup", process.pid)).means(
+    let mut judged = FindingDraft::when(found, summary).evidence(format!("pod {}, {class}", pod.uid), format!("/proc/{}/cgroup", process.pid)).means(
         "every other pod, and the node's own programs, may run on these CPUs at any time and compete with the \
          threads of this one",
     );
@@ -145,7 +145,7 @@ fn together<'a>(containers: impl IntoIterator<Item = &'a ExclusiveCpus>) -> Cpus
 }
 
 /// CPU request and limit of the cgroup.
-fn limits(judged: Judged, group: &Group) -> Judged {
+fn limits(judged: FindingDraft, group: &Group) -> FindingDraft {
     let file = if group.version == Version::V1 { "cpu.shares" } else { "cpu.weight" };
     let judged = match &group.weight {
         Ok(weight) => judged.evidence(format!("{file} {weight}"), format!("{}/{file}", group.folder)),
@@ -166,7 +166,7 @@ fn limits(judged: Judged, group: &Group) -> Judged {
 }
 
 /// Not a pod: a cpuset that excludes CPUs, or a weight below the default.
-fn of_cgroup(look: &Look, process: &Process, groups: &[Group]) -> Result<Judged, Why> {
+fn of_cgroup(look: &Inspection, process: &Process, groups: &[Group]) -> Result<FindingDraft, NoVerdict> {
     let own = &groups[0];
     let ordinary = if own.version == Version::V1 { 1024 } else { 100 };
     let light = groups
@@ -199,7 +199,7 @@ fn of_cgroup(look: &Look, process: &Process, groups: &[Group]) -> Result<Judged,
     } else {
         said.join("; ")
     };
-    let mut judged = Judged::when(found, summary)
+    let mut judged = FindingDraft::when(found, summary)
         .means("when CPUs are short, the scheduler gives this cgroup less than its siblings");
     if let Some((set, _)) = few {
         judged = judged.evidence(format!("CPUs {}", set.cpus), set.path.clone());

@@ -1,7 +1,7 @@
 //! CPUs run slower than they could.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 
@@ -10,18 +10,18 @@ pub const TRAP: Trap = Trap { name: "cpu-frequency", causes: &[Cause::ServerApp,
 /// A limit below this share of the hardware maximum was set deliberately.
 const LIMITED: f64 = 0.98;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let frequencies = match &look.frequencies {
         Ok(frequencies) => frequencies,
         Err(error) if error.is_absent() && look.virtual_machine => {
-            return Err(Why::from(
+            return Err(NoVerdict::from(
                 "this is a virtual machine: the hypervisor controls the frequency, and it is not visible here",
             ));
         }
-        Err(error) if error.is_absent() => return Err(Why::from("there is no cpufreq here")),
-        Err(error) => return Err(Why::from(error)),
+        Err(error) if error.is_absent() => return Err(NoVerdict::from("there is no cpufreq here")),
+        Err(error) => return Err(NoVerdict::from(error)),
     };
-    let Some(first) = frequencies.first() else { return Err(Why::from("no CPU to look at")) };
+    let Some(first) = frequencies.first() else { return Err(NoVerdict::from("no CPU to look at")) };
     let at = |cpu: u32, file: &str| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}");
     // With these drivers `powersave` is the normal governor, and the energy preference decides.
     let by_hardware = |driver: &str| driver == "intel_pstate" || driver == "amd-pstate-epp";
@@ -67,7 +67,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if turbo_off {
         said.push("turbo off".to_owned());
     }
-    let mut judged = Judged::when(found, said.join("; "))
+    let mut judged = FindingDraft::when(found, said.join("; "))
         .evidence(format!("driver {}, governor {}{}", shown.driver, shown.governor, preference(&shown.epp)), at(shown.cpu, "scaling_governor"))
         .means("an idle CPU starts slow and takes milliseconds to speed up; short bursts of calls end before that");
     if let Some(cpu) = limited.first() {

@@ -1,7 +1,7 @@
 //! A process has more busy threads than CPUs it may use.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 use spangap_model::Cpus;
@@ -14,13 +14,13 @@ const AT_WORK: f64 = 0.02;
 /// Several CPUs count as too few once the threads use this share of their time.
 const FULL: f64 = 0.7;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let online = look.online.as_ref()?;
     let seconds = look.seconds();
-    let mut worst: Option<Judged> = None;
+    let mut worst: Option<FindingDraft> = None;
     let mut fine = Vec::new();
     for process in look.processes() {
         let cpus = process.cpus();
@@ -50,7 +50,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         if let Some((mask, tids, busy, count)) = crowded.first() {
             let severity = if *count == 1 { Severity::Medium } else { Severity::Low };
             let summary = format!("{busy} threads at work may use only CPU {mask} of {online}");
-            let judged = Judged::trap(severity, summary)
+            let judged = FindingDraft::trap(severity, summary)
                 .evidence(
                     format!("Cpus_allowed_list {mask} of {}", counted(tids.len(), "thread")),
                     format!("/proc/{}/task/{}/status", process.pid, tids[0]),
@@ -60,7 +60,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             worst.get_or_insert(judged);
         } else if cpus.len() == 1 && online.len() > 1 && process.threads.len() > 1 {
             let summary = format!("{threads} may use only CPU {cpus} of {online}");
-            let judged = Judged::trap(Severity::Low, summary)
+            let judged = FindingDraft::trap(Severity::Low, summary)
                 .evidence(
                     format!("Cpus_allowed_list {cpus} of all {threads}"),
                     format!("/proc/{}/status", process.pid),
@@ -72,5 +72,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
             fine.push(format!("{threads} on {}", counted(cpus.len(), "CPU")));
         }
     }
-    Ok(worst.unwrap_or_else(|| Judged::fine(fine.join("; "))))
+    Ok(worst.unwrap_or_else(|| FindingDraft::fine(fine.join("; "))))
 }

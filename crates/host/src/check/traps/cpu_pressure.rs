@@ -1,8 +1,8 @@
 //! CPU pressure: how long work waited for a CPU.
 
 use super::super::facts::pressure::Pressure;
-use super::super::finding::{Judged, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
@@ -16,7 +16,7 @@ const LOW: f64 = 0.1;
 
 const SYSTEM: &str = "/proc/pressure/cpu";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let seconds = look.seconds()?;
     let mut seen: Vec<(String, String, Pressure, Pressure)> = Vec::new();
     let mut unknown = Vec::new();
@@ -37,8 +37,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let worst = seen.iter().max_by(|a, b| some(&a.2, &a.3).total_cmp(&some(&b.2, &b.3)));
     let Some((name, _, before, after)) = worst else {
         return Err(match unknown.first() {
-            Some(error) if !error.is_absent() => Why::from(*error),
-            _ => Why::from("this kernel has no pressure files: it is older than 4.20, or runs with psi=0"),
+            Some(error) if !error.is_absent() => NoVerdict::from(*error),
+            _ => NoVerdict::from(
+                "this kernel has no pressure files: it is older than 4.20, or runs with psi=0",
+            ),
         });
     };
     let found = severity(some(before, after) / seconds, HIGH, MEDIUM, LOW);
@@ -46,7 +48,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         "in {name}, some task waited for a CPU {} of the time",
         percent(some(before, after), seconds)
     );
-    let judged = seen.iter().fold(Judged::when(found, summary), |judged, (_, path, before, after)| {
+    let judged = seen.iter().fold(FindingDraft::when(found, summary), |judged, (_, path, before, after)| {
         let full =
             after.full_us.zip(before.full_us).map_or(0, |(after, before)| after.saturating_sub(before));
         let what = format!(
@@ -63,5 +65,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
         run-queue-wait covers its own threads",
         )
         .fix("top -H -d 1  # who runs");
-    Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, Judged::unknown))
+    Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, FindingDraft::unknown))
 }

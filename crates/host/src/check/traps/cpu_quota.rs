@@ -1,8 +1,8 @@
 //! A cgroup's CPU quota stops all its threads until the next period begins.
 
 use super::super::facts::cgroup::Group;
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_machine::facts::cpu_stat::Throttled;
 use spangap_machine::facts::mountinfo::Version;
@@ -24,9 +24,9 @@ struct Throttling<'a> {
     ever: Throttled,
 }
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let (mut seen, mut unknown, mut limits) = (Vec::new(), Vec::new(), 0);
     for process in look.processes() {
@@ -48,7 +48,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         }
     }
     if seen.is_empty() && !unknown.is_empty() {
-        return Err(Why::from(unknown.remove(0)));
+        return Err(NoVerdict::from(unknown.remove(0)));
     }
     seen.dedup_by(|a, b| a.group.folder == b.group.folder);
     let worst = |seen: &Throttling| {
@@ -60,9 +60,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
     else {
         let summary =
             if limits == 0 { "no cgroup of it has a quota".to_owned() } else { "not throttled".to_owned() };
-        return Ok(unknown.into_iter().fold(Judged::fine(summary), Judged::unknown));
+        return Ok(unknown.into_iter().fold(FindingDraft::fine(summary), FindingDraft::unknown));
     };
-    let mut judged = Judged::trap(severity, sentence(first));
+    let mut judged = FindingDraft::trap(severity, sentence(first));
     for seen in seen.iter().filter(|seen| worst(seen).is_some()) {
         judged = evidence(judged, seen);
     }
@@ -80,7 +80,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     );
     let throttled_now = seen.iter().filter_map(|seen| seen.now).any(|now| share(&now) > 0.0);
     let judged = judged.counted(Cause::CpuQuota, throttled_now).of_the_processes();
-    Ok(unknown.into_iter().fold(judged, Judged::unknown))
+    Ok(unknown.into_iter().fold(judged, FindingDraft::unknown))
 }
 
 fn since(before: &Throttled, after: &Throttled) -> Throttled {
@@ -108,7 +108,7 @@ fn sentence(seen: &Throttling) -> String {
     }
 }
 
-fn evidence(judged: Judged, seen: &Throttling) -> Judged {
+fn evidence(judged: FindingDraft, seen: &Throttling) -> FindingDraft {
     let Throttling { group, now, ever } = seen;
     let now = now.map_or(String::new(), |now| {
         format!(

@@ -1,7 +1,7 @@
 //! CPUs have no idle time left.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
 use spangap_model::Cpus;
@@ -17,13 +17,13 @@ const FULL: f64 = 0.95;
 /// Fewer ticks than this are too few to judge by.
 const MIN_TICKS: u64 = 10;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (times, cpus) = (look.times()?, look.cpus()?);
     let its: Vec<_> = times.iter().filter(|(cpu, _)| cpus.contains(**cpu)).collect();
     let (total, idle) =
         its.iter().fold((0, 0), |sum, (_, times)| (sum.0 + times.total(), sum.1 + times.idle));
     if total < MIN_TICKS {
-        return Err(Why::from(
+        return Err(NoVerdict::from(
             "too little time between the two readings: the kernel counts in ticks of 10 ms",
         ));
     }
@@ -47,7 +47,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         if cpus.len() == 1 { "is" } else { "are" },
         percent(busy as f64, total as f64)
     );
-    Ok(Judged::when(found, summary)
+    Ok(FindingDraft::when(found, summary)
         .counted(Cause::CpuSaturated, found == Some(Severity::High))
         .evidence(format!("{} ms of {} ms not idle", busy * 10, total * 10), "/proc/stat")
         .means("threads that wake up find no idle CPU and wait their turn; from about 70 %, latency rises steeply")

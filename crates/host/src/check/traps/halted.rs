@@ -1,21 +1,21 @@
 //! A process is stopped, traced by a debugger, or frozen with its cgroup.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use crate::halted::How;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "halted", causes: &[Cause::Stopped], look };
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let Some(first) = look.halted.first() else {
-        return Ok(Judged::fine("neither stopped nor frozen"));
+        return Ok(FindingDraft::fine("neither stopped nor frozen"));
     };
-    let mut judged = Judged::when(Some(Severity::High), first.words()).means(
+    let mut judged = FindingDraft::when(Some(Severity::High), first.words()).means(
         "none of its halted threads runs or answers until it is resumed; calls to it hang until they are given up",
     );
     for halted in &look.halted {

@@ -1,8 +1,8 @@
 //! Disks are busy: work waits for reads, or for its writes to become durable.
 
 use super::super::facts::memory::Memory;
-use super::super::finding::{Judged, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict};
+use super::super::look::Inspection;
 use super::super::stalls::{self, Stall};
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
@@ -16,7 +16,7 @@ const LOW: f64 = 0.1;
 
 const SYSTEM: &str = "/proc/pressure/io";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let seconds = look.seconds()?;
     let machine = (SYSTEM, &look.before()?.io_pressure, &look.after.io_pressure);
     let of_group = |memory: &Memory| (format!("{}/io.pressure", memory.folder), memory.io_pressure.clone());
@@ -25,7 +25,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let own = stalls.iter().filter(|stall| stall.path != SYSTEM).map(|stall| stall.share(seconds));
     let all = stalls.iter().map(|stall| stall.share(seconds)).fold(0.0, f64::max);
     let share = own.reduce(f64::max).unwrap_or(all);
-    let judged = Judged::when(
+    let judged = FindingDraft::when(
         severity(share, HIGH, MEDIUM, LOW),
         format!("some task waited for a disk {} of the time", percent(share, 1.0)),
     );

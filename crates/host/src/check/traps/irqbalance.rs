@@ -1,16 +1,16 @@
 //! irqbalance moves interrupts between CPUs, including onto those of the process.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::{Irqbalance, Look};
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::{Inspection, Irqbalance};
 use super::Trap;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "irqbalance", causes: &[Cause::SoftirqOnCpu], look };
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let running = look.irqbalance.as_ref()?;
     let Some(Irqbalance { pid, told, environment }) = running.first() else {
-        return Ok(Judged::fine("not running"));
+        return Ok(FindingDraft::fine("not running"));
     };
     let cpus = look.cpus()?;
     let banned = told.iter().find_map(|word| {
@@ -31,10 +31,10 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 "it may move any interrupt"
             }
         );
-        return Ok(Judged::fine(summary).evidence(told, format!("/proc/{pid}/cmdline")));
+        return Ok(FindingDraft::fine(summary).evidence(told, format!("/proc/{pid}/cmdline")));
     }
     let all = spared.either(&cpus);
-    let mut judged = Judged::trap(
+    let mut judged = FindingDraft::trap(
         Severity::Low,
         format!("runs (pid {pid}) and may put interrupts on {}", exposed.words()),
     )

@@ -1,7 +1,7 @@
 //! CPUs isolated at boot get no load balancing: threads pile up on one of them.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 
@@ -9,11 +9,11 @@ pub const TRAP: Trap = Trap { name: "isolated-cpus", causes: &[Cause::RunQueue, 
 
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let isolated = &look.isolated;
     if isolated.is_empty() {
         let ticks = &look.nohz_full;
-        return Ok(Judged::fine(if ticks.is_empty() {
+        return Ok(FindingDraft::fine(if ticks.is_empty() {
             "none".to_owned()
         } else {
             format!("none; nohz_full {ticks}")
@@ -33,7 +33,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
                 process.comm
             );
             judged.get_or_insert(
-                Judged::trap(Severity::Medium, summary)
+                FindingDraft::trap(Severity::Medium, summary)
                     .means("the kernel does not balance load among isolated CPUs: threads started together stay on \
                     one while the others idle")
                     .fix(format!("set -- {}; for t in /proc/{}/task/*; do taskset -p -c $1 ${{t##*/}}; set -- \"$@\" $1; shift; done  # one after the other", isolated.iter().map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(" "), process.pid))
@@ -53,7 +53,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         .collect();
     let mut judged = match judged {
         Some(judged) => judged,
-        None if !aimed.is_empty() => Judged::trap(
+        None if !aimed.is_empty() => FindingDraft::trap(
             Severity::Medium,
             format!("interrupts of interfaces are aimed at the isolated CPUs {isolated}"),
         )
@@ -63,7 +63,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
             aimed.join(" "),
             look.online.as_ref().map(|online| online.without(isolated).to_string()).unwrap_or_default()
         )),
-        None => Judged::fine(format!("CPUs {isolated}{ticks}; nothing piles up there")),
+        None => FindingDraft::fine(format!("CPUs {isolated}{ticks}; nothing piles up there")),
     };
     judged = judged.evidence(format!("isolated {isolated}{ticks}"), ISOLATED);
     if !aimed.is_empty() {

@@ -1,8 +1,8 @@
 //! The accept queue is full.
 
 use super::super::facts::listeners::Listener;
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 
@@ -12,7 +12,7 @@ pub const TRAP: Trap =
 const OVERFLOWS: &str = "TcpExt.ListenOverflows";
 const DROPS: &str = "TcpExt.ListenDrops";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (mut now, mut ever) = (0_u64, 0_u64);
     let (mut evidence, mut unknown) = (Vec::new(), Vec::new());
     for (pid, folder) in look.net_namespaces() {
@@ -72,7 +72,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     } else {
         (None, "no overflow ever".to_owned())
     };
-    let mut judged = Judged::when(found, summary).counted(Cause::AcceptOverflow, now > 0).means(
+    let mut judged = FindingDraft::when(found, summary).counted(Cause::AcceptOverflow, now > 0).means(
         "a client's handshake was dropped because the program does not accept fast enough; the client retries after \
          1 s, then 2 s, 4 s",
     );
@@ -103,5 +103,5 @@ fn look(look: &Look) -> Result<Judged, Why> {
     if look.whole_machine() {
         judged = judged.unknown("queues of listening sockets are read only with --pid");
     }
-    Ok(unknown.into_iter().fold(judged, Judged::unknown))
+    Ok(unknown.into_iter().fold(judged, FindingDraft::unknown))
 }

@@ -1,8 +1,8 @@
 //! Memory is short: work waits for reclaim and faults its own pages back in.
 
 use super::super::facts::memory::Memory;
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::stalls::{self, Stall};
 use super::{Trap, percent, rate, severity};
 use spangap_model::Cause;
@@ -23,7 +23,7 @@ const FAULTS_AT_LIMIT: f64 = 10.0;
 
 const SYSTEM: &str = "/proc/pressure/memory";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let seconds = look.seconds()?;
     let machine = (SYSTEM, &look.before()?.memory_pressure, &look.after.memory_pressure);
     let of_group = |memory: &Memory| (format!("{}/memory.pressure", memory.folder), memory.pressure.clone());
@@ -53,7 +53,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         judged_facts.push((format!("pgmajfault +{faults}"), after.stat()));
         judged_facts.push((format!("at its limit {at_limit} times"), after.limit_file()));
     }
-    let judged = Judged::when(found, said.join("; "));
+    let judged = FindingDraft::when(found, said.join("; "));
     let judged =
         stalls.iter().map(Stall::evidence).fold(judged, |judged, (what, path)| judged.evidence(what, path));
     let judged = judged_facts.into_iter().fold(judged, |judged, (what, path)| judged.evidence(what, path));

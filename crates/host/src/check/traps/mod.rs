@@ -33,8 +33,8 @@ mod tcp_settings;
 mod time_squeeze;
 mod unsent_data;
 
-use super::finding::{self, Finding, Judged, Severity, Why};
-use super::look::Look;
+use super::finding::{self, Finding, FindingDraft, NoVerdict, Severity};
+use super::look::Inspection;
 use spangap_model::Cause;
 use spangap_report::figures::{self, counted, small_percent};
 
@@ -81,12 +81,12 @@ pub struct Trap {
     /// Causes of delay that it is known for.
     pub causes: &'static [Cause],
     /// Rule.
-    pub look: fn(&Look) -> Result<Judged, Why>,
+    pub look: fn(&Inspection) -> Result<FindingDraft, NoVerdict>,
 }
 
 impl Trap {
     /// Applies the rule.
-    pub fn finding(&self, look: &Look) -> Finding {
+    pub fn finding(&self, look: &Inspection) -> Finding {
         match (self.look)(look) {
             Ok(judged) => judged.of(self.name, self.causes),
             Err(why) => finding::cannot_tell(self.name, self.causes, &why),

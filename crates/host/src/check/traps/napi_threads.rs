@@ -1,21 +1,21 @@
 //! NAPI polls in kernel threads, which wait on the run queue like any other thread.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::remedy;
 use super::Trap;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "napi-threads", causes: &[Cause::SoftirqLate], look };
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let nics = look.nics.as_ref()?;
     let threaded: Vec<_> = nics.iter().filter(|nic| nic.threaded == Some(true)).collect();
     let Some(first) = threaded.first() else {
         let known = nics.iter().any(|nic| nic.threaded.is_some());
-        return Ok(Judged::fine(if known { "off" } else { "this kernel has none (before 5.12)" }));
+        return Ok(FindingDraft::fine(if known { "off" } else { "this kernel has none (before 5.12)" }));
     };
-    let mut judged = Judged::trap(Severity::Low, format!("{} polls in kernel threads", first.name)).means(
+    let mut judged = FindingDraft::trap(Severity::Low, format!("{} polls in kernel threads", first.name)).means(
         "packets wait until the thread napi/IF-N gets a CPU, and compete with the application if both may use the \
          same ones. With their own CPUs, such threads help",
     );

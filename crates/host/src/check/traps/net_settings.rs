@@ -1,7 +1,7 @@
 //! Settings of packet reception differ from their defaults.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 
@@ -17,7 +17,7 @@ const DEFAULTS: &[(&str, std::ops::RangeInclusive<i64>)] = &[
     ("net/core/netdev_max_backlog", 1_000..=i64::MAX),
 ];
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     super::tcp_settings::off_default(
         look,
         DEFAULTS,

@@ -1,7 +1,7 @@
 //! Network softirqs run on the CPUs that the process may use, and preempt its threads.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::remedy;
 use super::{Trap, by_cpu, percent, rate, severity};
 use spangap_model::Cause;
@@ -20,7 +20,7 @@ const LOW_PER_SECOND: f64 = 1_000.0;
 /// Below this rate, softirq time is not due to the network.
 const NETWORK_PER_SECOND: f64 = 50.0;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (seconds, cpus) = (look.seconds()?, look.cpus()?);
     let rows = look.happened(|counters| &counters.softirqs)?;
     let mut network: BTreeMap<u32, u64> = BTreeMap::new();
@@ -55,7 +55,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         true => "none".to_owned(),
         false => format!("{} on {}{took}", rate(total, seconds), hit.words()),
     };
-    let mut judged = Judged::when(found, summary)
+    let mut judged = FindingDraft::when(found, summary)
         .evidence(format!("NET_RX and NET_TX: {rates}"), "/proc/softirqs")
         .means(
             "a softirq runs in place of whatever had the CPU; a thread in the middle of a call waits until the \

@@ -1,7 +1,7 @@
 //! Interrupts of network interfaces arrive on the CPUs that the process may use.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::remedy;
 use super::{Trap, by_cpu, counted, rate};
 use spangap_model::Cause;
@@ -17,7 +17,7 @@ const LOW: f64 = 20.0;
 /// Maximum number of evidence lines.
 const SHOWN: usize = 4;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (seconds, cpus) = (look.seconds()?, look.cpus()?);
     let rows = look.happened(|counters| &counters.interrupts)?;
     let rows: BTreeMap<&str, _> = rows.iter().map(|row| (row.name.as_str(), row)).collect();
@@ -53,7 +53,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         } else {
             "there is no hardware interface here (is this a separate network namespace?)"
         };
-        return Err(Why::from(why));
+        return Err(NoVerdict::from(why));
     }
     let total: u64 = landed.values().sum();
     let found =
@@ -67,7 +67,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     } else {
         format!("{} on {}, from {} of {all} lines", rate(total, seconds), hit.words(), lines.len())
     };
-    let mut judged = Judged::when(found, summary).means(
+    let mut judged = FindingDraft::when(found, summary).means(
         "each interrupt stops the thread that runs there, and its softirq then handles the queue's packets on the \
          same CPU: time taken from the call in progress",
     );

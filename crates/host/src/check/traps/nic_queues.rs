@@ -1,7 +1,7 @@
 //! An interface has so few receive queues that few CPUs handle all its packets.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 
@@ -10,12 +10,14 @@ pub const TRAP: Trap = Trap { name: "nic-queues", causes: &[Cause::SoftirqLate, 
 /// From this many CPUs on, a single queue becomes the first bottleneck.
 const MANY_CPUS: usize = 8;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let online = look.online.as_ref()?.len();
     let nics = look.nics.as_ref()?;
     let nics: Vec<_> = nics.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
     if nics.is_empty() {
-        return Err(Why::from("no hardware interface is up here (is this a separate network namespace?)"));
+        return Err(NoVerdict::from(
+            "no hardware interface is up here (is this a separate network namespace?)",
+        ));
     }
     let spread = |nic: &super::super::facts::nic::Nic| {
         nic.rx.iter().any(|queue| queue.cpus.as_ref().is_ok_and(|mask| !mask.is_empty()))
@@ -28,7 +30,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         _ if online >= MANY_CPUS => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
-    let mut judged = Judged::when(found, format!("{}, {}", words.join(", "), counted(online, "CPU"))).means(
+    let mut judged = FindingDraft::when(found, format!("{}, {}", words.join(", "), counted(online, "CPU"))).means(
         "one CPU handles all packets of the interface; when it is busy they wait, and whatever runs there is \
         pushed aside",
     );

@@ -1,18 +1,18 @@
 //! The interface is on one NUMA node, the process on another.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 
 pub const TRAP: Trap = Trap { name: "numa", causes: &[Cause::ServerApp, Cause::ClientApp], look };
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.nodes.len() < 2 {
-        return Ok(Judged::fine("one node"));
+        return Ok(FindingDraft::fine("one node"));
     }
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let cpus = look.cpus()?;
     let its: Vec<u32> =
@@ -20,7 +20,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let nics: Vec<_> = look.nics.as_ref()?.iter().filter(|nic| nic.up && nic.driver.is_some()).collect();
     let placed: Vec<_> = nics.iter().filter_map(|nic| Some((nic, nic.node?))).collect();
     let Some((first, _)) = placed.first() else {
-        return Err(Why::from("no interface reports its node (the firmware omits it)"));
+        return Err(NoVerdict::from("no interface reports its node (the firmware omits it)"));
     };
     let far: Vec<_> = placed.iter().filter(|(_, node)| !its.contains(node)).collect();
     let words = |nodes: &[u32]| nodes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -35,7 +35,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         ),
         None => (None, format!("{} and the process are on node {}", first.name, words(&its))),
     };
-    let mut judged = Judged::when(found, summary).means(
+    let mut judged = FindingDraft::when(found, summary).means(
         "packets and their memory cross the link between the sockets; each remote access takes about twice as long, \
          and threads that move leave their memory behind",
     );

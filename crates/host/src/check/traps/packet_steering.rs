@@ -1,8 +1,8 @@
 //! RPS masks steer received packets to the CPUs that the process may use.
 
 use super::super::facts::nic::Queue;
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::remedy;
 use super::{Trap, counted, rate};
 use spangap_model::Cause;
@@ -14,7 +14,7 @@ pub const TRAP: Trap = Trap { name: "packet-steering", causes: &[Cause::SoftirqO
 /// Wake-ups for steered packets a second, from which on the trap takes effect rather than being possible.
 const MEDIUM_PER_SECOND: f64 = 100.0;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let cpus = look.cpus()?;
     let nics = look.nics.as_ref()?;
     // Queues of an interface with the same mask share a line.
@@ -44,9 +44,9 @@ fn look(look: &Look) -> Result<Judged, Why> {
         .unwrap_or(0);
     let mut judged = if aimed.is_empty() || look.whole_machine() {
         if on == 0 && !unknown.is_empty() {
-            return Err(Why::from(unknown[0]));
+            return Err(NoVerdict::from(unknown[0]));
         }
-        Judged::fine(if on == 0 {
+        FindingDraft::fine(if on == 0 {
             "RPS is off".to_owned()
         } else {
             format!("RPS on {}, none to CPUs {cpus}", counted(on, "queue"))
@@ -58,7 +58,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         let masks = aimed.keys().filter_map(|(_, mask)| Cpus::parse_mask(mask));
         let hit = masks.fold(Cpus::default(), |all, mask| all.either(&mask.both(&cpus)));
         let queues = counted(aimed.values().map(Vec::len).sum::<usize>(), "queue");
-        Judged::trap(
+        FindingDraft::trap(
             severity,
             format!("RPS steers packets of {queues} to {}, woken {}", hit.words(), rate(count, seconds)),
         )
@@ -112,7 +112,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
 }
 
 /// How often other CPUs steered packets to these CPUs, and over how many seconds.
-fn handed_over(look: &Look, cpus: &Cpus) -> Result<(u64, f64), Why> {
+fn handed_over(look: &Inspection, cpus: &Cpus) -> Result<(u64, f64), NoVerdict> {
     let (before, after) = (look.before()?.softnet.as_ref()?, look.after.softnet.as_ref()?);
     let its = after.iter().filter(|(cpu, _)| cpus.contains(**cpu));
     let count = its.map(|(cpu, after)| {

@@ -1,7 +1,7 @@
 //! Receive buffers are full: arrived data is dropped or collapsed.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 
@@ -11,7 +11,7 @@ pub const TRAP: Trap = Trap { name: "receive-buffers", causes: &[Cause::ReceiveW
 const COUNTERS: &[(&str, bool)] =
     &[("PruneCalled", false), ("RcvPruned", true), ("TCPRcvQDrop", true), ("TCPBacklogDrop", true)];
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (mut now, mut lost, mut ever) = (0_u64, 0_u64, 0_u64);
     let mut evidence = Vec::new();
     let mut known = false;
@@ -31,14 +31,17 @@ fn look(look: &Look) -> Result<Judged, Why> {
     }
     if !known {
         let pid = look.pids.first().copied();
-        return Err(look.tcp("TcpExt.PruneCalled", pid).err().unwrap_or_else(|| Why::from("no counters")));
+        return Err(look
+            .tcp("TcpExt.PruneCalled", pid)
+            .err()
+            .unwrap_or_else(|| NoVerdict::from("no counters")));
     }
     let found = match (lost, now, ever) {
         (1.., ..) => Some(Severity::High),
         (0, 1.., _) => Some(Severity::Medium),
         _ => None,
     };
-    let judged = Judged::when(
+    let judged = FindingDraft::when(
         found,
         if ever == 0 { "never full".to_owned() } else { format!("+{now}; {ever} since boot") },
     )

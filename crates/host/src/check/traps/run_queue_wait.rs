@@ -1,7 +1,7 @@
 //! Runnable threads wait for a CPU.
 
-use super::super::finding::{Judged, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
@@ -24,9 +24,9 @@ struct QueueWait {
     wait_ns: u64,
 }
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid); cpu-pressure covers the whole machine"));
+        return Err(NoVerdict::from("no process is named (--pid); cpu-pressure covers the whole machine"));
     }
     let seconds = look.seconds()?;
     let mut threads = Vec::new();
@@ -49,7 +49,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
         (sum.0.saturating_add(thread.run_ns), sum.1.saturating_add(thread.wait_ns))
     });
     if run_ns.saturating_add(wait_ns) < MIN_RUN_NS {
-        return Ok(Judged::fine(format!("it ran for {} only: nothing to wait for", format_ns(run_ns))));
+        return Ok(FindingDraft::fine(format!("it ran for {} only: nothing to wait for", format_ns(run_ns))));
     }
     let found = if wait_ns as f64 / 1e9 / seconds < MIN_WAIT_SHARE {
         None
@@ -58,7 +58,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
     };
     let of = percent(wait_ns as f64, run_ns as f64);
     let summary = format!("waited {} for {} on a CPU ({of})", format_ns(wait_ns), format_ns(run_ns));
-    let judged = Judged::when(found, summary).counted(Cause::RunQueue, found.is_some()).of_the_processes();
+    let judged =
+        FindingDraft::when(found, summary).counted(Cause::RunQueue, found.is_some()).of_the_processes();
     let mut judged = judged.means(
         "its threads were ready to run and had to wait: other threads, interrupts or its own quota kept them off \
          the CPUs. Each wait falls in the middle of a call, wherever a thread was woken",

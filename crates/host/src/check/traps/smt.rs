@@ -1,7 +1,7 @@
 //! The SMT sibling of a CPU in use handles interrupts of interfaces.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::super::remedy;
 use super::{Trap, by_cpu};
 use spangap_model::Cause;
@@ -13,18 +13,18 @@ pub const TRAP: Trap = Trap { name: "smt", causes: &[Cause::SoftirqOnCpu], look 
 /// Interrupts a second from which on a sibling disturbs.
 const LOW: f64 = 500.0;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.siblings.values().all(|core| core.len() < 2) {
-        return Ok(Judged::fine("one thread per core"));
+        return Ok(FindingDraft::fine("one thread per core"));
     }
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let (cpus, seconds) = (look.cpus()?, look.seconds()?);
     let core = |cpu: u32| look.siblings.get(&cpu).cloned().unwrap_or_default();
     let neighbours = cpus.iter().fold(Cpus::default(), |all, cpu| all.either(&core(cpu))).without(&cpus);
     if neighbours.is_empty() {
-        return Ok(Judged::fine("it may use both threads of its cores"));
+        return Ok(FindingDraft::fine("it may use both threads of its cores"));
     }
     let rows = look.happened(|counters| &counters.interrupts)?;
     let irqs: Vec<u32> = look.nics.as_ref()?.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.number).collect();
@@ -51,7 +51,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     } else {
         format!("neighbours {neighbours} get no interrupts of interfaces to speak of")
     };
-    let mut judged = Judged::when(found, summary)
+    let mut judged = FindingDraft::when(found, summary)
         .evidence(format!("interrupts of interfaces: {rates}"), "/proc/interrupts")
         .means("two threads of a core share its units and caches: while one handles packets, the other runs at about half speed");
     if !pairs.is_empty() {

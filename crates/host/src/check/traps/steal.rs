@@ -1,7 +1,7 @@
 //! The hypervisor runs something else while this machine has work.
 
-use super::super::finding::{Judged, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_machine::facts::stat::Times;
 use spangap_model::Cause;
@@ -15,7 +15,7 @@ const LOW: f64 = 0.002;
 /// Fewer ticks than this are within the noise.
 const MIN_TICKS: u64 = 2;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (times, cpus) = (look.times()?, look.cpus()?);
     let its = || times.iter().filter(|(cpu, _)| cpus.contains(**cpu));
     let all = its().fold(Times::default(), |all, (_, times)| all.plus(times));
@@ -25,7 +25,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let ever = look.after.stat.as_ref()?.values().fold(Times::default(), |all, times| all.plus(times));
     let boot = percent(ever.steal as f64, (ever.total() - ever.idle) as f64);
     if found.is_none() && !look.virtual_machine {
-        return Ok(Judged::fine("no virtual machine"));
+        return Ok(FindingDraft::fine("no virtual machine"));
     }
     let now = percent(all.steal as f64, wanted as f64);
     let summary = format!("{now} of the time that {} wanted to run, {boot} since boot", cpus.words());
@@ -34,7 +34,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let each: Vec<String> =
         each.iter().take(4).map(|(cpu, times)| format!("CPU {cpu} {} ms", times.steal * 10)).collect();
     let each = if each.is_empty() { "none".to_owned() } else { each.join(", ") };
-    Ok(Judged::when(found, summary)
+    Ok(FindingDraft::when(found, summary)
         .counted(Cause::Steal, found.is_some())
         .evidence(format!("steal +{} ms: {each}", all.steal * 10), "/proc/stat")
         .means("the hypervisor gave the CPU to another guest, in the middle of whatever ran here; nothing on this \

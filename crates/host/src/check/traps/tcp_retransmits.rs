@@ -1,7 +1,7 @@
 //! Segments are lost and retransmitted.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, percent, severity};
 use spangap_model::Cause;
 
@@ -15,7 +15,7 @@ const LOW: f64 = 0.0001;
 /// Fewer retransmissions between the readings are within the noise.
 const MIN_RETRANSMITS: u64 = 3;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let mut worst: Option<(Option<Severity>, String)> = None;
     let mut evidence = Vec::new();
     for (pid, folder) in look.net_namespaces() {
@@ -47,8 +47,8 @@ fn look(look: &Look) -> Result<Judged, Why> {
             worst = Some((found, summary));
         }
     }
-    let (found, summary) = worst.ok_or_else(|| Why::from("no network namespace to look at"))?;
-    let judged = Judged::when(found, summary)
+    let (found, summary) = worst.ok_or_else(|| NoVerdict::from("no network namespace to look at"))?;
+    let judged = FindingDraft::when(found, summary)
         .means("a lost segment holds up all that follow it on its connection: for a round trip at best, for 200 ms \
         or more if only the timer notices (TCPTimeouts)")
         .fix("ip -s -s link; tc -s qdisc; nstat -az | grep -E 'Retrans|Timeouts|Loss'  # where they are lost")

@@ -1,7 +1,7 @@
 //! TCP settings that slow calls down.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::Trap;
 use spangap_model::Cause;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ pub const TRAP: Trap =
 const HARMLESS: &[(&str, RangeInclusive<i64>)] =
     &[("net/ipv4/tcp_slow_start_after_idle", 0..=0), ("net/ipv4/tcp_autocorking", 0..=1)];
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     off_default(
         look,
         HARMLESS,
@@ -30,11 +30,11 @@ fn look(look: &Look) -> Result<Judged, Why> {
 
 /// A trap if a setting lies outside its harmless range.
 pub fn off_default(
-    look: &Look,
+    look: &Inspection,
     ranges: &[(&'static str, RangeInclusive<i64>)],
-    means: impl Fn(Judged) -> Judged,
+    means: impl Fn(FindingDraft) -> FindingDraft,
     severity: Severity,
-) -> Result<Judged, Why> {
+) -> Result<FindingDraft, NoVerdict> {
     let (mut off, mut known, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for (name, range) in ranges {
         match look.settings.get(name) {
@@ -49,21 +49,21 @@ pub fn off_default(
         }
     }
     if let (true, Some(error)) = (known.is_empty(), unknown.first()) {
-        return Err(Why::from(*error));
+        return Err(NoVerdict::from(*error));
     }
     let short = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
     let words = |all: &[(&str, i64)]| {
         all.iter().map(|(name, value)| format!("{} {value}", short(name))).collect::<Vec<_>>().join(", ")
     };
     if off.is_empty() {
-        return Ok(Judged::fine(words(&known)));
+        return Ok(FindingDraft::fine(words(&known)));
     }
     let values: Vec<(&str, i64)> = off.iter().map(|(name, value, _)| (*name, *value)).collect();
-    let mut judged = means(Judged::trap(severity, words(&values)));
+    let mut judged = means(FindingDraft::trap(severity, words(&values)));
     for (name, value, better) in off {
         judged = judged
             .evidence(format!("{} {value}", short(name)), format!("/proc/sys/{name}"))
             .fix(format!("sysctl -w {}={better}", name.replace('/', ".")));
     }
-    Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, Judged::unknown))
+    Ok(unknown.into_iter().filter(|error| !error.is_absent()).fold(judged, FindingDraft::unknown))
 }

@@ -1,7 +1,7 @@
 //! NET_RX stops with packets left over because its budget, or its two ticks, are used up.
 
-use super::super::finding::{Judged, Why};
-use super::super::look::{Look, wrapped};
+use super::super::finding::{FindingDraft, NoVerdict};
+use super::super::look::{Inspection, wrapped};
 use super::{Trap, by_cpu, severity};
 use spangap_model::Cause;
 
@@ -15,7 +15,7 @@ const LOW: f64 = 0.5;
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     let (before, after, seconds) =
         (look.before()?.softnet.as_ref()?, look.after.softnet.as_ref()?, look.seconds()?);
     let since =
@@ -26,7 +26,7 @@ fn look(look: &Look) -> Result<Judged, Why> {
     let total: u64 = after.values().map(|softnet| softnet.time_squeeze).sum();
     let found = severity(count as f64 / seconds, HIGH, MEDIUM, LOW);
     let setting = |name: &str| look.settings.get(name).and_then(|value| value.as_ref().ok().copied());
-    let mut judged = Judged::when(found, format!("+{count}; {total} since boot"))
+    let mut judged = FindingDraft::when(found, format!("+{count}; {total} since boot"))
         .counted(Cause::SoftirqLate, found.is_some())
         .evidence(format!("time_squeeze +{count} ({})", by_cpu(each.into_iter(), seconds)), SOFTNET)
         .means("a CPU had more packets than it may handle at once: the rest waited for ksoftirqd to get the CPU, \

@@ -1,7 +1,7 @@
 //! Connections hold data that is not sent, or not acknowledged.
 
-use super::super::finding::{Judged, Severity, Why};
-use super::super::look::Look;
+use super::super::finding::{FindingDraft, NoVerdict, Severity};
+use super::super::look::Inspection;
 use super::{Trap, counted};
 use spangap_model::Cause;
 
@@ -16,33 +16,33 @@ const MIN_UNSENT_BYTES: u64 = 16 * 1024;
 /// Maximum number of evidence lines.
 const SHOWN: usize = 4;
 
-fn look(look: &Look) -> Result<Judged, Why> {
+fn look(look: &Inspection) -> Result<FindingDraft, NoVerdict> {
     if look.whole_machine() {
-        return Err(Why::from("no process is named (--pid)"));
+        return Err(NoVerdict::from("no process is named (--pid)"));
     }
     let sockets = match &look.sockets {
-        None => return Err(Why::from("the sockets were not examined")),
-        Some(Err(why)) => return Err(Why(why.clone())),
+        None => return Err(NoVerdict::from("the sockets were not examined")),
+        Some(Err(why)) => return Err(NoVerdict(why.clone())),
         Some(Ok(sockets)) => &sockets.connections,
     };
     if sockets.is_empty() {
-        return Ok(Judged::fine("no TCP connection"));
+        return Ok(FindingDraft::fine("no TCP connection"));
     }
     let told = sockets.iter().filter(|socket| socket.unsent_bytes.is_some()).count();
     if told == 0 {
-        return Err(Why(format!("what waits in {} is hidden", counted(sockets.len(), "connection"))));
+        return Err(NoVerdict(format!("what waits in {} is hidden", counted(sockets.len(), "connection"))));
     }
     let unsent = |bytes: Option<u64>| bytes.unwrap_or(0);
     let mut held: Vec<_> =
         sockets.iter().filter(|socket| unsent(socket.unsent_bytes) >= MIN_UNSENT_BYTES).collect();
     held.sort_by_key(|socket| std::cmp::Reverse(socket.unsent_bytes));
     if held.is_empty() {
-        return Ok(Judged::fine(format!("nothing waits in {}", counted(told, "connection"))));
+        return Ok(FindingDraft::fine(format!("nothing waits in {}", counted(told, "connection"))));
     }
     let bytes: u64 = held.iter().map(|socket| unsent(socket.unsent_bytes)).sum();
     let summary =
         format!("{} KiB are waiting in {} right now", bytes / 1024, counted(held.len(), "connection"));
-    let mut judged = Judged::trap(Severity::Low, summary)
+    let mut judged = FindingDraft::trap(Severity::Low, summary)
         .means("the program has written more than the connection can carry: a small receive window, a congestion \
         window after loss, or a slow path. The bytes of later calls wait behind it")
         .fix("# look again: data on its way out is normal for a moment; if it stays, compare both ends with spangap dissect");

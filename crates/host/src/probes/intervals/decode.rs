@@ -5,7 +5,7 @@ use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 
 /// Content of one ring entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum RingEntry {
     /// An event.
     Event(Event),
     /// A thread's NUL-padded name and its process.
@@ -36,7 +36,7 @@ const AS_FOR_A_LOCK: u8 = 1 << 6;
 const NEXT_WAS_THROTTLED: u8 = 1 << 7;
 
 /// Decodes an entry of `cpu`'s ring.
-pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
+pub(super) fn decode(cpu: u16, raw: &Raw) -> RingEntry {
     let Raw { time_ns, a, b, c, kind, state, .. } = *raw;
     let what = match kind {
         SWITCH => What::Switch {
@@ -47,7 +47,7 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
                 2 => Left::Blocked,
                 3 => Left::Stopped,
                 4 => Left::Ended,
-                _ => return Told::Unknown(kind),
+                _ => return RingEntry::Unknown(kind),
             },
             next: c,
             waited_ns: a,
@@ -59,7 +59,7 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
                 0 => Irq::Line(b),
                 1 => Irq::Timer,
                 2 => Irq::Call,
-                _ => return Told::Unknown(kind),
+                _ => return RingEntry::Unknown(kind),
             };
             What::Hardirq { irq, began_ns: a }
         }
@@ -84,12 +84,12 @@ pub(super) fn decode(cpu: u16, raw: &Raw) -> Told {
             let since_ns = time_ns.saturating_sub(a & ((1 << 48) - 1));
             What::Woken(Woken { tid: b, since_ns, sleep, by })
         }
-        NAME => return Told::Name { tid: b, tgid: c, comm: text(a, time_ns) },
-        GROUP => return Told::Group { time_ns, tid: b, cgroup: a },
-        DEVICE => return Told::Device { id: b, network: c, name: text(a, time_ns) },
-        _ => return Told::Unknown(kind),
+        NAME => return RingEntry::Name { tid: b, tgid: c, comm: text(a, time_ns) },
+        GROUP => return RingEntry::Group { time_ns, tid: b, cgroup: a },
+        DEVICE => return RingEntry::Device { id: b, network: c, name: text(a, time_ns) },
+        _ => return RingEntry::Unknown(kind),
     };
-    Told::Event(Event { time_ns, cpu, what })
+    RingEntry::Event(Event { time_ns, cpu, what })
 }
 
 fn transfer(a: u64, b: u32) -> Transfer {

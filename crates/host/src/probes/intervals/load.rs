@@ -1,7 +1,7 @@
 //! Adapts the program to this kernel, loads and attaches it.
 
 use super::ring::Rings;
-use super::watched::Watched;
+use super::watched::WatchedProcesses;
 use super::{Settings, Waits};
 use crate::kernel::{ProbeError, quiet, refused};
 use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
@@ -38,7 +38,7 @@ pub(super) struct Loaded {
     /// Kernel stacks by number, if requested.
     pub stacks: Option<MapHandle>,
     /// Processes whose sockets are followed.
-    pub watched: Watched,
+    pub watched: WatchedProcesses,
 }
 
 pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
@@ -80,7 +80,8 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         move |source: io::Error| ProbeError::Io { what, source }
     };
     let handle = |map| MapHandle::try_from(map).map_err(|error| refused(PROBE, error));
-    let mut watched = Watched::new(handle(&skeleton.maps.watched)?, handle(&skeleton.maps.ports)?, tasks - 1);
+    let mut watched =
+        WatchedProcesses::new(handle(&skeleton.maps.watched)?, handle(&skeleton.maps.ports)?, tasks - 1);
     watched.set(&settings.tgids.iter().copied().collect())?;
     let rings = Rings::map(
         skeleton.maps.events.as_fd(),

@@ -18,7 +18,7 @@ use crate::event::{Event, What};
 use crate::kernel::ProbeError;
 use crate::names::{Names, TaskName};
 use crate::probes::cost::{Cost, Watch};
-use decode::{Told, decode};
+use decode::{RingEntry, decode};
 use libbpf_rs::Link;
 use order::Order;
 use ring::Rings;
@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use steal::Steal;
-use watched::Watched;
+use watched::WatchedProcesses;
 
 /// Settings of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct Intervals {
     stacks: Option<Stacks>,
     steal: Option<Steal>,
     steal_looked: (Instant, u64),
-    watched: Watched,
+    watched: WatchedProcesses,
     ring_events: usize,
     looks_every: Duration,
     looked: Instant,
@@ -269,11 +269,11 @@ impl Intervals {
                     state.lost += count;
                     let what = What::Lost { count, since_ns: state.last_ns };
                     // Names carry no time.
-                    let time_ns = if matches!(told, Told::Event(_)) { raw.time_ns } else { looked_ns };
+                    let time_ns = if matches!(told, RingEntry::Event(_)) { raw.time_ns } else { looked_ns };
                     self.order.push(Event { time_ns, cpu: cpu as u16, what });
                 }
                 match told {
-                    Told::Event(event) => {
+                    RingEntry::Event(event) => {
                         if let (What::Woken(woken), Some(stacks)) = (event.what, &self.stacks)
                             && let Some(stack) = woken.sleep.stack
                             && !self.names.has_stack(stack)
@@ -286,8 +286,8 @@ impl Intervals {
                             self.order.push(event);
                         }
                     }
-                    Told::Name { tid, tgid, comm } => state.named = Some((tid, tgid, comm)),
-                    Told::Group { time_ns, tid, cgroup } => {
+                    RingEntry::Name { tid, tgid, comm } => state.named = Some((tid, tgid, comm)),
+                    RingEntry::Group { time_ns, tid, cgroup } => {
                         // A thread whose name found no room, although this entry did, is named again later.
                         if let Some((named, tgid, comm)) = state.named.take()
                             && named == tid
@@ -295,8 +295,8 @@ impl Intervals {
                             self.names.told_task(time_ns, tid, TaskName::new(&comm, tgid, cgroup));
                         }
                     }
-                    Told::Device { id, network, name } => self.names.told_device(id, network, &name),
-                    Told::Unknown(_) => self.counts.unknown += 1,
+                    RingEntry::Device { id, network, name } => self.names.told_device(id, network, &name),
+                    RingEntry::Unknown(_) => self.counts.unknown += 1,
                 }
             }
             let next = state.next;

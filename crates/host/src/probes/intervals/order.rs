@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_before_every_cpu_has_been_looked_at() {
+    fn nothing_is_delivered_before_all_cpus_were_polled() {
         let mut order = Order::new(2);
         [at(100, 0), at(300, 0)].into_iter().for_each(|event| order.push(event));
         order.complete(0, 400 + VISIBLE_AFTER_NS);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_counted() {
+    fn late_events_are_counted() {
         let mut order = Order::new(1);
         order.push(at(500, 0));
         order.complete(0, 600 + VISIBLE_AFTER_NS);

@@ -68,7 +68,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn growth_is_told_by_cpu() {
+    fn growth_is_reported_by_cpu() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stat");
         let stat = |first: u64, second: u64| {

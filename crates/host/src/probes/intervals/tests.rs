@@ -12,7 +12,7 @@ fn started(settings: &Settings) -> Option<Intervals> {
 }
 
 #[test]
-fn a_stream_has_switches_in_order() {
+fn stream_delivers_switches_in_order() {
     let Some(mut intervals) = started(&Settings::default()) else { return };
     let (mut last, mut switches) = (0, 0u64);
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -8,17 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The maps that hold the set, and their current content.
-pub(super) struct Watched {
+pub(super) struct WatchedProcesses {
     tgids: MapHandle,
     ports: MapHandle,
     mask: u32,
     now: BTreeSet<u32>,
 }
 
-impl Watched {
+impl WatchedProcesses {
     /// An empty set. Processes whose numbers agree in `mask` share an entry: the one named last owns it.
-    pub fn new(tgids: MapHandle, ports: MapHandle, mask: u32) -> Watched {
-        Watched { tgids, ports, mask, now: BTreeSet::new() }
+    pub fn new(tgids: MapHandle, ports: MapHandle, mask: u32) -> WatchedProcesses {
+        WatchedProcesses { tgids, ports, mask, now: BTreeSet::new() }
     }
 
     /// Replaces the set. A port once watched stays so: a segment for it costs one check of the process that

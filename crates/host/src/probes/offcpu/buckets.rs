@@ -36,14 +36,14 @@ pub fn low_ns(bucket: usize) -> u64 {
 
 /// Bounds of a duration, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Within {
+pub struct Bounds {
     /// Lower bound, in nanoseconds.
     pub low_ns: u64,
     /// Upper bound, in nanoseconds.
     pub high_ns: u64,
 }
 
-impl Within {
+impl Bounds {
     /// Midpoint, in nanoseconds.
     pub fn middle_ns(self) -> u64 {
         self.low_ns + (self.high_ns - self.low_ns) / 2
@@ -100,7 +100,7 @@ impl Histogram {
     }
 
     /// Quantile of the given share; `None` if empty.
-    pub fn quantile(&self, share: f64) -> Option<Within> {
+    pub fn quantile(&self, share: f64) -> Option<Bounds> {
         let count = self.count();
         let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
         let mut seen = 0;
@@ -108,13 +108,13 @@ impl Histogram {
             seen += here;
             seen >= rank
         })?;
-        Some(Within { low_ns: low_ns(at), high_ns: (low_ns(at + 1) - 1).min(self.max_ns) })
+        Some(Bounds { low_ns: low_ns(at), high_ns: (low_ns(at + 1) - 1).min(self.max_ns) })
     }
 
     /// Non-empty buckets: their bounds, both inclusive, and their counts.
-    pub fn filled(&self) -> impl Iterator<Item = (Within, u64)> {
+    pub fn filled(&self) -> impl Iterator<Item = (Bounds, u64)> {
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
-        filled.map(|(at, &count)| (Within { low_ns: low_ns(at), high_ns: low_ns(at + 1) - 1 }, count))
+        filled.map(|(at, &count)| (Bounds { low_ns: low_ns(at), high_ns: low_ns(at + 1) - 1 }, count))
     }
 
     /// Counts by powers of two of microseconds: below 2, from 2, from 4, from 8, and so on.
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_begins_where_the_one_before_ends() {
+    fn buckets_are_contiguous() {
         assert_eq!(low_ns(0), 0);
         for at in 0..BUCKETS {
             assert_eq!(bucket(low_ns(at)), at);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_no_wider_than_a_sixteenth() {
+    fn bucket_width_is_at_most_a_sixteenth() {
         for at in 16..BUCKETS - 1 {
             let (low, high) = (low_ns(at), low_ns(at + 1));
             assert!((high - low) * 16 <= low + 16, "{low}..{high}");
@@ -178,7 +178,7 @@ mod tests {
         all.sort_unstable();
         for share in [0.0, 0.5, 0.9, 0.99, 0.999, 1.0] {
             let rank = ((all.len() as f64 * share).ceil() as usize).max(1);
-            let Within { low_ns, high_ns } = histogram.quantile(share).unwrap();
+            let Bounds { low_ns, high_ns } = histogram.quantile(share).unwrap();
             assert!((low_ns..=high_ns).contains(&all[rank - 1]), "{share}");
         }
         assert_eq!(histogram.quantile(1.0).unwrap().high_ns, *all.last().unwrap());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_not_there() {
+    fn missing_cgroup() {
         let error = Cgroup::find("no/such/cgroup").unwrap_err().to_string();
         assert!(error.starts_with("cgroup no/such/cgroup: there is none in "), "{error}");
     }

@@ -55,7 +55,7 @@ pub struct Open {
 
 /// How waits are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// By process.
     #[default]
     Process,
@@ -114,11 +114,11 @@ pub struct Lost {
 
 /// The result.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct Measurement {
     /// Length of the measurement, in nanoseconds.
     pub elapsed_ns: u64,
     /// Kind of groups.
-    pub by: By,
+    pub by: GroupBy,
     /// Groups, in no particular order.
     pub groups: Vec<Group>,
     /// Watched threads that never ran; all that is known of them is that they waited the whole time.
@@ -133,7 +133,7 @@ pub struct Measured {
     pub cost_refused: Option<String>,
 }
 
-impl Measured {
+impl Measurement {
     /// Sum over all groups.
     pub fn total(&self) -> [Histogram; Kind::ALL.len()] {
         let mut total: [Histogram; Kind::ALL.len()] = Default::default();

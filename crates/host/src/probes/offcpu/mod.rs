@@ -9,10 +9,10 @@ mod layout;
 mod measured;
 mod read;
 
-pub use buckets::{Histogram, Within};
+pub use buckets::{Bounds, Histogram};
 pub use cgroups::Cgroup;
 pub use layout::Throttled;
-pub use measured::{By, Group, Kind, Lost, Measured, Open};
+pub use measured::{Group, GroupBy, Kind, Lost, Measurement, Open};
 
 use super::cost::Watch;
 use super::skeletons::offcpu::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
@@ -51,7 +51,7 @@ const TASKS_OF_PROCESSES: usize = 1 << 16;
 
 /// Threads whose waits are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum Subjects {
     /// Threads of all processes.
     Everything,
     /// Threads of these processes.
@@ -64,9 +64,9 @@ pub enum Of {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Threads to measure.
-    pub of: Of,
+    pub of: Subjects,
     /// Grouping of the results.
-    pub by: By,
+    pub by: GroupBy,
 }
 
 /// Storage for a loaded program, provided by the caller because it must not move.
@@ -126,9 +126,9 @@ impl<'room> Offcpu<'room> {
     pub fn start(room: &'room mut Room, settings: Settings) -> Result<Offcpu<'room>, ProbeError> {
         quiet();
         let mut roots = match &settings.of {
-            Of::Processes(tgids) => check_processes(tgids).map(|()| Vec::new())?,
-            Of::Everything => Vec::new(),
-            Of::Cgroups(cgroups) => {
+            Subjects::Processes(tgids) => check_processes(tgids).map(|()| Vec::new())?,
+            Subjects::Everything => Vec::new(),
+            Subjects::Cgroups(cgroups) => {
                 let first =
                     cgroups.first().ok_or_else(|| wrong("cgroups".into(), "expected at least one"))?;
                 if let Some(other) = cgroups.iter().find(|other| other.hierarchy != first.hierarchy) {
@@ -138,7 +138,7 @@ impl<'room> Offcpu<'room> {
                 cgroups.clone()
             }
         };
-        if roots.is_empty() && settings.by == By::Cgroup {
+        if roots.is_empty() && settings.by == GroupBy::Cgroup {
             roots.push(cgroups::usual()?);
         }
         // Opening requires no rights yet: what is missing shows at the load.
@@ -166,7 +166,7 @@ impl<'room> Offcpu<'room> {
     ///
     /// # Errors
     /// The results cannot be read.
-    pub fn stop(self) -> Result<Measured, ProbeError> {
+    pub fn stop(self) -> Result<Measurement, ProbeError> {
         let Offcpu { skel, link, mut watch, settings, roots, throttled, slots, began } = self;
         let cost = watch.cost();
         let missed = watch
@@ -182,7 +182,16 @@ impl<'room> Offcpu<'room> {
         let lost = reader.lost(missed);
         let groups = groups.into_iter().flatten().filter(read::has_something).collect();
         let cost_refused = watch.refused().map(str::to_string);
-        Ok(Measured { elapsed_ns, by: settings.by, groups, never_ran, lost, throttled, cost, cost_refused })
+        Ok(Measurement {
+            elapsed_ns,
+            by: settings.by,
+            groups,
+            never_ran,
+            lost,
+            throttled,
+            cost,
+            cost_refused,
+        })
     }
 }
 
@@ -221,7 +230,7 @@ fn configure(
 ) -> Result<usize, ProbeError> {
     let cpus = libbpf_rs::num_possible_cpus().map_err(|error| refused(PROBE, error))?;
     let tasks = match &settings.of {
-        Of::Processes(_) if settings.by != By::Cgroup => TASKS_OF_PROCESSES,
+        Subjects::Processes(_) if settings.by != GroupBy::Cgroup => TASKS_OF_PROCESSES,
         _ => usize::MAX,
     };
     // One per possible thread id, so that no two threads share an entry.
@@ -230,11 +239,11 @@ fn configure(
         .next_power_of_two()
         .min(tasks);
     let expected = match (&settings.of, settings.by) {
-        (Of::Processes(tgids), By::Process) => tgids.len(),
+        (Subjects::Processes(tgids), GroupBy::Process) => tgids.len(),
         // Room for the existing ones, and for as many new ones.
-        (_, By::Thread) => 2 * read_here(uptime::LOADAVG, uptime::load).map_err(unreadable)?.threads,
-        (_, By::Process) => 2 * read::processes().count() + 64,
-        (_, By::Cgroup) => 2 * roots.iter().map(|root| root.tree().len()).sum::<usize>() + 64,
+        (_, GroupBy::Thread) => 2 * read_here(uptime::LOADAVG, uptime::load).map_err(unreadable)?.threads,
+        (_, GroupBy::Process) => 2 * read::processes().count() + 64,
+        (_, GroupBy::Cgroup) => 2 * roots.iter().map(|root| root.tree().len()).sum::<usize>() + 64,
     };
     // The first group collects everything without a group of its own.
     let slots = (expected + 1).min(HISTOGRAMS_BYTES / SLOT_BYTES / cpus).clamp(2, MAX_GROUPS);
@@ -257,24 +266,24 @@ fn configure(
     data.hierarchy = roots.first().map_or(Ok(u32::MAX), |root| layout.controller(&root.hierarchy))?;
     data.switch_has_state = layout.switch_has_state();
     data.watch = match &settings.of {
-        Of::Everything => 0,
-        Of::Processes(tgids) if tgids.len() <= FEW => {
+        Subjects::Everything => 0,
+        Subjects::Processes(tgids) if tgids.len() <= FEW => {
             data.few = tgids.len() as u32;
             data.few_tgids[..tgids.len()].copy_from_slice(tgids);
             1
         }
-        Of::Processes(_) => 2,
-        Of::Cgroups(_) => 3,
+        Subjects::Processes(_) => 2,
+        Subjects::Cgroups(_) => 3,
     };
     Ok(slots)
 }
 
 /// Ids that the program looks for.
-fn wanted(of: &Of) -> Vec<u64> {
+fn wanted(of: &Subjects) -> Vec<u64> {
     match of {
-        Of::Everything => Vec::new(),
-        Of::Processes(tgids) => tgids.iter().map(|&tgid| tgid.into()).collect(),
-        Of::Cgroups(cgroups) => cgroups.iter().map(|cgroup| cgroup.id).collect(),
+        Subjects::Everything => Vec::new(),
+        Subjects::Processes(tgids) => tgids.iter().map(|&tgid| tgid.into()).collect(),
+        Subjects::Cgroups(cgroups) => cgroups.iter().map(|cgroup| cgroup.id).collect(),
     }
 }
 

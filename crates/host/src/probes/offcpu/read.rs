@@ -2,8 +2,8 @@
 
 use super::buckets::{BUCKETS, Histogram};
 use super::cgroups::Cgroup;
-use super::measured::{By, Group, Kind, Lost, Open};
-use super::{HISTOGRAM_WORDS, Of, PROBE, SLOT_BYTES, TASK_BYTES, bug};
+use super::measured::{Group, GroupBy, Kind, Lost, Open};
+use super::{HISTOGRAM_WORDS, PROBE, SLOT_BYTES, Subjects, TASK_BYTES, bug};
 use crate::kernel::{ProbeError, refused};
 use crate::probes::skeletons::offcpu::{ProbeSkel, types};
 use libbpf_rs::{MapCore as _, MapFlags};
@@ -24,7 +24,7 @@ const BATCH: u32 = 4096;
 pub(super) struct Reader<'a> {
     skel: &'a ProbeSkel<'a>,
     bss: &'a types::bss,
-    by: By,
+    by: GroupBy,
     slots: usize,
     cpus: usize,
 }
@@ -42,7 +42,7 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(skel: &'a ProbeSkel<'a>, by: By, slots: usize) -> Result<Self, ProbeError> {
+    pub(super) fn new(skel: &'a ProbeSkel<'a>, by: GroupBy, slots: usize) -> Result<Self, ProbeError> {
         let bss = skel.maps.bss_data.as_deref().ok_or_else(|| bug("counters"))?;
         let cpus = libbpf_rs::num_possible_cpus().map_err(|error| refused(PROBE, error))?;
         let sizes = [skel.maps.tasks.value_size(), skel.maps.groups.value_size()];
@@ -68,12 +68,12 @@ impl<'a> Reader<'a> {
             let (id, tgid) = (u64_at(&bytes, 0), u32_at(&bytes, 24));
             let name = match self.by {
                 _ if slot == 0 => "others".to_string(),
-                By::Cgroup => {
+                GroupBy::Cgroup => {
                     let paths = paths.get_or_insert_with(|| paths_below(roots));
                     paths.get(&id).cloned().unwrap_or_default()
                 }
-                By::Process => comm(&format!("/proc/{tgid}"), &bytes[28..44]),
-                By::Thread => comm(&format!("/proc/{tgid}/task/{id}"), &bytes[28..44]),
+                GroupBy::Process => comm(&format!("/proc/{tgid}"), &bytes[28..44]),
+                GroupBy::Thread => comm(&format!("/proc/{tgid}/task/{id}"), &bytes[28..44]),
             };
             groups.push(Some(Group { id, tgid, name, waits: self.waits(slot)?, open: Default::default() }));
         }
@@ -167,11 +167,11 @@ pub(super) fn processes() -> impl Iterator<Item = u32> {
 }
 
 /// Number of existing threads that were never observed.
-pub(super) fn never_ran(of: &Of, seen: &HashSet<u32>) -> u64 {
+pub(super) fn never_ran(of: &Subjects, seen: &HashSet<u32>) -> u64 {
     let processes: HashSet<u32> = match of {
-        Of::Everything => processes().collect(),
-        Of::Processes(tgids) => tgids.iter().copied().collect(),
-        Of::Cgroups(cgroups) => cgroups.iter().flat_map(Cgroup::processes).collect(),
+        Subjects::Everything => processes().collect(),
+        Subjects::Processes(tgids) => tgids.iter().copied().collect(),
+        Subjects::Cgroups(cgroups) => cgroups.iter().flat_map(Cgroup::processes).collect(),
     };
     let threads = processes.into_iter().flat_map(|tgid| {
         let entries = fs::read_dir(format!("/proc/{tgid}/task")).into_iter().flatten().flatten();

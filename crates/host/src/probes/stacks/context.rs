@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn softirqs_are_told_by_where_they_came_from() {
+    fn softirqs_are_classified_by_their_caller() {
         assert_eq!(
             context(
                 "e1000_clean <- __napi_poll <- net_rx_action <- handle_softirqs <- __irq_exit_rcu <- common_interrupt <- \
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_is_told_with_all_of_its_entry() {
+    fn handler_includes_its_entry_frames() {
         assert_eq!(
             context(
                 "e1000_intr <- handle_irq_event <- common_interrupt <- asm_common_interrupt <- tcp_sendmsg"
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_by_an_interrupt_is_a_thread() {
+    fn thread_scheduled_by_an_interrupt_is_a_thread() {
         assert_eq!(
             context(
                 "finish_task_switch <- __schedule <- preempt_schedule_irq <- irqentry_exit <- asm_sysvec_apic_timer_interrupt <- tcp_sendmsg"
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn without_names_nothing_is_told() {
+    fn without_symbols_contexts_are_unknown() {
         let marks = Marks::find(&Symbols::default());
         assert!(!marks.usable());
         assert_eq!(marks.context(&[1, 2]), (Context::Thread, 2));
     }
 
     #[test]
-    fn this_kernel_has_the_functions_that_tell() {
+    fn this_kernel_has_the_marking_functions() {
         let symbols = Symbols::read();
         if let Some(why) = symbols.why_none() {
             println!("not run: {why}");

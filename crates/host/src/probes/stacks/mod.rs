@@ -56,7 +56,7 @@ pub struct Stacks {
 }
 
 /// Result of the sampling.
-pub struct Found {
+pub struct SampledStacks {
     /// Settings.
     pub settings: Settings,
     /// The samples.
@@ -158,7 +158,7 @@ impl Stacks {
     }
 
     /// Ends sampling.
-    pub fn finish(mut self) -> Result<Found, ProbeError> {
+    pub fn finish(mut self) -> Result<SampledStacks, ProbeError> {
         let mut duration_ns = 0;
         for (sampler, &cpu) in self.samplers.iter().zip(&self.settings.cpus) {
             sampler.disable().map_err(cannot("end sampling", cpu))?;
@@ -169,7 +169,7 @@ impl Stacks {
         self.drain();
         self.cost.end();
         let Stacks { settings, tally, symbols, names, cost, .. } = self;
-        Ok(Found { settings, tally, symbols, names, duration_ns, cost })
+        Ok(SampledStacks { settings, tally, symbols, names, duration_ns, cost })
     }
 }
 

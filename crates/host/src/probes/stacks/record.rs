@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_shorter_than_it_says_is_none() {
+    fn truncated_record_is_rejected() {
         assert_eq!(parse(&record(SAMPLE, 1, &words(&[ids(7, 7), 3, CONTEXT_KERNEL]))), None);
         assert_eq!(parse(&record(SAMPLE, 1, &words(&[ids(7, 7), u64::MAX]))), None);
         assert_eq!(parse(&record(LOST, 0, &words(&[1]))), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_and_names_are_told() {
+    fn losses_and_names_are_decoded() {
         assert_eq!(parse(&record(LOST, 0, &words(&[1, 12]))), Some(Record::Lost(12)));
         let name = [&words(&[ids(7, 7)])[..], b"nginx\0\0\0"].concat();
         assert_eq!(parse(&record(COMM, 0, &name)), Some(Record::Name { tgid: 7, comm: b"nginx" }));

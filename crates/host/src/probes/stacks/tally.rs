@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_applications_own_time_is_not_kept_but_interrupts_on_it_are() {
+    fn application_samples_are_dropped_but_interrupts_kept() {
         let mut tally = tally(&[7]);
         tally.add(1, 7, true, &[]);
         tally.add(1, 7, false, &[SEND]);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_this_namespace_does_not_see_is_not_idle() {
+    fn process_of_another_pid_namespace_is_not_idle() {
         let mut tally = tally(&[]);
         tally.add(0, 0, false, &[SEND]);
         tally.add(0, 0, true, &[]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_chains_are_counted_and_not_kept_apart() {
+    fn chains_beyond_the_limit_are_counted_together() {
         let mut tally = tally(&[]);
         tally.add(0, 9, false, &[1, 2]);
         tally.chain_bytes = MAX_CHAIN_BYTES;

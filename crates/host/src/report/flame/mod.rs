@@ -4,7 +4,7 @@ pub mod page;
 pub mod picture;
 pub mod text;
 
-use crate::probes::stacks::{Context, CpuCounts, Found, Key, call_site};
+use crate::probes::stacks::{Context, CpuCounts, Key, SampledStacks, call_site};
 use serde::Serialize;
 use spangap_report::figures::counted;
 use std::collections::BTreeMap;
@@ -192,7 +192,7 @@ fn vector(action: &str) -> Option<&'static str> {
 
 impl StacksReport {
     /// Resolves the names of a result.
-    pub fn new(found: &Found) -> StacksReport {
+    pub fn new(found: &SampledStacks) -> StacksReport {
         let process = |pid| ProcessReport { pid, name: found.names.of(pid).map(str::to_string) };
         let mut per_cpu: BTreeMap<u32, SamplesReport> = BTreeMap::new();
         for (&cpu, counts) in found.tally.cpus() {
@@ -315,14 +315,14 @@ impl SamplesReport {
 /// Placeholder for all stacks that found no room.
 const NOT_TOLD_APART: &str = "[other stacks]";
 
-fn names(found: &Found, frames: Option<&[u64]>) -> Vec<String> {
+fn names(found: &SampledStacks, frames: Option<&[u64]>) -> Vec<String> {
     match frames {
         None => vec![NOT_TOLD_APART.into()],
         Some(frames) => (0..frames.len()).map(|index| found.symbols.name(call_site(frames, index))).collect(),
     }
 }
 
-fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &Found) -> Vec<String> {
+fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &SampledStacks) -> Vec<String> {
     let mut notes = Vec::new();
     let percent = |part: u64| part as f64 * 100.0 / samples.expected.max(1) as f64;
     // The last period of a CPU is usually incomplete.

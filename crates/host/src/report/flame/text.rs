@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn folded_lines_add_up_to_what_was_kept() {
+    fn folded_lines_sum_to_the_kept_samples() {
         let report = report();
         let lines = picture::folded(&report);
         let count = |line: &String| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();

@@ -5,7 +5,7 @@ pub mod text;
 use super::waits::ReasonsReport;
 use crate::halted::Halted;
 use crate::probes::cost::Cost;
-use crate::probes::offcpu::{By, Group, Histogram, Kind, Lost, Measured, Open, Throttled};
+use crate::probes::offcpu::{Group, GroupBy, Histogram, Kind, Lost, Measurement, Open, Throttled};
 use serde::Serialize;
 
 /// Reported quantiles and their names.
@@ -181,11 +181,11 @@ impl WaitsByKind {
 }
 
 impl GroupReport {
-    fn new(group: &Group, by: By) -> GroupReport {
+    fn new(group: &Group, by: GroupBy) -> GroupReport {
         let waits = |kind: Kind| Waits::new(group.of(kind), group.open[kind as usize]);
         GroupReport {
             id: group.id,
-            pid: (by != By::Cgroup && group.id != 0).then_some(group.tgid),
+            pid: (by != GroupBy::Cgroup && group.id != 0).then_some(group.tgid),
             name: group.name.clone(),
             off_cpu_ns: group.off_cpu_ns(),
             runnable_ns: group.runnable_ns(),
@@ -207,7 +207,7 @@ impl GroupReport {
 
 impl OffcpuReport {
     /// Describes a measurement; `of` names the measured threads.
-    pub fn new(measured: &Measured, of: String) -> OffcpuReport {
+    pub fn new(measured: &Measurement, of: String) -> OffcpuReport {
         let mut groups: Vec<_> =
             measured.groups.iter().map(|group| GroupReport::new(group, measured.by)).collect();
         groups.sort_by_key(|group| (std::cmp::Reverse((group.denied_ns(), group.off_cpu_ns)), group.id));
@@ -215,9 +215,9 @@ impl OffcpuReport {
             duration_ns: measured.elapsed_ns,
             of,
             by: match measured.by {
-                By::Process => "process",
-                By::Thread => "thread",
-                By::Cgroup => "cgroup",
+                GroupBy::Process => "process",
+                GroupBy::Thread => "thread",
+                GroupBy::Cgroup => "cgroup",
             },
             groups,
             threads_never_ran: measured.never_ran,
@@ -230,7 +230,7 @@ impl OffcpuReport {
     }
 }
 
-fn notes(measured: &Measured) -> Vec<String> {
+fn notes(measured: &Measurement) -> Vec<String> {
     let mut notes = Vec::new();
     if measured.throttled == Throttled::WhenItLeaves {
         notes.push(

@@ -14,7 +14,7 @@ use crate::event::{Irq, Tid, Waker};
 use crate::halted::Halted;
 use crate::names::Names;
 use crate::probes::cost::Cost;
-use crate::thieves::{Did, Found, Thief, Window};
+use crate::thieves::{Thief, ThievesTotals, ThreadTimes, Window};
 use crate::timeline::Taker;
 use serde::Serialize;
 use spangap_model::evidence::{Interval, Testimony};
@@ -110,7 +110,7 @@ pub struct DidReport {
 }
 
 impl DidReport {
-    fn new(did: &Did) -> DidReport {
+    fn new(did: &ThreadTimes) -> DidReport {
         DidReport {
             running_ns: did.ns(Doing::Running),
             interrupted_ns: did.ns(Doing::Interrupted),
@@ -340,7 +340,7 @@ impl Circumstances<'_> {
 
 impl ThievesReport {
     /// Adds names, causes and conclusions.
-    pub fn new(found: &Found, known: &Circumstances<'_>) -> ThievesReport {
+    pub fn new(found: &ThievesTotals, known: &Circumstances<'_>) -> ThievesReport {
         let names = known.names;
         let wanted_ns = found.all.wanted_ns();
         let share = |ns: u64| ns as f64 / wanted_ns.max(1) as f64;
@@ -427,7 +427,7 @@ fn cpus(cpus: &BTreeMap<u16, u64>) -> Vec<CpuReport> {
 /// Bounds on the steal time that hit threads of the target. The kernel counts steal by CPU and in ticks, so
 /// only bounds are possible: whatever does not fit into other tasks' time has hit the target. An idle CPU wants
 /// nothing, so nothing is stolen from it.
-fn steal_bounds(found: &Found, known: &Circumstances<'_>) -> (u64, u64) {
+fn steal_bounds(found: &ThievesTotals, known: &Circumstances<'_>) -> (u64, u64) {
     let (mut at_least, mut at_most) = (0, 0);
     for (&cpu, &steal_ns) in &found.steal {
         let own_ns = found.tasks.get(&cpu).copied().unwrap_or(0);
@@ -464,7 +464,7 @@ fn causes(
 
 /// Merges tasks into their processes. A softirq that is the target's own traffic while the target runs is kept
 /// apart from the same softirq while the target waits.
-fn takers(found: &Found, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) -> Vec<TakerReport> {
+fn takers(found: &ThievesTotals, known: &Circumstances<'_>, share: &dyn Fn(u64) -> f64) -> Vec<TakerReport> {
     let mut takers: BTreeMap<(Kind, String), TakerReport> = BTreeMap::new();
     for (thief, doing, taken) in &found.taken {
         let who = identify(*thief, *doing, known);
@@ -511,7 +511,7 @@ const MORE_THAN_TICKS: u64 = 1_500;
 const FLOOR: u64 = 1_000;
 
 /// Decides whether a taker is to blame; takers that worked for the target are cleared by whom they woke.
-fn judge(taker: &mut TakerReport, found: &Found, known: &Circumstances<'_>) {
+fn judge(taker: &mut TakerReport, found: &ThievesTotals, known: &Circumstances<'_>) {
     let names = known.names;
     let woke = |is_it: &dyn Fn(&Waker) -> bool| -> u64 {
         found.wakes.iter().filter(|(by, _)| is_it(by)).map(|(_, count)| count).sum()

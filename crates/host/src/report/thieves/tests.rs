@@ -68,7 +68,7 @@ fn culprit(report: &ThievesReport) -> Option<(&str, &str)> {
 }
 
 #[test]
-fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
+fn largest_process_is_the_culprit() {
     let report = report(
         &[
             (50, Doing::Running, None),
@@ -99,7 +99,7 @@ fn the_one_who_took_most_is_the_culprit_and_threads_of_one_process_are_one() {
 }
 
 #[test]
-fn what_is_its_own_or_nobodys_is_shown_and_not_blamed() {
+fn own_and_idle_takers_are_shown_but_not_blamed() {
     let report = report(
         &[
             (50, Doing::Running, None),
@@ -121,13 +121,13 @@ fn what_is_its_own_or_nobodys_is_shown_and_not_blamed() {
 }
 
 #[test]
-fn packets_of_the_loopback_that_come_while_it_waits_are_others() {
+fn loopback_packets_during_a_wait_belong_to_others() {
     let report = report(&[(50, Doing::Running, None), (9, Doing::Runnable, softirq(1))], 0);
     assert_eq!(culprit(&report), Some(("softirq-on-cpu", "NET_RX of lo")));
 }
 
 #[test]
-fn little_is_not_worth_mention_unless_at_once() {
+fn small_takers_are_omitted_unless_at_once() {
     let hog = Some(Taker::Task(20));
     let timer = Some(Taker::Hardirq(Irq::Timer));
     let little =
@@ -155,7 +155,7 @@ fn an_idle_process_has_no_thief() {
 }
 
 #[test]
-fn the_kernels_own_work_is_shown_and_no_thief() {
+fn housekeeping_is_shown_but_not_blamed() {
     let housekeeping = [
         (100, Doing::Running, None),
         (5, Doing::Interrupted, Some(Taker::Hardirq(Irq::Timer))),
@@ -172,7 +172,7 @@ fn the_kernels_own_work_is_shown_and_no_thief() {
 }
 
 #[test]
-fn more_timers_than_ticks_are_somebodys() {
+fn timers_beyond_ticks_are_blamed() {
     let names = names();
     let one = [(1, Doing::Running, None), (1, Doing::Interrupted, Some(Taker::Hardirq(Irq::Timer)))];
     // 500 a second are ticks, 50,000 are not.
@@ -193,7 +193,7 @@ fn more_timers_than_ticks_are_somebodys() {
 }
 
 #[test]
-fn who_works_with_the_target_is_no_thief() {
+fn cooperating_process_is_not_a_thief() {
     let turns =
         [(3, Doing::Running, None), (1, Doing::Runnable, Some(Taker::Task(20))), (1, Doing::Blocked, None)];
     let names = names();
@@ -235,7 +235,7 @@ fn packets_for_its_own_sockets_are_its_own_on_any_interface() {
 }
 
 #[test]
-fn the_hypervisor_is_blamed_for_what_does_not_fit_into_the_time_of_others() {
+fn steal_that_exceeds_other_tasks_time_is_blamed() {
     // Idle for 20 of 100 ms: others had the CPU for 40.
     let did = [(40, Doing::Running, None), (60, Doing::Blocked, None)];
     let blamed = report(&did, 70);
@@ -250,14 +250,14 @@ fn the_hypervisor_is_blamed_for_what_does_not_fit_into_the_time_of_others() {
 }
 
 #[test]
-fn a_thread_that_never_ran_is_said_to_be_unseen() {
+fn thread_that_never_ran_is_reported_as_unseen() {
     let report = report(&[], 0);
     assert_eq!(report.conclusions, ["No thread of web (pid 10) ran or waited for a CPU."]);
     assert!(report.culprit.is_none());
 }
 
 #[test]
-fn whoever_is_blamed_is_a_finding_at_its_cost_and_what_is_cleared_is_none() {
+fn blamed_takers_are_findings_and_cleared_ones_are_not() {
     let report = report(
         &[
             (50, Doing::Running, None),
@@ -292,7 +292,7 @@ fn whoever_is_blamed_is_a_finding_at_its_cost_and_what_is_cleared_is_none() {
 }
 
 #[test]
-fn steal_costs_what_it_took_at_least_and_a_halted_process_the_whole_look() {
+fn steal_costs_its_lower_bound_and_a_halt_the_whole_measurement() {
     let did = [(40, Doing::Running, None), (60, Doing::Blocked, None)];
     let [steal] = <[Finding; 1]>::try_from(report(&did, 70).evidence.findings).unwrap();
     assert_eq!((steal.culprit.cause, steal.cost_ns), (Cause::Steal, Some(30_000_000)));

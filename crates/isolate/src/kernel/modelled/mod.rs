@@ -12,7 +12,7 @@ mod tasks;
 
 pub(crate) use made_up::{Flavour, made_up};
 
-use super::{Kernel, PlaceError, Written};
+use super::{Kernel, PlaceError, WriteEffects};
 use crate::place::Place;
 use crate::topology::{Irqbalance, PinnedTask, Queues, Topology};
 use rustix::io::Errno;
@@ -161,8 +161,8 @@ impl Modelled {
         self.writes.set(at + 1);
     }
 
-    fn write(&self, place: &Place, text: &str) -> Answer<Written> {
-        let one = |done: Answer| done.map(|()| Written::default());
+    fn write(&self, place: &Place, text: &str) -> Answer<WriteEffects> {
+        let one = |done: Answer| done.map(|()| WriteEffects::default());
         match place {
             Place::Tasks { from, to } => {
                 let (from, to) = if text == "moved" { (from, to) } else { (to, from) };
@@ -171,7 +171,7 @@ impl Modelled {
             Place::Group { path } if text == "gone" => {
                 let (group, parent) = {
                     let state = self.state.borrow();
-                    let Some(group) = state.group_at(path) else { return Ok(Written::default()) };
+                    let Some(group) = state.group_at(path) else { return Ok(WriteEffects::default()) };
                     (path.clone(), state.at(parent(&group)))
                 };
                 let moved = self.move_all(&group, &parent)?;
@@ -190,8 +190,8 @@ impl Modelled {
         }
     }
 
-    fn move_all(&self, from: &str, to: &str) -> Answer<Written> {
-        let mut written = Written::default();
+    fn move_all(&self, from: &str, to: &str) -> Answer<WriteEffects> {
+        let mut written = WriteEffects::default();
         let (from, to) = {
             let state = self.state.borrow();
             (state.group_at(from).ok_or(Errno::NOENT)?, state.group_at(to).ok_or(Errno::NOENT)?)
@@ -244,7 +244,7 @@ impl Kernel for Modelled {
         Ok(self.state.borrow().get(place))
     }
 
-    fn set(&self, place: &Place, text: &str) -> Result<Written, PlaceError> {
+    fn set(&self, place: &Place, text: &str) -> Result<WriteEffects, PlaceError> {
         self.write(place, text).map_err(|errno| PlaceError::write(place, text, errno.into()))
     }
 }

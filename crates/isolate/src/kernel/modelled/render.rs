@@ -7,7 +7,7 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
 impl State {
-    /// As a text that `Kept` reads.
+    /// As a text that `spangap_machine::Kept` parses.
     pub fn render(&self) -> String {
         let mut text = String::new();
         let mut put = |path: &str, content: &str| {

@@ -85,7 +85,7 @@ fn refusals_with_their_rules_and_what_helps() {
 }
 
 #[test]
-fn nothing_to_change_is_said() {
+fn no_changes_are_reported() {
     assert!(
         text(&plan(Vec::new()), "", 100).contains("Nothing to change: everything is already as planned.")
     );

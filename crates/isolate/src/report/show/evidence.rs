@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cpu_is_set_apart_interrupts_are_nobodys_fault() {
+    fn without_reserved_cpus_interrupts_are_not_findings() {
         let testimony = of(&article(), None);
         assert_eq!(testimony.findings, []);
         let [coverage] = testimony.coverage.as_slice() else { panic!("one look") };

@@ -146,7 +146,7 @@ impl Block {
 }
 
 /// Cores below one heading.
-struct Lot {
+struct CoreGroup {
     heading: Option<String>,
     blocks: Vec<Block>,
 }
@@ -155,8 +155,9 @@ struct Lot {
 pub(super) fn text(report: &ShowReport, width: usize, all: bool) -> String {
     let folds =
         if all { &[Fold::Nothing][..] } else { &[Fold::Nothing, Fold::Alike, Fold::Kinds, Fold::Busy] };
-    let rows =
-        |lots: &[Lot]| lots.iter().flat_map(|lot| &lot.blocks).map(|block| block.rows.len()).sum::<usize>();
+    let rows = |lots: &[CoreGroup]| {
+        lots.iter().flat_map(|lot| &lot.blocks).map(|block| block.rows.len()).sum::<usize>()
+    };
     let mut lots = Vec::new();
     for &fold in folds {
         lots = lots_of(report, fold);
@@ -168,7 +169,7 @@ pub(super) fn text(report: &ShowReport, width: usize, all: bool) -> String {
     table(&lots, width)
 }
 
-fn lots_of(report: &ShowReport, fold: Fold) -> Vec<Lot> {
+fn lots_of(report: &ShowReport, fold: Fold) -> Vec<CoreGroup> {
     let mut lots = Vec::new();
     let packages = layout::packages(&report.topology);
     let several = |number: usize| number > 1;
@@ -209,7 +210,7 @@ fn lots_of(report: &ShowReport, fold: Fold) -> Vec<Lot> {
                     });
                 }
                 let heading = (!words.is_empty()).then(|| words.join(", "));
-                lots.push(Lot { heading, blocks });
+                lots.push(CoreGroup { heading, blocks });
             }
         }
     }
@@ -233,7 +234,7 @@ fn blocks(report: &ShowReport, cache: &Cache, fold: Fold) -> Vec<Block> {
     blocks
 }
 
-fn table(lots: &[Lot], width: usize) -> String {
+fn table(lots: &[CoreGroup], width: usize) -> String {
     let rows = || lots.iter().flat_map(|lot| &lot.blocks).flat_map(|block| &block.rows);
     let shown = if width < WIDE { HEADS.len() - 1 } else { HEADS.len() };
     let widest =

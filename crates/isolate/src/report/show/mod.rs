@@ -166,13 +166,13 @@ impl ShowReport {
             cpus: Vec::new(),
             topology,
         };
-        let over = Over::new(before.map(|before| before.topology), &report);
+        let over = ReadingDeltas::new(before.map(|before| before.topology), &report);
         report.cpus = report.topology.cpus.iter().map(|cpu| report.cpu(cpu.number, &over)).collect();
         report.evidence = evidence::evidence(&report);
         report
     }
 
-    fn cpu(&self, cpu: u32, over: &Over<'_>) -> CpuReport {
+    fn cpu(&self, cpu: u32, over: &ReadingDeltas<'_>) -> CpuReport {
         let topology = &self.topology;
         let load = over.load(cpu);
         let whole = load.map_or(0, |load| {
@@ -234,7 +234,7 @@ fn planned(plan: &Result<Plan, Vec<Refusal>>) -> Option<PlannedReport> {
 }
 
 /// Differences between two readings, by CPU.
-struct Over<'a> {
+struct ReadingDeltas<'a> {
     now: &'a Topology,
     before: Option<&'a Topology>,
     duration_ns: Option<u64>,
@@ -245,10 +245,10 @@ struct Over<'a> {
     groups: BTreeMap<u32, Vec<String>>,
 }
 
-impl<'a> Over<'a> {
-    fn new(before: Option<&'a Topology>, report: &'a ShowReport) -> Over<'a> {
+impl<'a> ReadingDeltas<'a> {
+    fn new(before: Option<&'a Topology>, report: &'a ShowReport) -> ReadingDeltas<'a> {
         let now = &report.topology;
-        let mut over = Over {
+        let mut over = ReadingDeltas {
             now,
             before,
             duration_ns: report.duration_ns,

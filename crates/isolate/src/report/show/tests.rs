@@ -209,7 +209,7 @@ fn a_machine_with_2000_containers_fits_onto_a_few_screens() {
 }
 
 #[test]
-fn the_article_s_machine_fits_into_a_few_rows() {
+fn large_machine_fits_into_a_few_rows() {
     let before = article();
     let known = Circumstances { applied: Cpus::parse_list("1,49,2,50"), ..Circumstances::default() };
     let report = seen(&before, &later(&before, &[1, 49, 2, 50]), &known);

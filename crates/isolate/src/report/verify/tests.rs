@@ -1,12 +1,12 @@
 use super::*;
 use crate::place::Place;
 use crate::verify::cost::cost;
-use crate::verify::drift::{Drift, Who};
+use crate::verify::drift::{Drift, Originator};
 use crate::verify::effect::tests::{made_plan, made_topology};
-use crate::verify::effect::{Look, judge};
+use crate::verify::effect::{EffectInput, judge};
 use crate::verify::gain::compare;
 use crate::verify::proof::{read, tests::table};
-use crate::verify::since::Since;
+use crate::verify::since::CounterDeltas;
 
 /// One second on a machine where IRQ 40 arrived on `cpu`, and CPU 3 was half busy.
 fn report(cpu: usize) -> VerifyReport {
@@ -16,8 +16,8 @@ fn report(cpu: usize) -> VerifyReport {
     after.load[3].softirq_ticks += 50;
     after.load[3].net_rx += 340;
     after.irqs[0].counts[cpu] += 334;
-    let since = Since::new(Some(&before), &after);
-    let effect = judge(&Look { plan: &plan, now: &after, since: &since });
+    let since = CounterDeltas::new(Some(&before), &after);
+    let effect = judge(&EffectInput { plan: &plan, now: &after, since: &since });
     VerifyReport::new(Status::nothing(None), effect, cost(&plan, &since))
 }
 
@@ -50,7 +50,7 @@ fn the_verdict_comes_first() {
 }
 
 #[test]
-fn what_does_not_hold_is_named() {
+fn failed_effects_are_named() {
     let lost = report(0);
     assert_eq!(lost.verdict, Verdict::DoesNotHold);
     let words = "Does not hold: interrupts of eth0: 334 of 334 interrupts went elsewhere, to CPU 0.";
@@ -64,7 +64,8 @@ fn what_does_not_hold_is_named() {
         certain: false,
         why: "it was started anew".into(),
     };
-    status.drift = vec![drift(Who::Irqbalance), drift(Who::Irqbalance), drift(Who::Somebody)];
+    status.drift =
+        vec![drift(Originator::Irqbalance), drift(Originator::Irqbalance), drift(Originator::Somebody)];
     let holds = report(3);
     let drifted = VerifyReport::new(status, holds.effect, holds.cost);
     let words = "Does not hold: 3 values no longer as written (probably irqbalance, somebody).";
@@ -75,8 +76,8 @@ fn what_does_not_hold_is_named() {
 #[test]
 fn a_copy_stands_still() {
     let (plan, now) = (made_plan(4, "2-3"), made_topology(4));
-    let since = Since::new(None, &now);
-    let effect = judge(&Look { plan: &plan, now: &now, since: &since });
+    let since = CounterDeltas::new(None, &now);
+    let effect = judge(&EffectInput { plan: &plan, now: &now, since: &since });
     let still = VerifyReport::new(Status::nothing(None), effect, cost(&plan, &since));
     assert_eq!(still.verdict, Verdict::CannotTell);
     let words = "Effect unknown: 0 of 0 values as written.";

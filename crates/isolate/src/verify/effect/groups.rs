@@ -1,6 +1,6 @@
 //! Which tasks may run on the network's CPUs.
 
-use super::{Judgement, Look, Verdict, counted, first, percent};
+use super::{EffectInput, Judgement, Verdict, counted, first, percent};
 use crate::place::Place;
 use crate::plan::Part;
 use crate::topology::{Group, Owner, PinnedTask, Version};
@@ -9,7 +9,7 @@ use spangap_model::Cpus;
 use std::collections::BTreeSet;
 
 /// Application threads that may run on the network's CPUs.
-pub fn user_tasks(look: &Look<'_>) -> Judgement {
+pub fn user_tasks(look: &EffectInput<'_>) -> Judgement {
     let net = look.net();
     let mut evidence = Vec::new();
     for cpu in net.iter() {
@@ -86,7 +86,7 @@ pub fn user_tasks(look: &Look<'_>) -> Judgement {
 }
 
 /// Pinned threads of a group, without kernel threads.
-fn users_of<'a>(look: &'a Look<'_>, group: &'a Group) -> impl Iterator<Item = &'a PinnedTask> {
+fn users_of<'a>(look: &'a EffectInput<'_>, group: &'a Group) -> impl Iterator<Item = &'a PinnedTask> {
     look.now.pinned.iter().filter(move |task| !task.kernel && task.group == group.path)
 }
 
@@ -97,7 +97,7 @@ fn group_of<'a>(mount: &str, path: &'a str) -> Option<&'a str> {
 }
 
 /// Groups that the plan changes, below the mount.
-fn planned<'a>(look: &'a Look<'_>, mount: &str) -> BTreeSet<&'a str> {
+fn planned<'a>(look: &'a EffectInput<'_>, mount: &str) -> BTreeSet<&'a str> {
     let of_place = |place: &'a Place| match place {
         Place::File { path } => group_of(mount, path),
         Place::Group { path } => path.strip_prefix(mount),
@@ -107,7 +107,7 @@ fn planned<'a>(look: &'a Look<'_>, mount: &str) -> BTreeSet<&'a str> {
 }
 
 /// Whether our group is what it was made for.
-pub fn partition(look: &Look<'_>) -> Option<Judgement> {
+pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
     if !look.cpusets() {
         return None;
     }
@@ -164,7 +164,7 @@ pub fn partition(look: &Look<'_>) -> Option<Judgement> {
 }
 
 /// Whether other groups have any of the network's CPUs; groups created after the plan are judged separately.
-pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
+pub fn sets(look: &EffectInput<'_>) -> Vec<Judgement> {
     let (true, Some(cpusets)) = (look.cpusets(), &look.now.cpusets) else { return Vec::new() };
     let net = look.net();
     let planned = planned(look, &cpusets.mount);
@@ -208,7 +208,7 @@ pub fn sets(look: &Look<'_>) -> Vec<Judgement> {
 }
 
 /// Whether the scheduler moves tasks to and from the network's CPUs.
-pub fn balancing(look: &Look<'_>) -> Option<Judgement> {
+pub fn balancing(look: &EffectInput<'_>) -> Option<Judgement> {
     let wanted = look.plan.changes.iter().any(|change| {
         change.part == Part::Cpusets
             && (change.to == "isolated" || change.place.to_string().ends_with("load_balance"))
@@ -236,7 +236,7 @@ fn is_are(cpus: &Cpus) -> String {
 }
 
 /// Kernel threads that stay there.
-pub fn kernel_threads(look: &Look<'_>) -> Option<Judgement> {
+pub fn kernel_threads(look: &EffectInput<'_>) -> Option<Judgement> {
     let net = look.net();
     let stays = |task: &&PinnedTask| task.kernel && task.bound && !task.allowed.both(net).is_empty();
     let bound: Vec<&PinnedTask> = look.now.pinned.iter().filter(stays).collect();

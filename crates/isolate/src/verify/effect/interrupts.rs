@@ -1,6 +1,6 @@
 //! Where interrupts arrived and softirqs ran.
 
-use super::{Judgement, Look, Verdict, counted, first, percent};
+use super::{EffectInput, Judgement, Verdict, counted, first, percent};
 use crate::topology::Interface;
 use spangap_model::Cpus;
 use spangap_model::count::grouped;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 const STEERED_SHARE: f64 = 0.5;
 
 /// The interrupts of one interface or, if it has none, the steering of its packets.
-pub fn of_interface(look: &Look<'_>, name: &str) -> Vec<Judgement> {
+pub fn of_interface(look: &EffectInput<'_>, name: &str) -> Vec<Judgement> {
     let Some(interface) = look.now.interface(name) else {
         return vec![Judgement::cannot_tell("interrupts", "the interface no longer exists").of(name)];
     };
@@ -27,7 +27,7 @@ pub fn of_interface(look: &Look<'_>, name: &str) -> Vec<Judgement> {
     judgements
 }
 
-fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
+fn interrupts(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
     let net = look.net();
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
     let (mut evidence, mut unknown, mut idle) = (Vec::new(), Vec::new(), Vec::new());
@@ -110,7 +110,7 @@ fn interrupts(look: &Look<'_>, interface: &Interface) -> Judgement {
 
 /// Where software steers packets. The effect shows only in NET_RX, which other sources raise too: a small share
 /// proves nothing, and neither does a large one without packets of this interface.
-fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
+fn steering(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
     let net = look.net();
     let mut evidence = Vec::new();
     let (mut wrong, mut off) = (Vec::new(), 0);
@@ -165,7 +165,7 @@ fn steering(look: &Look<'_>, interface: &Interface) -> Judgement {
 }
 
 /// NET_RX softirqs on the network's CPUs, and on all.
-fn net_rx(look: &Look<'_>) -> Result<(u64, u64), String> {
+fn net_rx(look: &EffectInput<'_>) -> Result<(u64, u64), String> {
     let (mut inside, mut all) = (0_u64, 0_u64);
     for (cpu, load) in &look.since.cpus {
         let load = load.as_ref().map_err(|why| format!("CPU {cpu}: {why}"))?;
@@ -178,7 +178,7 @@ fn net_rx(look: &Look<'_>) -> Result<(u64, u64), String> {
 }
 
 /// Where NET_RX and NET_TX ran.
-pub fn softirqs(look: &Look<'_>) -> Judgement {
+pub fn softirqs(look: &EffectInput<'_>) -> Judgement {
     let net = look.net();
     let (mut rx, mut tx) = ((0_u64, 0_u64), (0_u64, 0_u64));
     let mut evidence = Vec::new();
@@ -227,7 +227,7 @@ pub fn softirqs(look: &Look<'_>) -> Judgement {
 }
 
 /// Other devices' interrupts that arrived on the network's CPUs.
-pub fn others(look: &Look<'_>) -> Option<Judgement> {
+pub fn others(look: &EffectInput<'_>) -> Option<Judgement> {
     let ours: Vec<u32> = look
         .plan
         .policy

@@ -4,7 +4,7 @@
 mod groups;
 mod interrupts;
 
-use super::since::Since;
+use super::since::CounterDeltas;
 use crate::plan::{Part, Plan};
 use crate::topology::Topology;
 use serde::Serialize;
@@ -13,13 +13,13 @@ use spangap_report::figures::{counted, small_percent};
 
 /// Input of the judgements.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct EffectInput<'a> {
     /// The applied plan.
     pub plan: &'a Plan,
     /// The machine at the later reading.
     pub now: &'a Topology,
     /// What happened since the earlier reading.
-    pub since: &'a Since,
+    pub since: &'a CounterDeltas,
 }
 
 /// One judgement.
@@ -70,7 +70,7 @@ impl Judgement {
     }
 }
 
-impl Look<'_> {
+impl EffectInput<'_> {
     /// Whether the plan keeps applications off by cpusets.
     fn cpusets(&self) -> bool {
         keeps_applications_off(self.plan)
@@ -87,7 +87,7 @@ pub(crate) fn keeps_applications_off(plan: &Plan) -> bool {
 }
 
 /// Makes all judgements.
-pub fn judge(look: &Look<'_>) -> Vec<Judgement> {
+pub fn judge(look: &EffectInput<'_>) -> Vec<Judgement> {
     if look.since.stands_still {
         let why = "on a copy nothing runs, and no kernel acts on its values";
         return vec![Judgement::cannot_tell("effect", why)];

@@ -2,7 +2,7 @@ use super::*;
 use crate::place::Place;
 use crate::plan::{Change, IrqbalancePolicy, NetCpus, Policy};
 use crate::topology::*;
-use crate::verify::since::Since;
+use crate::verify::since::CounterDeltas;
 use proptest::prelude::*;
 
 /// A machine with so many CPUs, an interface eth0 with two queues (IRQs 40 and 41) and one more interrupt (IRQ
@@ -109,8 +109,8 @@ fn later(before: &Topology, irqs: &[(u32, usize, u64)], net_rx: &[(usize, u64)])
 }
 
 fn judged(plan: &Plan, before: Option<&Topology>, now: &Topology) -> Vec<Judgement> {
-    let since = Since::new(before, now);
-    judge(&Look { plan, now, since: &since })
+    let since = CounterDeltas::new(before, now);
+    judge(&EffectInput { plan, now, since: &since })
 }
 
 fn one<'a>(all: &'a [Judgement], what: &str) -> &'a Judgement {
@@ -161,7 +161,7 @@ fn interrupts_that_came_elsewhere_or_not_at_all() {
 }
 
 #[test]
-fn what_cannot_be_told_says_why() {
+fn unknown_effects_have_reasons() {
     let (plan, before) = machine();
     let after = later(&before, &[(40, 2, 300)], &[]);
     let stands = judged(&plan, None, &after);
@@ -293,7 +293,7 @@ fn a_partition_and_the_sets_of_others() {
 }
 
 #[test]
-fn version_1_tells_groups_that_came() {
+fn version_1_finds_new_groups() {
     let (mut plan, mut now) = machine();
     plan.changes[0].place = Place::file("/sys/fs/cgroup/cpuset/system.slice/cpuset.cpus");
     let cpusets = now.cpusets.as_mut().unwrap();
@@ -384,7 +384,7 @@ proptest! {
         for judgement in judged(&plan, Some(&before), &after) {
             prop_assert!(!judgement.summary.is_empty());
         }
-        crate::verify::cost::cost(&plan, &Since::new(Some(&before), &after));
+        crate::verify::cost::cost(&plan, &CounterDeltas::new(Some(&before), &after));
     }
 
     #[test]
@@ -396,7 +396,7 @@ proptest! {
             before.load.iter_mut().for_each(|load| (load.net_rx, load.softirq_ticks) = (base, base));
             let net_rx: Vec<(usize, u64)> = came.iter().map(|(_, cpu, many)| (*cpu, *many)).collect();
             let after = later(&before, &came, &net_rx);
-            (judged(&plan, Some(&before), &after), crate::verify::cost::cost(&plan, &Since::new(Some(&before), &after)))
+            (judged(&plan, Some(&before), &after), crate::verify::cost::cost(&plan, &CounterDeltas::new(Some(&before), &after)))
         };
         prop_assert_eq!(from(base), from(0));
         let outside = came.iter().any(|(_, cpu, many)| *cpu < 2 && *many > 0);

@@ -27,7 +27,7 @@ fn a_gap_table_with_its_own_interval_or_without() {
 }
 
 #[test]
-fn what_was_read_is_read_again() {
+fn saved_proof_is_read_back() {
     let proof = read(&table(10_000, 1_000_000, None)).unwrap();
     let written = serde_json::to_value(&proof).unwrap();
     assert_eq!(written["proof"], "gap_table");
@@ -35,7 +35,7 @@ fn what_was_read_is_read_again() {
 }
 
 #[test]
-fn what_is_no_proof_says_what_it_is() {
+fn other_documents_are_named_in_the_error() {
     let error = |text: &str| parse(text).unwrap_err().to_string();
     assert!(
         error("{\"cpus\": 1, \"findings\": []}").contains("an object with cpus, findings, expected a gap")

@@ -71,7 +71,7 @@ fn the_states_of_a_plan() {
 }
 
 #[test]
-fn another_run_of_the_machine_has_nothing_of_it() {
+fn another_boot_keeps_nothing() {
     let (journal, now) = (journal(vec![DONE], None), made_topology(4));
     let standings = [Standing { entry: entry(irq(40)), state: State::Before }];
     let path = Path::new("/j");
@@ -121,7 +121,7 @@ fn parts_are_counted_by_the_plan_or_by_what_they_are() {
 }
 
 #[test]
-fn what_changed_is_told_once() {
+fn changes_are_reported_once() {
     let journal = journal(vec![DONE], Some(500));
     let held = status(&journal, &[(irq(40), State::Ours), (irq(41), State::Ours)]);
     let drifted = status(&journal, &moved());

@@ -53,7 +53,7 @@ Example:
 
 /// Arguments of a line.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct LineArguments {
     ways: [Way; 2],
     seed: u64,
     log: Option<PathBuf>,
@@ -63,7 +63,7 @@ struct Told {
 
 /// Runs until standard input ends.
 pub(super) fn act(arguments: &[String]) -> Result<(), LabError> {
-    let Told { ways: [there, back], seed, log, ends } = read(arguments)?;
+    let LineArguments { ways: [there, back], seed, log, ends } = read(arguments)?;
     let ends = [tun::attach(&ends[0], &ends[1])?, tun::attach(&ends[2], &ends[3])?];
     let mut seeds = fastrand::Rng::with_seed(seed);
     let directions = [there, back].map(|way| Direction::new(way, seeds.u64(..)));
@@ -82,8 +82,8 @@ fn of_way(way: &str, error: LabError) -> LabError {
     LabError::Parameter(format!("line: direction {way}: {error}"))
 }
 
-fn read(arguments: &[String]) -> Result<Told, LabError> {
-    let mut told = Told::default();
+fn read(arguments: &[String]) -> Result<LineArguments, LabError> {
+    let mut told = LineArguments::default();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let Some(flag) = word.strip_prefix("--") else {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn told(text: &str) -> Result<Told, LabError> {
+    fn told(text: &str) -> Result<LineArguments, LabError> {
         read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn problems_are_reported() {
         for (text, what) in [
             ("a b c", "have to be named"),
             ("--delay-a", "value is missing"),

@@ -156,7 +156,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_carries_what_was_lost() {
+    fn retransmissions_are_recognised() {
         let of = |sequence, payload| tcp(&v4(sequence, payload, 16)).expect("TCP");
         let lost = of(u32::MAX - 9, 100);
         assert!(of(u32::MAX - 9, 100).covers(&lost));

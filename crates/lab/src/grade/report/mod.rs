@@ -5,8 +5,8 @@ pub mod page;
 mod samples;
 pub mod table;
 
-use super::folders::Kept;
-use super::score::{Judged, Score, score};
+use super::folders::ExistingRun;
+use super::score::{JudgedRun, Score, score};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -91,7 +91,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judge_s: Option<f64>,
     #[serde(skip)]
-    judged: Option<Judged>,
+    judged: Option<JudgedRun>,
 }
 
 impl Row {
@@ -124,7 +124,7 @@ impl Row {
     }
 
     /// A row for an existing run.
-    pub fn of(kept: &Kept) -> Row {
+    pub fn of(kept: &ExistingRun) -> Row {
         let truth = &kept.truth;
         let culprit = match &truth.side {
             Some(side) => format!("{} ({side})", truth.culprit),
@@ -141,7 +141,7 @@ impl Row {
     }
 
     /// Records the verdict.
-    pub fn judged(&mut self, judged: Judged, why: Option<String>) {
+    pub fn judged(&mut self, judged: JudgedRun, why: Option<String>) {
         self.outcome = Outcome::Judged;
         self.verdict = Some(judged.answer.to_string());
         self.verdict_leg = judged.answer_leg.map(|leg| leg.to_string());
@@ -219,7 +219,7 @@ impl GradeReport {
             judge_failed: count(Outcome::JudgeFailed),
             judge_timed_out: count(Outcome::JudgeTimedOut),
         };
-        let judged: Vec<Judged> = rows.iter().filter_map(|row| row.judged.clone()).collect();
+        let judged: Vec<JudgedRun> = rows.iter().filter_map(|row| row.judged.clone()).collect();
         GradeReport { setting, runs, score: score(&judged), rows }
     }
 }

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_linked_from_where_the_page_is() {
+    fn kept_folders_are_linked_relative_to_the_page() {
         let report = samples::report();
         assert_eq!(title(&report), "2 of 4 verdicts are right");
         let links = |beside: &str| links(&report, Path::new(beside));

@@ -1,7 +1,7 @@
 //! A made-up report for tests.
 
 use super::{GradeReport, Outcome, Row, Setting};
-use crate::grade::score::Judged;
+use crate::grade::score::JudgedRun;
 use spangap_diagnose::Answer;
 use spangap_model::Culprit;
 
@@ -15,7 +15,7 @@ fn judged(run: &str, truth: &str, said: &str) -> Row {
     row.truth = Some(truth.into());
     row.looks_like = near_miss.then(|| "rto".into());
     row.folder = Some(format!("/kept/{run} & co").into());
-    let judged = Judged {
+    let judged = JudgedRun {
         truth: truth.parse().expect("a culprit"),
         also_right: Vec::new(),
         looks_like: near_miss.then(|| "rto".parse().expect("a culprit")),

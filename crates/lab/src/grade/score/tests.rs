@@ -8,8 +8,8 @@ fn answer(text: &str) -> Answer {
     text.parse::<Culprit>().map_or(Answer::Unknown, Answer::Culprit)
 }
 
-fn judged(truth: &str, said: &str) -> Judged {
-    Judged {
+fn judged(truth: &str, said: &str) -> JudgedRun {
+    JudgedRun {
         truth: truth.parse::<Culprit>().expect("a culprit"),
         also_right: Vec::new(),
         looks_like: None,
@@ -99,7 +99,7 @@ fn a_side_counts_where_the_truth_has_one() {
 fn false_alarms() {
     let near_miss = |truth: &str, said: &str| {
         let looks_like = Some(Culprit::at(Cause::NagleDelayedAck, Side::Client));
-        Judged { looks_like, ..judged(truth, said) }
+        JudgedRun { looks_like, ..judged(truth, said) }
     };
     assert!(near_miss("none", "nagle-delayed-ack (client)").is_false_alarm());
     assert!(near_miss("none", "rto").is_false_alarm());
@@ -117,7 +117,7 @@ fn false_alarms() {
 
 #[test]
 fn legs() {
-    let run = |truth: Option<&str>, said: Option<&str>| Judged {
+    let run = |truth: Option<&str>, said: Option<&str>| JudgedRun {
         leg: truth.and_then(|legs: &str| legs.parse().ok()),
         answer_leg: said.and_then(|legs: &str| legs.parse().ok()),
         ..judged("server-app", "server-app")
@@ -136,10 +136,10 @@ fn any_culprit() -> impl Strategy<Value = Culprit> {
         .prop_map(|(cause, side)| Culprit { cause, side: side.filter(|_| cause != Cause::None) })
 }
 
-fn any_run() -> impl Strategy<Value = Judged> {
+fn any_run() -> impl Strategy<Value = JudgedRun> {
     let answer = prop_oneof![Just(Answer::Unknown), any_culprit().prop_map(Answer::Culprit)];
     let lists = (prop::collection::vec(any_culprit(), 0..3), prop::option::of(any_culprit()));
-    (any_culprit(), lists, answer).prop_map(|(truth, (also_right, looks_like), answer)| Judged {
+    (any_culprit(), lists, answer).prop_map(|(truth, (also_right, looks_like), answer)| JudgedRun {
         truth,
         also_right,
         looks_like,

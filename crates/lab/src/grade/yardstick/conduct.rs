@@ -2,15 +2,15 @@
 //! with all evidence and with some removed.
 
 use super::known::known;
-use super::report::{NotDrawn, Outcome, Row, Said, Shares};
+use super::report::{JudgeResult, MissingStack, Outcome, Row, Shares};
 use super::standing::{Known, excess_ns, stands};
 use crate::LabError;
 use crate::clocks::Retime;
-use crate::draw::Drawn;
+use crate::draw::DrawnRun;
 use crate::grade::ask::{Judge, JudgeError};
 use crate::grade::conclusion::Conclusion;
 use crate::grade::conduct::Scratch;
-use crate::grade::folders::Kept;
+use crate::grade::folders::ExistingRun;
 use crate::grade::take_away::TakeAway;
 use crate::grade::{baselines, blind};
 use crate::{folder, run};
@@ -35,7 +35,7 @@ pub enum Task {
         attempt: Option<u64>,
     },
     /// An existing run.
-    There(Box<Kept>),
+    There(Box<ExistingRun>),
 }
 
 /// Settings of a graded draw.
@@ -57,11 +57,11 @@ pub struct Settings<'a> {
     /// Set by Ctrl-C.
     pub interrupted: Arc<AtomicBool>,
     /// Receives progress.
-    pub tell: &'a dyn Fn(Told<'_>),
+    pub tell: &'a dyn Fn(Progress<'_>),
 }
 
 /// Progress of a grading.
-pub enum Told<'a> {
+pub enum Progress<'a> {
     /// A run of this name begins.
     Begins(&'a str),
     /// It is over.
@@ -72,10 +72,10 @@ pub enum Told<'a> {
 ///
 /// # Errors
 /// The grading itself cannot continue. Runs that cannot be made, and failing judges, become rows.
-pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec<NotDrawn>), LabError> {
+pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec<MissingStack>), LabError> {
     let makes = tasks.iter().any(|task| matches!(task, Task::Draw { .. }));
     let scratch = Scratch::of(makes, &settings.state, &settings.spangap)?;
-    let mut not_drawn: Vec<NotDrawn> = Vec::new();
+    let mut not_drawn: Vec<MissingStack> = Vec::new();
     let mut rows = Vec::new();
     for (place, task) in tasks.iter().enumerate() {
         if settings.interrupted.load(Relaxed) {
@@ -83,7 +83,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec
         }
         let graded = match task {
             Task::There(kept) => {
-                (settings.tell)(Told::Begins(&kept.name()));
+                (settings.tell)(Progress::Begins(&kept.name()));
                 let number = kept.truth.drawn.as_ref().map_or(place as u64 + 1, |drawn| drawn.number);
                 judged(Row::new(number, kept.name()), kept, scratch.path(), settings)
             }
@@ -93,7 +93,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec
         };
         match graded {
             Ok(row) => {
-                (settings.tell)(Told::Over(&row));
+                (settings.tell)(Progress::Over(&row));
                 rows.push(row);
             }
             Err(LabError::Interrupted) => break,
@@ -109,17 +109,17 @@ fn drawn(
     (seed, number, only): (u64, u64, Option<u64>),
     scratch: &Path,
     settings: &Settings<'_>,
-    not_drawn: &mut Vec<NotDrawn>,
+    not_drawn: &mut Vec<MissingStack>,
 ) -> Result<Row, LabError> {
     let begun = Instant::now();
     let mut again = Vec::new();
     let mut row = None;
     let attempts = only.map_or(1..=ATTEMPTS, |attempt| attempt..=attempt);
     for attempt in attempts {
-        let mut drawn = Drawn::draw(seed, number, attempt);
+        let mut drawn = DrawnRun::draw(seed, number, attempt);
         replace_what_is_missing(&mut drawn, settings, not_drawn);
         let name = drawn.case()?.name();
-        (settings.tell)(Told::Begins(&name));
+        (settings.tell)(Progress::Begins(&name));
         let out = match &settings.out {
             Some(out) => out.join(format!("{number:04}")),
             None => scratch.join("made"),
@@ -173,7 +173,7 @@ fn drawn(
 }
 
 /// Replaces missing stacks with tonic.
-fn replace_what_is_missing(drawn: &mut Drawn, settings: &Settings<'_>, not_drawn: &mut Vec<NotDrawn>) {
+fn replace_what_is_missing(drawn: &mut DrawnRun, settings: &Settings<'_>, not_drawn: &mut Vec<MissingStack>) {
     let Some(stacks) = &drawn.stacks else { return };
     let lacks = settings.missing.iter().filter(|(name, _)| *name == stacks.target || *name == stacks.client);
     let lacks: Vec<_> = lacks.collect();
@@ -183,26 +183,26 @@ fn replace_what_is_missing(drawn: &mut Drawn, settings: &Settings<'_>, not_drawn
     for (what, why) in lacks {
         match not_drawn.iter_mut().find(|one| one.what == *what) {
             Some(one) => one.runs += 1,
-            None => not_drawn.push(NotDrawn { what: what.clone(), why: why.clone(), runs: 1 }),
+            None => not_drawn.push(MissingStack { what: what.clone(), why: why.clone(), runs: 1 }),
         }
     }
     drawn.stacks = None;
 }
 
 /// A run of the same draw that was made before.
-fn there(out: &Path, drawn: &Drawn) -> Result<Option<Kept>, LabError> {
+fn there(out: &Path, drawn: &DrawnRun) -> Result<Option<ExistingRun>, LabError> {
     if !out.join(folder::TRUTH).exists() {
         return Ok(None);
     }
-    let kept = Kept::read(out)?;
-    let of = |one: &Drawn| (one.seed, one.number);
+    let kept = ExistingRun::read(out)?;
+    let of = |one: &DrawnRun| (one.seed, one.number);
     match &kept.truth.drawn {
         Some(other) if of(other) == of(drawn) => Ok(Some(kept)),
         _ => Err(LabError::Parameter(format!("{} is a run of another draw", out.display()))),
     }
 }
 
-fn make(drawn: &Drawn, out: &Path, settings: &Settings<'_>) -> Result<Kept, LabError> {
+fn make(drawn: &DrawnRun, out: &Path, settings: &Settings<'_>) -> Result<ExistingRun, LabError> {
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent).map_err(LabError::file("make", parent))?;
     }
@@ -218,11 +218,16 @@ fn make(drawn: &Drawn, out: &Path, settings: &Settings<'_>) -> Result<Kept, LabE
         say: &|_| (),
     };
     let truth = run::run(&drawn.case()?, &how)?;
-    Ok(Kept { folder: out.to_owned(), truth })
+    Ok(ExistingRun { folder: out.to_owned(), truth })
 }
 
 /// Asks every judge about a run that acted.
-fn judged(mut row: Row, kept: &Kept, scratch: &Path, settings: &Settings<'_>) -> Result<Row, LabError> {
+fn judged(
+    mut row: Row,
+    kept: &ExistingRun,
+    scratch: &Path,
+    settings: &Settings<'_>,
+) -> Result<Row, LabError> {
     row.folder = Some(kept.folder.clone());
     if let Some(drawn) = &kept.truth.drawn {
         row.drawn = Some(drawn.clone());
@@ -257,7 +262,7 @@ fn said(
     known: &Known,
     taken_away: Option<TakeAway>,
     settings: &Settings<'_>,
-) -> Result<Vec<Said>, LabError> {
+) -> Result<Vec<JudgeResult>, LabError> {
     let begun = Instant::now();
     let name = settings.judge.name();
     let evidence = match settings.judge.evidence(shown, &settings.interrupted) {
@@ -267,23 +272,23 @@ fn said(
     let mut all = Vec::new();
     match settings.judge.conclude(shown, evidence.as_ref().map_err(String::clone), &settings.interrupted) {
         Ok(conclusion) => {
-            let mut said = Said::new(name, taken_away, &conclusion, known);
+            let mut said = JudgeResult::new(name, taken_away, &conclusion, known);
             said.judge_s = Some(begun.elapsed().as_secs_f64());
             all.push(said);
         }
         Err(JudgeError::Interrupted) => return Err(LabError::Interrupted),
-        Err(error) => all.push(Said::failed(name, taken_away, error.to_string())),
+        Err(error) => all.push(JudgeResult::failed(name, taken_away, error.to_string())),
     }
     if taken_away.is_none() {
         match &evidence {
             Ok(evidence) => {
                 for (name, conclusion) in baselines::NAMES.iter().zip(baselines::conclude(evidence)) {
-                    all.push(Said::new((*name).to_owned(), None, &conclusion, known));
+                    all.push(JudgeResult::new((*name).to_owned(), None, &conclusion, known));
                 }
             }
-            Err(error) => {
-                all.extend(baselines::NAMES.map(|name| Said::failed(name.to_owned(), None, error.clone())))
-            }
+            Err(error) => all.extend(
+                baselines::NAMES.map(|name| JudgeResult::failed(name.to_owned(), None, error.clone())),
+            ),
         }
     }
     Ok(all)
@@ -308,10 +313,15 @@ impl Row {
     }
 }
 
-impl Said {
-    fn new(judge: String, taken_away: Option<TakeAway>, conclusion: &Conclusion, known: &Known) -> Said {
+impl JudgeResult {
+    fn new(
+        judge: String,
+        taken_away: Option<TakeAway>,
+        conclusion: &Conclusion,
+        known: &Known,
+    ) -> JudgeResult {
         let stands = stands(known, conclusion);
-        Said {
+        JudgeResult {
             judge,
             taken_away: taken_away.map(TakeAway::name),
             verdict: Some(conclusion.words()),
@@ -330,8 +340,8 @@ impl Said {
         }
     }
 
-    fn failed(judge: String, taken_away: Option<TakeAway>, error: String) -> Said {
-        Said {
+    fn failed(judge: String, taken_away: Option<TakeAway>, error: String) -> JudgeResult {
+        JudgeResult {
             judge,
             taken_away: taken_away.map(TakeAway::name),
             verdict: None,

@@ -4,7 +4,7 @@ use super::standing::{Fault, Known};
 use crate::LabError;
 use crate::calls::Calls;
 use crate::folder;
-use crate::grade::folders::Kept;
+use crate::grade::folders::ExistingRun;
 use crate::truth::Affected;
 use spangap_model::{Cause, Culprit, Legs, Side};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const OF_THE_CPU: [Cause; 5] =
 ///
 /// # Errors
 /// Its truth contains unknown names, or its spans cannot be read.
-pub fn known(kept: &Kept) -> Result<Known, LabError> {
+pub fn known(kept: &ExistingRun) -> Result<Known, LabError> {
     let (truth, judged) = (&kept.truth, kept.judged(None)?);
     let calls = calls(kept)?;
     let mut known = Known { noise: noise(kept, &calls, judged.truth.cause), calls, ..Known::default() };
@@ -57,7 +57,7 @@ fn by_id(affected: &[Affected]) -> BTreeMap<String, Option<u64>> {
 }
 
 /// Calls of the measured phase; none without spans.
-fn calls(kept: &Kept) -> Result<Vec<(String, u64)>, LabError> {
+fn calls(kept: &ExistingRun) -> Result<Vec<(String, u64)>, LabError> {
     let [client, server] = Side::ALL.map(|side| kept.folder.join(folder::spans(side)));
     if !client.exists() || !server.exists() {
         return Ok(Vec::new());
@@ -69,7 +69,7 @@ fn calls(kept: &Kept) -> Result<Vec<(String, u64)>, LabError> {
 }
 
 /// Run-queue waits and machine pauses, relative to the slow calls' excess over the median.
-fn noise(kept: &Kept, calls: &[(String, u64)], fault: Cause) -> Vec<Culprit> {
+fn noise(kept: &ExistingRun, calls: &[(String, u64)], fault: Cause) -> Vec<Culprit> {
     let Some(beside) = kept.truth.beside.filter(|_| !OF_THE_CPU.contains(&fault)) else { return Vec::new() };
     let mut took: Vec<u64> = calls.iter().map(|(_, ns)| *ns).collect();
     took.sort_unstable();
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    fn kept(more: &serde_json::Value) -> Kept {
+    fn kept(more: &serde_json::Value) -> ExistingRun {
         let mut truth = serde_json::json!({ "scenario": "rto", "near_miss": false, "culprit": "rto", "active": [],
             "affected": [{ "trace_id": "a", "cost_ns": 5 }], "affected_rule": "", "acted": true, "proof": [],
             "parameters": {}, "seed": 1, "command": "" });
         truth.as_object_mut().expect("it is one").extend(more.as_object().expect("one").clone());
         let truth = serde_json::from_value(truth).expect("a truth");
-        Kept { folder: Path::new("/none").into(), truth }
+        ExistingRun { folder: Path::new("/none").into(), truth }
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub use conduct::conduct;
 use crate::grade::conclusion::Interval;
 use crate::grade::score::Share;
 use serde::Serialize;
-use standing::{Standing, Stands};
+use standing::{ClassifiedConclusion, Standing};
 
 /// A fault counts as found from an excess on if the judge is right in this share of runs with at least that
 /// excess.
@@ -48,7 +48,7 @@ pub struct Tally {
 }
 
 /// Sums up.
-pub fn tally<'a>(all: impl Iterator<Item = &'a Stands> + Clone) -> Tally {
+pub fn tally<'a>(all: impl Iterator<Item = &'a ClassifiedConclusion> + Clone) -> Tally {
     let of = all.clone().count() as u64;
     let share =
         |standing| Share::new(all.clone().filter(|stands| stands.standing == standing).count() as u64, of);
@@ -110,7 +110,8 @@ mod tests {
     }
 
     fn tallied(judge: impl Fn(&Known) -> Conclusion) -> Tally {
-        let all: Vec<Stands> = runs().iter().map(|known| stands(known, &judge(known))).collect();
+        let all: Vec<ClassifiedConclusion> =
+            runs().iter().map(|known| stands(known, &judge(known))).collect();
         let tally = tally(all.iter());
         let sum: u64 = [
             tally.right,
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judge_that_is_right_gets_all_and_one_that_is_sure_of_too_much_is_told() {
+    fn right_judge_gets_all_and_overconfidence_shows() {
         let sure = |known: &Known, low, high| match known.faults.first() {
             None => Conclusion::of(Kind::Nothing),
             Some(fault) => {

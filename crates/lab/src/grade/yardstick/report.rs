@@ -1,8 +1,8 @@
 //! Results of a graded draw: the JSON shapes, and the sums over runs.
 
-use super::standing::{Standing, Stands};
+use super::standing::{ClassifiedConclusion, Standing};
 use super::{Tally, floor_ns, tally};
-use crate::draw::Drawn;
+use crate::draw::DrawnRun;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct Row {
     pub outcome: Outcome,
     /// What was drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub drawn: Option<Drawn>,
+    pub drawn: Option<DrawnRun>,
     /// True culprits; empty if nothing is wrong.
     pub truth: Vec<String>,
     /// Mean cost of the fault per call, in nanoseconds.
@@ -42,7 +42,7 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median_ns: Option<u64>,
     /// Conclusions.
-    pub said: Vec<Said>,
+    pub said: Vec<JudgeResult>,
     /// Reasons why earlier attempts did not act.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drawn_again: Vec<String>,
@@ -59,7 +59,7 @@ pub struct Row {
 
 /// A judge's conclusion about a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Said {
+pub struct JudgeResult {
     /// Judge.
     pub judge: String,
     /// Evidence removed before.
@@ -90,7 +90,7 @@ pub struct Said {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judge_s: Option<f64>,
     #[serde(skip)]
-    pub(super) stands: Option<Stands>,
+    pub(super) stands: Option<ClassifiedConclusion>,
 }
 
 /// A share by construction and the judge's interval.
@@ -167,7 +167,7 @@ pub struct Counts {
 
 /// A part of the distribution that this machine lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotDrawn {
+pub struct MissingStack {
     /// A stack.
     pub what: String,
     /// What is missing, and how to get it.
@@ -191,7 +191,7 @@ pub struct DrawReport {
     /// Number of runs by outcome.
     pub runs: Counts,
     /// Missing parts of the distribution.
-    pub not_drawn: Vec<NotDrawn>,
+    pub not_drawn: Vec<MissingStack>,
     /// Scores of each judge: the one in question first, then the naive ones, then with evidence removed.
     pub scores: Vec<Score>,
     /// Every run.
@@ -227,13 +227,13 @@ pub fn scores(rows: &[Row]) -> Vec<Score> {
 }
 
 fn score(rows: &[Row], judge: &str, taken_away: Option<&'static str>) -> Score {
-    let is_of = |said: &&Said| said.judge == judge && said.taken_away == taken_away;
-    let said: Vec<(&Row, &Said)> =
+    let is_of = |said: &&JudgeResult| said.judge == judge && said.taken_away == taken_away;
+    let said: Vec<(&Row, &JudgeResult)> =
         rows.iter().flat_map(|row| row.said.iter().filter(is_of).map(move |said| (row, said))).collect();
-    let stands: Vec<(&Row, &Stands)> =
+    let stands: Vec<(&Row, &ClassifiedConclusion)> =
         said.iter().filter_map(|(row, said)| Some((*row, said.stands.as_ref()?))).collect();
     let of = |is: &dyn Fn(&Row) -> bool| {
-        let some: Vec<&Stands> =
+        let some: Vec<&ClassifiedConclusion> =
             stands.iter().filter(|(row, _)| is(row)).map(|(_, stands)| *stands).collect();
         tally(some.iter().copied())
     };

@@ -65,7 +65,7 @@ pub enum Standing {
 
 /// A classified conclusion.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stands {
+pub struct ClassifiedConclusion {
     /// Classification.
     pub standing: Standing,
     /// For a right culprit: whether it is supported by the calls that the fault made longer.
@@ -77,7 +77,7 @@ pub struct Stands {
 }
 
 /// Classifies a conclusion.
-pub fn stands(known: &Known, said: &Conclusion) -> Stands {
+pub fn stands(known: &Known, said: &Conclusion) -> ClassifiedConclusion {
     let is_right = |named: Culprit| {
         known.faults.iter().any(|fault| fault.is_meant_by(named))
             || known.faults.is_empty() && known.harmless.iter().any(|harmless| meant(named, *harmless))
@@ -101,7 +101,7 @@ pub fn stands(known: &Known, said: &Conclusion) -> Stands {
         }
     };
     let right = standing == Standing::Right && !known.faults.is_empty();
-    Stands {
+    ClassifiedConclusion {
         standing,
         grounded: right.then(|| is_grounded(known, said)),
         innocents,

@@ -1,7 +1,7 @@
 //! A graded draw as text.
 
 use super::Tally;
-use super::report::{DrawReport, Outcome, PerRun, Row, Said, Score};
+use super::report::{DrawReport, JudgeResult, Outcome, PerRun, Row, Score};
 use super::standing::Standing;
 use crate::grade::score::Share;
 use spangap_model::duration::format_ns;
@@ -147,7 +147,7 @@ fn runs(score: &Score) -> String {
 
 /// Every run that the judge in question got wrong with all evidence.
 fn wrong(report: &DrawReport) -> String {
-    let is_wrong = |said: &&Said| {
+    let is_wrong = |said: &&JudgeResult| {
         said.judge == report.judge
             && said.taken_away.is_none()
             && !matches!(said.standing, Some(Standing::Right | Standing::Noise))
@@ -162,7 +162,7 @@ fn wrong(report: &DrawReport) -> String {
 }
 
 /// `  17 rto: at client_send (wrong place); it is rto, 203 ms a call: ...`
-fn line(row: &Row, said: &Said) -> String {
+fn line(row: &Row, said: &JudgeResult) -> String {
     let truth = if row.truth.is_empty() { "nothing".to_owned() } else { row.truth.join(" and ") };
     let excess = row.excess_ns.map_or(String::new(), |ns| format!(", {} a call", format_ns(ns)));
     let median = row.median_ns.map_or(String::new(), |ns| format!(" beside a median of {}", format_ns(ns)));
@@ -202,7 +202,7 @@ pub fn progress(row: &Row) -> String {
     let said = row.said.first();
     match (row.outcome, said) {
         (Outcome::Judged, Some(said)) => {
-            let line = line(row, &Said { why: None, ..said.clone() });
+            let line = line(row, &JudgeResult { why: None, ..said.clone() });
             line.trim_start().to_owned()
         }
         _ => format!("{} {}: {}", row.number, row.run, row.error.as_deref().unwrap_or("not judged")),

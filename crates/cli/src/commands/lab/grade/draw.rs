@@ -1,6 +1,6 @@
 //! `spangap lab grade --draw`, and the grading of drawn runs from folders.
 
-use super::{GradeArgs, Shown, YesNo};
+use super::{GradeArgs, ProgressDisplay, YesNo};
 use crate::Outcome;
 use crate::args::wrong_usage;
 use crate::commands::lab::clocks;
@@ -11,9 +11,9 @@ use spangap_bench::contract::{Stack, TargetStack};
 use spangap_bench::programs::Programs;
 use spangap_lab::LabError;
 use spangap_lab::draw::distribution::STACKS;
-use spangap_lab::grade::ask::{Judge, Who};
+use spangap_lab::grade::ask::{Judge, JudgeKind};
 use spangap_lab::grade::folders;
-use spangap_lab::grade::yardstick::conduct::{Settings, Task, Told};
+use spangap_lab::grade::yardstick::conduct::{Progress, Settings, Task};
 use spangap_lab::grade::yardstick::report::{DrawReport, counts, scores};
 use spangap_lab::grade::yardstick::{conduct, text};
 use spangap_machine::facts::uptime;
@@ -56,10 +56,10 @@ pub fn tasks(args: &GradeArgs) -> anyhow::Result<Option<Vec<Task>>> {
 pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let out = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
-    let who = args.judge.as_deref().map_or(Who::Hunt, Who::of);
+    let who = args.judge.as_deref().map_or(JudgeKind::Hunt, JudgeKind::of);
     let judge = Judge { who, limit: args.judge_limit.std() };
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
-    let (shown, name) = (Shown::new(tasks.len()), judge.name());
+    let (shown, name) = (ProgressDisplay::new(tasks.len()), judge.name());
     let before = load();
     let settings = Settings {
         spangap,
@@ -71,8 +71,8 @@ pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
         out,
         interrupted,
         tell: &|told| match told {
-            Told::Begins(name) => shown.begins(name),
-            Told::Over(row) => shown.over(text::progress(row)),
+            Progress::Begins(name) => shown.begins(name),
+            Progress::Over(row) => shown.over(text::progress(row)),
         },
     };
     let (rows, not_drawn) = conduct(tasks, &settings).map_err(|error| match error {
@@ -117,7 +117,7 @@ fn load() -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Only;
+    use super::super::DrawnNumber;
     use super::*;
 
     #[test]
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn a_run_and_an_attempt_of_it() {
-        assert_eq!("17".parse(), Ok(Only { number: 17, attempt: None }));
-        assert_eq!("17.2".parse(), Ok(Only { number: 17, attempt: Some(2) }));
+        assert_eq!("17".parse(), Ok(DrawnNumber { number: 17, attempt: None }));
+        assert_eq!("17.2".parse(), Ok(DrawnNumber { number: 17, attempt: Some(2) }));
         for wrong in ["", "0", "1.", "1.0", "x", "1.2.3", "-1"] {
-            assert!(wrong.parse::<Only>().is_err(), "{wrong}");
+            assert!(wrong.parse::<DrawnNumber>().is_err(), "{wrong}");
         }
     }
 }

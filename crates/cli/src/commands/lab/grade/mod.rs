@@ -9,8 +9,8 @@ use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use spangap_lab::grade::ask::{Judge, Who};
-use spangap_lab::grade::conduct::{Settings, Task, Told};
+use spangap_lab::grade::ask::{Judge, JudgeKind};
+use spangap_lab::grade::conduct::{Progress, Settings, Task};
 use spangap_lab::grade::report::{GradeReport, Setting, page, table};
 use spangap_lab::grade::take_away::TakeAway;
 use spangap_lab::grade::{conduct, folders, plan};
@@ -59,7 +59,7 @@ pub struct GradeArgs {
     draw: Option<u64>,
     /// Only this run of the draw, or only this ATTEMPT of it
     #[arg(long, value_name = "NUMBER[.ATTEMPT]", requires = "draw")]
-    only: Option<Only>,
+    only: Option<DrawnNumber>,
     /// Also judge drawn runs without this evidence: hosts, spans, client, server, snap, spans-10%
     #[arg(long, value_name = "WHAT")]
     take_away: Vec<TakeAway>,
@@ -96,20 +96,20 @@ pub struct GradeArgs {
 
 /// A run of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Only {
+struct DrawnNumber {
     number: u64,
     attempt: Option<u64>,
 }
 
-impl FromStr for Only {
+impl FromStr for DrawnNumber {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
         let (first, attempt) = text.split_once('.').map_or((text, None), |(one, two)| (one, Some(two)));
         let only = match (number(first), attempt.map(number)) {
-            (Some(number), None) => Some(Only { number, attempt: None }),
-            (Some(number), Some(Some(attempt))) => Some(Only { number, attempt: Some(attempt) }),
+            (Some(number), None) => Some(DrawnNumber { number, attempt: None }),
+            (Some(number), Some(Some(attempt))) => Some(DrawnNumber { number, attempt: Some(attempt) }),
             _ => None,
         };
         only.ok_or_else(|| {
@@ -134,10 +134,10 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
     let spangap = std::env::current_exe().context("cannot tell where this program is")?;
     let keep = args.keep.as_deref().map(std::path::absolute).transpose().context("no such folder")?;
     let limit = args.judge_limit.std();
-    let who = args.judge.as_deref().map_or(Who::Hunt, Who::of);
+    let who = args.judge.as_deref().map_or(JudgeKind::Hunt, JudgeKind::of);
     let judge = Judge { who, limit };
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
-    let shown = Shown::new(tasks.len());
+    let shown = ProgressDisplay::new(tasks.len());
     let mut setting = Setting {
         judge: judge.name(),
         blind: args.blind,
@@ -233,12 +233,12 @@ fn left(state: &ProgressState, text: &mut dyn fmt::Write) {
 }
 
 /// Progress on a terminal; otherwise a line per run.
-struct Shown {
+struct ProgressDisplay {
     bar: ProgressBar,
 }
 
-impl Shown {
-    fn new(runs: usize) -> Shown {
+impl ProgressDisplay {
+    fn new(runs: usize) -> ProgressDisplay {
         let bar = ProgressBar::with_draw_target(Some(runs as u64), ProgressDrawTarget::hidden());
         if io::stderr().is_terminal() {
             let style = ProgressStyle::with_template(match columns() {
@@ -250,13 +250,13 @@ impl Shown {
             bar.set_draw_target(ProgressDrawTarget::stderr());
             bar.enable_steady_tick(time::Duration::from_millis(250));
         }
-        Shown { bar }
+        ProgressDisplay { bar }
     }
 
-    fn tell(&self, told: &Told<'_>) {
+    fn tell(&self, told: &Progress<'_>) {
         match told {
-            Told::Begins(name) => self.begins(name),
-            Told::Over(row) => self.over(table::line(row)),
+            Progress::Begins(name) => self.begins(name),
+            Progress::Over(row) => self.over(table::line(row)),
         }
     }
 

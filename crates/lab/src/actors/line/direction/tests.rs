@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_comes_early_and_delays_are_told(way in way(), seed: u64, packets in packets()) {
+    fn packets_are_never_early_and_delays_are_reported(way in way(), seed: u64, packets in packets()) {
         let way = Way { swap: Vec::new(), ..way };
         let passed = pass(&way, seed, &packets);
         for (out_ns, index) in &passed.out {
@@ -186,7 +186,7 @@ fn the_swapped_one_waits_for_the_next_or_goes_alone() {
 }
 
 #[test]
-fn what_follows_a_late_one_waits_behind_it() {
+fn packets_queue_behind_a_late_one() {
     let packets: Vec<_> = (1..5).map(|n| (n * MS, 9)).collect();
     let way = Way {
         delay: Duration::from_millis(5),
@@ -207,7 +207,7 @@ fn clumps_come_out_together() {
 }
 
 #[test]
-fn what_was_lost_is_known_when_it_comes_again() {
+fn retransmission_is_matched_with_its_loss() {
     let mut direction = Direction::new(Way { drop: vec![1, 2], ..Way::default() }, 1);
     let mut told = Vec::new();
     for (at_ns, sequence) in [(10, 500), (250, 500), (700, 500), (800, 500)] {

@@ -1,7 +1,7 @@
 //! How conclusions stand beside truths.
 
 use super::*;
-use crate::grade::conclusion::Named;
+use crate::grade::conclusion::BlamedCulprit;
 use spangap_model::{Cause, Side};
 
 const RTO: Culprit = Culprit::of(Cause::Rto);
@@ -24,7 +24,7 @@ fn standing(known: &Known, said: &Conclusion) -> Standing {
 }
 
 fn several(culprits: &[Culprit]) -> Conclusion {
-    let named = |culprit: &Culprit| Named { culprit: *culprit, share: None };
+    let named = |culprit: &Culprit| BlamedCulprit { culprit: *culprit, share: None };
     Conclusion { culprits: culprits.iter().map(named).collect(), ..Conclusion::of(Kind::Several) }
 }
 
@@ -45,7 +45,7 @@ fn a_culprit_that_is_not_to_blame_is_an_innocent_on_any_run() {
 }
 
 #[test]
-fn what_the_machine_did_by_itself_is_no_innocent_and_no_right_answer() {
+fn machine_noise_is_neither_innocent_nor_right() {
     let noisy = Known { noise: vec![RUN_QUEUE], ..rto() };
     assert_eq!(standing(&noisy, &Conclusion::named(RUN_QUEUE)), Standing::Noise);
     assert_eq!(standing(&noisy, &several(&[RTO, RUN_QUEUE])), Standing::Right);
@@ -57,7 +57,7 @@ fn what_the_machine_did_by_itself_is_no_innocent_and_no_right_answer() {
 }
 
 #[test]
-fn of_two_faults_either_is_right_and_both_are() {
+fn either_or_both_of_two_faults_are_right() {
     let two = known(&[
         fault(RTO, Legs::one(Leg::ResponseWire)),
         fault(RUN_QUEUE, Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
@@ -70,7 +70,7 @@ fn of_two_faults_either_is_right_and_both_are() {
 }
 
 #[test]
-fn saying_nothing_is_right_where_nothing_is_wrong() {
+fn nothing_is_the_right_answer_for_a_healthy_run() {
     let nothing = Conclusion::of(Kind::Nothing);
     assert_eq!(standing(&Known::default(), &nothing), Standing::Right);
     assert_eq!(standing(&Known::default(), &Conclusion::named(Culprit::NOTHING)), Standing::Unknown);
@@ -154,7 +154,7 @@ fn the_share_by_construction() {
     fault.affected = [("0".to_owned(), Some(90)), ("1".to_owned(), Some(45))].into();
     let known = Known { faults: vec![fault], calls, ..Known::default() };
     let said = |low, high| Conclusion {
-        culprits: vec![Named { culprit: RTO, share: Some(Interval { low, high }) }],
+        culprits: vec![BlamedCulprit { culprit: RTO, share: Some(Interval { low, high }) }],
         question: Some(Question::Slow),
         ..Conclusion::of(Kind::One)
     };
@@ -164,7 +164,7 @@ fn the_share_by_construction() {
 }
 
 #[test]
-fn an_excess_that_is_not_known_by_construction_is_beside_the_other_calls() {
+fn unknown_excess_is_relative_to_the_other_calls() {
     let calls = || {
         [("a", 50), ("b", 54), ("c", 10), ("d", 8), ("e", 12)].map(|(id, ns)| (id.to_owned(), ns)).to_vec()
     };
