@@ -1,4 +1,4 @@
-//! Header blocks with their values masked in place: every index, every length and so every table stays as it is.
+//! Masks the values of header blocks in place: every index and every length is preserved, and so is every table.
 
 use super::value::{Masks, seen};
 use crate::app::Texts;
@@ -12,14 +12,14 @@ pub(super) struct Blocks {
     table: Table,
 }
 
-/// It is no header block; nothing of it may be seen.
+/// Not a header block; none of it may be shown.
 #[derive(Debug)]
 pub(super) struct NoBlock;
 
-/// What a block says that the frames after it depend on.
+/// Content of a block that affects the following frames.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
-    /// Whether the body is gRPC, where there is a content type.
+    /// Whether the body is gRPC, if there is a content type.
     pub grpc: Option<bool>,
 }
 
@@ -68,7 +68,7 @@ fn decoded(octets: &[u8], coded: bool) -> Result<Vec<u8>, NoBlock> {
     Ok(text)
 }
 
-/// Whether bytes can be the name of a field in HTTP/2.
+/// Whether bytes can be the name of an HTTP/2 field.
 fn is_name(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
 }
@@ -78,12 +78,12 @@ impl Blocks {
         Blocks { table: if from_start { Table::empty() } else { Table::unknown() } }
     }
 
-    /// A block is missing: what the table holds is not known any more.
+    /// A block is missing: the content of the table is no longer known.
     pub fn forget(&mut self) {
         self.table.forget();
     }
 
-    /// Masks a whole block into `out`, which is as long.
+    /// Masks a whole block into `out`, which has the same length.
     pub fn mask(&mut self, block: &[u8], out: &mut [u8], masks: &Masks) -> Result<Said, NoBlock> {
         let said = self.fields(block, out, masks);
         if said.is_err() {
@@ -162,7 +162,7 @@ impl Blocks {
         let value = decoded(octets, coded)?;
         let mut may_be_seen = seen(name, &text, &value);
         if name == Name::Unknown {
-            // The name stands in a part of the table that was not seen.
+            // The name is in an unseen part of the table.
             if let Some((known, _)) = shape::of(&value, place, &mut Texts::default()) {
                 (name, by_shape) = (known, true);
                 may_be_seen = seen(name, &text, &value);

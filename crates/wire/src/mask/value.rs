@@ -1,4 +1,4 @@
-//! Values of header fields: which parts of them the analysis needs, and what stands in the place of the rest.
+//! Values of header fields: the parts that the analysis needs, and the replacement for the rest.
 
 use crate::app::http2::field::Name;
 use crate::app::http2::{grpc, huffman};
@@ -7,17 +7,17 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-/// Longest trace context that is believed to be one.
+/// Maximum length of a plausible trace context.
 const MAX_TRACE_BYTES: usize = 140;
-/// Longest word of a protocol: a method, a coding.
+/// Maximum length of a protocol word: a method, a coding.
 const MAX_WORD_BYTES: usize = 40;
-/// A `traceparent` of version 00; what later versions add is not known.
+/// Length of a `traceparent` of version 00; additions of later versions are unknown.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// Fields of HTTP/1 without which a message has no end.
+/// HTTP/1 fields that are required to find the end of a message.
 const WORDS: [&[u8]; 4] = [b"content-length", b"transfer-encoding", b"upgrade", b"connection"];
 
-/// What stands there (RFC 9112, 6.1, 7; RFC 9110, 7.8; RFC 7540, 3.2).
+/// Their legal values (RFC 9112, 6.1, 7; RFC 9110, 7.8; RFC 7540, 3.2).
 const TOKENS: [&[u8]; 15] = [
     b"chunked",
     b"gzip",
@@ -35,10 +35,10 @@ const TOKENS: [&[u8]; 15] = [
     b"websocket",
     b"proxy-connection",
 ];
-/// Digits of the longest message.
+/// Maximum digits of a message length.
 const MAX_DIGITS: usize = 20;
 
-/// What of the value of a field by this name in any case may be seen.
+/// The part of a field's value that may be shown; the name may have any case.
 pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
     let name = name.to_ascii_lowercase();
     if WORDS.contains(&&name[..]) {
@@ -52,12 +52,12 @@ pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
     seen(Name::of(&name), &name, value)
 }
 
-/// What of a value may be seen. `text` is the name as it stands there, where it does.
+/// The part of a value that may be shown. `text` is the literal name, if present.
 pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
     let until = |ends: &[u8]| 0..value.iter().position(|byte| ends.contains(byte)).unwrap_or(value.len());
     let decimal = value.len() <= 9 && value.iter().all(u8::is_ascii_digit);
     match name {
-        // What has blanks or control characters in it is none.
+        // A path contains no blanks or control characters.
         Name::Path if value.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) => 0..0,
         Name::Path => until(b"?#"),
         Name::ContentType => {
@@ -101,13 +101,14 @@ fn traced(name: &[u8], value: &[u8]) -> Range<usize> {
     }
 }
 
-/// Makes masks: equal values have equal ones, and nobody without the key can tell which value a mask is of.
+/// Creates masks: equal values have equal masks, and without the key nobody can tell which value a mask stands
+/// for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Masks {
     key: RandomState,
 }
 
-/// Random enough for letters, from one number.
+/// A generator that is random enough for letters, seeded by one number.
 struct Letters(u64);
 
 impl Letters {
@@ -121,11 +122,11 @@ impl Letters {
     }
 }
 
-/// No hexadecimal digits: a mask has the shape of no id.
+/// Excludes hexadecimal digits, so that a mask never looks like an id.
 const LETTERS: &[u8] = b"ghijklmnopqrstuvwxyz";
 
 impl Masks {
-    /// With a key that others use, too.
+    /// With a key shared by others.
     pub fn new(key: RandomState) -> Masks {
         Masks { key }
     }
@@ -134,21 +135,21 @@ impl Masks {
         Letters(self.key.hash_one(value))
     }
 
-    /// As many octets as `value`; what is in `seen` stays.
+    /// A mask with the length of `value`; the part in `seen` is kept.
     pub fn raw(&self, value: &[u8], seen: Range<usize>) -> Vec<u8> {
         let mut letters = self.letters(value);
         let mask = |(at, byte): (usize, &u8)| if seen.contains(&at) { *byte } else { *letters.of(LETTERS) };
         value.iter().enumerate().map(mask).collect()
     }
 
-    /// A Huffman code of `coded` octets that stands for as many symbols as `value`; what is in `seen` stays. `None` where
-    /// there is none, which is not so for the code of a value.
+    /// A Huffman code of `coded` octets for as many symbols as in `value`; the part in `seen` is kept. `None` if
+    /// there is none, which cannot happen for the code of a value.
     pub fn huffman(&self, value: &[u8], coded: usize, seen: Range<usize>) -> Option<Vec<u8>> {
         let bits_of = |bytes: &[u8]| bytes.iter().map(|byte| huffman::bits(*byte)).sum::<usize>();
         let hidden = value.len() - seen.len();
         let seen_bits = bits_of(value.get(seen.clone())?);
         let hidden_bits = bits_of(value) - seen_bits;
-        // How many bits the last octet has says nothing, if every value of this length has as many.
+        // The number of bits in the last octet reveals nothing if it is the same for every value of this length.
         let last = (coded * 8).checked_sub(seen_bits)?;
         let lengths = (last.saturating_sub(7)..=last).rev().find_map(|bits| compose(hidden, bits));
         let mut lengths = lengths.unwrap_or_else(|| {
@@ -168,7 +169,7 @@ impl Masks {
     }
 }
 
-/// Lengths of `symbols` codes with so many bits in all, if these lengths can make them.
+/// Lengths of `symbols` codes with `bits` bits in total, if these lengths can be combined so.
 fn compose(symbols: usize, bits: usize) -> Option<Vec<usize>> {
     const LENGTHS: [usize; 7] = [28, 15, 13, 8, 7, 6, 5];
     const SHORTEST: usize = 5;
@@ -184,7 +185,7 @@ fn compose(symbols: usize, bits: usize) -> Option<Vec<usize>> {
     (more == 0 && lengths.len() == symbols).then_some(lengths)
 }
 
-/// Symbols with a code of this length; letters that are no hexadecimal digits, where there are such.
+/// Symbols with a code of this length; preferably letters that are not hexadecimal digits.
 fn symbols(length: usize) -> Vec<u8> {
     let all = (0..=u8::MAX).filter(|byte| huffman::bits(*byte) == length);
     let (letters, others): (Vec<u8>, Vec<u8>) =
@@ -217,7 +218,7 @@ mod tests {
             let masks = Masks::default();
             let code = huffman::encode(value.as_bytes());
             let masked = masks.huffman(value.as_bytes(), code.len(), 0..0).expect("every code has a mask");
-            // What one value of this many symbols and octets can be, all others can be.
+            // Any value with this many symbols and octets has the same possible originals.
             let mut lengths = Vec::new();
             let mut decoded = Vec::new();
             huffman::decode(&masked, &mut decoded).expect("a code");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use Side::{Client as C, Server as S};
 
-/// A conversation: what was said, and at which time.
+/// Plays a conversation of both sides, with a time for each event.
 fn said(context: Context, events: &[(Side, &[u8])]) -> (Sink, Http1) {
     let (mut http, mut sink, mut offsets) = (Http1::default(), Sink::default(), [100u64, 900]);
     for (time, (from, bytes)) in events.iter().enumerate() {
@@ -217,7 +217,7 @@ fn joined_in_the_middle_it_goes_on_at_the_next_message() {
     assert_eq!(doubts, [true, false], "the first response may answer a request from before");
 }
 
-/// A call of a made-up client.
+/// A call of a simulated client.
 #[derive(Clone, Debug)]
 struct Made {
     request: Vec<u8>,
@@ -246,7 +246,7 @@ fn made(at: usize, kind: u8, len: usize) -> Made {
     Made { request: request.into(), response: response.into(), code, bodies: (sent, received as u64) }
 }
 
-/// Bytes in pieces, of one side.
+/// Bytes of one side in pieces.
 fn pieces(from: Side, bytes: &[u8], piece: usize) -> impl Iterator<Item = (Side, &[u8])> {
     bytes.chunks(piece).map(move |piece| (from, piece))
 }
@@ -275,7 +275,7 @@ proptest! {
         }
     }
 
-    /// Whatever packets are missing: an exchange without a doubt is one that really was.
+    /// Whatever packets are missing, an exchange without a doubt is a real one.
     #[test]
     fn holes_never_pair_wrongly_without_a_doubt(
         calls in prop::collection::vec((any::<u8>(), 0usize..400), 2..12),
@@ -284,7 +284,7 @@ proptest! {
         late in any::<bool>(),
     ) {
         let calls: Vec<Made> = calls.iter().enumerate().map(|(at, (kind, len))| {
-            // The path of a call and the length of its response tell which is whose.
+            // The path of a call and the length of its response identify both.
             let mut call = made(at, *kind, *len);
             let code = 200 + at as u16;
             if call.code != 304 && call.code != 204 {
@@ -300,7 +300,7 @@ proptest! {
             for from in [C, S] {
                 for (at, call) in batch.iter().enumerate() {
                     let bytes = if from == C { &call.request } else { &call.response };
-                    // Where its final status line begins.
+                    // Start of its final status line.
                     let skip = if from == S && bytes.starts_with(b"HTTP/1.1 103") { 31 } else { 0 };
                     let start = offsets[from.index()] + skip;
                     if from == C { places.push((start, 0)) } else { places[at].1 = start }
@@ -354,7 +354,8 @@ proptest! {
     }
 }
 
-/// Real messages with a few bytes changed, removed or doubled, cut into pieces: no panic, and memory stays bounded.
+/// Real messages with a few bytes changed, removed or duplicated, cut into pieces: no panic, and memory stays
+/// bounded.
 #[test]
 fn mutated_messages_are_read_without_a_panic() {
     let calls: Vec<Made> = (0..12).map(|at| made(at, at as u8, 3 * at)).collect();
