@@ -1,4 +1,4 @@
-//! The bytes of real connections, cut into other pieces, with packets missing, and damaged.
+//! The bytes of real connections, split into other pieces, with packets missing, and damaged.
 
 use spangap_model::Side;
 use spangap_wire::app::conversation::Conversation;
@@ -12,14 +12,14 @@ use std::path::PathBuf;
 
 const CONTEXT: Context = Context { connection: 1, from_start: true };
 
-/// A connection's bytes as they came: who sent them, where, and what.
+/// A connection's bytes in order of arrival: sender, offset, content.
 type Stream = Vec<(Side, u64, Vec<u8>)>;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(name)
 }
 
-/// The connection with most packets, of a capture without loss.
+/// The connection with the most packets, from a capture without loss.
 fn stream(name: &str) -> Stream {
     let mut capture = Capture::open(&path(name)).expect("a fixture");
     let (mut decoder, mut connections) = (Decoder::default(), Vec::<(Endpoint, Stream)>::new());

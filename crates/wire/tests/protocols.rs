@@ -1,4 +1,4 @@
-//! Captures of real programs, read from the file to the exchange: HTTP/1 in clear text and inside of TLS.
+//! Captures of real programs, read from the file to the exchange: HTTP/1 in clear text and inside TLS.
 
 use spangap_wire::call::{Call, LegTime};
 use spangap_wire::dissect::{Settings, dissect};
@@ -13,7 +13,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(name)
 }
 
-/// Exchanges of a capture with their methods, and the protocol of its first connection.
+/// Exchanges of a capture with their methods, its counts, and the protocol of its first connection.
 fn read(name: &str, keys: Option<&str>) -> (Vec<(Exchange, String)>, TapCounts, Protocol) {
     let mut capture = Capture::open(&path(name)).expect("a fixture");
     let mut tap = Tap::default();
@@ -37,7 +37,7 @@ fn read(name: &str, keys: Option<&str>) -> (Vec<(Exchange, String)>, TapCounts, 
     (named.collect(), tap.counts(), protocol)
 }
 
-/// What curl fetched: `/10`, `/20`, ... `/200`, each with that many bytes.
+/// curl's requests: `/10`, `/20`, ... `/200`, each with a response of that many bytes.
 fn check_fetches(name: &str, exchanges: &[(Exchange, String)]) {
     let methods: Vec<_> = exchanges.iter().map(|(_, method)| method.clone()).collect();
     let expected: Vec<_> = (10..=200).step_by(10).map(|bytes| format!("GET /{bytes}")).collect();
@@ -109,7 +109,7 @@ fn a_session_ticket_is_not_the_beginning_of_a_response() {
                 half.and_then(|half| half.response).expect("a response").first.seen_ns
             };
             earlier += usize::from(response(opaque) < response(open));
-            // What the keys show to be apart is one leg without them, and the same time together.
+            // Legs that the keys separate are one leg without them, with the same total time.
             for leg in &opaque.legs {
                 let inside =
                     |part: &&LegTime| leg.legs.first <= part.legs.first && part.legs.last <= leg.legs.last;
@@ -153,7 +153,7 @@ fn a_cipher_that_is_not_supported_is_counted() {
     assert!(counts.app.records_undecrypted >= 40);
 }
 
-/// tshark's view of the same: first packet of each request and response, in order.
+/// Compares with tshark: first packet of each request and response, in order.
 #[test]
 fn the_packets_are_the_ones_that_tshark_names() {
     for (name, keys) in [
@@ -197,7 +197,7 @@ fn the_packets_are_the_ones_that_tshark_names() {
             .map(|(one, method)| (one.request.last.packet, method.split_once(' ').unwrap().1.to_owned()))
             .collect();
         assert_eq!(ours, requests, "{name}");
-        // tshark names a message by the packet with its last byte.
+        // tshark identifies a message by the packet with its last byte.
         let ours: Vec<_> = exchanges.iter().filter_map(|(one, _)| Some(one.response?.last.packet)).collect();
         assert_eq!(ours, responses, "{name}");
     }

@@ -1,5 +1,5 @@
-//! Both ends of real traffic, whose captures have one clock, so that the true legs are known: with one file's times
-//! rewritten by an offset and a skew, the same legs come back within the stated bound.
+//! Both ends of real traffic, whose captures share a clock, so that the true legs are known: with one file's
+//! times rewritten by an offset and a skew, the same legs result within the stated bound.
 
 use spangap_wire::call::Call;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
@@ -12,7 +12,7 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/captures")).join(name)
 }
 
-/// The packets of a fixture as a pcap file, their times as `shows` makes them.
+/// The packets of a fixture as a pcap file, with times mapped by `shows`.
 fn rewritten(name: &str, shows: &dyn Fn(i64) -> i64) -> Capture {
     let mut capture = Capture::open(&fixture(name)).expect("the fixture is there");
     let mut file = Vec::new();
@@ -36,7 +36,7 @@ fn run(captures: Vec<Capture>, same_clock: bool) -> Dissection {
     dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("captures in memory")
 }
 
-/// What tells a call in every dissection of the same traffic.
+/// Identifies a call in every dissection of the same traffic.
 fn identity(call: &Call) -> Option<(u32, u32)> {
     let half = call.halves.exchanges.iter().flatten().next()?;
     Some((half.request.start as u32, half.request.end as u32))

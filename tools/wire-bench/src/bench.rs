@@ -32,9 +32,9 @@ pub struct Row {
     pub read: Vec<Cost>,
     /// The legs reported by dissect, and whether the truth lies within their bounds.
     pub legs: Vec<LegCheck>,
-    /// tshark's runs on a part of the same kind of traffic, and how many packets that part has.
+    /// tshark's runs on a part of the same kind of traffic.
     pub tshark: Vec<Cost>,
-    /// See `tshark`.
+    /// Number of packets in that part.
     pub tshark_packets: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct LegCheck {
     pub said_ns: i64,
     /// Its bound.
     pub bound_ns: u64,
-    /// True, nanoseconds.
+    /// True time, nanoseconds.
     pub true_ns: i64,
 }
 

@@ -32,9 +32,9 @@ enum State {
     Header,
     /// In a DATA frame.
     Data(Data),
-/// In a frame whose rest may not be shown.
+    /// In a frame whose rest may not be shown.
     Skip(usize),
-/// Frame boundaries are unknown.
+    /// Frame boundaries are unknown.
     Lost,
 }
 

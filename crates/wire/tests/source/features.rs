@@ -1,4 +1,4 @@
-//! What pcapng tells beside packets, compression, reading a second time.
+//! Metadata in pcapng, compression, reading a second time.
 
 use crate::cases::{BIG, LITTLE, all, ethernet_frames, records};
 use crate::files::{self, Interface, Kind, Record};

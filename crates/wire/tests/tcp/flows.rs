@@ -1,4 +1,4 @@
-//! Many connections: told apart, ended, forgotten.
+//! Many connections: distinguished, ended, forgotten.
 
 use crate::made::*;
 use spangap_model::Side::{Client, Server};
@@ -29,11 +29,11 @@ fn the_same_ports_again_are_another_connection() {
     take(with(segment(Client, 1, 1), 4000, 100, 0, Flags::SYN, b""));
     take(with(segment(Server, 2, 2), 4000, 200, 101, Flags::SYN | Flags::ACK, b""));
     take(with(segment(Client, 3, 3), 4000, 101, 201, Flags::ACK, b"one"));
-    // A SYN of the same number is the same one, sent again; another number is another connection.
+    // A SYN with the same number is a retransmission; another number means another connection.
     take(with(segment(Client, 4, 4), 4000, 100, 0, Flags::SYN, b""));
     take(with(segment(Client, 5, 5), 4000, 900, 0, Flags::SYN, b""));
     take(with(segment(Client, 6, 6), 4000, 901, 77, Flags::ACK, b"two"));
-    // Without a SYN, both numbers far from all known.
+    // Without a SYN, both numbers are far from all known ones.
     take(with(segment(Client, 7, 7), 4000, 2_000_000_000, 1_000_000_000, Flags::ACK, b"three"));
     // The same in another virtual network.
     take(Segment { network: 8, ..with(segment(Client, 8, 8), 4000, 101, 201, Flags::ACK, b"four") });
@@ -63,7 +63,7 @@ fn what_comes_late_finds_its_closed_connection_for_a_while() {
     flows.segment(&reset, &mut shared);
     flows.segment(&with(segment(Client, 3, 3), 4000, 101, 1, Flags::ACK, b"late"), &mut shared);
     assert_eq!(flows.counts.connections, 1);
-    // Other traffic lets the time pass.
+    // Other traffic advances the time.
     for index in 0..1_000 {
         let made = Segment { time_ns: LINGER_NS + 10, ..segment(Client, 4 + index, 0) };
         flows.segment(&with(made, 4001, 1, 1, Flags::ACK, b""), &mut shared);
@@ -83,7 +83,7 @@ fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
             with(segment(Client, u64::from(index), i64::from(index)), 4000, 1, 1, Flags::ACK, b"x");
         made.source = Endpoint::v4(index.to_be_bytes(), 4000);
         flows.segment(&made, &mut shared);
-        // One that is never idle.
+        // A connection that is never idle.
         let busy =
             with(segment(Client, u64::from(index), i64::from(index)), 5000, 10 + index, 1, Flags::ACK, b"y");
         flows.segment(&busy, &mut shared);
