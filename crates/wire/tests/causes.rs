@@ -195,7 +195,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
 }
 
 #[test]
-fn every_capture_shows_what_it_was_made_to_show() {
+fn every_capture_shows_its_intended_cause() {
     let mut failed = Vec::new();
     for fixture in fixtures() {
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
@@ -218,7 +218,7 @@ fn every_capture_shows_what_it_was_made_to_show() {
 
 /// Causes that few captures have: no other capture may show one, whatever else it shows.
 #[test]
-fn no_capture_shows_what_only_others_have() {
+fn no_capture_shows_a_cause_of_other_captures() {
     for fixture in fixtures() {
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
         let (expected, ..) = fixture.expected();
@@ -233,7 +233,7 @@ fn no_capture_shows_what_only_others_have() {
 }
 
 #[test]
-fn a_connection_that_opened_late_says_so() {
+fn a_connection_that_opened_late_has_a_note() {
     for name in ["syn-loss", "syn-ack-loss"] {
         let fixture = fixture(name.into());
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
@@ -256,7 +256,7 @@ fn a_connection_that_opened_late_says_so() {
 }
 
 #[test]
-fn what_the_path_takes_needs_no_clock() {
+fn the_time_of_the_path_needs_no_clock() {
     // 5 ms in each direction, and 8 there with 2 back: the same sum, whatever the clocks.
     for name in ["network-delay", "network-asymmetric"] {
         let fixture = fixture(name.into());
@@ -277,7 +277,7 @@ fn what_the_path_takes_needs_no_clock() {
 }
 
 #[test]
-fn what_the_receiving_host_drops_is_not_lost_on_the_path() {
+fn drops_in_the_receiving_host_are_not_path_loss() {
     let path = [Cause::Rto, Cause::TailLoss, Cause::FastRetransmit];
     for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone"] {
         let fixture = fixture(name.into());
@@ -292,7 +292,7 @@ fn what_the_receiving_host_drops_is_not_lost_on_the_path() {
 
 /// Retransmissions that the taps call unnecessary are those for which the kernels got a DSACK.
 #[test]
-fn a_hole_that_is_filled_is_acknowledged_at_once_and_was_a_loss() {
+fn a_filled_hole_is_acknowledged_immediately_and_was_a_loss() {
     for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone", "receiver-had-it"]
     {
         let fixture = fixture(name.into());

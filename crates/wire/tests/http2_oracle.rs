@@ -183,7 +183,7 @@ fn theirs(file: &Path) -> Result<Everything, String> {
 }
 
 #[test]
-fn fields_and_bodies_are_those_that_tshark_shows() {
+fn fields_and_bodies_match_tshark() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let (mut blocks, mut body_bytes) = (0, 0);
     for name in CLEAN {
@@ -210,7 +210,7 @@ fn fields_and_bodies_are_those_that_tshark_shows() {
 }
 
 #[test]
-fn joined_anywhere_fields_are_those_of_the_whole_or_unknown() {
+fn joined_anywhere_fields_are_correct_or_unknown() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let (mut known, mut unknown) = (0, 0);
     for name in ["go-unary", "rust-unary", "cpp-async-unary", "python-unary", "cpp-async-stream"] {

@@ -49,7 +49,7 @@ fn identity((client, exchange): &(Endpoint, Exchange)) -> Identity {
 }
 
 #[test]
-fn what_is_said_of_a_call_is_true_wherever_the_capture_begins() {
+fn facts_of_a_call_are_true_wherever_the_capture_begins() {
     for (name, indexed) in CAPTURES {
         let (whole, tap) = exchanges(name, 0);
         let truth: Truth = whole

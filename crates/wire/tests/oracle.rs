@@ -241,7 +241,7 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn calls_are_those_that_tshark_shows() {
+fn calls_match_tshark() {
     if !std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join("tshark").exists()))
     {

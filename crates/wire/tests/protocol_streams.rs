@@ -94,7 +94,7 @@ fn exchanges(stream: &Stream, sink: &mut Sink, mut size: impl FnMut() -> usize) 
 }
 
 #[test]
-fn however_the_bytes_are_cut_the_exchanges_are_the_same() {
+fn any_split_of_the_bytes_gives_the_same_exchanges() {
     let mut random = Random(1);
     for (name, stream, mut sink) in streams() {
         let whole = exchanges(&stream, &mut sink, || usize::MAX);
@@ -109,7 +109,7 @@ fn however_the_bytes_are_cut_the_exchanges_are_the_same() {
 }
 
 #[test]
-fn missing_packets_leave_no_wrong_exchange_without_a_doubt() {
+fn wrong_exchanges_after_missing_packets_are_marked_doubtful() {
     let (mut random, mut found) = (Random(2), 0);
     for (name, stream, mut sink) in streams() {
         let whole: Vec<_> = exchanges(&stream, &mut sink, || usize::MAX);

@@ -54,7 +54,7 @@ fn check_fetches(name: &str, exchanges: &[(Exchange, String)]) {
 }
 
 #[test]
-fn https_is_decrypted_with_its_keys_and_alike_at_both_ends() {
+fn https_is_decrypted_with_its_keys_equally_at_both_ends() {
     for name in ["tls13-http1", "tls13-chacha", "tls12-http1", "tls12-chacha"] {
         let keys = format!("{name}.keys");
         let [client, server] = ["client", "server"].map(|end| {
@@ -71,7 +71,7 @@ fn https_is_decrypted_with_its_keys_and_alike_at_both_ends() {
 }
 
 #[test]
-fn https_without_keys_is_turns_and_the_handshake_is_none() {
+fn https_without_keys_is_turns_without_the_handshake() {
     for name in ["tls13-http1", "tls13-chacha", "tls12-http1", "tls12-chacha", "tls12-cbc"] {
         let (exchanges, counts, protocol) = read(&format!("{name}.client.pcapng"), None);
         assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls), "{name}");
@@ -122,7 +122,7 @@ fn a_session_ticket_is_not_the_beginning_of_a_response() {
 }
 
 #[test]
-fn http2_inside_of_tls_is_read_as_in_clear_text() {
+fn http2_inside_tls_is_read_as_in_clear_text() {
     let [client, server] = ["client", "server"].map(|end| {
         let (exchanges, counts, protocol) =
             read(&format!("tls13-http2.{end}.pcapng"), Some("tls13-http2.keys"));
@@ -147,7 +147,7 @@ fn http2_inside_of_tls_is_read_as_in_clear_text() {
 }
 
 #[test]
-fn a_cipher_that_is_not_supported_is_counted() {
+fn an_unsupported_cipher_is_counted() {
     let (exchanges, counts, protocol) = read("tls12-cbc.client.pcapng", Some("tls12-cbc.keys"));
     assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls));
     assert!(counts.app.records_undecrypted >= 40);
@@ -155,7 +155,7 @@ fn a_cipher_that_is_not_supported_is_counted() {
 
 /// Compares with tshark: first packet of each request and response, in order.
 #[test]
-fn the_packets_are_the_ones_that_tshark_names() {
+fn the_packets_match_tshark() {
     for (name, keys) in [
         ("http1-keep-alive", None),
         ("http1-pipelined", None),

@@ -73,7 +73,7 @@ fn every_packet_is_kept_once() {
 }
 
 #[test]
-fn the_snap_length_cuts_and_the_times_grow() {
+fn the_snap_length_applies_and_times_increase() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 64, 1 << 20) else { return };
     for _ in 0..3 {
@@ -94,7 +94,7 @@ fn the_snap_length_cuts_and_the_times_grow() {
 }
 
 #[test]
-fn a_full_ring_forgets_the_oldest_and_says_since_when_it_is_complete() {
+fn a_full_ring_drops_the_oldest_and_states_since_when_it_is_complete() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 4000, 1 << 20) else { return };
     let since_ns = ring.complete_since_ns();
@@ -119,7 +119,7 @@ fn a_full_ring_forgets_the_oldest_and_says_since_when_it_is_complete() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn packets_without_room_are_counted() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 4000, 1 << 20) else { return };
     // Nobody returns blocks meanwhile.

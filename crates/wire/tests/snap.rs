@@ -50,7 +50,7 @@ fn complete(dissection: &Dissection) -> usize {
 }
 
 #[test]
-fn what_the_snap_length_cut_is_said_to_be_cut() {
+fn calls_cut_by_the_snap_length_are_reported_as_cut() {
     let names = [
         "go-unary",
         "go-one",
@@ -126,7 +126,7 @@ fn whose(dissection: &Dissection, call: &spangap_wire::call::Call, side: usize) 
 }
 
 #[test]
-fn where_a_message_ends_is_right_or_not_told() {
+fn the_end_of_a_message_is_correct_or_unknown() {
     let alone = ["tail-loss-delayed-ack", "loss-one-in-flight", "large-requests"].map(|name| (name, false));
     let beside_others = ["head-of-line-large", "go-unary"].map(|name| (name, true));
     for (name, may_be_others) in alone.into_iter().chain(beside_others) {

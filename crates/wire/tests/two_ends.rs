@@ -46,7 +46,7 @@ const CLIENT: &str = "raw-unary.client.pcapng";
 const SERVER: &str = "raw-unary.server.pcapng";
 
 #[test]
-fn the_same_legs_come_back_whatever_the_clocks() {
+fn the_clocks_do_not_change_the_legs() {
     let truth = run(vec![rewritten(CLIENT, &|t| t), rewritten(SERVER, &|t| t)], true);
     assert!(truth.calls.len() > 50, "{} calls", truth.calls.len());
     assert!(truth.calls.iter().all(|call| call.legs.len() == 5), "both ends have every call");
@@ -92,7 +92,7 @@ fn the_same_legs_come_back_whatever_the_clocks() {
 }
 
 #[test]
-fn one_capture_says_what_it_can() {
+fn one_capture_gives_what_it_shows() {
     for (name, side) in [(CLIENT, 0), (SERVER, 1)] {
         let found = run(vec![rewritten(name, &|t| t)], false);
         assert!(found.calls.len() > 50);

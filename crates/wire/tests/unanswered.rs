@@ -58,7 +58,7 @@ fn unanswered(report: &DissectReport) -> Vec<&CallReport> {
 }
 
 #[test]
-fn calls_without_an_answer_last_until_they_are_given_up() {
+fn unanswered_calls_last_until_the_client_gives_up() {
     let fixtures = fixtures();
     assert!(fixtures.len() >= 10, "{} fixtures", fixtures.len());
     for (name, about) in fixtures {
@@ -134,7 +134,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
 }
 
 #[test]
-fn answered_calls_have_no_other_end() {
+fn answered_calls_have_no_ending() {
     for name in ["http1-pipelined", "go-unary", "raw-unary", "tls12-cbc", "tls13-http2", "python-unary"] {
         let [client, server] = ends(name);
         for paths in [&[client.as_path(), &server][..], &[&client], &[&server]] {

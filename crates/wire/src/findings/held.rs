@@ -418,7 +418,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn an_event_is_found_as_by_comparing_with_each(
+        fn the_index_finds_the_same_events_as_a_full_comparison(
             told in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..4, 0u64..300, 0u64..30), 1..80),
             origin in prop::sample::select(vec![0, 1 << 31, (1 << 32) - 100]),
         ) {

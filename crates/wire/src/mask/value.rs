@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_masked_code_is_as_long_and_stands_for_as_much(value in prop::collection::vec(any::<u8>(), 0..60), from in 0usize..60, len in 0usize..60) {
+        fn a_masked_code_has_the_same_encoded_and_decoded_length(value in prop::collection::vec(any::<u8>(), 0..60), from in 0usize..60, len in 0usize..60) {
             let masks = Masks::default();
             let code = huffman::encode(&value);
             let seen = from.min(value.len())..(from + len).min(value.len());
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn of_ordinary_text_nothing_is_left(value in "[ -~]{8,60}") {
+        fn nothing_of_ordinary_text_remains(value in "[ -~]{8,60}") {
             let masks = Masks::default();
             let code = huffman::encode(value.as_bytes());
             let masked = masks.huffman(value.as_bytes(), code.len(), 0..0).expect("every code has a mask");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_seen_and_nothing_else() {
+    fn only_required_parts_are_shown() {
         let seen = |name: &str, value: &str| {
             let range = seen_of(name.as_bytes(), value.as_bytes());
             value[range].to_owned()

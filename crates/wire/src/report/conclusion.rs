@@ -310,7 +310,7 @@ mod tests {
     use super::super::samples;
 
     #[test]
-    fn a_leading_cause_is_said_with_its_figures_and_its_cure() {
+    fn a_leading_cause_is_stated_with_figures_and_remedy() {
         let report = samples::report();
         let [first, last] = report.conclusions.as_slice() else { panic!("{:#?}", report.conclusions) };
         assert!(
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_stands_out_and_has_no_cause_says_where_it_was() {
+    fn an_outlier_without_a_cause_names_its_longest_leg() {
         let mut report = samples::report();
         let call = report.calls.iter_mut().find(|call| call.findings.is_empty()).expect("the third");
         call.duration_ns = 9_000_000_000;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_possible_is_said_to_be() {
+    fn a_possible_cause_is_marked_as_possible() {
         let report = samples::report_of(samples::possible_dissection());
         assert!(report.conclusions[0].seen.starts_with("Possible, not shown: "), "{:#?}", report.conclusions);
         assert!(report.conclusions[0].seen.contains("Not known: the server's capture"));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_lost_and_sent_again() {
+    fn lost_and_retransmitted_packets_are_matched() {
         let ladder = ladder(vec![
             rung(C, C, 1, 0, 100, 50),
             rung(C, C, 2, 200_000_000, 100, 50),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn sent_again_before_the_first_arrived() {
+    fn a_retransmission_before_the_first_arrival_is_matched() {
         let ladder = ladder(vec![
             rung(C, C, 1, 0, 100, 50),
             rung(C, C, 2, 10_000, 100, 50),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_where_only_one_end_was_captured_or_packets_are_left_out() {
+    fn one_end_or_left_out_packets_prove_no_loss() {
         let one_end = ladder(vec![rung(C, C, 1, 0, 100, 50), rung(C, S, 2, 90, 900, 10)]);
         assert!(crossings(&one_end).iter().all(|crossing| crossing.way == Way::Unknown));
         let mut cut = ladder(vec![

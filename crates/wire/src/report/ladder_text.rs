@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_told_packet_by_packet() {
+    fn a_call_is_shown_packet_by_packet() {
         let text = write(&samples::report(), 0, 110);
         println!("{text}");
         let lines: Vec<&str> = text.lines().collect();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_a_ladder_have_their_legs() {
+    fn calls_without_a_ladder_show_their_legs() {
         let text = write(&samples::report(), 2, 110);
         assert!(text.contains("server: host and application") && !text.contains("client ms"), "{text}");
         assert_eq!(write(&samples::report(), 9, 110), "");

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_has_its_status_and_words() {
+    fn every_ending_has_its_status_and_words() {
         use Side::{Client, Server};
         let all = [
             (
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_one_when_the_client_gives_up_about_then() {
+    fn a_client_that_gives_up_near_its_deadline_hit_the_deadline() {
         let at = |waited_ns, by| {
             let report =
                 EndingReport::new(&ending(Stop::RstStream(8), by), 0, true, waited_ns, Some(200_000_000));

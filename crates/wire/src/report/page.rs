@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_what_matters() {
+    fn the_page_has_headline_calls_and_limits() {
         let page = DissectPage::new(&samples::report());
         assert!(page.headline.starts_with("2 of the 3 slowest calls waited for a delayed ACK"), "{page:#?}");
         let first = &page.calls[0];
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nothing_and_of_too_much() {
+    fn empty_and_oversized_pages() {
         assert!(DissectPage::new(&DissectReport::default()).headline.starts_with("No call was found"));
         let mut report = samples::report();
         report.calls = vec![report.calls[2].clone(); 5_000];

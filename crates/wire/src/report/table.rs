@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_what_was_read_the_calls_the_sums_and_the_words() {
+    fn the_table_has_captures_calls_sums_and_conclusions() {
         let report = samples::report();
         let text = write(&report, 120) + &write_conclusions(&report, 120);
         println!("{text}");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_said() {
+    fn an_empty_result_is_reported() {
         let mut report = DissectReport::default();
         assert!(write(&report, 110).contains("No call was found."));
         report.selection.over_ns = Some(20_000_000);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_once_and_in_order() {
+    fn every_byte_is_delivered_once_and_in_order() {
         let input: Vec<u8> =
             (0..5_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let mut window = Window::new(Box::new(std::io::Cursor::new(input.clone())), 7);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_yields_little_is_asked_again() {
+    fn short_reads_are_repeated() {
         let mut window = Window::new(Box::new(Dribble((0..100).collect(), 0)), 0);
         assert!(window.has(50));
         window.skip(50);

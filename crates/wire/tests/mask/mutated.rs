@@ -198,7 +198,7 @@ fn nothing_planted_is_left_of_what_was_damaged() {
 /// of a damaged capture must be part of what is shown of the intact one, except for a few bytes around the
 /// damage.
 #[test]
-fn real_captures_that_were_damaged_keep_their_lengths_and_headers() {
+fn damaged_real_captures_keep_their_lengths_and_headers() {
     let mut damaged = 0;
     for (name, ends) in fixtures() {
         let whole = packets(&ends[0]);
@@ -249,7 +249,7 @@ fn what_stands_behind_a_segment_is_not_seen() {
 
 /// A message that seems to contain frames: one with parameters that would be shown in full.
 #[test]
-fn parameters_that_nobody_has_given_a_number_are_not_seen() {
+fn unassigned_parameters_are_not_shown() {
     let way = Way { lengths: vec![1400], joined_at: 0, lost: 1000, twice: 1000 };
     let long = SECRET.repeat(6);
     let parameters = frame(4, 0, 0, &long[..long.len() / 6 * 6]);

@@ -94,7 +94,7 @@ fn packets_before_and_after_damage_are_read() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_every_packet_that_is_whole() {
+fn a_file_cut_anywhere_gives_every_complete_packet() {
     for (file, starts) in formats() {
         for end in starts[0]..file.len() {
             let (packets, capture) = read(&file[..end]);
@@ -108,7 +108,7 @@ fn a_file_cut_anywhere_gives_every_packet_that_is_whole() {
 }
 
 #[test]
-fn words_say_what_was_found_and_what_was_expected() {
+fn messages_state_what_was_found_and_expected() {
     let file = files::pcap(LITTLE, Kind::Micros, 1, &[record(1), record(2)]);
     let (_, capture) = read(&file[..file.len() - 5]);
     let damage = &capture.reading().damage[0];

@@ -9,7 +9,7 @@ use spangap_wire::tcp::Kind;
 const AT: u64 = 1 << 32;
 
 #[test]
-fn a_handshake_a_call_and_an_end() {
+fn handshake_call_and_end_are_classified() {
     let mut line = Line::open();
     let request = line.send(Client, 1001, 5001, b"GET /", |_| ());
     assert_eq!((request.kind, request.bytes, request.in_flight_before), (Kind::New, AT + 1001..AT + 1006, 0));
@@ -47,7 +47,7 @@ fn a_handshake_a_call_and_an_end() {
 }
 
 #[test]
-fn bytes_lost_before_the_tap_are_filled_in_later() {
+fn bytes_lost_before_the_tap_fill_a_hole_later() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     let ahead = line.send(Client, 1201, 5001, &[3; 100], |_| ());
@@ -74,7 +74,7 @@ fn bytes_lost_before_the_tap_are_filled_in_later() {
 }
 
 #[test]
-fn bytes_sent_again_say_when_they_were_sent_before() {
+fn retransmitted_bytes_refer_to_the_original() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 3000], |_| ());
     let part = line.send(Client, 1001 + 1448, 5001, &[1; 1448], |_| ());
@@ -96,7 +96,7 @@ fn bytes_sent_again_say_when_they_were_sent_before() {
 }
 
 #[test]
-fn a_packet_captured_twice_means_nothing() {
+fn a_packet_captured_twice_is_ignored() {
     let mut line = Line::open();
     for (seq, len) in [(1001, 100), (1101, 50)] {
         let made = line.send(Client, seq, 5001, &vec![7; len], |_| ());
@@ -124,7 +124,7 @@ fn a_packet_captured_twice_means_nothing() {
 }
 
 #[test]
-fn keep_alives_and_their_answers() {
+fn keep_alives_and_their_answers_are_classified() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 10], |_| ());
     // Not while data is in flight: this is an old acknowledgement, or the byte again.
@@ -142,7 +142,7 @@ fn keep_alives_and_their_answers() {
 }
 
 #[test]
-fn a_closed_window_its_probes_and_its_opening() {
+fn a_closed_window_its_probes_and_its_opening_are_classified() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 10], |_| ());
     let closed = line.send(Server, 5001, 1011, b"", |segment| segment.window = 0);
@@ -217,7 +217,7 @@ fn the_segment_size_is_what_the_peer_announced() {
 }
 
 #[test]
-fn resets_end_it_only_where_they_fit() {
+fn only_fitting_resets_end_the_connection() {
     let reset = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::RST);
     let closed = |seq: u32| {
         let mut line = Line::open();
@@ -235,7 +235,7 @@ fn resets_end_it_only_where_they_fit() {
 }
 
 #[test]
-fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
+fn a_retransmitted_syn_is_counted_and_a_duplicate_is_not() {
     let mut line = Line::new();
     let syn = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::SYN);
     assert_eq!(line.send(Client, 1000, 0, b"", syn).kind, Kind::Handshake);
@@ -248,7 +248,7 @@ fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
 }
 
 #[test]
-fn a_number_without_its_bytes_tells_that_they_were_sent() {
+fn a_sequence_number_without_its_bytes_shows_that_they_were_sent() {
     let mut line = Line::open();
     line.send(Server, 5001, 1001, &[9; 50], |_| ());
     // The client acknowledges that with a number after bytes that were lost before this tap.

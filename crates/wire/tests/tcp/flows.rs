@@ -22,7 +22,7 @@ fn with(
 }
 
 #[test]
-fn the_same_ports_again_are_another_connection() {
+fn reused_ports_are_another_connection() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     take_told();
     let mut take = |made: Segment<'static>| flows.segment(&made, &mut shared);
@@ -56,7 +56,7 @@ fn the_same_ports_again_are_another_connection() {
 }
 
 #[test]
-fn what_comes_late_finds_its_closed_connection_for_a_while() {
+fn late_packets_find_their_closed_connection_for_a_while() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     let reset = with(segment(Server, 2, 2), 4000, 0, 101, Flags::RST | Flags::ACK, b"");
     flows.segment(&with(segment(Client, 1, 1), 4000, 100, 0, Flags::SYN, b""), &mut shared);
@@ -75,7 +75,7 @@ fn what_comes_late_finds_its_closed_connection_for_a_while() {
 }
 
 #[test]
-fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
+fn idle_connections_are_evicted_and_counted() {
     let (mut flows, mut shared) = (Flows::<Recorder>::with_limit(100), Shared::default());
     let mut ended = Vec::new();
     for index in 0..10_000u32 {
@@ -98,7 +98,7 @@ fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
 }
 
 #[test]
-fn ended_connections_that_nobody_takes_are_dropped_and_counted() {
+fn untaken_ended_connections_are_dropped_and_counted() {
     let (mut flows, mut shared) = (Flows::<Recorder>::with_limit(10), Shared::default());
     for index in 0..40_000u32 {
         let mut made = with(segment(Client, 1, i64::from(index)), 4000, 1, 1, Flags::ACK, b"");
@@ -110,7 +110,7 @@ fn ended_connections_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn without_a_syn_ports_and_known_servers_tell_the_client() {
+fn without_a_syn_ports_and_known_servers_identify_the_client() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     let client_port = |flows: &Flows<Recorder>, id| flows.connection(id).map(|found| found.ends()[0].port);
     // 80 is a system port.

@@ -21,7 +21,7 @@ impl Random {
 }
 
 #[test]
-fn captures_with_changed_bytes() {
+fn captures_with_changed_bytes_are_survived() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let names = [
         "any-device.client.pcapng",

@@ -142,7 +142,7 @@ fn tshark(path: &Path) -> Option<Theirs> {
 }
 
 #[test]
-fn tshark_sees_the_same_in_every_capture() {
+fn tshark_agrees_on_every_capture() {
     let scratch = tempfile::tempdir().expect("a folder");
     let captures = captures(scratch.path());
     if captures.is_empty() {

@@ -48,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_lost_nothing_twice((len, plan) in pieces(6), isn in prop_oneof![any::<u32>(), Just(u32::MAX - 900)]) {
+    fn no_byte_is_lost_or_delivered_twice((len, plan) in pieces(6), isn in prop_oneof![any::<u32>(), Just(u32::MAX - 900)]) {
         let data: Vec<u8> = (0..len).map(byte).collect();
         let mut line = Line::new();
         line.send(Client, isn, 0, b"", |segment| segment.flags = Flags(Flags::SYN));
@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_dropped_is_a_hole_and_nothing_else(
+    fn exactly_the_dropped_bytes_are_holes(
         (len, plan) in pieces(3),
         dropped in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         cut in prop_oneof![Just(usize::MAX), 1usize..300],
@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_acknowledged_and_not_captured_are_a_hole_at_once() {
+fn acknowledged_bytes_without_a_capture_are_a_hole_immediately() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     line.send(Client, 1201, 5001, &[3; 100], |_| ());
@@ -172,7 +172,7 @@ fn bytes_acknowledged_and_not_captured_are_a_hole_at_once() {
 }
 
 #[test]
-fn an_acknowledgement_captured_before_its_bytes_is_no_loss() {
+fn an_acknowledgement_captured_before_its_bytes_is_not_loss() {
     let mut line = Line::open();
     line.send(Server, 5001, 1101, b"", |_| ());
     line.time_ns -= MS - 5_000;
@@ -183,7 +183,7 @@ fn an_acknowledgement_captured_before_its_bytes_is_no_loss() {
 }
 
 #[test]
-fn a_fin_that_was_not_captured_is_no_missing_byte() {
+fn an_uncaptured_fin_is_not_a_missing_byte() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     line.send(Server, 5001, 1102, b"", |_| ());
@@ -205,7 +205,7 @@ fn the_first_copy_counts_and_a_different_one_is_counted() {
 }
 
 #[test]
-fn a_gap_that_is_never_filled_is_given_up_before_memory_runs_out() {
+fn an_unfilled_gap_is_abandoned_at_the_memory_limit() {
     let mut line = Line::open();
     let payload = vec![7; 60_000];
     let mut peak = 0;
@@ -223,7 +223,7 @@ fn a_gap_that_is_never_filled_is_given_up_before_memory_runs_out() {
 }
 
 #[test]
-fn joined_in_the_middle_with_the_sides_guessed_wrong() {
+fn a_joined_connection_with_wrongly_guessed_sides_is_corrected() {
     let mut line = Line::new();
     line.sides_known = false;
     // The first segment seen is the server's, but was assumed to be the client's.

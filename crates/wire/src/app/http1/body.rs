@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_however_they_come() {
+    fn chunks_are_joined_however_they_arrive() {
         let text =
             b"4;a=\"b\"\r\nWiki\r\n0000a \r\npedia in\r\n\r\n2\nab\n0;x\r\nExpires: now\r\nA: b\r\n\r\nGET";
         for piece in 1..text.len() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_broken() {
+    fn invalid_chunks_are_broken() {
         for text in ["x\r\n", "\r\n", "-1\r\n", "1\r\nabc", "11111111111111111\r\n", ";\r\n"] {
             assert_eq!(content(text.as_bytes(), 100), None, "{text:?}");
         }

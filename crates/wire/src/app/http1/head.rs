@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_codings_are_read() {
+    fn lengths_and_codings_are_parsed() {
         assert_eq!(read("Content-length: 12\r\n\r\n").length, Some(12));
         assert_eq!(read("content-length:12, 12\ncontent-length: 12\n").length, Some(12));
         assert!(read("content-length: 12\r\ncontent-length: 13\r\n").broken);
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_in_both_spellings() {
+    fn the_end_of_a_head_is_found_with_both_line_ends() {
         assert_eq!(end(b"a\r\n\r\nb", 0), Some(5));
         assert_eq!(end(b"a\n\nb", 0), Some(3));
         assert_eq!(end(b"a\r\nb\r\n\r", 0), None);
     }
 
     #[test]
-    fn continued_lines_are_put_together_for_an_observer() {
+    fn continuation_lines_are_joined_for_an_observer() {
         let fields = all(lines(b"A: 1\r\n  2\r\nB:3\r\n\r\nC: 4\r\n"));
         assert_eq!(fields, [(b"a".to_vec(), b"1 2".to_vec()), (b"b".to_vec(), b"3".to_vec())]);
     }

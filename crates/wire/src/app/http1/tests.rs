@@ -51,7 +51,7 @@ fn one_call_has_its_marks_method_status_and_trace() {
 }
 
 #[test]
-fn bodies_end_where_they_must() {
+fn bodies_end_at_the_right_byte() {
     let all = exchanges(&[
         (C, b"HEAD / HTTP/1.1\r\n\r\n"),
         (S, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"),
@@ -84,7 +84,7 @@ fn bodies_end_where_they_must() {
 }
 
 #[test]
-fn statuses_are_those_on_the_wire() {
+fn statuses_match_the_wire() {
     let all = exchanges(&[
         (C, b"GET /hints HTTP/1.1\r\n\r\nHEAD /gone HTTP/1.1\r\n\r\nGET /same HTTP/1.1\r\n\r\n"),
         (S, b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"),
@@ -115,7 +115,7 @@ fn an_early_response_waits_for_the_end_of_its_request() {
 }
 
 #[test]
-fn what_comes_after_an_upgrade_is_a_conversation_of_its_own() {
+fn bytes_after_an_upgrade_are_a_separate_conversation() {
     let upgrade: &[(Side, &[u8])] = &[
         (C, b"GET /chat HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"),
         (S, b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\n\r\n\x81\x02hi"),
@@ -147,7 +147,7 @@ fn what_comes_after_an_upgrade_is_a_conversation_of_its_own() {
 }
 
 #[test]
-fn proxies_within_proxies_have_an_end() {
+fn nesting_of_proxies_is_bounded() {
     let round: [(Side, &[u8]); 2] = [(C, b"CONNECT a:1 HTTP/1.1\r\n\r\n"), (S, b"HTTP/1.1 200 Fine\r\n\r\n")];
     let all = exchanges(&round.repeat(10_000));
     let (tunnels, turns): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.protocol == Protocol::Http1);
@@ -155,7 +155,7 @@ fn proxies_within_proxies_have_an_end() {
 }
 
 #[test]
-fn a_hole_in_a_body_of_known_length_keeps_the_place() {
+fn a_hole_in_a_body_of_known_length_keeps_the_position() {
     let (mut sink, mut http) = said(
         CONTEXT,
         &[(C, b"GET / HTTP/1.1\r\n\r\n"), (S, b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n")],
@@ -201,7 +201,7 @@ fn heads_cut_by_the_snap_length_still_make_exchanges() {
 }
 
 #[test]
-fn joined_in_the_middle_it_goes_on_at_the_next_message() {
+fn a_joined_connection_continues_at_the_next_message() {
     let context = Context { from_start: false, ..CONTEXT };
     let (sink, _) = said(
         context,
@@ -253,7 +253,7 @@ fn pieces(from: Side, bytes: &[u8], piece: usize) -> impl Iterator<Item = (Side,
 
 proptest! {
     #[test]
-    fn pipelined_lists_come_back(calls in prop::collection::vec((any::<u8>(), 0usize..40), 1..12), depth in 1usize..5, piece in 1usize..60) {
+    fn pipelined_calls_round_trip(calls in prop::collection::vec((any::<u8>(), 0usize..40), 1..12), depth in 1usize..5, piece in 1usize..60) {
         let calls: Vec<Made> = calls.iter().enumerate().map(|(at, (kind, len))| made(at, *kind, *len)).collect();
         let batches: Vec<(Vec<u8>, Vec<u8>)> = calls.chunks(depth).map(|batch| {
             (batch.iter().flat_map(|call| call.request.clone()).collect(), batch.iter().flat_map(|call| call.response.clone()).collect())
@@ -277,7 +277,7 @@ proptest! {
 
     /// Whatever packets are missing, an exchange without a doubt is a real one.
     #[test]
-    fn holes_never_pair_wrongly_without_a_doubt(
+    fn wrong_pairs_after_holes_are_marked_doubtful(
         calls in prop::collection::vec((any::<u8>(), 0usize..400), 2..12),
         depth in 1usize..4,
         lost in prop::collection::vec(prop::bool::weighted(0.2), 80),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_secrets_and_wrong_ones_are_told() {
+    fn lines_become_secrets_and_invalid_ones_are_reported() {
         let random = "ab".repeat(32);
         let text = format!(
             "# comment\r\n\nCLIENT_RANDOM {random} {}\r\nSERVER_TRAFFIC_SECRET_0 {random} {}\n\

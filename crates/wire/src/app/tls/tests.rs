@@ -83,7 +83,7 @@ const REQUEST: &[u8] = b"GET /x HTTP/1.1\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
 
 #[test]
-fn keys_are_updated_padding_and_tickets_are_passed_over() {
+fn keys_are_updated_and_padding_and_tickets_skipped() {
     let (mut tls, mut sink, mut ends) = connected();
     for round in 0..6 {
         ends[0].record(APPLICATION_DATA, REQUEST, 7);
@@ -102,7 +102,7 @@ fn keys_are_updated_padding_and_tickets_are_passed_over() {
 }
 
 #[test]
-fn after_missing_records_the_next_are_decrypted_again() {
+fn decryption_resumes_after_missing_records() {
     let (mut tls, mut sink, mut ends) = connected();
     for round in 0..10 {
         for (from, content) in [(C, REQUEST), (S, RESPONSE)] {

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_usual_words() {
+    fn the_usual_words_are_parsed() {
         assert_eq!(parse("  "), Ok(None));
         assert_eq!(
             parse("tcp port 50051").unwrap(),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_name_column_and_expectation() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("tcp and"), format!("filter, column 8: found the end; expected {CONDITION}"));
         assert_eq!(error("port http"), "filter, column 6: found \"http\"; expected a port number");
