@@ -37,13 +37,13 @@ type Fields = Vec<(String, String)>;
 
 /// Data of one side on one stream.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
+struct StreamData {
     /// Header blocks: fields, and the number of unknown ones.
     blocks: Vec<(Fields, u32)>,
     body: Vec<u8>,
 }
 
-type Everything = BTreeMap<Key, Said>;
+type Everything = BTreeMap<Key, StreamData>;
 
 /// A fixture as a file that tshark can read: compressed ones are unpacked into `directory`.
 fn fixture(name: &str, directory: &Path) -> PathBuf {
@@ -108,18 +108,18 @@ fn ours(file: &Path, skipped: usize) -> Everything {
         .collect();
     let all = watcher.0.borrow();
     // Without a handshake, the sides may be swapped; the sender of requests shows it.
-    let has = |said: &Said, names: [&str; 2]| {
-        said.blocks.iter().flat_map(|block| &block.0).any(|field| names.contains(&&*field.0))
+    let has = |data: &StreamData, names: [&str; 2]| {
+        data.blocks.iter().flat_map(|block| &block.0).any(|field| names.contains(&&*field.0))
     };
     let turned: BTreeSet<u32> = all
         .iter()
-        .filter(|((_, _, client), said)| {
-            has(said, if *client { [":status", "grpc-status"] } else { [":path", ":method"] })
+        .filter(|((_, _, client), data)| {
+            has(data, if *client { [":status", "grpc-status"] } else { [":path", ":method"] })
         })
         .map(|((id, _, _), _)| *id)
         .collect();
     let key = |(id, stream, client): Key| (ports[&id], stream, client != turned.contains(&id));
-    all.iter().map(|(named, said)| (key(*named), said.clone())).collect()
+    all.iter().map(|(named, data)| (key(*named), data.clone())).collect()
 }
 
 /// The value of an attribute of a PDML element on one line.
@@ -165,8 +165,8 @@ fn theirs(file: &Path) -> Result<Everything, String> {
             }
             "http2.header.name" => name = show(),
             "http2.header.value" => {
-                let said = all.entry((port, stream, client)).or_default();
-                if let Some((fields, _)) = said.blocks.last_mut() {
+                let data = all.entry((port, stream, client)).or_default();
+                if let Some((fields, _)) = data.blocks.last_mut() {
                     fields.push((name.clone(), show()));
                 }
             }
@@ -195,12 +195,12 @@ fn fields_and_bodies_match_tshark() {
             };
             let ours = ours(&file, 0);
             assert!(!theirs.is_empty(), "{name}.{end}: tshark sees HTTP/2");
-            for (key, said) in &theirs {
+            for (key, data) in &theirs {
                 let got = ours.get(key).unwrap_or_else(|| panic!("{name}.{end}: {key:?} is missing"));
-                assert_eq!(got.blocks, said.blocks, "{name}.{end} {key:?}");
-                assert!(got.body == said.body, "{name}.{end} {key:?}: bodies differ");
-                blocks += said.blocks.len();
-                body_bytes += said.body.len();
+                assert_eq!(got.blocks, data.blocks, "{name}.{end} {key:?}");
+                assert!(got.body == data.body, "{name}.{end} {key:?}: bodies differ");
+                blocks += data.blocks.len();
+                body_bytes += data.body.len();
             }
             assert_eq!(ours.len(), theirs.len(), "{name}.{end}");
         }
@@ -217,12 +217,12 @@ fn joined_anywhere_fields_are_correct_or_unknown() {
         let file = fixture(&format!("{name}.client"), directory.path());
         let whole = ours(&file, 0);
         for skipped in (1..400).step_by(9) {
-            for (key, said) in ours(&file, skipped) {
+            for (key, data) in ours(&file, skipped) {
                 let full =
                     whole.get(&key).unwrap_or_else(|| panic!("{name} from {skipped}: {key:?} is made up"));
-                assert!(full.body.ends_with(&said.body), "{name} from {skipped}: the body of {key:?}");
-                assert!(said.blocks.len() <= full.blocks.len(), "{name} from {skipped}: {key:?}");
-                let same = full.blocks.iter().rev().zip(said.blocks.iter().rev());
+                assert!(full.body.ends_with(&data.body), "{name} from {skipped}: the body of {key:?}");
+                assert!(data.blocks.len() <= full.blocks.len(), "{name} from {skipped}: {key:?}");
+                let same = full.blocks.iter().rev().zip(data.blocks.iter().rev());
                 for ((fields, _), (seen, missing)) in same {
                     let mut rest = fields.iter();
                     assert!(

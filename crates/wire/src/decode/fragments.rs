@@ -94,10 +94,10 @@ impl Fragments {
         if datagram.refused {
             return None;
         }
-        match datagram.take(place.offset, place.more, ip.payload) {
-            Taken::Kept => {}
-            Taken::Repeated => self.counts.repeated += 1,
-            Taken::Contradicts => {
+        match datagram.add(place.offset, place.more, ip.payload) {
+            Added::Stored => {}
+            Added::Repeated => self.counts.repeated += 1,
+            Added::Contradicts => {
                 // It stays as a marker until it expires, so that its other fragments do not start a new datagram.
                 datagram.refused = true;
                 datagram.pieces = Vec::new();
@@ -144,25 +144,25 @@ impl Fragments {
     }
 }
 
-enum Taken {
-    Kept,
+enum Added {
+    Stored,
     Repeated,
     Contradicts,
 }
 
 impl Datagram {
-    fn take(&mut self, offset: u32, more: bool, payload: Bytes<'_>) -> Taken {
+    fn add(&mut self, offset: u32, more: bool, payload: Bytes<'_>) -> Added {
         let (len, end) = (payload.wire_len, u64::from(offset) + u64::from(payload.wire_len));
         // All but the last have a length in multiples of eight, since offsets are.
         if end > u64::from(MAX_DATAGRAM_BYTES) || len == 0 || (more && !len.is_multiple_of(8)) {
-            return Taken::Contradicts;
+            return Added::Contradicts;
         }
         let end = end as u32;
         let at = self.pieces.partition_point(|piece| piece.offset < offset);
         let next = self.pieces.get(at);
         if next.is_some_and(|next| next.offset == offset && next.len == len) {
             let same = next.is_some_and(|next| *next.bytes == *payload.data);
-            return if same { Taken::Repeated } else { Taken::Contradicts };
+            return if same { Added::Repeated } else { Added::Contradicts };
         }
         let before = at.checked_sub(1).and_then(|at| self.pieces.get(at));
         let overlaps = next.is_some_and(|next| next.offset < end)
@@ -173,13 +173,13 @@ impl Datagram {
             self.total.is_some() || self.pieces.last().is_some_and(|last| last.offset + last.len > end)
         };
         if overlaps || beyond || self.pieces.len() >= MAX_PIECES {
-            return Taken::Contradicts;
+            return Added::Contradicts;
         }
         if !more {
             self.total = Some(end);
         }
         self.bytes += len;
         self.pieces.insert(at, Piece { offset, len, bytes: payload.data.into() });
-        Taken::Kept
+        Added::Stored
     }
 }

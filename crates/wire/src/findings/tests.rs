@@ -340,7 +340,7 @@ fn the_sum_of_both_directions_needs_no_clock_and_excludes_loss() {
     let halves = joined(vec![call(1, START, 20_000 * US)]).remove(0);
     let path = |explained_ns| {
         let both = ways(&halves, &Moments::of(&halves)).map(|way| way.map(|way| (way, 0, 0)));
-        let mut taken = network_delay::Taken { ways: both };
+        let mut taken = network_delay::PathTime { ways: both };
         if let Some((_, explained, _)) = &mut taken.ways[0] {
             *explained = explained_ns;
         }

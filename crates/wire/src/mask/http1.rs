@@ -3,7 +3,7 @@
 
 use super::http2::Frames;
 use super::stream::Run;
-use super::value::{Masks, seen_of};
+use super::value::{Masks, visible_in};
 use crate::app::detect::{Look, Spoken};
 use crate::app::http1::body::{Body, Chunked, Step};
 use crate::app::http1::head::{self, Fields};
@@ -17,7 +17,7 @@ const MAX_METHOD_BYTES: usize = 20;
 
 /// The body that the response to a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ExpectedBody {
     /// As its head says.
     Usual,
     /// None, whatever its head says.
@@ -41,7 +41,7 @@ enum State {
 pub(super) struct Messages {
     state: State,
     /// Requests so far, for the other direction; or those that responses belong to.
-    pub asked: VecDeque<Asked>,
+    pub expected: VecDeque<ExpectedBody>,
 }
 
 /// What a head announces.
@@ -56,8 +56,8 @@ enum Next {
 
 impl Messages {
     /// A direction whose first byte is the next one, or that was joined later. Responses know the requests.
-    pub fn new(from_start: bool, asked: VecDeque<Asked>) -> Messages {
-        Messages { state: if from_start { State::Head } else { State::Lost }, asked }
+    pub fn new(from_start: bool, expected: VecDeque<ExpectedBody>) -> Messages {
+        Messages { state: if from_start { State::Head } else { State::Lost }, expected }
     }
 
     /// Bytes are missing before the next run.
@@ -73,7 +73,7 @@ impl Messages {
         };
         if !known {
             self.state = State::Lost;
-            self.asked.clear();
+            self.expected.clear();
         } else if matches!(&self.state, State::Body(body) if body.over()) {
             self.state = State::Head;
         }
@@ -175,10 +175,10 @@ impl Messages {
             (false, length) => length.map(Body::Fixed),
         };
         if let Some(request) = request {
-            self.asked.push_back(match request.method {
-                b"HEAD" => Asked::Head,
-                b"CONNECT" => Asked::Connect,
-                _ => Asked::Usual,
+            self.expected.push_back(match request.method {
+                b"HEAD" => ExpectedBody::Head,
+                b"CONNECT" => ExpectedBody::Connect,
+                _ => ExpectedBody::Usual,
             });
             return if request.method == b"CONNECT" {
                 Next::Tunnel
@@ -193,9 +193,9 @@ impl Messages {
         if code < 200 {
             return Next::Head;
         }
-        match self.asked.pop_front().unwrap_or(Asked::Usual) {
-            Asked::Connect if code < 300 => Next::Tunnel,
-            Asked::Head => Next::Head,
+        match self.expected.pop_front().unwrap_or(ExpectedBody::Usual) {
+            ExpectedBody::Connect if code < 300 => Next::Tunnel,
+            ExpectedBody::Head => Next::Head,
             _ if matches!(code, 204 | 304) => Next::Head,
             _ => Next::Body(framed.unwrap_or(Body::UntilClose)),
         }
@@ -249,7 +249,7 @@ fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
                 if !name.iter().all(u8::is_ascii_graphic) {
                     run.masked[at..at + colon].copy_from_slice(&masks.raw(name, 0..0));
                 }
-                let masked = masks.raw(trimmed, seen_of(name, trimmed));
+                let masked = masks.raw(trimmed, visible_in(name, trimmed));
                 run.masked[name_end..name_end + masked.len()].copy_from_slice(&masked);
                 run.masked[name_end + masked.len()..at + text.len()].fill(b' ');
             }

@@ -264,7 +264,7 @@ impl Frames {
         self.state = State::Header;
         let mut masked = vec![0; block.len()];
         // If it is not a block, none of it is shown.
-        let said = self.blocks.mask(&block, &mut masked, masks).unwrap_or_default();
+        let facts = self.blocks.mask(&block, &mut masked, masks).unwrap_or_default();
         let mut rest = &masked[..];
         for place in places {
             let (part, after) = rest.split_at(place.len());
@@ -273,8 +273,8 @@ impl Frames {
         }
         if header.has(flag::END_STREAM) {
             self.bodies.remove(&header.stream);
-        } else if said.grpc.is_some() {
-            self.body(header.stream).grpc = said.grpc;
+        } else if facts.grpc.is_some() {
+            self.body(header.stream).grpc = facts.grpc;
         }
         Some(at)
     }

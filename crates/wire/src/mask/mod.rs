@@ -19,7 +19,7 @@ use crate::app::http2::frame::PREFACE;
 use crate::decode::Decoder;
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Flags};
-use http1::{Asked, Messages};
+use http1::{ExpectedBody, Messages};
 use http2::Frames;
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
@@ -188,8 +188,8 @@ fn both(one: &mut Stream, other: &mut Stream, masks: &Masks) {
             let mut there = Messages::new(client.begin().is_some(), VecDeque::new());
             walk(client, &mut there, Messages::hole, |messages, run| messages.run(run, masks));
             let from_start = client.begin().is_some() && server.begin().is_some();
-            let asked: VecDeque<Asked> = if from_start { there.asked } else { VecDeque::new() };
-            let mut back = Messages::new(server.begin().is_some(), asked);
+            let expected: VecDeque<ExpectedBody> = if from_start { there.expected } else { VecDeque::new() };
+            let mut back = Messages::new(server.begin().is_some(), expected);
             walk(server, &mut back, Messages::hole, |messages, run| messages.run(run, masks));
         }
         Spoken::Tls => {

@@ -39,7 +39,7 @@ const TOKENS: [&[u8]; 15] = [
 const MAX_DIGITS: usize = 20;
 
 /// The part of a field's value that may be shown; the name may have any case.
-pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
+pub(super) fn visible_in(name: &[u8], value: &[u8]) -> Range<usize> {
     let name = name.to_ascii_lowercase();
     if WORDS.contains(&&name[..]) {
         let is = |word: &[u8]| {
@@ -49,11 +49,11 @@ pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
         };
         return all_if(value, value.split(|byte| *byte == b',').all(is));
     }
-    seen(Name::of(&name), &name, value)
+    visible(Name::of(&name), &name, value)
 }
 
 /// The part of a value that may be shown. `text` is the literal name, if present.
-pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
+pub(super) fn visible(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
     let until = |ends: &[u8]| 0..value.iter().position(|byte| ends.contains(byte)).unwrap_or(value.len());
     let decimal = value.len() <= 9 && value.iter().all(u8::is_ascii_digit);
     match name {
@@ -67,7 +67,7 @@ pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
         Name::OfRequest => all_if(value, is_words(value)),
         Name::Status | Name::GrpcStatus => all_if(value, decimal),
         Name::GrpcTimeout => all_if(value, grpc::timeout_ns(value).is_some()),
-        Name::Trace(_) => traced(name.text().unwrap_or(text), value),
+        Name::Trace(_) => visible_trace(name.text().unwrap_or(text), value),
         Name::Other | Name::Unknown => 0..0,
     }
 }
@@ -81,7 +81,7 @@ fn is_words(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b" ,-/+._*".contains(byte))
 }
 
-fn traced(name: &[u8], value: &[u8]) -> Range<usize> {
+fn visible_trace(name: &[u8], value: &[u8]) -> Range<usize> {
     let fits = value.len() <= MAX_TRACE_BYTES
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b" -:%+/=_.".contains(byte));
     match name {
@@ -135,32 +135,32 @@ impl Masks {
         Letters(self.key.hash_one(value))
     }
 
-    /// A mask with the length of `value`; the part in `seen` is kept.
-    pub fn raw(&self, value: &[u8], seen: Range<usize>) -> Vec<u8> {
+    /// A mask with the length of `value`; the part in `shown` is kept.
+    pub fn raw(&self, value: &[u8], shown: Range<usize>) -> Vec<u8> {
         let mut letters = self.letters(value);
-        let mask = |(at, byte): (usize, &u8)| if seen.contains(&at) { *byte } else { *letters.of(LETTERS) };
+        let mask = |(at, byte): (usize, &u8)| if shown.contains(&at) { *byte } else { *letters.of(LETTERS) };
         value.iter().enumerate().map(mask).collect()
     }
 
-    /// A Huffman code of `coded` octets for as many symbols as in `value`; the part in `seen` is kept. `None` if
+    /// A Huffman code of `coded` octets for as many symbols as in `value`; the part in `shown` is kept. `None` if
     /// there is none, which cannot happen for the code of a value.
-    pub fn huffman(&self, value: &[u8], coded: usize, seen: Range<usize>) -> Option<Vec<u8>> {
+    pub fn huffman(&self, value: &[u8], coded: usize, shown: Range<usize>) -> Option<Vec<u8>> {
         let bits_of = |bytes: &[u8]| bytes.iter().map(|byte| huffman::bits(*byte)).sum::<usize>();
-        let hidden = value.len() - seen.len();
-        let seen_bits = bits_of(value.get(seen.clone())?);
-        let hidden_bits = bits_of(value) - seen_bits;
+        let hidden = value.len() - shown.len();
+        let shown_bits = bits_of(value.get(shown.clone())?);
+        let hidden_bits = bits_of(value) - shown_bits;
         // The number of bits in the last octet reveals nothing if it is the same for every value of this length.
-        let last = (coded * 8).checked_sub(seen_bits)?;
+        let last = (coded * 8).checked_sub(shown_bits)?;
         let lengths = (last.saturating_sub(7)..=last).rev().find_map(|bits| compose(hidden, bits));
         let mut lengths = lengths.unwrap_or_else(|| {
-            let kept = value.iter().enumerate().filter(|(at, _)| !seen.contains(at));
+            let kept = value.iter().enumerate().filter(|(at, _)| !shown.contains(at));
             kept.rev().map(|(_, byte)| huffman::bits(*byte)).collect()
         });
         debug_assert!(lengths.len() == hidden && hidden_bits <= last);
         let mut letters = self.letters(value);
         let mut masked = Vec::with_capacity(value.len());
         for (at, byte) in value.iter().enumerate() {
-            masked.push(match seen.contains(&at) {
+            masked.push(match shown.contains(&at) {
                 true => *byte,
                 false => *letters.of(&symbols(lengths.pop()?)),
             });
@@ -203,13 +203,13 @@ mod tests {
         fn a_masked_code_has_the_same_encoded_and_decoded_length(value in prop::collection::vec(any::<u8>(), 0..60), from in 0usize..60, len in 0usize..60) {
             let masks = Masks::default();
             let code = huffman::encode(&value);
-            let seen = from.min(value.len())..(from + len).min(value.len());
-            let masked = masks.huffman(&value, code.len(), seen.clone()).expect("every code has a mask");
+            let shown = from.min(value.len())..(from + len).min(value.len());
+            let masked = masks.huffman(&value, code.len(), shown.clone()).expect("every code has a mask");
             prop_assert_eq!(masked.len(), code.len());
             let mut decoded = Vec::new();
             prop_assert!(huffman::decode(&masked, &mut decoded).is_ok());
             prop_assert_eq!(decoded.len(), value.len());
-            prop_assert_eq!(&decoded[seen.clone()], &value[seen]);
+            prop_assert_eq!(&decoded[shown.clone()], &value[shown]);
             prop_assert_eq!(masks.huffman(&value, code.len(), 0..0), masks.huffman(&value, code.len(), 0..0));
         }
 
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn only_required_parts_are_shown() {
         let seen = |name: &str, value: &str| {
-            let range = seen_of(name.as_bytes(), value.as_bytes());
+            let range = visible_in(name.as_bytes(), value.as_bytes());
             value[range].to_owned()
         };
         assert_eq!(seen(":path", "/shop.Cart/Add?token=hunter2"), "/shop.Cart/Add");

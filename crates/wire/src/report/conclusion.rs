@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 /// Minimum calls of a pair for a usual duration: fewer have no quartiles.
 const USUAL: u64 = 8;
 /// Maximum causes that are put into words; the rest appear in the tables.
-const SAID: usize = 4;
+const MAX_STATED: usize = 4;
 
 /// One conclusion for each leading cause, most costly first; then those that are only possible; then the calls
 /// that nothing on the wire explains.
@@ -22,14 +22,14 @@ pub(super) fn conclusions(report: &DissectReport) -> Vec<Conclusion> {
     let of = what_calls(report);
     let mut all: Vec<Conclusion> = Vec::new();
     for shown in [true, false] {
-        for group in groups(&report.calls, shown).into_iter().take(SAID) {
-            let mut said = said_of(&group, shown, &of, report);
-            if all.iter().any(|before| (before.cause, before.side) == (said.cause, said.side)) {
+        for group in groups(&report.calls, shown).into_iter().take(MAX_STATED) {
+            let mut conclusion = conclusion_about(&group, shown, &of, report);
+            if all.iter().any(|before| (before.cause, before.side) == (conclusion.cause, conclusion.side)) {
                 // The meaning is already stated above.
-                said.meaning.clear();
-                said.next.clear();
+                conclusion.meaning.clear();
+                conclusion.next.clear();
             }
-            all.push(said);
+            all.push(conclusion);
         }
     }
     let unexplained = report.calls.iter().filter(|call| call.findings.is_empty());
@@ -99,7 +99,7 @@ fn share_of(calls: u64, of: &str, shown: usize) -> String {
     }
 }
 
-fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conclusion {
+fn conclusion_about(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conclusion {
     let advice = about(group.cause, group.side);
     let who = share_of(group.calls, of, report.calls.len());
     let mut costs = group.costs.clone();

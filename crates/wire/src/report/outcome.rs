@@ -144,7 +144,7 @@ pub(super) fn words(call: &CallReport) -> String {
         return ending.words.clone();
     }
     match (call.ended, call.status) {
-        ("complete", Some(status)) => said(call, status),
+        ("complete", Some(status)) => status_text(call, status),
         ("complete", None) => "complete".into(),
         ("reset", _) => match call.reset_code {
             Some(code) => format!("reset with code {code}"),
@@ -163,12 +163,12 @@ pub(super) fn cell(call: &CallReport) -> String {
             call.status.unwrap_or(if ending.at_least { "still open" } else { ending.how }).to_owned()
         }
         None if call.ended == "cut-by-snap" => call.status.unwrap_or("cut by snap").to_owned(),
-        None => call.status.map_or("-".into(), |status| said(call, status)),
+        None => call.status.map_or("-".into(), |status| status_text(call, status)),
     }
 }
 
 /// A status as on the wire: `NOT_FOUND`, `HTTP 404`.
-fn said(call: &CallReport, status: &str) -> String {
+fn status_text(call: &CallReport, status: &str) -> String {
     call.http_status.map_or(status.into(), |code| format!("HTTP {code}"))
 }
 

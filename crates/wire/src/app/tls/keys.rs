@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 const MAX_CONNECTIONS: usize = 1 << 20;
 
 /// Maximum invalid lines that are reported; more are skipped.
-const MAX_TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 
 /// A secret: 32 or 48 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Keys {
                 continue;
             }
             if let Err(why) = self.line(line)
-                && wrong.len() < MAX_TOLD
+                && wrong.len() < MAX_REPORTED
             {
                 wrong.push((at + 1, why));
             }
