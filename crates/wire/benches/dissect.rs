@@ -1,7 +1,7 @@
-//! CPU time of dissect a packet, a call and a byte, beside that of reading alone:
-//! `cargo bench -p spangap-wire --bench dissect -- [--rounds N] CAPTURE...`, where `A,B` are both ends of the same calls.
-//! Without captures, those of `fixtures/strangers` that are dense with calls. Its instructions are counted with
-//! `valgrind --tool=callgrind --toggle-collect=dissect::once target/release/deps/dissect-* --rounds 1 CAPTURE`.
+//! CPU time of dissect per packet, call and byte, compared with reading alone: `cargo bench -p spangap-wire
+//! --bench dissect -- [--rounds N] CAPTURE...`, where `A,B` are both ends of the same calls. Without captures, it
+//! uses those of `fixtures/strangers` that are dense with calls. To count its instructions, run `valgrind
+//! --tool=callgrind --toggle-collect=dissect::once target/release/deps/dissect-* --rounds 1 CAPTURE`.
 
 use spangap_wire::dissect::{Dissection, Settings, dissect};
 use spangap_wire::source::Capture;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// CPU time of this thread, nanoseconds (proc(5), schedstat).
 fn cpu_ns() -> u64 {
-    // The kernel brings the figure up to date when it schedules; otherwise it is as old as the last tick, up to 10 ms.
+    // The kernel updates the figure when it schedules; otherwise it is as old as the last tick, up to 10 ms.
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
 }
 
-/// The captures that are dense with calls, of one program after the other.
+/// The captures that are dense with calls, one program per entry.
 fn dense() -> Vec<Vec<PathBuf>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/strangers"));
     let files = std::fs::read_dir(folder).expect("the fixtures are there");
@@ -40,7 +40,7 @@ fn once(paths: &[PathBuf]) -> Dissection {
     dissect(open(paths), &settings, &mut |_| ControlFlow::Continue(())).expect("read twice")
 }
 
-/// Reads everything, looks at nothing: packets and their bytes.
+/// Reads everything without examining it: packets and their bytes.
 #[inline(never)]
 fn read(paths: &[PathBuf]) -> (u64, u64) {
     let (mut packets, mut bytes) = (0, 0);

@@ -30,7 +30,7 @@ fn literal(name: &str, value: &[u8], coded: bool) -> Vec<u8> {
     [&[0x40, name.len() as u8][..], name.as_bytes(), &[value_length], value].concat()
 }
 
-/// A first request with everything in full, and one that refers to it.
+/// A first request with all fields in full, and one that refers to them.
 fn requests() -> (Vec<u8>, Vec<u8>) {
     let fields = [
         (":path", "/package.Service/Method"),
@@ -96,7 +96,7 @@ fn small_calls() {
     let answer = literal("content-type", b"application/grpc", false);
     let ends = literal("grpc-status", b"0", false);
     send(&mut parser, &mut sink, Side::Client, PREFACE);
-    // Windows as large as they get, so that no call waits for them.
+    // Windows of maximum size, so that no call waits for them.
     let update = frame(8, 0, 0, &[0x7f, 0, 0, 0]);
     send(&mut parser, &mut sink, Side::Client, &update);
     send(&mut parser, &mut sink, Side::Server, &update);

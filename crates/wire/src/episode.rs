@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_where_the_braces_are() {
+    fn numbers_replace_the_braces() {
         assert_eq!(What::with("{} of {} bytes", 3, 9).to_string(), "3 of 9 bytes");
         assert_eq!(What::text("a bare ACK").to_string(), "a bare ACK");
     }

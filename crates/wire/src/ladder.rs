@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_left_out_and_what_has_a_note_stays() {
+    fn the_middle_is_left_out_except_for_notes() {
         let rung = |packet: u64| Rung {
             capture: 0,
             packet,

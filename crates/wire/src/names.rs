@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_search_list_are_one_look_up_and_another_name_is_another() {
+    fn a_search_list_is_one_look_up_and_another_name_is_another() {
         let mut names = LookUps::default();
         for (at_ms, name) in [(10, "db.ns.cluster"), (20, "db.cluster"), (30, "db")] {
             tell(&mut names, at_ms, &message(name, 1, None));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_answers_is_known_by_what_comes_whole_seconds_later_again_and_again() {
+    fn a_silent_server_is_recognised_by_repeated_whole_second_timeouts() {
         // Queries for both address types, and a connection this long after them.
         let of = |after_ms: &[i64]| -> Vec<Option<(i64, i64)>> {
             let mut names = LookUps::default();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn one_query_without_an_answer_holds_up_one_connection_alone() {
+    fn an_unanswered_query_delays_only_one_connection() {
         let mut names = LookUps::default();
         let mut held = 0;
         for n in 0..10 {
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_of_one_name_at_the_same_time_are_told_apart_by_their_sockets() {
+    fn sockets_distinguish_simultaneous_look_ups_of_one_name() {
         let mut names = LookUps::default();
         let (mut held, mut opened) = (Vec::new(), 0);
         // A query every 30 ms, each with a timeout of one second.
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_that_nobody_answers_and_few_connections_have_nothing_to_do_with_each_other() {
+    fn unanswered_queries_and_a_few_connections_are_unrelated() {
         let mut names = LookUps::default();
         for n in 0..400 {
             tell_of(&mut names, 40_000 + n as u16, n * 30, &message("db", 1, None));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_passed_over() {
+    fn invalid_messages_are_skipped() {
         let whole = message("db.local", 1, Some(&[SERVER]));
         for length in 0..whole.len() {
             let _ = Message::read(&whole[..length]);

@@ -58,7 +58,7 @@ mod tests {
     use crate::exchange::{Mark, Part};
 
     #[test]
-    fn a_span_of_another_attempt_is_not_taken() {
+    fn a_span_of_another_attempt_is_ignored() {
         const MS: i64 = 1_000_000;
         let at = |ms: i64| Mark { seen_ns: ms * MS, ready_ns: ms * MS, ..Mark::default() };
         let part = |from: i64, to: i64| Part { first: at(from), last: at(to), ..Part::default() };

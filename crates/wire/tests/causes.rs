@@ -1,5 +1,5 @@
-//! Every capture of `fixtures/captures`: the cause that it was made to show is found, and none that it was made not
-//! to; with both ends, and with each end alone.
+//! For every capture of `fixtures/captures`: the cause that it was made to show is found, and no cause that it
+//! must not show; with both ends, and with each end alone.
 
 use serde_json::Value;
 use spangap_model::Cause;
@@ -15,7 +15,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/captures"))
 }
 
-/// A fixture: its captures at both ends, and what is known of it.
+/// A fixture: its captures at both ends, and its known facts.
 struct Fixture {
     name: String,
     ends: [PathBuf; 2],
@@ -78,7 +78,7 @@ fn calls_with(dissection: &Dissection, which: impl Fn(&Finding) -> bool) -> Vec<
     dissection.calls.iter().filter(|call| call.findings.iter().any(&which)).collect()
 }
 
-/// `cause calls+possible`, most first.
+/// `cause calls+possible`, most frequent first.
 fn found(dissection: &Dissection) -> String {
     let mut counts: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
     for finding in dissection.calls.iter().flat_map(|call| &call.findings) {
@@ -97,11 +97,11 @@ fn found(dissection: &Dissection) -> String {
         .join(", ")
 }
 
-/// What holds of every dissection.
+/// Checks invariants of every dissection.
 fn contradictions(dissection: &Dissection) -> Vec<String> {
     let mut out = Vec::new();
     for call in &dissection.calls {
-        // Shown before possible, then the costly first.
+        // Shown before possible, then by descending cost.
         let order = |finding: &Finding| (is_shown(finding), finding.cost_ns);
         if !call.findings.is_sorted_by(|a, b| order(a) >= order(b)) {
             out.push(format!("findings out of order: {:?}", call.findings));
@@ -111,7 +111,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
         {
             out.push(format!("more than the call of {} ns: {most:?}", call.duration_ns));
         }
-        // Time explained by what is shown is in no possible finding again.
+        // Time explained by a shown finding is not counted again in a possible one.
         let taken: u64 = call.findings.iter().filter_map(|finding| finding.cost_ns).sum();
         if call.findings.iter().any(is_shown)
             && call.findings.iter().any(|finding| !is_shown(finding))
@@ -120,7 +120,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
             out.push(format!("{taken} of {} ns are charged: {:#?}", call.duration_ns, call.findings));
         }
     }
-    // Sums are those of the calls.
+    // Sums match the calls.
     for sum in &dissection.sums.causes {
         let of = |shown: bool| {
             let same = |finding: &&Finding| {
@@ -136,7 +136,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
     out
 }
 
-/// What a fixture should say and does not.
+/// The expectations that a fixture does not meet.
 fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<String> {
     let mut misses = contradictions(both);
     let (causes, side, least, possible) = fixture.expected();
@@ -157,12 +157,12 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
             misses.push(format!("{causes:?} is said of no connection"));
         }
     }
-    // Nothing but what an application does is shown where nothing was made to be slow.
+    // Where nothing was made slow, only the applications' own actions are shown.
     let delayed = fixture.about["how"].as_str().is_some_and(|how| how.contains("--delay"));
     let blameless = |finding: &Finding| match finding.cause {
         _ if finding.cost_ns.is_some_and(|cost| cost < 1_000_000) => false,
         Cause::ServerApp | Cause::ServerHostOrApp | Cause::ConnectionPerCall | Cause::ClientApp => false,
-        // The delay line was told to.
+        // The delay line was configured to.
         Cause::NetworkDelay => !delayed,
         _ => true,
     };
@@ -170,7 +170,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
         [("both ends", both), ("the client's end", &alone[0]), ("the server's end", &alone[1])]
     {
         for cause in fixture.must_not() {
-            // One end knows less: it may hold something possible.
+            // One end knows less: it may consider more causes possible.
             let says = |finding: &Finding| is_shown(finding) || seen == "both ends";
             let blamed = calls_with(dissection, |finding| finding.cause.name() == cause && says(finding));
             if let Some(call) = blamed.first() {
@@ -195,7 +195,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
 }
 
 #[test]
-fn every_capture_shows_what_it_was_made_to_show() {
+fn every_capture_shows_its_intended_cause() {
     let mut failed = Vec::new();
     for fixture in fixtures() {
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
@@ -216,9 +216,9 @@ fn every_capture_shows_what_it_was_made_to_show() {
     assert!(failed.is_empty(), "{} of the fixtures:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Causes of few captures: no other capture may show one, whatever else it shows.
+/// Causes that few captures have: no other capture may show one, whatever else it shows.
 #[test]
-fn no_capture_shows_what_only_others_have() {
+fn no_capture_shows_a_cause_of_other_captures() {
     for fixture in fixtures() {
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
         let (expected, ..) = fixture.expected();
@@ -233,7 +233,7 @@ fn no_capture_shows_what_only_others_have() {
 }
 
 #[test]
-fn a_connection_that_opened_late_says_so() {
+fn a_connection_that_opened_late_has_a_note() {
     for name in ["syn-loss", "syn-ack-loss"] {
         let fixture = fixture(name.into());
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
@@ -256,8 +256,8 @@ fn a_connection_that_opened_late_says_so() {
 }
 
 #[test]
-fn what_the_path_takes_needs_no_clock() {
-    // 5 ms each way, and 8 there with 2 back: the same sum, whatever the clocks say.
+fn the_time_of_the_path_needs_no_clock() {
+    // 5 ms in each direction, and 8 there with 2 back: the same sum, whatever the clocks.
     for name in ["network-delay", "network-asymmetric"] {
         let fixture = fixture(name.into());
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
@@ -277,7 +277,7 @@ fn what_the_path_takes_needs_no_clock() {
 }
 
 #[test]
-fn what_the_receiving_host_drops_is_not_lost_on_the_path() {
+fn drops_in_the_receiving_host_are_not_path_loss() {
     let path = [Cause::Rto, Cause::TailLoss, Cause::FastRetransmit];
     for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone"] {
         let fixture = fixture(name.into());
@@ -290,9 +290,9 @@ fn what_the_receiving_host_drops_is_not_lost_on_the_path() {
     }
 }
 
-/// What the taps say was sent again needlessly is what the kernels got a DSACK for.
+/// Retransmissions that the taps call unnecessary are those for which the kernels got a DSACK.
 #[test]
-fn a_hole_that_is_filled_is_acknowledged_at_once_and_was_a_loss() {
+fn a_filled_hole_is_acknowledged_immediately_and_was_a_loss() {
     for name in ["receiver-drop-request", "receiver-drop-response", "receiver-drop-alone", "receiver-had-it"]
     {
         let fixture = fixture(name.into());
@@ -305,7 +305,7 @@ fn a_hole_that_is_filled_is_acknowledged_at_once_and_was_a_loss() {
             let needless = notes.filter(|note| note.contains("already had (DSACK"));
             let said: u64 =
                 needless.filter_map(|note| note.split(' ').find_map(|word| word.parse::<u64>().ok())).sum();
-            // An acknowledgement that the sender's host dropped is at both taps; of it no DSACK need have come.
+            // An acknowledgement that the sender's host dropped is at both taps, but need not lead to a DSACK.
             let had_it = if name == "receiver-had-it" { 1 } else { 0 };
             assert!(said <= dsacks + had_it, "{name}: {said} needless, {dsacks} DSACKs at {}", end.display());
         }

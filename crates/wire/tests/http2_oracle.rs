@@ -1,5 +1,5 @@
-//! Header fields and bodies of real gRPC traffic, as tshark shows them; and that a connection joined anywhere yields
-//! the same or says that it does not know.
+//! Header fields and bodies of real gRPC traffic, compared with tshark; and a check that a connection joined
+//! anywhere yields the same fields or reports them as unknown.
 
 use spangap_model::{Cause, Side};
 use spangap_wire::app::Observer;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
-/// The port every server of the fixtures listens on.
+/// The listening port of every server in the fixtures.
 const SERVER_PORT: u16 = 50051;
 /// Captures without loss, of every stack.
 const CLEAN: &[&str] = &[
@@ -35,17 +35,17 @@ const CLEAN: &[&str] = &[
 type Key = (u32, u32, bool);
 type Fields = Vec<(String, String)>;
 
-/// What one side said on one stream.
+/// Data of one side on one stream.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
-    /// Header blocks: fields, and how many are unknown.
+struct StreamData {
+    /// Header blocks: fields, and the number of unknown ones.
     blocks: Vec<(Fields, u32)>,
     body: Vec<u8>,
 }
 
-type Everything = BTreeMap<Key, Said>;
+type Everything = BTreeMap<Key, StreamData>;
 
-/// A fixture as a file that tshark reads: what is compressed is unpacked into `directory`.
+/// A fixture as a file that tshark can read: compressed ones are unpacked into `directory`.
 fn fixture(name: &str, directory: &Path) -> PathBuf {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/captures"));
     let packed = folder.join(format!("{name}.pcapng.zst"));
@@ -81,7 +81,7 @@ impl Observer for Watcher {
     fn end(&mut self, _: u32, _: u32, _: Side) {}
 }
 
-/// What we read from the packet after `skipped` others on.
+/// Our reading of a capture, without its first `skipped` packets.
 fn ours(file: &Path, skipped: usize) -> Everything {
     let watcher = Watcher::default();
     let mut tap = Tap::with_observer(Box::new(watcher.clone()));
@@ -98,7 +98,7 @@ fn ours(file: &Path, skipped: usize) -> Everything {
     let mut connections = tap.connections();
     tap.take_ended(&mut ended);
     connections.extend(ended);
-    // By the client's port, which no two connections of a fixture share.
+    // By the client's port, which is unique in a fixture.
     let ports: BTreeMap<u32, u32> = connections
         .iter()
         .map(|facts| {
@@ -107,22 +107,22 @@ fn ours(file: &Path, skipped: usize) -> Everything {
         })
         .collect();
     let all = watcher.0.borrow();
-    // Without a handshake the sides may have been told the wrong way round; who asks shows it.
-    let has = |said: &Said, names: [&str; 2]| {
-        said.blocks.iter().flat_map(|block| &block.0).any(|field| names.contains(&&*field.0))
+    // Without a handshake, the sides may be swapped; the sender of requests shows it.
+    let has = |data: &StreamData, names: [&str; 2]| {
+        data.blocks.iter().flat_map(|block| &block.0).any(|field| names.contains(&&*field.0))
     };
     let turned: BTreeSet<u32> = all
         .iter()
-        .filter(|((_, _, client), said)| {
-            has(said, if *client { [":status", "grpc-status"] } else { [":path", ":method"] })
+        .filter(|((_, _, client), data)| {
+            has(data, if *client { [":status", "grpc-status"] } else { [":path", ":method"] })
         })
         .map(|((id, _, _), _)| *id)
         .collect();
     let key = |(id, stream, client): Key| (ports[&id], stream, client != turned.contains(&id));
-    all.iter().map(|(named, said)| (key(*named), said.clone())).collect()
+    all.iter().map(|(named, data)| (key(*named), data.clone())).collect()
 }
 
-/// The value of an attribute of a PDML element that stands on one line.
+/// The value of an attribute of a PDML element on one line.
 fn attribute(line: &str, name: &str) -> Option<String> {
     let start = line.find(&format!(" {name}=\""))? + name.len() + 3;
     let text = &line[start..];
@@ -131,7 +131,7 @@ fn attribute(line: &str, name: &str) -> Option<String> {
     Some(entities.iter().fold(text.to_string(), |text, (entity, is)| text.replace(entity, is)))
 }
 
-/// What tshark reads.
+/// tshark's reading.
 fn theirs(file: &Path) -> Result<Everything, String> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args([
@@ -165,8 +165,8 @@ fn theirs(file: &Path) -> Result<Everything, String> {
             }
             "http2.header.name" => name = show(),
             "http2.header.value" => {
-                let said = all.entry((port, stream, client)).or_default();
-                if let Some((fields, _)) = said.blocks.last_mut() {
+                let data = all.entry((port, stream, client)).or_default();
+                if let Some((fields, _)) = data.blocks.last_mut() {
                     fields.push((name.clone(), show()));
                 }
             }
@@ -183,7 +183,7 @@ fn theirs(file: &Path) -> Result<Everything, String> {
 }
 
 #[test]
-fn fields_and_bodies_are_those_that_tshark_shows() {
+fn fields_and_bodies_match_tshark() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let (mut blocks, mut body_bytes) = (0, 0);
     for name in CLEAN {
@@ -195,12 +195,12 @@ fn fields_and_bodies_are_those_that_tshark_shows() {
             };
             let ours = ours(&file, 0);
             assert!(!theirs.is_empty(), "{name}.{end}: tshark sees HTTP/2");
-            for (key, said) in &theirs {
+            for (key, data) in &theirs {
                 let got = ours.get(key).unwrap_or_else(|| panic!("{name}.{end}: {key:?} is missing"));
-                assert_eq!(got.blocks, said.blocks, "{name}.{end} {key:?}");
-                assert!(got.body == said.body, "{name}.{end} {key:?}: bodies differ");
-                blocks += said.blocks.len();
-                body_bytes += said.body.len();
+                assert_eq!(got.blocks, data.blocks, "{name}.{end} {key:?}");
+                assert!(got.body == data.body, "{name}.{end} {key:?}: bodies differ");
+                blocks += data.blocks.len();
+                body_bytes += data.body.len();
             }
             assert_eq!(ours.len(), theirs.len(), "{name}.{end}");
         }
@@ -210,26 +210,26 @@ fn fields_and_bodies_are_those_that_tshark_shows() {
 }
 
 #[test]
-fn joined_anywhere_fields_are_those_of_the_whole_or_unknown() {
+fn joined_anywhere_fields_are_correct_or_unknown() {
     let directory = tempfile::tempdir().expect("a temporary folder");
     let (mut known, mut unknown) = (0, 0);
     for name in ["go-unary", "rust-unary", "cpp-async-unary", "python-unary", "cpp-async-stream"] {
         let file = fixture(&format!("{name}.client"), directory.path());
         let whole = ours(&file, 0);
         for skipped in (1..400).step_by(9) {
-            for (key, said) in ours(&file, skipped) {
+            for (key, data) in ours(&file, skipped) {
                 let full =
                     whole.get(&key).unwrap_or_else(|| panic!("{name} from {skipped}: {key:?} is made up"));
-                assert!(full.body.ends_with(&said.body), "{name} from {skipped}: the body of {key:?}");
-                assert!(said.blocks.len() <= full.blocks.len(), "{name} from {skipped}: {key:?}");
-                let same = full.blocks.iter().rev().zip(said.blocks.iter().rev());
+                assert!(full.body.ends_with(&data.body), "{name} from {skipped}: the body of {key:?}");
+                assert!(data.blocks.len() <= full.blocks.len(), "{name} from {skipped}: {key:?}");
+                let same = full.blocks.iter().rev().zip(data.blocks.iter().rev());
                 for ((fields, _), (seen, missing)) in same {
                     let mut rest = fields.iter();
                     assert!(
                         seen.iter().all(|field| rest.any(|other| other == field)),
                         "{name} from {skipped}: {key:?} said {fields:?}, read as {seen:?}"
                     );
-                    // Where the block itself could not be read, that counts as one.
+                    // A block that could not be read counts as one field.
                     assert!(seen.len() + *missing as usize <= fields.len(), "{name} from {skipped}: {key:?}");
                     known += seen.len();
                     unknown += *missing as usize;
@@ -237,12 +237,12 @@ fn joined_anywhere_fields_are_those_of_the_whole_or_unknown() {
             }
         }
     }
-    // Fields that a client indexed before are never sent again.
+    // Fields that a client indexed earlier are never sent again.
     assert!(known > unknown, "{known} fields known, {unknown} unknown");
     println!("{known} fields known, {unknown} unknown");
 }
 
-/// Calls of a capture that an episode of this cause held up.
+/// Number of a capture's calls that an episode of this cause delayed.
 fn held_up(file: &Path, cause: Cause) -> usize {
     let mut tap = Tap::default();
     let mut capture = Capture::open(file).expect("the fixture is there");

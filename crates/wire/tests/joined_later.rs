@@ -1,5 +1,4 @@
-//! Captures that begin in the middle of their connections, as those of a production system do: real ones, cut at every
-//! packet.
+//! Captures that begin in the middle of their connections, as in production: real ones, cut at every packet.
 
 use spangap_model::CallStatus;
 use spangap_wire::exchange::{Exchange, TraceContext};
@@ -9,8 +8,8 @@ use spangap_wire::tap::Tap;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Real stacks, and whether they name `traceparent` by an index into their table: grpcio writes it out each time, and one
-/// capture has no trace contexts at all.
+/// Real stacks, and whether they refer to the name `traceparent` by an index: grpcio writes it out each time, and
+/// one capture has no trace contexts at all.
 const CAPTURES: [(&str, bool); 5] = [
     ("go-unary", true),
     ("rust-unary", true),
@@ -26,7 +25,7 @@ fn open(name: &str) -> Capture {
     Capture::open(path).expect("a capture")
 }
 
-/// What the capture shows from packet `from` on: exchanges, with the client of each, and its texts.
+/// The content of a capture from packet `from` on: exchanges, each with its client, and the tap.
 fn exchanges(name: &str, from: u64) -> (Vec<(Endpoint, Exchange)>, Tap) {
     let (mut capture, mut tap) = (open(name), Tap::default());
     while let Some(packet) = capture.next() {
@@ -50,7 +49,7 @@ fn identity((client, exchange): &(Endpoint, Exchange)) -> Identity {
 }
 
 #[test]
-fn what_is_said_of_a_call_is_true_wherever_the_capture_begins() {
+fn facts_of_a_call_are_true_wherever_the_capture_begins() {
     for (name, indexed) in CAPTURES {
         let (whole, tap) = exchanges(name, 0);
         let truth: Truth = whole
@@ -70,7 +69,7 @@ fn what_is_said_of_a_call_is_true_wherever_the_capture_begins() {
                 calls += 1;
                 with_trace += usize::from(exchange.trace.is_some());
                 by_shape += usize::from(exchange.by_shape.trace);
-                // A trace id is one of the traffic's, and where the call is known, its own.
+                // A trace id belongs to the traffic and, if the call is known, to that call.
                 assert!(
                     exchange.trace.is_none_or(|trace| traces.contains(&trace)),
                     "{name} {from}: {exchange:?}"
@@ -88,8 +87,8 @@ fn what_is_said_of_a_call_is_true_wherever_the_capture_begins() {
     }
 }
 
-/// Cut in the middle of a connection of many calls, every trace context that stands in the bytes is found: tshark shows
-/// the same values (under the name `<unknown>`).
+/// If a capture begins in the middle of a connection with many calls, every trace context present in the bytes is
+/// found: tshark shows the same values (under the name `<unknown>`).
 #[test]
 fn every_literal_trace_context_is_found() {
     for name in ["go-unary", "rust-unary", "python-one", "go-to-rust"] {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the servers listen.
+/// The servers' port.
 const SERVER_PORT: u16 = 50051;
 
 /// A packet with payload, as tshark shows it.
@@ -19,7 +19,7 @@ struct Packet {
     len: u32,
 }
 
-/// One direction of a stream: in which packets its frames were complete, and their bytes of DATA.
+/// One direction of a stream: the packets in which its frames were complete, and their bytes of DATA.
 #[derive(Clone, Copy, Debug)]
 struct Frames {
     first: u64,
@@ -27,7 +27,7 @@ struct Frames {
     body_bytes: u64,
 }
 
-/// A capture as tshark shows it: streams by the client's port, their number and who sent.
+/// A capture as shown by tshark: streams by the client's port, their number and the sender.
 #[derive(Debug, Default)]
 struct Shown {
     packets: HashMap<u64, Packet>,
@@ -116,7 +116,7 @@ fn exchanges(capture: &Path) -> BTreeMap<(u16, u32), Vec<Exchange>> {
     by_stream
 }
 
-/// Holds one direction of a stream against its frames. With several turns of a stream: first of all and last of all.
+/// Compares one direction of a stream with its frames; for a stream of several turns, the first and last of all.
 fn compare(
     [first, last]: [&Part; 2],
     turns: bool,
@@ -138,7 +138,7 @@ fn compare(
     };
     carries(first.first, first.start)?;
     carries(last.last, last.end - 1)?;
-    // tshark shows a frame where it was complete: its last byte there, and its first byte not after.
+    // tshark shows a frame where it was complete: its last byte is there, and its first byte not later.
     if first.first.ready_packet > frames.first {
         return Err(format!("begins in packet {}, tshark: {}", first.first.ready_packet, frames.first));
     }
@@ -154,7 +154,7 @@ fn compare(
     Ok(())
 }
 
-/// What differs between tshark and us.
+/// The differences between tshark and us.
 fn differences(capture: &Path) -> Vec<String> {
     let shown = shown(capture);
     let ours = exchanges(capture);
@@ -193,8 +193,8 @@ fn differences(capture: &Path) -> Vec<String> {
     differences
 }
 
-/// HTTP/2 from its beginning, in clear text, whole packets: where tshark and we have all it takes. Both ends where
-/// the path changed something, else the client's.
+/// HTTP/2 from its beginning, in clear text, with whole packets, so that tshark and we have all data. Both ends
+/// if the path changed something, else the client's.
 fn fixtures() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let mut fixtures: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -211,11 +211,11 @@ fn fixtures() -> Vec<PathBuf> {
                 "dns",
                 "pool-",
                 "path-",
-                // tshark takes port 8080 for HTTP/1.
+                // tshark decodes port 8080 as HTTP/1.
                 "flow-control-http2",
                 "README",
             ];
-            // Clients of another protocol that give up.
+            // Clients of other protocols that give up.
             let silent = [
                 "timeout-http1",
                 "timeout-tls",
@@ -241,7 +241,7 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 #[test]
-fn calls_are_those_that_tshark_shows() {
+fn calls_match_tshark() {
     if !std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join("tshark").exists()))
     {

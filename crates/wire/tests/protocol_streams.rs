@@ -1,4 +1,4 @@
-//! The bytes of real connections, cut into other pieces, with packets missing, and damaged.
+//! The bytes of real connections, split into other pieces, with packets missing, and damaged.
 
 use spangap_model::Side;
 use spangap_wire::app::conversation::Conversation;
@@ -12,14 +12,14 @@ use std::path::PathBuf;
 
 const CONTEXT: Context = Context { connection: 1, from_start: true };
 
-/// A connection's bytes as they came: who sent them, where, and what.
+/// A connection's bytes in order of arrival: sender, offset, content.
 type Stream = Vec<(Side, u64, Vec<u8>)>;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(name)
 }
 
-/// The connection with most packets, of a capture without loss.
+/// The connection with the most packets, from a capture without loss.
 fn stream(name: &str) -> Stream {
     let mut capture = Capture::open(&path(name)).expect("a fixture");
     let (mut decoder, mut connections) = (Decoder::default(), Vec::<(Endpoint, Stream)>::new());
@@ -94,7 +94,7 @@ fn exchanges(stream: &Stream, sink: &mut Sink, mut size: impl FnMut() -> usize) 
 }
 
 #[test]
-fn however_the_bytes_are_cut_the_exchanges_are_the_same() {
+fn any_split_of_the_bytes_gives_the_same_exchanges() {
     let mut random = Random(1);
     for (name, stream, mut sink) in streams() {
         let whole = exchanges(&stream, &mut sink, || usize::MAX);
@@ -109,7 +109,7 @@ fn however_the_bytes_are_cut_the_exchanges_are_the_same() {
 }
 
 #[test]
-fn missing_packets_leave_no_wrong_exchange_without_a_doubt() {
+fn wrong_exchanges_after_missing_packets_are_marked_doubtful() {
     let (mut random, mut found) = (Random(2), 0);
     for (name, stream, mut sink) in streams() {
         let whole: Vec<_> = exchanges(&stream, &mut sink, || usize::MAX);

@@ -1,4 +1,4 @@
-//! Captures of real programs, read from the file to the exchange: HTTP/1 in clear text and inside of TLS.
+//! Captures of real programs, read from the file to the exchange: HTTP/1 in clear text and inside TLS.
 
 use spangap_wire::call::{Call, LegTime};
 use spangap_wire::dissect::{Settings, dissect};
@@ -13,7 +13,7 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(name)
 }
 
-/// Exchanges of a capture with their methods, and the protocol of its first connection.
+/// Exchanges of a capture with their methods, its counts, and the protocol of its first connection.
 fn read(name: &str, keys: Option<&str>) -> (Vec<(Exchange, String)>, TapCounts, Protocol) {
     let mut capture = Capture::open(&path(name)).expect("a fixture");
     let mut tap = Tap::default();
@@ -37,7 +37,7 @@ fn read(name: &str, keys: Option<&str>) -> (Vec<(Exchange, String)>, TapCounts, 
     (named.collect(), tap.counts(), protocol)
 }
 
-/// What curl fetched: `/10`, `/20`, ... `/200`, each with that many bytes.
+/// curl's requests: `/10`, `/20`, ... `/200`, each with a response of that many bytes.
 fn check_fetches(name: &str, exchanges: &[(Exchange, String)]) {
     let methods: Vec<_> = exchanges.iter().map(|(_, method)| method.clone()).collect();
     let expected: Vec<_> = (10..=200).step_by(10).map(|bytes| format!("GET /{bytes}")).collect();
@@ -54,7 +54,7 @@ fn check_fetches(name: &str, exchanges: &[(Exchange, String)]) {
 }
 
 #[test]
-fn https_is_decrypted_with_its_keys_and_alike_at_both_ends() {
+fn https_is_decrypted_with_its_keys_equally_at_both_ends() {
     for name in ["tls13-http1", "tls13-chacha", "tls12-http1", "tls12-chacha"] {
         let keys = format!("{name}.keys");
         let [client, server] = ["client", "server"].map(|end| {
@@ -71,7 +71,7 @@ fn https_is_decrypted_with_its_keys_and_alike_at_both_ends() {
 }
 
 #[test]
-fn https_without_keys_is_turns_and_the_handshake_is_none() {
+fn https_without_keys_is_turns_without_the_handshake() {
     for name in ["tls13-http1", "tls13-chacha", "tls12-http1", "tls12-chacha", "tls12-cbc"] {
         let (exchanges, counts, protocol) = read(&format!("{name}.client.pcapng"), None);
         assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls), "{name}");
@@ -109,7 +109,7 @@ fn a_session_ticket_is_not_the_beginning_of_a_response() {
                 half.and_then(|half| half.response).expect("a response").first.seen_ns
             };
             earlier += usize::from(response(opaque) < response(open));
-            // What the keys show to be apart is one leg without them, and the same time together.
+            // Legs that the keys separate are one leg without them, with the same total time.
             for leg in &opaque.legs {
                 let inside =
                     |part: &&LegTime| leg.legs.first <= part.legs.first && part.legs.last <= leg.legs.last;
@@ -122,7 +122,7 @@ fn a_session_ticket_is_not_the_beginning_of_a_response() {
 }
 
 #[test]
-fn http2_inside_of_tls_is_read_as_in_clear_text() {
+fn http2_inside_tls_is_read_as_in_clear_text() {
     let [client, server] = ["client", "server"].map(|end| {
         let (exchanges, counts, protocol) =
             read(&format!("tls13-http2.{end}.pcapng"), Some("tls13-http2.keys"));
@@ -147,15 +147,15 @@ fn http2_inside_of_tls_is_read_as_in_clear_text() {
 }
 
 #[test]
-fn a_cipher_that_is_not_supported_is_counted() {
+fn an_unsupported_cipher_is_counted() {
     let (exchanges, counts, protocol) = read("tls12-cbc.client.pcapng", Some("tls12-cbc.keys"));
     assert_eq!((exchanges.len(), protocol), (20, Protocol::Tls));
     assert!(counts.app.records_undecrypted >= 40);
 }
 
-/// tshark's view of the same: first packet of each request and response, in order.
+/// Compares with tshark: first packet of each request and response, in order.
 #[test]
-fn the_packets_are_the_ones_that_tshark_names() {
+fn the_packets_match_tshark() {
     for (name, keys) in [
         ("http1-keep-alive", None),
         ("http1-pipelined", None),
@@ -197,7 +197,7 @@ fn the_packets_are_the_ones_that_tshark_names() {
             .map(|(one, method)| (one.request.last.packet, method.split_once(' ').unwrap().1.to_owned()))
             .collect();
         assert_eq!(ours, requests, "{name}");
-        // tshark names a message by the packet with its last byte.
+        // tshark identifies a message by the packet with its last byte.
         let ours: Vec<_> = exchanges.iter().filter_map(|(one, _)| Some(one.response?.last.packet)).collect();
         assert_eq!(ours, responses, "{name}");
     }

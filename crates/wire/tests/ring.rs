@@ -1,11 +1,11 @@
-//! The live ring on the real kernel: what is sent is what is kept, once, and filters are the kernel's.
+//! The live ring on the real kernel: it keeps every sent packet exactly once, and the kernel applies its filters.
 
 use spangap_wire::decode::Decoder;
 use spangap_wire::source::filter::compile;
 use spangap_wire::source::ring::{Interface, Ring, RingError};
 use std::net::UdpSocket;
 
-/// `None` where this process may not capture.
+/// `None` if this process may not capture.
 fn open(interface: &str, filter: &str, snap_bytes: u32, ring_bytes: u64) -> Option<Ring> {
     let interface = Interface::find(interface).unwrap();
     let program = compile(filter, snap_bytes, interface.once).unwrap();
@@ -41,7 +41,7 @@ fn datagrams(ring: &Ring, port: u16) -> Vec<Vec<u8>> {
     found
 }
 
-/// Waits for the condition: blocks are closed a tenth of a second after their first packet.
+/// Waits for the condition: blocks close a tenth of a second after their first packet.
 fn until(ring: &mut Ring, done: impl Fn(&Ring) -> bool) {
     for _ in 0..6000 {
         ring.wait(10).unwrap();
@@ -73,7 +73,7 @@ fn every_packet_is_kept_once() {
 }
 
 #[test]
-fn the_snap_length_cuts_and_the_times_grow() {
+fn the_snap_length_applies_and_times_increase() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 64, 1 << 20) else { return };
     for _ in 0..3 {
@@ -94,7 +94,7 @@ fn the_snap_length_cuts_and_the_times_grow() {
 }
 
 #[test]
-fn a_full_ring_forgets_the_oldest_and_says_since_when_it_is_complete() {
+fn a_full_ring_drops_the_oldest_and_states_since_when_it_is_complete() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 4000, 1 << 20) else { return };
     let since_ns = ring.complete_since_ns();
@@ -119,10 +119,10 @@ fn a_full_ring_forgets_the_oldest_and_says_since_when_it_is_complete() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted() {
+fn packets_without_room_are_counted() {
     let (sender, receiver, port) = sockets();
     let Some(mut ring) = open("lo", &format!("udp dst port {port}"), 4000, 1 << 20) else { return };
-    // Nobody hands blocks back meanwhile.
+    // Nobody returns blocks meanwhile.
     for _ in 0..1000 {
         sender.send(&[1; 3000]).unwrap();
         receiver.recv(&mut [0; 4000]).unwrap();

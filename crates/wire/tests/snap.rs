@@ -1,5 +1,5 @@
-//! Real captures with all but the first bytes of each packet cut off, as `tcpdump -s` would have: the same calls, none of
-//! them said to go on or to be of a connection that was joined late, and what was cut is counted.
+//! Real captures with each packet cut to its first bytes, as by `tcpdump -s`: the same calls, none reported as
+//! unfinished or as part of a connection joined late, and the cut ones are counted.
 
 use spangap_wire::dissect::{Dissection, Settings, dissect};
 use spangap_wire::exchange::Ended;
@@ -13,7 +13,8 @@ fn fixture(name: &str, end: &str) -> PathBuf {
     stored.into_iter().find(|path| path.exists()).unwrap_or_else(|| panic!("{name}: the {end}'s capture"))
 }
 
-/// The same packets with at most so many bytes each, as pcap with nanoseconds; how many lost bytes, and how many bytes.
+/// The same packets with at most `snap` bytes each, as pcap with nanoseconds; with the number of packets that
+/// lost bytes, and the number of bytes lost.
 fn cut(name: &str, end: &str, snap: usize) -> (Vec<u8>, u64, u64) {
     let mut capture = Capture::open(&fixture(name, end)).expect("a capture");
     let mut out = Vec::new();
@@ -42,14 +43,14 @@ fn dissected(captures: Vec<Capture>) -> Dissection {
     dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("the captures can be read")
 }
 
-/// Calls that are known to be whole.
+/// Number of calls known to be complete.
 fn complete(dissection: &Dissection) -> usize {
     let whole = |half: &spangap_wire::exchange::Exchange| half.ended == Ended::Complete;
     dissection.calls.iter().filter(|call| call.halves.exchanges.iter().flatten().any(whole)).count()
 }
 
 #[test]
-fn what_the_snap_length_cut_is_said_to_be_cut() {
+fn calls_cut_by_the_snap_length_are_reported_as_cut() {
     let names = [
         "go-unary",
         "go-one",
@@ -99,8 +100,8 @@ fn what_the_snap_length_cut_is_said_to_be_cut() {
                 found.captures[0].counts.app.calls_unseen
             );
             assert_eq!(found.sums.unfinished, whole.sums.unfinished, "{name} {snap}: said to go on");
-            // Several requests in one segment: of those cut off, the numbers of the streams tell. Nothing tells of the
-            // last ones of a connection.
+            // Several requests in one segment: the stream numbers reveal those cut off, except for the last ones
+            // of a connection.
             for capture in &found.captures {
                 let known = found.sums.calls + capture.counts.app.calls_unseen;
                 let all = whole.sums.calls;
@@ -117,7 +118,7 @@ fn what_the_snap_length_cut_is_said_to_be_cut() {
     }
 }
 
-/// A call at one end: where its request began, on which connection.
+/// A call at one end: the start of its request, and its connection.
 fn whose(dissection: &Dissection, call: &spangap_wire::call::Call, side: usize) -> Option<(u64, u16)> {
     let half = call.halves.exchanges[side].as_ref()?;
     let facts = dissection.connection_of(call)?.seen_by(call.halves.captures[side])?;
@@ -125,7 +126,7 @@ fn whose(dissection: &Dissection, call: &spangap_wire::call::Call, side: usize) 
 }
 
 #[test]
-fn where_a_message_ends_is_right_or_not_told() {
+fn the_end_of_a_message_is_correct_or_unknown() {
     let alone = ["tail-loss-delayed-ack", "loss-one-in-flight", "large-requests"].map(|name| (name, false));
     let beside_others = ["head-of-line-large", "go-unary"].map(|name| (name, true));
     for (name, may_be_others) in alone.into_iter().chain(beside_others) {

@@ -1,5 +1,5 @@
-//! Both ends of real traffic, whose captures have one clock, so that the true legs are known: with one file's times
-//! rewritten by an offset and a skew, the same legs come back within the stated bound.
+//! Both ends of real traffic, whose captures share a clock, so that the true legs are known: with one file's
+//! times rewritten by an offset and a skew, the same legs result within the stated bound.
 
 use spangap_wire::call::Call;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
@@ -12,7 +12,7 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/captures")).join(name)
 }
 
-/// The packets of a fixture as a pcap file, their times as `shows` makes them.
+/// The packets of a fixture as a pcap file, with times mapped by `shows`.
 fn rewritten(name: &str, shows: &dyn Fn(i64) -> i64) -> Capture {
     let mut capture = Capture::open(&fixture(name)).expect("the fixture is there");
     let mut file = Vec::new();
@@ -36,7 +36,7 @@ fn run(captures: Vec<Capture>, same_clock: bool) -> Dissection {
     dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("captures in memory")
 }
 
-/// What tells a call in every dissection of the same traffic.
+/// Identifies a call in every dissection of the same traffic.
 fn identity(call: &Call) -> Option<(u32, u32)> {
     let half = call.halves.exchanges.iter().flatten().next()?;
     Some((half.request.start as u32, half.request.end as u32))
@@ -46,7 +46,7 @@ const CLIENT: &str = "raw-unary.client.pcapng";
 const SERVER: &str = "raw-unary.server.pcapng";
 
 #[test]
-fn the_same_legs_come_back_whatever_the_clocks() {
+fn the_clocks_do_not_change_the_legs() {
     let truth = run(vec![rewritten(CLIENT, &|t| t), rewritten(SERVER, &|t| t)], true);
     assert!(truth.calls.len() > 50, "{} calls", truth.calls.len());
     assert!(truth.calls.iter().all(|call| call.legs.len() == 5), "both ends have every call");
@@ -92,7 +92,7 @@ fn the_same_legs_come_back_whatever_the_clocks() {
 }
 
 #[test]
-fn one_capture_says_what_it_can() {
+fn one_capture_gives_what_it_shows() {
     for (name, side) in [(CLIENT, 0), (SERVER, 1)] {
         let found = run(vec![rewritten(name, &|t| t)], false);
         assert!(found.calls.len() > 50);

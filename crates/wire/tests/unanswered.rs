@@ -1,5 +1,5 @@
-//! Calls that never got an answer, of real clients that gave up: each capture of `fixtures/captures` that says how its
-//! calls `ends`, with both ends and with each end alone.
+//! Unanswered calls of real clients that gave up: each capture of `fixtures/captures` whose description has
+//! `ends`, with both ends and with each end alone.
 
 use serde_json::Value;
 use spangap_model::{Cause, Leg, Legs};
@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/captures"))
 }
 
-/// The captures of a fixture, client's and server's.
+/// The captures of a fixture at the client and the server.
 fn ends(name: &str) -> [PathBuf; 2] {
     ["client", "server"].map(|side| {
         let stored = ["pcapng", "pcapng.zst"].map(|suffix| folder().join(format!("{name}.{side}.{suffix}")));
@@ -27,7 +27,7 @@ fn ends(name: &str) -> [PathBuf; 2] {
     })
 }
 
-/// Name and truth of the fixtures that have calls without a response.
+/// Name and truth of the fixtures with calls without a response.
 fn fixtures() -> Vec<(String, Value)> {
     let files = std::fs::read_dir(folder()).expect("the fixtures are there");
     let mut all: Vec<(String, Value)> = files
@@ -58,7 +58,7 @@ fn unanswered(report: &DissectReport) -> Vec<&CallReport> {
 }
 
 #[test]
-fn calls_without_an_answer_last_until_they_are_given_up() {
+fn unanswered_calls_last_until_the_client_gives_up() {
     let fixtures = fixtures();
     assert!(fixtures.len() >= 10, "{} fixtures", fixtures.len());
     for (name, about) in fixtures {
@@ -70,7 +70,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
             [("both", &[&client, &server]), ("client", &[&client]), ("server", &[&server])];
         for (view, paths) in views {
             if lost && view == "server" {
-                // What never arrived is in no packet there.
+                // A request that never arrived is in no packet there.
                 continue;
             }
             let (dissection, report) = run(paths, None);
@@ -78,7 +78,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
             let what = format!("{name}, {view}: {calls:#?}");
             assert_eq!(calls.len() as u64, number("unanswered"), "{what}");
             assert_eq!(report.totals.unanswered, number("unanswered"), "{what}");
-            // They are the slowest, and come first.
+            // They are the slowest, so they come first.
             assert!(report.calls[..calls.len()].iter().all(|call| call.ending.is_some()), "{what}");
             for call in &calls {
                 let within = number("least_ms") * MS..=number("most_ms") * MS;
@@ -91,7 +91,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
                 let causes: Vec<Cause> = call.findings.iter().map(|finding| finding.culprit.cause).collect();
                 assert!(!causes.contains(&Cause::NetworkDelay), "{what}");
                 if lost && view == "client" {
-                    // It was sent again and never acknowledged: that much one end shows.
+                    // It was retransmitted and never acknowledged: one end can show that much.
                     assert!(
                         !call.ending.as_ref().is_some_and(|ending| ending.request_acknowledged),
                         "{what}"
@@ -101,7 +101,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
                 }
                 let cause = if lost { Cause::BlackHole } else { Cause::NoResponse };
                 assert_eq!(causes.first(), Some(&cause), "{what}");
-                // One end alone is the server's only where its round trips tell.
+                // One end alone is the server's only if its round trips show it.
                 assert!(view != "both" || call.findings[0].is_shown(), "{what}");
             }
             let mut statuses: BTreeMap<&str, u64> = BTreeMap::new();
@@ -109,7 +109,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
                 *statuses.entry(call.status.unwrap_or("none")).or_default() += 1;
             }
             assert_eq!(serde_json::json!(statuses), truth["statuses"], "{what}");
-            // Totals, conclusion, table and page tell the same.
+            // Totals, conclusion, table and page agree.
             let durations: u64 = dissection.calls.iter().map(|call| call.duration_ns).sum();
             assert_eq!(report.totals.total_ns, durations, "{what}");
             let leg_ns: i64 = report.totals.legs.iter().map(|leg| leg.total_ns).sum();
@@ -126,7 +126,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
             assert!(text.contains(&format!("{} without a response", number("unanswered"))), "{text}");
             let page = serde_json::to_string(&DissectPage::new(&report)).expect("plain data");
             assert!(page.contains("server: no response") || lost, "{name}");
-            // They are slow, whatever is asked for.
+            // They are slow, whatever the selection.
             let (_, slow) = run(paths, Some(number("least_ms") * MS));
             assert_eq!(unanswered(&slow).len(), calls.len(), "{what}");
         }
@@ -134,7 +134,7 @@ fn calls_without_an_answer_last_until_they_are_given_up() {
 }
 
 #[test]
-fn answered_calls_have_no_other_end() {
+fn answered_calls_have_no_ending() {
     for name in ["http1-pipelined", "go-unary", "raw-unary", "tls12-cbc", "tls13-http2", "python-unary"] {
         let [client, server] = ends(name);
         for paths in [&[client.as_path(), &server][..], &[&client], &[&server]] {

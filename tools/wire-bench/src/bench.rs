@@ -1,4 +1,4 @@
-//! The measurements: dissect on small calls and on large ones, beside reading the bytes alone, and beside tshark.
+//! The measurements: dissect on small and large calls, compared with reading the bytes alone, and with tshark.
 
 use crate::generate::{Traffic, Truth, generate};
 use crate::measure::{Cost, MeasureError, Spread, run};
@@ -7,47 +7,47 @@ use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::path::{Path, PathBuf};
 
-/// What to measure, and with what.
+/// Parameters of the measurement.
 pub struct Plan {
     /// The binary.
     pub spangap: PathBuf,
-    /// Where captures are made.
+    /// Folder for the captures.
     pub folder: PathBuf,
     /// Runs of each command; tshark runs once for every two of them.
     pub runs: u32,
-    /// Scale: 1.0 makes 2.5 million packets of small calls, and 2 GB of large ones.
+    /// Scale: 1.0 means 2.5 million packets of small calls, and 2 GB of large ones.
     pub scale: f64,
 }
 
 /// Dissect on one kind of traffic.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What the traffic is.
+    /// Description of the traffic.
     pub name: &'static str,
-    /// What is true of it.
+    /// True figures of the traffic.
     pub truth: Truth,
     /// Runs of dissect.
     pub dissect: Vec<Cost>,
     /// Runs that only read every byte.
     pub read: Vec<Cost>,
-    /// What dissect said of the legs, and whether the truth lies within.
+    /// The legs reported by dissect, and whether the truth lies within their bounds.
     pub legs: Vec<LegCheck>,
-    /// tshark's runs on a part of the same kind of traffic, and how many packets that part has.
+    /// tshark's runs on a part of the same kind of traffic.
     pub tshark: Vec<Cost>,
-    /// See `tshark`.
+    /// Number of packets in that part.
     pub tshark_packets: u64,
 }
 
-/// A sum over all calls: what dissect said, and what is true.
+/// A sum over all calls: reported and true.
 #[derive(Debug, Serialize)]
 pub struct LegCheck {
-    /// Which.
+    /// The leg.
     pub leg: String,
-    /// Said, nanoseconds.
+    /// Reported time, nanoseconds.
     pub said_ns: i64,
     /// Its bound.
     pub bound_ns: u64,
-    /// True, nanoseconds.
+    /// True time, nanoseconds.
     pub true_ns: i64,
 }
 
@@ -74,7 +74,7 @@ impl Row {
         Spread::of(self.dissect.iter().zip(&self.read).map(|(ours, read)| ours.cpu_s / read.cpu_s))
     }
 
-    /// How many times as many packets per CPU second as tshark.
+    /// Packets per CPU second, as a multiple of tshark's.
     pub fn over_tshark(&self) -> Option<Spread> {
         let theirs = Spread::of(self.tshark.iter().map(|cost| self.tshark_packets as f64 / cost.cpu_s))?;
         let ours = self.packets_per_cpu_s()?;
@@ -85,7 +85,7 @@ impl Row {
         })
     }
 
-    /// The same in wall time: medians only.
+    /// The same for wall time: medians only.
     pub fn over_tshark_wall(&self) -> Option<f64> {
         let theirs = Spread::of(self.tshark.iter().map(|cost| self.tshark_packets as f64 / cost.wall_s))?;
         let ours = Spread::of(self.dissect.iter().map(|cost| self.truth.packets as f64 / cost.wall_s))?;
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// Clock of the server's captures, so that the legs have to be found.
+/// Clock of the server's captures, so that dissect has to derive the legs.
 const OFFSET_NS: i64 = 3_700_000_000;
 const SKEW_PPM: f64 = 23.0;
 
@@ -133,7 +133,7 @@ pub fn bench(plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Measure
     Ok(rows)
 }
 
-/// Memory on the same traffic, once and ten times as long: peaks in bytes.
+/// Memory on the same traffic, once at normal length and once ten times as long: capture size and peak, bytes.
 ///
 /// # Errors
 /// [`MeasureError`]
@@ -158,7 +158,7 @@ fn row(
     let folder = plan.folder.join("traffic");
     let truth = write(traffic, &folder)?;
     let part = plan.folder.join("part");
-    // tshark takes its time: a part large enough for its start-up not to count.
+    // tshark is slow: a part that is large enough to make its start-up negligible.
     let part_calls = if traffic.response_bytes > 1000 { 60 } else { 30_000 };
     let part_truth = write(&Traffic { calls: part_calls.min(traffic.calls), ..traffic.clone() }, &part)?;
     let has_tshark = run(&["tshark".into(), "--version".into()], &plan.folder.join("version")).is_ok();
@@ -214,12 +214,12 @@ fn dissect(plan: &Plan, folder: &Path) -> Result<(Cost, serde_json::Value), Meas
     Ok((cost, document))
 }
 
-/// Reads both files and looks at every byte: the least that anything can take.
+/// Reads both files and adds up every byte: the lower bound for any tool.
 fn read_only(plan: &Plan, folder: &Path) -> Result<Cost, MeasureError> {
     read_only_of(plan, &[folder.join("client.pcap"), folder.join("server.pcap")])
 }
 
-/// The same of any files.
+/// The same for any files.
 ///
 /// # Errors
 /// [`MeasureError`]
@@ -250,7 +250,7 @@ pub fn read(paths: &[PathBuf]) -> Result<u64, MeasureError> {
     Ok(sum)
 }
 
-/// The fields that give the same rows, of both captures one after the other.
+/// Extracts the fields that give the same rows, from both captures in sequence.
 fn tshark(plan: &Plan, folder: &Path) -> Result<Cost, MeasureError> {
     let mut total = Cost { cpu_s: 0.0, wall_s: 0.0, peak_bytes: 0 };
     for name in ["client.pcap", "server.pcap"] {

@@ -1,4 +1,4 @@
-//! Packets as bytes: HTTP/2 frames of a gRPC call inside TCP inside IPv4 inside Ethernet, and the pcap file around.
+//! Packets as bytes: HTTP/2 frames of a gRPC call inside TCP, IPv4 and Ethernet, in a pcap file.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 const METHOD_POST: u8 = 0x80 | 3;
 const SCHEME_HTTP: u8 = 0x80 | 6;
 const STATUS_200: u8 = 0x80 | 8;
-/// Static names, as a literal with incremental indexing takes them.
+/// Static names, in the form for a literal with incremental indexing.
 const NAME_AUTHORITY: u8 = 0x40 | 1;
 const NAME_PATH: u8 = 0x40 | 4;
 const CONTENT_TYPE: u8 = 0x40 | 31;
@@ -42,7 +42,7 @@ fn huffman_string(text: &[u8], out: &mut Vec<u8>) {
         }
     }
     if count > 0 {
-        // Padded with ones, the beginning of the end-of-string code.
+        // Padded with ones, a prefix of the end-of-string code.
         out.push((bits << (8 - count)) as u8 | (0xff >> count));
     }
     let length = out.len() - at - 1;
@@ -67,17 +67,17 @@ const SETTINGS: u8 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
-/// Frames of this size and no more (RFC 9113's default).
+/// Maximum frame size (RFC 9113's default).
 const MAX_FRAME: usize = 16_384;
 
-/// What a client sends first.
+/// First bytes of a client.
 pub fn client_preface(out: &mut Vec<u8>) {
     out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    // INITIAL_WINDOW_SIZE as large as it may be: nobody waits for a window here.
+    // Maximum INITIAL_WINDOW_SIZE: nobody waits for a window here.
     frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff], out);
 }
 
-/// What a server sends first.
+/// First bytes of a server.
 pub fn server_preface(out: &mut Vec<u8>) {
     frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff], out);
     frame(SETTINGS, ACK, 0, &[], out);
@@ -87,7 +87,7 @@ fn message(stream: u32, bytes: usize, last: bool, out: &mut Vec<u8>) {
     let mut body = Vec::with_capacity(bytes + 5);
     body.push(0);
     body.extend_from_slice(&(bytes as u32).to_be_bytes());
-    // A protobuf message with one `bytes` field, as long as it has room for its length.
+    // A protobuf message with one `bytes` field, if there is room for its length.
     if bytes >= 6 {
         let mut rest = bytes - 6;
         body.push(0x0a);
@@ -104,11 +104,11 @@ fn message(stream: u32, bytes: usize, last: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Header compression of one direction of one connection. Every `traceparent` goes into the dynamic table, as the
-/// usual libraries do it, so that the entries of the constant fields wander and are evicted in their turn.
+/// Header compression of one direction of one connection. Every `traceparent` enters the dynamic table, as in the
+/// usual libraries, so that the entries of the constant fields move and are eventually evicted.
 #[derive(Default)]
 pub struct Compressor {
-    /// Fields since the constant ones were last inserted; zero when they are not in the table.
+    /// Fields since the constant ones were last inserted; zero if they are not in the table.
     age: usize,
 }
 
@@ -117,7 +117,7 @@ const TRACEPARENT_ENTRY: usize = 11 + 55 + 32;
 /// Size of the table (RFC 9113, 6.5.2).
 const TABLE: usize = 4096;
 const CONSTANT_FIELDS: usize = 5;
-/// The constant fields with their overhead take less than this.
+/// Upper bound of the constant fields' size, including their overhead.
 const CONSTANT_BYTES: usize = 400;
 
 impl Compressor {
@@ -208,10 +208,10 @@ pub mod flags {
     pub const ACK: u8 = 16;
 }
 
-/// A segment to be written.
+/// A segment to write.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Which connection.
+    /// The connection.
     pub connection: usize,
     /// Whether the client sends it.
     pub from_client: bool,
@@ -228,7 +228,7 @@ pub struct Segment {
 /// Bytes before the payload: Ethernet, IPv4, TCP with timestamps (or, in a SYN, with its options).
 const HEADERS_LEN: usize = 14 + 20 + 32;
 
-/// A pcap file with nanoseconds.
+/// A pcap file with nanosecond timestamps.
 pub struct Pcap<W> {
     out: W,
     /// Packets written.
@@ -252,7 +252,7 @@ impl<W: Write> Pcap<W> {
         Ok(Pcap { out, packets: 0, bytes: header.len() as u64 })
     }
 
-    /// Writes any packet.
+    /// Writes an arbitrary packet.
     ///
     /// # Errors
     /// Those of the file.
@@ -277,7 +277,7 @@ impl<W: Write> Pcap<W> {
         let mut packet = Vec::with_capacity(HEADERS_LEN + segment.payload.len());
         packet.extend_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
         let length = HEADERS_LEN - 14 + segment.payload.len();
-        // Zero is how the kernel writes it when a super-frame is longer than the field can say.
+        // The kernel writes zero, too, if a super-frame is too long for the field.
         let length = u16::try_from(length).unwrap_or(0);
         packet.extend_from_slice(&[0x45, 0]);
         packet.extend_from_slice(&length.to_be_bytes());
@@ -307,7 +307,7 @@ impl<W: Write> Pcap<W> {
         self.raw(time_ns, packet.len() as u32, &packet)
     }
 
-    /// Hands the file back, flushed.
+    /// Flushes the file; returns the number of packets and bytes.
     ///
     /// # Errors
     /// Those of the file.

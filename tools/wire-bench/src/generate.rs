@@ -1,4 +1,4 @@
-//! Both ends of gRPC traffic that never was, packet by packet in the order of time, with its truth.
+//! Generates both ends of synthetic gRPC traffic, packet by packet in order of time, with its truth.
 
 use crate::frames::{Compressor, Pcap, Segment, client_preface, flags, server_preface};
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
 
-/// What the traffic is like.
+/// Parameters of the traffic.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// Calls in all.
+    /// Total number of calls.
     pub calls: u64,
     /// Connections.
     pub connections: usize,
-    /// Calls under way on each.
+    /// Calls in flight on each connection.
     pub in_flight: u32,
     /// Bytes of a request message.
     pub request_bytes: usize,
     /// Bytes of a response message.
     pub response_bytes: usize,
-    /// Longest payload of a packet.
+    /// Maximum payload of a packet.
     pub segment_bytes: usize,
     /// Clock of the server's capture minus clock of the client's, nanoseconds.
     pub offset_ns: i64,
@@ -29,7 +29,7 @@ pub struct Traffic {
     pub seed: u64,
 }
 
-/// What is true of the traffic, summed over its calls.
+/// True figures of the traffic, summed over its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
     /// Calls.
@@ -50,15 +50,15 @@ pub struct Truth {
 
 /// 2026-01-01T00:00:00Z.
 const START_NS: i64 = 1_767_225_600_000_000_000;
-/// Time between two packets of one message, as a 10 Gbit/s link would have it for 1,500 bytes.
+/// Time between two packets of one message, as on a 10 Gbit/s link with 1,500 bytes.
 const SERIAL_NS: i64 = 1_200;
-/// Bare acknowledgements are sent for one in so many messages; the others ride on data.
+/// One in this many messages gets a bare acknowledgement; the others are acknowledged by data.
 const BARE_ACK_OF: u64 = 4;
 
 enum Event {
     /// A call begins.
     Call { connection: usize },
-    /// The server has its answer.
+    /// The server's answer is ready.
     Answer { connection: usize, stream: u32 },
     /// A packet reaches the other tap.
     Arrival { segment: Segment, ends: Option<(Part, u32)> },
@@ -99,11 +99,11 @@ impl Ord for Scheduled {
 struct Connection {
     next_stream: u32,
     seq: [u32; 2],
-    /// Bytes that the other end has received.
+    /// Sequence number up to which the other end has received.
     received: [u32; 2],
-    /// What was acknowledged last, by the direction of the acknowledgement.
+    /// The latest acknowledgement, by its direction.
     acknowledged: [u32; 2],
-    /// When the last packet of that direction left, and arrived.
+    /// When the latest packet of that direction left, and arrived.
     left_ns: [i64; 2],
     arrived_ns: [i64; 2],
     requests: Compressor,
@@ -111,7 +111,7 @@ struct Connection {
     begun: under_way::Streams,
 }
 
-/// Start of each call under way: few at a time, so a list does.
+/// Start of each call in flight: a list suffices for a few at a time.
 mod under_way {
     #[derive(Default)]
     pub struct Streams(Vec<(u32, [i64; 2])>);
@@ -196,7 +196,7 @@ impl<W: Write> World<'_, W> {
         self.events.push(Reverse(Scheduled { at_ns, order: self.order, event }));
     }
 
-    /// The handshake and what each side says first; nobody waits for it.
+    /// The handshake and each side's first bytes; nobody waits for them.
     fn open(&mut self, connection: usize) {
         let (client, server) = (self.random.u32(..), self.random.u32(..));
         let state = &mut self.connections[connection];
@@ -289,7 +289,7 @@ impl<W: Write> World<'_, W> {
             }
         }
         self.write(way, at_ns, &segment)?;
-        // 20 us, mostly a little more, now and then a lot.
+        // 20 us, usually plus a little, and occasionally plus a lot.
         let mut delay_ns = 20_000 + self.random.i64(0..8_000);
         if self.random.u32(..1_000) == 0 {
             delay_ns += self.random.i64(0..3_000_000);
@@ -318,7 +318,7 @@ impl<W: Write> World<'_, W> {
         if !segment.payload.is_empty() && acknowledge {
             let (from_client, seq) = (!segment.from_client, state.seq[1 - way]);
             let at_ns = (at_ns + 1_000).max(state.left_ns[1 - way] + 1);
-            // Data that leaves before this has a smaller sequence number: it must not be overtaken.
+            // Earlier data has a smaller sequence number: this must not overtake it.
             state.left_ns[1 - way] = at_ns;
             let ack =
                 Segment { connection, from_client, seq, ack: 0, flags: flags::ACK, payload: Vec::new() };

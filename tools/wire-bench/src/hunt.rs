@@ -1,5 +1,5 @@
-//! `make bench-hunt`: `spangap hunt` on a folder that the lab has recorded, beside walking its packets alone and beside reading its
-//! bytes alone.
+//! `make bench-hunt`: `spangap hunt` on a folder that the lab recorded, compared with walking its packets alone
+//! and with reading its bytes alone.
 
 use crate::bench::{Plan, read_only_of};
 use crate::measure::{Cost, MeasureError, Spread, run};
@@ -11,25 +11,25 @@ use std::process::{Command, Stdio};
 
 /// The goal: captures and recordings of this size ...
 const BYTES: f64 = 100e6;
-/// ... in so much CPU time, seconds.
+/// ... in this CPU time, seconds.
 const WITHIN_S: f64 = 5.0;
 
-/// A folder, hunted.
+/// Result for one folder.
 #[derive(Debug, Serialize)]
 pub struct HuntRow {
-    /// Where it is.
+    /// The folder.
     pub folder: PathBuf,
-    /// Size of what `hunt` reads of it, bytes: captures, recordings of hosts, spans.
+    /// Size of everything that `hunt` reads in it, bytes: captures, recordings of hosts, spans.
     pub bytes: u64,
     /// Calls that it saw.
     pub calls: u64,
-    /// What it came to.
+    /// Its verdict.
     pub verdict: String,
     /// Runs of `hunt`.
     pub hunt: Vec<Cost>,
-    /// Runs of `dissect` on its captures alone, without spans and recordings: the floor.
+    /// Runs of `dissect` only on its captures, without spans and recordings: the floor.
     pub walk: Vec<Cost>,
-    /// Runs that only read every byte of all.
+    /// Runs that only read every byte of all files.
     pub read: Vec<Cost>,
 }
 
@@ -39,18 +39,18 @@ impl HuntRow {
         Spread::of(of.iter().map(|cost| cost.cpu_s))
     }
 
-    /// CPU seconds for as much as the goal names.
+    /// CPU seconds, scaled to the size in the goal.
     fn scaled_s(&self) -> f64 {
         self.cpu_s(&self.hunt)
             .map_or(f64::INFINITY, |spread| spread.median * BYTES / self.bytes.max(1) as f64)
     }
 
-    /// CPU time over that of others, run by run.
+    /// Ratio of CPU time to that of other runs, run by run.
     fn over(&self, others: &[Cost]) -> Option<Spread> {
         Spread::of(self.hunt.iter().zip(others).map(|(ours, other)| ours.cpu_s / other.cpu_s.max(1e-3)))
     }
 
-    /// In lines; the last says whether the goal is met.
+    /// The result as text; the last line says whether the goal is met.
     pub fn text(&self) -> String {
         let spread = |spread: Option<Spread>| {
             spread
@@ -83,10 +83,10 @@ impl HuntRow {
     }
 }
 
-/// Has the lab record a fault: 2,000 calls a second for as long as it takes for about 100 MB. Needs root.
+/// Lets the lab record a fault: 2,000 calls a second for as long as about 100 MB take. Needs root.
 ///
 /// # Errors
-/// When the lab cannot.
+/// If the lab fails.
 pub fn record(plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<PathBuf, MeasureError> {
     let folder = plan.folder.join("recorded");
     match std::fs::remove_dir_all(&folder) {
@@ -112,10 +112,10 @@ pub fn record(plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<PathBuf, Measure
     }
 }
 
-/// Hunts a folder of a run of the lab, as it names its files.
+/// Runs hunt on a folder of a lab run, with the lab's file names.
 ///
 /// # Errors
-/// When one of the programs fails.
+/// If one of the programs fails.
 pub fn row(plan: &Plan, folder: &Path) -> Result<HuntRow, MeasureError> {
     let all = |names: &[&str]| -> Vec<PathBuf> {
         names.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect()

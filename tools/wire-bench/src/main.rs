@@ -1,4 +1,4 @@
-//! `make bench-dissect`: makes captures whose truth is known, and measures dissect on them.
+//! `make bench-dissect`: generates captures with known truth, and measures dissect on them.
 
 mod bench;
 mod frames;
@@ -190,7 +190,7 @@ fn plan(args: &BenchArgs) -> Result<bench::Plan, measure::MeasureError> {
     Ok(plan)
 }
 
-/// Dissect on traffic recorded now.
+/// Dissect on traffic that is recorded now.
 fn real_rows(args: &BenchArgs) -> Result<Vec<real::RealRow>, measure::MeasureError> {
     real::real(&plan(args)?, &mut |what| eprintln!("wire-bench: {what}"))
 }
@@ -225,7 +225,7 @@ fn measure(args: &BenchArgs) -> Result<(), measure::MeasureError> {
     Ok(())
 }
 
-/// What capture costs; empty, with a word, where this process may not capture.
+/// Cost of capturing; empty, with a message, if this process may not capture.
 fn overheads(args: &BenchArgs) -> Result<Vec<overhead::Overhead>, measure::MeasureError> {
     std::fs::create_dir_all(&args.folder)
         .map_err(|error| measure::MeasureError::File { path: args.folder.clone(), error })?;
@@ -258,7 +258,7 @@ fn generate(args: &GenerateArgs) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Both captures and their truth, in a folder.
+/// Writes both captures and their truth to a folder.
 fn write(traffic: &Traffic, folder: &Path) -> std::io::Result<generate::Truth> {
     let open =
         |name: &str| File::create(folder.join(name)).map(|file| BufWriter::with_capacity(1 << 20, file));

@@ -1,4 +1,4 @@
-//! Runs programs, and what they cost: each under a process of its own, so that its peak of memory is its own.
+//! Runs programs and measures their cost, each below a separate process, so that its memory peak is its own.
 
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What one run of a program took.
+/// Cost of one run of a program.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Cost {
     /// CPU time, user and system, seconds.
     pub cpu_s: f64,
     /// Wall time, seconds.
     pub wall_s: f64,
-    /// Largest resident set, bytes.
+    /// Maximum resident set, bytes.
     pub peak_bytes: u64,
 }
 
-/// What went wrong.
+/// Failure of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
-    /// It cannot be started.
+    /// The program cannot be started.
     #[error("{program}: {error}")]
     Start {
         /// Its name.
@@ -28,23 +28,23 @@ pub enum MeasureError {
         /// Why.
         error: io::Error,
     },
-    /// It failed.
+    /// The program failed.
     #[error("{program} failed: {status}")]
     Failed {
         /// Its name.
         program: String,
-        /// How.
+        /// Its exit status.
         status: String,
     },
-    /// A file of ours.
+    /// A file of this tool cannot be used.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// What it printed is not what it should be.
+    /// Unexpected output of the program.
     #[error("{program}: {what}")]
     Output {
         /// Its name.
@@ -54,10 +54,10 @@ pub enum MeasureError {
     },
 }
 
-/// Runs a command below a process of its own; its standard output goes to `output`.
+/// Runs a command below a separate process; its standard output goes to `output`.
 ///
 /// # Errors
-/// When it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn run(command: &[String], output: &PathBuf) -> Result<Cost, MeasureError> {
     let program = command.first().cloned().unwrap_or_default();
     let start = |error| MeasureError::Start { program: program.clone(), error };
@@ -81,10 +81,10 @@ pub fn run(command: &[String], output: &PathBuf) -> Result<Cost, MeasureError> {
         .map_err(|error| MeasureError::Output { program, what: format!("no cost: {error}") })
 }
 
-/// The other end of [`run`]: starts the command, waits, writes what it took.
+/// The other end of [`run`]: starts the command, waits, and writes its cost.
 ///
 /// # Errors
-/// When it cannot be started or fails.
+/// If it cannot be started or fails.
 pub fn once(costs: &PathBuf, command: &[String]) -> Result<(), MeasureError> {
     let (program, arguments) = command
         .split_first()
@@ -111,19 +111,19 @@ pub fn once(costs: &PathBuf, command: &[String]) -> Result<(), MeasureError> {
     std::fs::write(costs, text).map_err(|error| MeasureError::File { path: costs.clone(), error })
 }
 
-/// Median, least and most of some figures.
+/// Median, minimum and maximum of some figures.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// Median.
     pub median: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Most.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of at least one figure.
+    /// The spread of at least one figure.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Damaged captures by the thousand: dissect must read each to an end, without a panic and in bounded time.
+//! Thousands of damaged captures: dissect must read each to an end, without a panic and in bounded time.
 
 use spangap_wire::dissect::{Settings, dissect};
 use spangap_wire::ladder::ladder_of;
@@ -9,25 +9,25 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What came out.
+/// Result.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Files that were captures still.
+    /// Files that were still captures.
     pub read: u64,
-    /// Files that were none any more.
+    /// Files that were no longer captures.
     pub refused: u64,
     /// Packets in them.
     pub packets: u64,
     /// Calls found.
     pub calls: u64,
-    /// The longest that one took.
+    /// Maximum time for one file.
     pub longest: Duration,
 }
 
-/// Captures larger than this would make few files an hour.
+/// Maximum size of a seed: with larger ones, the rate of files would be low.
 const MAX_SEED_BYTES: usize = 60_000;
 
-/// The captures of a folder that are small enough, decompressed.
+/// The sufficiently small captures of a folder, decompressed.
 fn seeds(folder: &Path) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut seeds = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -49,7 +49,7 @@ fn seeds(folder: &Path) -> std::io::Result<Vec<(PathBuf, Vec<u8>)>> {
     Ok(seeds)
 }
 
-/// Changes some bytes, cuts a piece out, doubles one, or puts one of another capture in.
+/// Changes some bytes, removes a piece, duplicates one, or inserts one from another capture.
 fn damage(bytes: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..random.usize(1..12) {
@@ -77,7 +77,7 @@ fn damage(bytes: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     out
 }
 
-/// Dissects so many damaged captures, each beside an undamaged one.
+/// Dissects `files` damaged captures, every other one together with an undamaged one.
 ///
 /// # Errors
 /// Those of the folder.
@@ -102,7 +102,7 @@ pub fn mutate(folder: &Path, files: u64, seed: u64) -> std::io::Result<Outcome> 
         let settings = Settings { slowest: 3, ..Settings::default() };
         let found = dissect(captures, &settings, &mut |_| ControlFlow::Continue(()));
         let Ok(found) = found else { panic!("captures in memory are read once") };
-        // What people would read of it has to come out, too.
+        // The user-visible output must be produced, too.
         let ladders: Vec<_> = found.calls.iter().map(|call| ladder_of(&found, call).ok()).collect();
         std::hint::black_box(&ladders);
         let report = DissectReport::new(&found, &settings, &Extras::default());

@@ -1,4 +1,5 @@
-//! What `spangap capture` costs those who are captured: raw ping-pong over loopback with and without it, in turn.
+//! Cost of `spangap capture` for the captured programs: raw ping-pong over loopback with and without it,
+//! alternating.
 
 use crate::measure::{MeasureError, Spread};
 use serde::Serialize;
@@ -7,40 +8,40 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// What was measured.
+/// Results.
 #[derive(Debug, Default, Serialize)]
 pub struct Overhead {
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// Calls per second with capture over calls per second without, pair by pair.
+    /// Ratio of calls per second with capture to calls per second without, pair by pair.
     pub throughput_ratios: Vec<f64>,
-    /// Median latency with over without.
+    /// Ratio of the median latency with capture to that without.
     pub p50_ratios: Vec<f64>,
     /// Packets that passed the filter, in all runs.
     pub received: u64,
-    /// Those that found no room.
+    /// Packets dropped for lack of room.
     pub dropped: u64,
-    /// CPU time of the capturing process for each packet, nanoseconds, run by run.
+    /// CPU time of the capturing process per packet, nanoseconds, run by run.
     pub cpu_ns_per_packet: Vec<f64>,
 }
 
-/// A child that does not outlive this.
+/// A child that is killed when this is dropped.
 pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a program said is not what it should be.
+/// Unexpected output of a program.
 pub fn wrong(what: impl Into<String>) -> MeasureError {
     MeasureError::Output { program: "spangap".into(), what: what.into() }
 }
 
-/// Starts spangap, its output in pipes.
+/// Starts spangap with its output in pipes.
 pub fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError> {
     let mut command = Command::new(spangap);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -50,7 +51,7 @@ pub fn start(spangap: &Path, arguments: &[&str]) -> Result<Running, MeasureError
     Ok(Running(child))
 }
 
-/// The first line, and the pipe: who still writes to it must find it open.
+/// The first line, and the pipe, which must stay open for its writer.
 pub fn first_line<T: Read>(from: Option<T>) -> Result<(String, BufReader<T>), MeasureError> {
     let mut pipe = BufReader::new(from.ok_or_else(|| wrong("expected a pipe"))?);
     let mut line = String::new();
@@ -58,10 +59,10 @@ pub fn first_line<T: Read>(from: Option<T>) -> Result<(String, BufReader<T>), Me
     Ok((line, pipe))
 }
 
-/// Measures pairs of runs with so many calls in flight.
+/// Measures pairs of runs with `in_flight` calls in flight.
 ///
 /// # Errors
-/// [`MeasureError`], also for want of the privilege to capture.
+/// [`MeasureError`], also without the privilege to capture.
 pub fn overhead(spangap: &Path, folder: &Path, in_flight: u32, pairs: u32) -> Result<Overhead, MeasureError> {
     let mut target = start(spangap, &["target", "--stack", "raw", "--listen", "127.0.0.1:0"])?;
     let (line, _open) = first_line(target.0.stdout.take())?;
@@ -138,7 +139,7 @@ fn ping_pong(spangap: &Path, address: &str, in_flight: u32) -> Result<(f64, f64)
 }
 
 impl Overhead {
-    /// Throughput, latency, CPU time: each as median, least and most.
+    /// Throughput, latency, CPU time: median, minimum and maximum of each.
     pub fn spreads(&self) -> [Option<Spread>; 3] {
         [&self.throughput_ratios, &self.p50_ratios, &self.cpu_ns_per_packet]
             .map(|values| Spread::of(values.iter().copied()))

@@ -1,5 +1,5 @@
-//! Dissect on real, call-dense traffic of several stacks, recorded when it is measured: what made-up captures do not
-//! have is what costs most (several frames in a packet, episodes with every call).
+//! Dissect on real, call-dense traffic of several stacks, recorded at the time of measurement: the most costly
+//! patterns (several frames in a packet, episodes with every call) do not occur in synthetic captures.
 
 use crate::bench::{Plan, read_only_of};
 use crate::measure::{Cost, MeasureError, Spread, run};
@@ -13,24 +13,24 @@ use std::process::{Command, Stdio};
 /// Dissect on one stack's traffic.
 #[derive(Debug, Serialize)]
 pub struct RealRow {
-    /// What called.
+    /// The calling program.
     pub name: &'static str,
-    /// Calls that dissect found, and packets and bytes of the capture.
+    /// Calls found by dissect.
     pub calls: u64,
-    /// See `calls`.
+    /// Packets of the capture.
     pub packets: u64,
-    /// See `calls`.
+    /// Bytes of the capture.
     pub bytes: u64,
     /// Runs of dissect.
     pub dissect: Vec<Cost>,
     /// Runs that only read every byte: the floor.
     pub read: Vec<Cost>,
-    /// Instructions of one run in user space; absent where the machine does not count them.
+    /// Instructions of one run in user space; absent if the machine does not count them.
     pub instructions: Option<u64>,
 }
 
 impl RealRow {
-    /// So many a second of CPU time.
+    /// Rate of `count` per second of CPU time.
     pub fn per_cpu_s(&self, count: u64) -> Option<Spread> {
         Spread::of(self.dissect.iter().map(|cost| count as f64 / cost.cpu_s))
     }
@@ -41,12 +41,12 @@ impl RealRow {
     }
 }
 
-/// A load: its name, the program, and its arguments; `{address}`, `{body}` and `{calls}` are filled in.
+/// A load: its name, the program, and its arguments, in which `{address}`, `{body}` and `{calls}` are replaced.
 struct Load {
     name: &'static str,
     program: &'static str,
     arguments: &'static [&'static str],
-    /// Of the target.
+    /// Arguments of the target.
     target: &'static [&'static str],
 }
 
@@ -141,10 +141,10 @@ const LOADS: &[Load] = &[
     },
 ];
 
-/// Records and measures each; what is not installed is said and left out.
+/// Records and measures each load; programs that are not installed are reported and skipped.
 ///
 /// # Errors
-/// Those of dissect. A load that cannot be recorded is no error.
+/// Those of dissect. A load that cannot be recorded is not an error.
 pub fn real(plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Vec<RealRow>, MeasureError> {
     let calls = (100_000.0 * plan.scale).max(100.0) as u64;
     let mut rows = Vec::new();
@@ -159,7 +159,7 @@ pub fn real(plan: &Plan, say: &mut dyn FnMut(&str)) -> Result<Vec<RealRow>, Meas
     Ok(rows)
 }
 
-/// The load's calls over loopback, captured whole.
+/// Captures the load's calls over loopback, without truncation.
 fn record(plan: &Plan, load: &Load, calls: u64, file: &Path) -> Result<(), MeasureError> {
     let mut target = start(&plan.spangap, &[&["target", "--listen", "127.0.0.1:0"], load.target].concat())?;
     let (line, _out) = first_line(target.0.stdout.take())?;
@@ -196,7 +196,7 @@ fn called(plan: &Plan, load: &Load, calls: u64, address: &str) -> Result<(), Mea
     std::fs::write(&body, [0; 5]).map_err(|error| MeasureError::File { path: body.clone(), error })?;
     let program = match load.program {
         "spangap" => plan.spangap.clone(),
-        // What `make bench` fetches is not in every PATH.
+        // Tools fetched by `make bench` are not in every PATH.
         other => Some(PathBuf::from("target/tools/bin").join(other))
             .filter(|path| path.exists())
             .unwrap_or(other.into()),
@@ -254,7 +254,7 @@ fn row(plan: &Plan, name: &'static str, file: &Path) -> Result<RealRow, MeasureE
     })
 }
 
-/// Counted by the CPU, where perf is installed and may.
+/// Counted by the CPU, if perf is installed and permitted.
 fn instructions(command: &[String]) -> Option<u64> {
     let counted = Command::new("perf")
         .args(["stat", "-x", ",", "-e", "instructions:u", "--"])

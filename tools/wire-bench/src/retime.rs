@@ -1,4 +1,4 @@
-//! The same packets by another clock: a capture rewritten with an offset and a skew.
+//! Rewrites a capture as if by another clock, with an offset and a skew.
 
 use crate::frames::Pcap;
 use spangap_wire::source::{Capture, SourceError};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-/// What went wrong.
+/// Failure of a rewrite.
 #[derive(Debug, thiserror::Error)]
 pub enum RetimeError {
     /// The capture cannot be read.
@@ -18,9 +18,9 @@ pub enum RetimeError {
     /// The copy's format has one link type for all packets.
     #[error("packet {packet}: expected Ethernet as the others, found link type {found}")]
     LinkType {
-        /// Its number.
+        /// Packet number.
         packet: u64,
-        /// What it is.
+        /// Its link type.
         found: u16,
     },
 }

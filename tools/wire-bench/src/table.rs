@@ -1,4 +1,4 @@
-//! The measurements as people and scripts read them.
+//! The measurements as text and as JSON.
 
 use crate::bench::{LegCheck, Row};
 use crate::measure::Spread;
@@ -102,7 +102,7 @@ pub fn real(rows: &[RealRow]) -> String {
     out
 }
 
-/// What capture costs.
+/// The cost of capturing.
 pub fn capture(overheads: &[Overhead]) -> String {
     let mut out = String::new();
     for overhead in overheads {
@@ -119,7 +119,7 @@ pub fn capture(overheads: &[Overhead]) -> String {
     out
 }
 
-/// The same for scripts.
+/// The same as JSON.
 pub fn json(rows: &[Row], real: &[RealRow], memory: [(u64, u64); 2], overheads: &[Overhead]) -> String {
     let memory = memory.map(|(bytes, peak)| serde_json::json!({"capture_bytes": bytes, "peak_bytes": peak}));
     let summaries: Vec<_> = rows

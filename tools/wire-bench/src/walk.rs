@@ -1,5 +1,5 @@
-//! The walk of dissect alone, in this process and without a report: for `make bench-check`, which counts its instructions
-//! and sets its time beside that of reading the same packets.
+//! Only the walk of dissect, in this process and without a report: for `make bench-check`, which counts its
+//! instructions and compares its time with that of reading the same packets.
 
 use serde::Serialize;
 use spangap_wire::dissect::{Dissection, Settings, dissect};
@@ -8,24 +8,24 @@ use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Readings for one walk, so that both take a time that the clock can tell.
+/// Readings per walk, so that the clock can resolve both times.
 const READINGS: u32 = 20;
 
-/// What was walked, and how long each walk took beside a reading.
+/// Size of the captures, and the ratio of each walk's time to a reading's.
 #[derive(Debug, Serialize)]
 pub struct Walked {
     /// Packets in the captures.
     pub packets: u64,
     /// Calls found.
     pub calls: u64,
-    /// CPU time of each walk over that of a reading right before it.
+    /// Ratio of the CPU time of each walk to that of a reading right before it.
     pub ratios: Vec<f64>,
 }
 
-/// Walks the captures as one body of traffic. Its instructions are what callgrind is told to collect.
+/// Walks the captures as one body of traffic. callgrind is told to collect the instructions of this function.
 ///
 /// # Errors
-/// When one of them cannot be opened.
+/// If one of them cannot be opened.
 #[inline(never)]
 pub fn walk_once(paths: &[PathBuf]) -> Result<Dissection, SourceError> {
     let settings = Settings { slowest: 10, ..Settings::default() };
@@ -36,7 +36,7 @@ fn open(paths: &[PathBuf]) -> Result<Vec<Capture>, SourceError> {
     paths.iter().map(|path| Capture::open(path)).collect()
 }
 
-/// Reads every packet and looks at none.
+/// Reads every packet without examining it.
 #[inline(never)]
 fn read(paths: &[PathBuf]) -> Result<u64, SourceError> {
     let mut packets = 0;
@@ -51,16 +51,16 @@ fn read(paths: &[PathBuf]) -> Result<u64, SourceError> {
 
 /// CPU time of this thread (proc(5), schedstat).
 fn cpu_ns() -> u64 {
-    // The kernel brings the figure up to date when it schedules; otherwise it is as old as the last tick.
+    // The kernel updates the figure when it schedules; otherwise it is as old as the last tick.
     std::thread::yield_now();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Walks and reads by turns; without rounds it walks once.
+/// Walks and reads alternately; without rounds, it walks once.
 ///
 /// # Errors
-/// When a capture cannot be opened.
+/// If a capture cannot be opened.
 pub fn walk(paths: &[PathBuf], rounds: u32) -> Result<Walked, SourceError> {
     let mut walked = Walked { packets: 0, calls: walk_once(paths)?.sums.calls, ratios: Vec::new() };
     walked.packets = read(paths)?;
@@ -77,10 +77,10 @@ pub fn walk(paths: &[PathBuf], rounds: u32) -> Result<Walked, SourceError> {
     Ok(walked)
 }
 
-/// Writes captures that are stored compressed as they were, so that no walk has the decompression in it.
+/// Decompresses captures, so that no walk includes the decompression.
 ///
 /// # Errors
-/// When a file cannot be read or written.
+/// If a file cannot be read or written.
 pub fn unpack(paths: &[PathBuf], folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     std::fs::create_dir_all(folder)?;
     let one = |path: &PathBuf| {

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_took_long_do_not_mislead_the_guess() {
+    fn slow_bytes_do_not_mislead_the_guess() {
         let mut bounds = Bounds::default();
         assert_eq!(bounds.guess_ns(), None);
         quick(&mut bounds, 0, 40 * MS);

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clipping_keeps_exactly_what_fits() {
+    fn clipping_keeps_exactly_the_fitting_lines() {
         let mut polygon = Polygon::strip(-1e6, 1e6);
         polygon.clip(Bound { at: 0.0, offset: 100.0, upper: true });
         polygon.clip(Bound { at: 0.0, offset: 50.0, upper: false });

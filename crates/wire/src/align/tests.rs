@@ -78,7 +78,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_true_offset_is_always_inside(world in world()) {
+    fn the_interval_contains_the_true_offset(world in world()) {
         let clock = Clock::fit(&world.bounds(), world.resolution as u32).expect("there are bounds");
         prop_assert_eq!(clock.stretches.len(), 1, "one line fits");
         prop_assert_eq!(clock.contradictions, 0);
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn a_step_makes_two_stretches(
+    fn a_clock_step_yields_two_stretches(
         mut world in world(),
         step in prop_oneof![20_000_000..90_000_000_000_i64, -90_000_000_000..-20_000_000_i64],
         share in 0.2..0.8_f64,
@@ -144,7 +144,7 @@ fn symmetric_delays_give_half_the_round_trip_as_bound() {
 }
 
 #[test]
-fn one_way_bounds_nothing() {
+fn one_direction_alone_bounds_nothing() {
     let mut bounds = Bounds::default();
     (0..100).for_each(|i| bounds.first_to_second(START + i * 1000, START + i * 1000 + 77));
     let clock = Clock::fit(&bounds, 1).expect("there are bounds");
@@ -154,7 +154,7 @@ fn one_way_bounds_nothing() {
 }
 
 #[test]
-fn one_false_bound_is_left_out_and_counted() {
+fn a_single_false_bound_is_dropped_and_counted() {
     let mut bounds = Bounds::default();
     for i in 0..200 {
         let sent = START + i * 5_000_000;
@@ -183,7 +183,7 @@ fn clocks_decades_apart_lose_no_precision() {
 }
 
 #[test]
-fn one_clock_is_exact() {
+fn a_shared_clock_is_exact() {
     let at = START + 123_456_789;
     assert_eq!(Clock::same().offset_ns(at), Some((0, 0)));
     assert_eq!(Clock::same().first_at(at), Some((at, at)));

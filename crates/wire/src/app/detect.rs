@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_bytes_name_the_protocol() {
+    fn first_bytes_identify_the_protocol() {
         use Look::{Is, More, OtherWay, Unknown};
         use Side::{Client as C, Server as S};
         let hello = b"\x16\x03\x01\x00\xf0\x01\x00\x00\xec\x03\x03abc";

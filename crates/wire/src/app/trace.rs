@@ -352,7 +352,7 @@ mod tests {
     const SPAN: u64 = 0x00f0_67aa_0ba9_02b7;
 
     #[test]
-    fn every_form_yields_the_same_context() {
+    fn every_format_yields_the_same_context() {
         let all: &[&[(&str, &str)]] = &[
             &[("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
             &[("Traceparent", " cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more ")],
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ids_have_zeros_before_them() {
+    fn short_ids_are_padded_with_zeros() {
         assert_eq!(of(&[("uber-trace-id", "abc:1f:0:1")]), context(0xabc, 0x1f));
         assert_eq!(
             of(&[("b3", "a3ce929d0e0e4736-00f067aa0ba902b7-1")]),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_its_format_is_no_context() {
+    fn malformed_fields_are_ignored() {
         for (name, value) in [
             ("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             ("traceparent", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"),
@@ -429,7 +429,7 @@ mod tests {
         }
 
         #[test]
-        fn every_id_comes_back(trace in 1u128.., span in 1u64..) {
+        fn every_id_round_trips(trace in 1u128.., span in 1u64..) {
             prop_assert_eq!(of(&[("traceparent", &format!("00-{trace:032x}-{span:016x}-00"))]), context(trace, span));
             prop_assert_eq!(of(&[("uber-trace-id", &format!("{trace:x}:{span:x}:0:1"))]), context(trace, span));
             prop_assert_eq!(of(&[("b3", &format!("{trace:032x}-{span:016x}-d"))]), context(trace, span));

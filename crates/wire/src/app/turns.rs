@@ -246,7 +246,7 @@ mod tests {
     use Side::{Client as C, Server as S};
 
     #[test]
-    fn there_and_back_is_a_turn_and_a_greeting_is_none() {
+    fn bytes_both_ways_are_a_turn_and_a_greeting_is_not() {
         let turns = talk(&[(S, 9), (C, 10), (C, 5), (S, 7), (S, 8), (C, 1), (S, 2), (C, 3)]);
         assert_eq!(turns.len(), 3);
         let first = &turns[0];
@@ -302,7 +302,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_chunking_gives_the_same_turns(runs in prop::collection::vec((1usize..50, 1usize..50), 1..20), cut in 1usize..10) {
+        fn any_split_gives_the_same_turns(runs in prop::collection::vec((1usize..50, 1usize..50), 1..20), cut in 1usize..10) {
             let pieces = |from, len: usize| (0..len).step_by(cut).map(move |at| (from, cut.min(len - at)));
             let whole: Vec<_> = runs.iter().flat_map(|(c, s)| [(C, *c), (S, *s)]).collect();
             let cut: Vec<_> = runs.iter().flat_map(|(c, s)| pieces(C, *c).chain(pieces(S, *s))).collect();

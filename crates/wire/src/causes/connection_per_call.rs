@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn another_call_under_way_at_the_end_makes_two() {
+    fn a_second_call_in_flight_at_the_end_counts() {
         for (under_way, found) in [(0, 1), (1, 0)] {
             let mut scene = Scene::at_client();
             let request = scene.data_and_ack(CLIENT, 100);

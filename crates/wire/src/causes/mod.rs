@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_folder_is_a_rule_that_is_asked() {
+    fn every_file_of_the_folder_is_a_registered_rule() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/causes");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .expect("the folder of this file")
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_connection_is_small() {
+    fn the_state_per_connection_is_small() {
         let bytes = size_of::<Causes>();
         assert!(bytes <= 2560, "{bytes} bytes for each connection");
     }

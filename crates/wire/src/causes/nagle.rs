@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn two_parts_of_an_application_that_waits_by_itself() {
+    fn an_application_that_pauses_between_two_parts_is_not_blamed() {
         // Never held: the second part leaves before the ACK, or some time after it.
         for own_us in [38_000, 40_500, 44_000, 47_000] {
             let mut scene = Scene::at_client();
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_ends_without_an_ack_is_none() {
+    fn a_pause_that_ends_without_an_ack_is_not_a_hold() {
         let mut scene = Scene::at_client();
         for n in 0..8 {
             scene.at(n * 100_000).data_and_ack(CLIENT, 70);
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn after_loss_the_congestion_window_may_be_what_holds() {
+    fn after_loss_the_congestion_window_may_be_the_reason() {
         let mut scene = Scene::at_client();
         let lost = scene.data(CLIENT, 70);
         scene.at(5000).bytes(Kind::Resent, CLIENT, lost);
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_came_after_the_ack_is_no_release() {
+    fn an_answer_to_data_after_the_ack_is_not_a_release() {
         let mut scene = Scene::at_server();
         for n in 0..8 {
             scene.at(n * 100_000).data_and_ack(SERVER, 70);
@@ -727,7 +727,7 @@ mod tests {
     /// Its requests carry the ACK of the previous answer, and leave microseconds after it, however long that
     /// took.
     #[test]
-    fn a_client_that_calls_again_at_once_holds_nothing() {
+    fn a_client_that_calls_again_immediately_is_not_held() {
         let (mut scene, mut now) = (Scene::at_client(), 1000);
         for think_us in [8512, 5, 20_032, 5, 2010, 5, 8768, 5, 13_000, 5, 4000, 5] {
             now += 5;

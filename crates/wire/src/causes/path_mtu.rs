@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_through_when_it_is_smaller_was_too_large() {
+    fn a_segment_that_passes_when_smaller_was_too_large() {
         let (mut scene, start) = lost(false, &[201, 601]);
         scene.at(1_401_000).bytes(Kind::Resent, CLIENT, start..start + 1024);
         scene.at(1_403_000).ack_to(SERVER, start + 1024, &[]);
@@ -207,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_while_a_small_one_behind_it_does_is_too_large() {
+    fn a_segment_that_never_arrives_unlike_a_small_one_behind_it_is_too_large() {
         assert_eq!(found(&mut lost(true, &[201, 601, 1401]).0), [(1, 1401)]);
     }
 
     #[test]
-    fn ordinary_loss_is_not_named() {
+    fn ordinary_loss_is_not_reported() {
         // It finally arrives; or nothing does; or another large one did.
         let (mut scene, start) = lost(true, &[201, 601, 1401]);
         scene.at(1_403_000).ack_to(SERVER, start + 1500, &[]);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_closes_and_opens_again_holds_the_sender_up() {
+    fn a_window_that_closes_and_opens_delays_the_sender() {
         for (window, mut scene) in [
             (0, Scene::at_client()),
             (700, Scene::at_client()),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_had_nothing_to_send_was_not_held_up() {
+    fn a_sender_without_data_was_not_delayed() {
         let mut scene = Scene::at_client();
         filled(&mut scene, 0);
         scene.at(50_000).window(SERVER, 30_000);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_was_large_enough_holds_nobody_up() {
+    fn a_large_enough_window_delays_nobody() {
         // Room for the next bytes, although less than for a full segment.
         let mut scene = Scene::at_client();
         filled(&mut scene, 700);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_as_large_as_what_is_under_way_is_ordinary() {
+    fn a_window_that_only_limits_the_flight_is_ordinary() {
         let mut scene = Scene::at_client();
         scene.windows = [14_600; 2];
         for round in 0..20 {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_its_time_keeps_its_acknowledgements_back() {
+    fn a_slow_reader_withholds_its_acknowledgements() {
         let late = windowfuls(Scene::at_server(), 8_900);
         assert_eq!(late.shown().first(), Some(&Cause::ReceiveWindow), "{:?}", late.found);
         assert_eq!(late.found[0].side, Some(Side::Server));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_says_nothing_about_windows() {
+    fn a_reset_carries_no_window() {
         let mut scene = Scene::at_client();
         scene.data(CLIENT, 1460);
         scene.windows = [0; 2];

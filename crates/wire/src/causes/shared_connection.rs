@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_with_silence_between_them_are_said_with_figures() {
+    fn batches_with_silence_between_them_are_reported_with_figures() {
         let scene = scene(Scene::at_client(), 10, 2000);
         assert!(scene.possible().contains(&Cause::SharedConnection));
         let notes = scene.notes();
@@ -199,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn one_call_at_a_time_or_no_silence_is_no_batch() {
+    fn single_calls_or_no_silence_are_not_batches() {
         for scene in [scene(Scene::at_client(), 1, 2000), scene(Scene::at_client(), 10, 90)] {
             assert_eq!((scene.found.len(), scene.notes()), (0, vec![]));
         }
     }
 
     #[test]
-    fn the_way_to_the_client_is_no_silence() {
+    fn the_round_trip_to_the_client_is_not_silence() {
         // 1 ms away, as the handshake shows: the remaining silence is 90 us.
         let near = scene(Scene::at_server(), 10, 1090);
         assert_eq!((near.found.len(), near.notes()), (0, vec![]));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_sends_late_is_not_held() {
+    fn an_application_that_sends_late_is_not_delayed() {
         // It ends with a short segment; it continues at its own time; the receiver's window has no room.
         let mut scene = lossy();
         scene.at(30 * MILLI).data(SERVER, 4 * FULL + 5);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_and_a_start_without_loss_are_slow_by_themselves() {
+    fn a_pause_or_a_start_without_loss_is_not_blamed_on_loss() {
         let mut scene = lossy();
         scene.at(400 * MILLI).data(SERVER, 4 * FULL);
         scene.at(410 * MILLI).ack(CLIENT);

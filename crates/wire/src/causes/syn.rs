@@ -231,7 +231,7 @@ mod tests {
     const SECOND: i64 = 1_000_000;
 
     #[test]
-    fn a_syn_without_an_answer_is_possibly_lost_until_the_other_end_is_seen() {
+    fn an_unanswered_syn_is_possibly_lost_without_the_other_end() {
         let mut scene = Scene::joined();
         scene.syn(CLIENT);
         scene.at(SECOND).syn(CLIENT);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_did_not_reach_the_client_is_loss() {
+    fn an_answer_that_missed_the_client_is_loss() {
         let mut scene = Scene::joined();
         scene.syn(CLIENT);
         scene.at(50).syn(SERVER);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_ack_sent_again_without_an_ack_is_loss_and_with_one_a_full_queue_perhaps() {
+    fn a_repeated_syn_ack_is_loss_without_an_ack_and_maybe_overflow_with_one() {
         for acknowledged in [false, true] {
             let mut scene = Scene::joined();
             scene.syn(CLIENT);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_never_opened_is_told_at_the_end() {
+    fn a_connection_that_never_opened_is_reported_at_the_end() {
         let mut scene = Scene::joined();
         scene.syn(CLIENT);
         scene.at(SECOND).syn(CLIENT);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_together_tell_loss_from_a_server_that_does_not_answer() {
+    fn both_ends_together_distinguish_loss_from_a_refusing_server() {
         let seen = |syns, syn_acks| Handshake { syns, syn_acks, ..Handshake::default() };
         let shown = Some((Cause::SynLoss, Certainty::Shown));
         assert_eq!(together(&seen(2, 1), &seen(1, 1)), shown);

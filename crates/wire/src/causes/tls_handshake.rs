@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn from_the_hello_to_the_first_that_the_client_encrypts() {
+    fn tls13_lasts_until_the_first_encrypted_record_of_the_client() {
         let hello = records(&[(22, 300)]);
         let flight = records(&[(22, 90), (20, 1), (23, 900), (23, 53)]);
         let finished = records(&[(20, 1), (23, 53)]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn of_tls_1_2_to_the_last_before_application_data() {
+    fn tls12_lasts_until_the_last_record_before_application_data() {
         let told = [
             (CLIENT, 100, records(&[(22, 300)])),
             (SERVER, 1500, records(&[(22, 90), (22, 900), (22, 4)])),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_handshake_is_not_named() {
+    fn an_incomplete_handshake_is_not_reported() {
         let hello = records(&[(22, 300)]);
         // Early data, an alert, other protocols, a server that speaks first.
         assert_eq!(found(&[(CLIENT, 1, hello.clone()), (CLIENT, 2, records(&[(23, 60)]))]), []);

@@ -1,32 +1,32 @@
-//! Datagrams from their fragments, in bounded memory.
+//! Reassembles datagrams from their fragments, in bounded memory.
 
 use super::ip::Ip;
 use super::link::Bytes;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// Datagrams that may be incomplete at once; the oldest is given up for a new one.
+/// Maximum incomplete datagrams at once; the oldest is dropped for a new one.
 const MAX_DATAGRAMS: usize = 1024;
-/// Fragments of one datagram: 64 KiB in pieces of the smallest payload that every host must be able to take
-/// (RFC 791: 68 bytes, 48 of them payload).
+/// Maximum fragments of one datagram: 64 KiB in pieces of the smallest payload that every host must accept (RFC
+/// 791: 68 bytes, 48 of them payload).
 const MAX_PIECES: usize = 1366;
-/// A datagram's fragments arrive within this time, or belong to different ones (RFC 8200, 4.5).
+/// A datagram's fragments arrive within this time, or belong to different datagrams (RFC 8200, 4.5).
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// Longest datagram.
+/// Maximum size of a datagram.
 const MAX_DATAGRAM_BYTES: u32 = 65_535;
 
-/// What became of fragments.
+/// Statistics of fragments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
     /// Fragments seen.
     pub seen: u64,
-    /// Datagrams put together.
+    /// Datagrams reassembled.
     pub datagrams: u64,
-    /// Fragments that came a second time.
+    /// Duplicate fragments.
     pub repeated: u64,
-    /// Datagrams refused, since two fragments claim the same bytes or contradict each other (RFC 5722).
+    /// Datagrams rejected, because two fragments overlap or contradict each other (RFC 5722).
     pub refused: u64,
-    /// Datagrams given up incomplete: too late, or no room.
+    /// Datagrams dropped while incomplete: expired, or evicted.
     pub given_up: u64,
 }
 
@@ -42,7 +42,7 @@ struct Key {
 #[derive(Debug)]
 struct Piece {
     offset: u32,
-    /// Bytes on the wire, and those captured of them.
+    /// Length on the wire, and the captured bytes.
     len: u32,
     bytes: Box<[u8]>,
 }
@@ -53,26 +53,26 @@ struct Datagram {
     serial: u64,
     /// By offset, without overlaps.
     pieces: Vec<Piece>,
-    /// Bytes on the wire so far, and in all once the last fragment was seen.
+    /// Length on the wire so far, and in total once the last fragment was seen.
     bytes: u32,
     total: Option<u32>,
-    /// Two fragments contradict each other: nothing of it is believed.
+    /// Two fragments contradict each other: all of it is discarded.
     refused: bool,
 }
 
-/// Datagrams that are not complete.
+/// Incomplete datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     datagrams: FxHashMap<Key, Datagram>,
-    /// In the order in which they began, with those finished since.
+    /// In order of their first fragment, including those finished since.
     order: VecDeque<(Key, u64)>,
     serial: u64,
     pub counts: FragmentCounts,
 }
 
 impl Fragments {
-    /// Takes a fragment. If it completes its datagram, puts that into `whole` and returns the packet as if it had
-    /// never been cut; where the capture cut a fragment, its payload ends there.
+    /// Adds a fragment. If it completes its datagram, stores that in `whole` and returns the packet as if it had
+    /// never been fragmented; if the capture cut a fragment, the payload ends there.
     pub fn add<'a>(
         &mut self,
         ip: &Ip<'_>,
@@ -94,11 +94,11 @@ impl Fragments {
         if datagram.refused {
             return None;
         }
-        match datagram.take(place.offset, place.more, ip.payload) {
-            Taken::Kept => {}
-            Taken::Repeated => self.counts.repeated += 1,
-            Taken::Contradicts => {
-                // It stays as a mark until it is too old, so that its other fragments are not taken for a new one.
+        match datagram.add(place.offset, place.more, ip.payload) {
+            Added::Stored => {}
+            Added::Repeated => self.counts.repeated += 1,
+            Added::Contradicts => {
+                // It stays as a marker until it expires, so that its other fragments do not start a new datagram.
                 datagram.refused = true;
                 datagram.pieces = Vec::new();
                 self.counts.refused += 1;
@@ -121,7 +121,8 @@ impl Fragments {
     }
 
     fn begin(&mut self, key: Key, now_ns: i64) {
-        // Finished ones leave their place in the order behind: skipped here, and bounded as they are.
+        // Finished datagrams leave stale entries in the order, which are skipped here; their number is bounded,
+        // too.
         while self.datagrams.len() >= MAX_DATAGRAMS || self.order.len() >= 4 * MAX_DATAGRAMS {
             let Some((oldest, serial)) = self.order.pop_front() else { break };
             if self.datagrams.get(&oldest).is_some_and(|datagram| datagram.serial == serial) {
@@ -143,25 +144,25 @@ impl Fragments {
     }
 }
 
-enum Taken {
-    Kept,
+enum Added {
+    Stored,
     Repeated,
     Contradicts,
 }
 
 impl Datagram {
-    fn take(&mut self, offset: u32, more: bool, payload: Bytes<'_>) -> Taken {
+    fn add(&mut self, offset: u32, more: bool, payload: Bytes<'_>) -> Added {
         let (len, end) = (payload.wire_len, u64::from(offset) + u64::from(payload.wire_len));
-        // All but the last are multiples of eight bytes, since offsets are.
+        // All but the last have a length in multiples of eight, since offsets are.
         if end > u64::from(MAX_DATAGRAM_BYTES) || len == 0 || (more && !len.is_multiple_of(8)) {
-            return Taken::Contradicts;
+            return Added::Contradicts;
         }
         let end = end as u32;
         let at = self.pieces.partition_point(|piece| piece.offset < offset);
         let next = self.pieces.get(at);
         if next.is_some_and(|next| next.offset == offset && next.len == len) {
             let same = next.is_some_and(|next| *next.bytes == *payload.data);
-            return if same { Taken::Repeated } else { Taken::Contradicts };
+            return if same { Added::Repeated } else { Added::Contradicts };
         }
         let before = at.checked_sub(1).and_then(|at| self.pieces.get(at));
         let overlaps = next.is_some_and(|next| next.offset < end)
@@ -172,13 +173,13 @@ impl Datagram {
             self.total.is_some() || self.pieces.last().is_some_and(|last| last.offset + last.len > end)
         };
         if overlaps || beyond || self.pieces.len() >= MAX_PIECES {
-            return Taken::Contradicts;
+            return Added::Contradicts;
         }
         if !more {
             self.total = Some(end);
         }
         self.bytes += len;
         self.pieces.insert(at, Piece { offset, len, bytes: payload.data.into() });
-        Taken::Kept
+        Added::Stored
     }
 }

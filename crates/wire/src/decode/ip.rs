@@ -11,7 +11,7 @@ const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 const MOBILITY: u8 = 135;
-/// Option of a hop-by-hop header with the length of a packet beyond 64 KiB (RFC 2675, 2).
+/// Option of a hop-by-hop header with the length of a packet above 64 KiB (RFC 2675, 2).
 const JUMBO: u8 = 0xc2;
 
 /// An IP packet without its headers.
@@ -20,7 +20,7 @@ pub(super) struct Ip<'a> {
     /// IPv4 addresses as IPv4-mapped.
     pub source: [u8; 16],
     pub destination: [u8; 16],
-    /// What the payload is.
+    /// Protocol of the payload.
     pub protocol: u8,
     /// Identification of the IPv4 header.
     pub id: u16,
@@ -28,18 +28,18 @@ pub(super) struct Ip<'a> {
     pub payload: Bytes<'a>,
 }
 
-/// Where a fragment belongs.
+/// Position of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// What all fragments of a datagram have in common.
+    /// Identification that all fragments of a datagram share.
     pub id: u32,
-    /// Bytes of the datagram before it.
+    /// Number of the datagram's bytes before it.
     pub offset: u32,
-    /// Whether there are fragments after it.
+    /// Whether more fragments follow.
     pub more: bool,
 }
 
-/// Reads an IP header of either version.
+/// Parses an IP header of either version.
 #[inline]
 pub(super) fn ip(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
     match bytes.head::<1>()?[0] >> 4 {
@@ -53,8 +53,8 @@ pub(super) fn ip(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
 fn v4(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
     let header = bytes.head::<20>()?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
-    // Zero stands for what does not fit: a packet that segmentation offload has yet to cut (Linux leaves zero beyond
-    // 64 KiB, other systems always).
+    // Zero means that the length does not fit: a packet that segmentation offload has yet to split (Linux writes
+    // zero above 64 KiB, other systems always).
     let len = match u16_at(header, 2) {
         0 => bytes.wire_len,
         len => u32::from(len),
@@ -63,7 +63,7 @@ fn v4(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
         return Err(Unparsed::Malformed);
     }
     let payload = inside(bytes, len).after(header_len)?;
-    // More fragments, and the offset in units of eight bytes.
+    // The more-fragments flag, and the offset in units of eight bytes.
     let place = u16_at(header, 6);
     let id = u16_at(header, 4);
     let fragment = (place & 0x3fff != 0).then_some(Piece {
@@ -75,15 +75,15 @@ fn v4(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
     Ok(Ip { source, destination, protocol: header[9], id, fragment, payload })
 }
 
-/// The IPv4-mapped address of the four bytes at a place in the header.
+/// The IPv4-mapped address of the four bytes at an offset of the header.
 #[inline]
 fn mapped(header: &[u8; 20], at: usize) -> [u8; 16] {
     let [a, b, c, d] = [header[at], header[at + 1], header[at + 2], header[at + 3]];
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
 }
 
-/// The bytes of a packet that says that it is `len` long: padding after it is cut off. Where the frame is shorter
-/// than the packet, the packet's word counts, since some tools forget how long a frame was before they cut it.
+/// The bytes of a packet with the length `len` in its header, without trailing padding. If the frame is shorter
+/// than the packet, the header counts, since some tools forget the original length of a frame that they cut.
 #[inline]
 fn inside(bytes: Bytes<'_>, len: u32) -> Bytes<'_> {
     Bytes { data: bytes.data.get(..len as usize).unwrap_or(bytes.data), wire_len: len }
@@ -96,7 +96,7 @@ fn v6(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
     destination.copy_from_slice(&header[24..40]);
     let payload_len = u32::from(u16_at(header, 4));
     let rest = bytes.after(40)?;
-    // Zero: a jumbogram, which says its length in an option, or a super-frame that does not say it.
+    // Zero: a jumbogram with its length in an option, or a super-frame without a length.
     let rest = match payload_len {
         0 if header[6] == HOP_BY_HOP => inside(rest, jumbo_len(rest).unwrap_or(rest.wire_len)),
         0 => rest,
@@ -109,7 +109,7 @@ fn v6(bytes: Bytes<'_>) -> Result<Ip<'_>, Unparsed> {
     Ok(ip)
 }
 
-/// The length in a jumbo option that stands first, as Linux writes it.
+/// The length in a jumbo option at the first position, as Linux writes it.
 fn jumbo_len(bytes: Bytes<'_>) -> Option<u32> {
     match bytes.data.first_chunk::<8>()? {
         [_, _, JUMBO, 4, a, b, c, d] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
@@ -117,9 +117,9 @@ fn jumbo_len(bytes: Bytes<'_>) -> Option<u32> {
     }
 }
 
-/// Skips extension headers up to what they lead to, or to a fragment.
+/// Skips extension headers up to the payload, or to a fragment.
 fn extensions(ip: &mut Ip<'_>) -> Result<(), Unparsed> {
-    // Each header is eight bytes at least, so this ends.
+    // Each header has at least eight bytes, so this terminates.
     loop {
         let len = match ip.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY => usize::from(ip.payload.head::<2>()?[1]) * 8 + 8,
@@ -132,7 +132,7 @@ fn extensions(ip: &mut Ip<'_>) -> Result<(), Unparsed> {
         if ip.protocol == FRAGMENT {
             let [_, _, place @ .., a, b, c, d] = *ip.payload.head::<8>()?;
             let place = u16::from_be_bytes(place);
-            // One that is the whole datagram is no fragment (RFC 6946).
+            // A fragment header on a complete datagram does not make it a fragment (RFC 6946).
             if place & 0xfff9 != 0 {
                 ip.fragment = Some(Piece {
                     id: u32::from_be_bytes([a, b, c, d]),

@@ -3,21 +3,21 @@
 use super::Unparsed;
 use crate::packet::LinkType;
 
-/// What may hide behind a link header. Numbers of protocols are those of IEEE 802 ("EtherTypes").
+/// Protocols after a link header, by IEEE 802 numbers ("EtherTypes").
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 /// Tags of VLANs: IEEE 802.1Q, 802.1ad, and two older numbers of the outer tag.
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 /// MPLS, unicast and multicast (RFC 5332).
 const MPLS: [u16; 2] = [0x8847, 0x8848];
-/// A session of PPP over Ethernet (RFC 2516), and what PPP calls the two (RFC 1332, 5072).
+/// A PPP-over-Ethernet session (RFC 2516), and PPP's numbers for both IP versions (RFC 1332, 5072).
 const PPPOE: u16 = 0x8864;
 const PPP_IP: [u16; 2] = [0x0021, 0x0057];
 
-/// Bytes of an Ethernet header without tags.
+/// Size of an Ethernet header without tags.
 pub(super) const ETHERNET_HEADER: usize = 14;
 
-/// Bytes of a packet from the IP header on: those captured, and how many there were.
+/// Bytes of a packet from some header on: the captured ones, and the length on the wire.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<'a> {
     pub data: &'a [u8],
@@ -25,7 +25,7 @@ pub(super) struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// What comes `count` bytes later; an error where less than that was captured.
+    /// The bytes after the first `count`; an error if fewer were captured.
     #[inline]
     pub fn after(self, count: usize) -> Result<Bytes<'a>, Unparsed> {
         match self.data.get(count..) {
@@ -34,7 +34,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Why `count` bytes are not here: never there, or cut off.
+    /// Why `count` bytes are missing: never there, or cut off.
     #[cold]
     pub fn missing(self, count: usize) -> Unparsed {
         if self.wire_len as usize >= count && self.wire_len as usize > self.data.len() {
@@ -51,7 +51,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The IP packet in a packet.
+/// Strips the link header down to the IP packet.
 #[inline]
 pub(super) fn ip(link: LinkType, bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
     if link == LinkType::ETHERNET {
@@ -73,16 +73,16 @@ pub(super) fn ethernet(bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
     typed(u16_at(header, 12), bytes.after(ETHERNET_HEADER)?)
 }
 
-/// What follows a number of a protocol.
+/// The IP packet after a protocol number.
 #[inline]
 pub(super) fn typed(protocol: u16, bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
     if protocol == IPV4 || protocol == IPV6 { Ok(bytes) } else { tagged(protocol, bytes) }
 }
 
-/// Behind VLAN tags and MPLS labels, any number of them.
+/// The IP packet after any number of VLAN tags and MPLS labels.
 #[cold]
 fn tagged(mut protocol: u16, mut bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
-    // Each round leaves four bytes behind, so this ends.
+    // Each iteration consumes four bytes, so this terminates.
     while VLAN.contains(&protocol) {
         protocol = u16_at(bytes.head::<4>()?, 2);
         bytes = bytes.after(4)?;
@@ -99,13 +99,14 @@ fn tagged(mut protocol: u16, mut bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed
             bytes = bytes.after(4)?;
         }
         bytes = bytes.after(4)?;
-        // Nothing says what follows the labels; IP's version does, and a pseudowire begins with zero (RFC 4385).
+        // No field gives the protocol after the labels; IP's version shows it, and a pseudowire begins with zero
+        // (RFC 4385).
         return if matches!(bytes.head::<1>()?[0] >> 4, 4 | 6) { Ok(bytes) } else { Err(Unparsed::NotIp) };
     }
     if protocol == IPV4 || protocol == IPV6 { Ok(bytes) } else { Err(Unparsed::NotIp) }
 }
 
-/// Behind an address family as BSD numbers it, in either byte order: AF_INET is 2 everywhere, AF_INET6 is 24, 28 or
+/// The IP packet after a BSD address family, in either byte order: AF_INET is 2 everywhere, AF_INET6 is 24, 28 or
 /// 30, and 10 on Linux.
 fn family(bytes: Bytes<'_>) -> Result<Bytes<'_>, Unparsed> {
     let family = u32::from_be_bytes(*bytes.head::<4>()?);

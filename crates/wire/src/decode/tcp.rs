@@ -14,7 +14,7 @@ const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
-/// The segment in an IP packet whose protocol is TCP.
+/// The segment in an IP packet with protocol TCP.
 #[inline]
 pub(super) fn segment<'a>(packet: &Packet<'_>, ip: &Ip<'a>, network: u32) -> Result<Segment<'a>, Unparsed> {
     let header = ip.payload.head::<20>()?;
@@ -41,12 +41,12 @@ pub(super) fn segment<'a>(packet: &Packet<'_>, ip: &Ip<'a>, network: u32) -> Res
     })
 }
 
-/// The options; reading ends at the first one that does not fit.
+/// Parses the options, up to the first malformed one.
 #[inline]
 fn read(bytes: &[u8]) -> Options {
     let mut options = Options::default();
     let mut left = bytes;
-    // How every segment of a connection with timestamps begins.
+    // The usual layout of every segment on a connection with timestamps.
     if let Some([NOTHING, NOTHING, TIMESTAMPS, 10, a, b, c, d, e, f, g, h]) = bytes.first_chunk::<12>() {
         options.timestamps =
             Some((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])));
@@ -68,7 +68,7 @@ fn slow(mut left: &[u8], options: &mut Options) {
             continue;
         }
         let [len, ..] = after else { return };
-        // The length counts kind and length; less than that would never end.
+        // The length includes kind and length; a smaller value would loop forever.
         let Some((value, rest)) =
             usize::from(*len).checked_sub(2).and_then(|len| after[1..].split_at_checked(len))
         else {

@@ -1,5 +1,5 @@
-//! Packets within packets: VXLAN (RFC 7348), Geneve (RFC 8926), GRE (RFC 2784, 2890) and what switches mirror in it (ERSPAN),
-//! IP in IP (RFC 2003, 4213).
+//! Packets within packets: VXLAN (RFC 7348), Geneve (RFC 8926), GRE (RFC 2784, 2890) and mirrored traffic of
+//! switches in it (ERSPAN), IP in IP (RFC 2003, 4213).
 
 use super::Unparsed;
 use super::ip::Ip;
@@ -11,16 +11,16 @@ pub(super) const UDP: u8 = 17;
 const IPV6_INSIDE: u8 = 41;
 const GRE: u8 = 47;
 
-/// UDP ports: VXLAN's, the one Linux took before there was one (and flannel still takes), and Geneve's.
+/// UDP ports: VXLAN's, the one that Linux used before it was assigned (and flannel still uses), and Geneve's.
 const VXLAN_PORTS: [u16; 2] = [4789, 8472];
 const GENEVE_PORT: u16 = 6081;
-/// An Ethernet frame, as the number of a protocol.
+/// Protocol number of an Ethernet frame.
 const BRIDGED: u16 = 0x6558;
 /// Mirrored Ethernet frames: ERSPAN of types I and II, and of type III (draft-foschiano-erspan-03, 4).
 const MIRRORED: u16 = 0x88be;
 const MIRRORED_III: u16 = 0x22eb;
 
-/// The IP packet in a packet that is not TCP, and its network (see [`crate::segment::Segment::network`]).
+/// The IP packet inside a packet that is not TCP, and its network (see [`crate::segment::Segment::network`]).
 #[cold]
 pub(super) fn inner<'a>(ip: &Ip<'a>, network: u32) -> Result<(Bytes<'a>, u32), Unparsed> {
     match ip.protocol {
@@ -36,7 +36,7 @@ fn udp(bytes: Bytes<'_>) -> Result<(Bytes<'_>, u32), Unparsed> {
     let bytes = bytes.after(8)?;
     if VXLAN_PORTS.contains(&port) {
         let [flags, _, _, _, a, b, c, _] = *bytes.head::<8>()?;
-        // The flag that says that there is a network; without it this is something else on the same port.
+        // The flag for a valid network identifier; without it, this is something else on the same port.
         if flags & 0x08 == 0 {
             return Err(Unparsed::NotTcp);
         }
@@ -70,10 +70,10 @@ fn gre(bytes: Bytes<'_>, network: u32) -> Result<(Bytes<'_>, u32), Unparsed> {
         bytes = bytes.after(4)?;
     }
     match u16::from_be_bytes(kind) {
-        // The first type has no header of its own, and no sequence numbers.
+        // Type I has no header of its own, and no sequence numbers.
         MIRRORED => bytes = bytes.after(if sequence { 8 } else { 0 })?,
         MIRRORED_III => {
-            // The last bit says whether eight bytes of the switch's own follow.
+            // The last bit says whether eight more bytes of the switch follow.
             let [.., last] = *bytes.head::<12>()?;
             bytes = bytes.after(if last & 1 == 1 { 20 } else { 12 })?;
         }

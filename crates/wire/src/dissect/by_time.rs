@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_with_one_call_inside_is_of_that_call_and_leaves_others_theirs() {
+    fn a_span_with_one_call_belongs_to_it_and_leaves_the_others_theirs() {
         // The second one waited for its connection while the first was in flight, so its span contains both.
         let calls = [(10, 20), (40, 50), (52, 60)];
         assert_eq!(found(&calls, &[(9, 21), (8, 51), (51, 61)], Some(443)), [(0, 1), (1, 2), (2, 3)]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_two_is_of_neither() {
+    fn a_call_that_fits_two_spans_belongs_to_neither() {
         assert_eq!(found(&[(10, 20), (11, 21)], &[(9, 22), (8, 23)], Some(443)), []);
         // Two spans that contain the same call.
         assert_eq!(found(&[(10, 20)], &[(9, 22), (8, 23)], Some(443)), []);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_span_is_of_the_call_that_fills_it_whatever_passes_meanwhile() {
+    fn a_long_span_belongs_to_the_call_that_fills_it() {
         // Quick calls without spans, next to a statement that waits for a lock.
         let calls = [(10, 70), (20, 21), (30, 31), (40, 45)];
         assert_eq!(found(&calls, &[(9, 71)], Some(443)), [(0, 1)]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_who_knows_which_server_have_to_fit_nearly_all() {
+    fn spans_without_a_server_must_match_nearly_all_calls() {
         let calls = [(10, 20), (30, 40)];
         assert_eq!(found(&calls, &[(9, 21), (29, 41)], None), [(0, 1), (1, 2)]);
         assert_eq!(found(&calls, &[(9, 21)], None), []);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_one_behind_is_read() {
+    fn the_capture_that_is_behind_is_read() {
         let mut pace = Pace { now_ns: [Some(10), Some(20)], ..Pace::default() };
         assert_eq!(pace.next(), Some(0));
         pace.offset_ns = Some(15);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn with_unknown_clocks_the_one_of_which_few_wait_is_read() {
+    fn with_unknown_clocks_the_capture_with_few_waiting_halves_is_read() {
         let many = [true, false];
         let pace = Pace { now_ns: [Some(10), Some(2_000_000_000)], many, ..Pace::default() };
         assert_eq!(pace.next(), Some(1));

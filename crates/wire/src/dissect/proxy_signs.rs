@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_is_called_and_calls_another() {
+    fn a_host_that_is_called_and_calls_another_is_a_proxy() {
         let end = |host: u8, port: u16| Endpoint::v4([10, 0, 0, host], port);
         let mut signs = ProxySigns::default();
         for client in 1..9 {

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_translated_connection_is_one_and_strangers_are_by_themselves() {
+    fn a_translated_connection_is_one_and_unrelated_captures_are_separate() {
         let outside: FxHashMap<_, _> = [connection(1, 2, 7, 90)].into_iter().collect();
         let inside: FxHashMap<_, _> = [connection(8, 9, 7, 10)].into_iter().collect();
         let stranger: FxHashMap<_, _> = [connection(5, 6, 99, 10)].into_iter().collect();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn of_three_taps_on_one_way_the_ends_count() {
+    fn the_outer_two_of_three_taps_count() {
         let at = |waited| -> FxHashMap<_, _> { [connection(1, 2, 7, waited)].into_iter().collect() };
         let found = sections(&[at(50), at(10), at(90)], &[None; 3]);
         assert_eq!(

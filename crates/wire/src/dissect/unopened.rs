@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_syns_got_lost_both_ends_tell() {
+    fn both_ends_show_where_the_syns_were_lost() {
         let both = said(&[(0, facts(3)), (1, facts(1))], 2);
         assert_eq!(both.len(), 1);
         assert!(both[0].contains("3 SYNs in 3.0 s, 1 of them at the other end: some were lost"), "{both:?}");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_opened_or_was_tried_once_is_none() {
+    fn an_opened_or_once_tried_connection_does_not_count() {
         let mut opened = facts(2);
         opened.handshake.ack = Some((5, 3));
         assert_eq!(said(&[(0, opened), (0, facts(1))], 1), Vec::<String>::new());

@@ -18,7 +18,7 @@ const DELAYED_NS: i64 = 50_000_000;
 const RELEASED_NS: i64 = 100_000;
 
 /// An episode with its share of the call.
-struct Held<'a> {
+struct EpisodeShare<'a> {
     episode: &'a Episode,
     /// The end whose tap saw it.
     tap: Side,
@@ -45,7 +45,7 @@ pub(crate) fn findings(
     explained: &mut Vec<Explained>,
 ) -> Vec<Finding> {
     let About { halves, moments, duration_ns, offset_ns, least_path_ns } = *about;
-    let mut held: Vec<Held<'_>> = Vec::new();
+    let mut held: Vec<EpisodeShare<'_>> = Vec::new();
     for tap in [Side::Client, Side::Server] {
         let Some(exchange) = &halves.exchanges[tap.index()] else { continue };
         let window = window(halves, moments, tap, duration_ns);
@@ -71,7 +71,7 @@ pub(crate) fn findings(
                 }
             };
             if let Some(taken) = taken {
-                held.push(Held { episode, tap, taken: taken.map(shifted) });
+                held.push(EpisodeShare { episode, tap, taken: taken.map(shifted) });
             }
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn findings(
         // There is nothing to compare it with.
         let capture = halves.captures[only.tap.index()];
         let evidence = only.episode.evidence.iter().map(|packet| (capture, *packet)).collect();
-        findings.push(told(about, only, &mut Vec::from_iter(only.taken), evidence, explained));
+        findings.push(event_finding(about, only, &mut Vec::from_iter(only.taken), evidence, explained));
         return findings;
     }
     let mut done = vec![false; held.len()];
@@ -111,7 +111,7 @@ pub(crate) fn findings(
             evidence.extend(other.episode.evidence.iter().map(|packet| (capture, *packet)));
         }
         evidence.truncate(MAX_EVIDENCE);
-        findings.push(told(about, best, &mut taken, evidence, explained));
+        findings.push(event_finding(about, best, &mut taken, evidence, explained));
     }
     opened_slowly(&mut findings, explained);
     too_large(&mut findings);
@@ -119,9 +119,9 @@ pub(crate) fn findings(
 }
 
 /// The finding of an event, based on its `best` episode; all its episodes together took these intervals.
-fn told(
+fn event_finding(
     about: &About<'_>,
-    best: &Held<'_>,
+    best: &EpisodeShare<'_>,
     taken: &mut [(i64, i64)],
     evidence: Vec<(u8, PacketProof)>,
     explained: &mut Vec<Explained>,
@@ -341,7 +341,7 @@ fn taken(
 }
 
 /// Whether two taps (or one tap twice) report the same delay of the same bytes.
-fn same_event(a: &Held<'_>, b: &Held<'_>) -> bool {
+fn same_event(a: &EpisodeShare<'_>, b: &EpisodeShare<'_>) -> bool {
     let (one, other) = (a.episode, b.episode);
     let alike = one.cause == other.cause || (is_loss(one.cause) && is_loss(other.cause));
     let len = |episode: &Episode| (episode.end - episode.start).max(1);
@@ -356,7 +356,7 @@ pub(crate) struct Events {
     /// Origin of the byte offsets, since those of two taps agree only in their low halves.
     origin: u32,
     /// Event and tap, first byte, and the maximum end among those of that event and tap so far; sorted.
-    told: Vec<(Event, i64, i64)>,
+    entries: Vec<(Event, i64, i64)>,
 }
 
 /// The reporting tap, the sender of the bytes, and the cause; all kinds of loss share one.
@@ -371,22 +371,24 @@ impl Events {
             let (start, end) = range(episode, origin);
             (event(tap, episode), start, end)
         };
-        let mut told: Vec<(Event, i64, i64)> = episodes.map(range).collect();
-        told.sort_unstable();
-        for i in 1..told.len() {
-            if told[i - 1].0 == told[i].0 {
-                told[i].2 = told[i].2.max(told[i - 1].2);
+        let mut entries: Vec<(Event, i64, i64)> = episodes.map(range).collect();
+        entries.sort_unstable();
+        for i in 1..entries.len() {
+            if entries[i - 1].0 == entries[i].0 {
+                entries[i].2 = entries[i].2.max(entries[i - 1].2);
             }
         }
-        Events { origin: origin.unwrap_or(0), told }
+        Events { origin: origin.unwrap_or(0), entries }
     }
 
     /// Whether this tap reports the same event: [`same_event`] for any of its episodes.
     pub(crate) fn seen_at(&self, tap: Side, other: &Episode) -> bool {
         let (start, end) = range(other, self.origin);
         let event = event(tap, other);
-        let before = self.told.partition_point(|told| (told.0, told.1) < (event, end));
-        before.checked_sub(1).is_some_and(|last| self.told[last].0 == event && self.told[last].2 > start)
+        let before = self.entries.partition_point(|entry| (entry.0, entry.1) < (event, end));
+        before
+            .checked_sub(1)
+            .is_some_and(|last| self.entries[last].0 == event && self.entries[last].2 > start)
     }
 }
 
@@ -402,7 +404,7 @@ fn range(episode: &Episode, origin: u32) -> (i64, i64) {
 
 /// Which of two reports takes precedence: the surer one, then that of the sender's tap, which saw what was sent;
 /// for bytes that the receiver dropped, its own, which saw for how long.
-fn rank(held: &Held<'_>) -> (bool, bool, bool) {
+fn rank(held: &EpisodeShare<'_>) -> (bool, bool, bool) {
     let at_sender = held.tap == held.episode.sender;
     let near = at_sender != (held.episode.cause == Cause::ReceiverDrop);
     (held.episode.certainty == Certainty::Shown, held.taken.is_some(), near)
@@ -418,8 +420,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn an_event_is_found_as_by_comparing_with_each(
-            told in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..4, 0u64..300, 0u64..30), 1..80),
+        fn the_index_finds_the_same_events_as_a_full_comparison(
+            drawn in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..4, 0u64..300, 0u64..30), 1..80),
             origin in prop::sample::select(vec![0, 1 << 31, (1 << 32) - 100]),
         ) {
             let causes = [Cause::Rto, Cause::TailLoss, Cause::ReceiveWindow, Cause::NagleDelayedAck];
@@ -437,11 +439,11 @@ mod tests {
                 copies: Copies::One,
                 evidence: PacketProofs::default(),
             };
-            let episodes: Vec<Episode> = told.iter().map(|told| episode(*told)).collect();
-            let held: Vec<Held<'_>> = told
+            let episodes: Vec<Episode> = drawn.iter().map(|drawn| episode(*drawn)).collect();
+            let held: Vec<EpisodeShare<'_>> = drawn
                 .iter()
                 .zip(&episodes)
-                .map(|(told, episode)| Held { episode, tap: side(told.0), taken: None })
+                .map(|(drawn, episode)| EpisodeShare { episode, tap: side(drawn.0), taken: None })
                 .collect();
             let events = Events::of(held.iter().map(|held| (held.tap, held.episode)));
             for other in &held {

@@ -55,13 +55,13 @@ impl Paths {
 
 /// Transit times of a call.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct PathTime {
     /// The directions known to both ends, by sender: each with the time that another cause explains, and its
     /// excess over the fastest.
     pub ways: [Option<(Way, u64, u64)>; 2],
 }
 
-impl Taken {
+impl PathTime {
     /// Sum of both directions. It is exact whatever the clocks: the offset enters both with opposite signs.
     /// `None` unless both are known.
     pub fn sum_ns(&self) -> Option<u64> {

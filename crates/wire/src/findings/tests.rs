@@ -68,7 +68,7 @@ fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> 
 }
 
 #[test]
-fn the_same_loss_at_both_taps_costs_once_and_has_evidence_of_both() {
+fn a_loss_seen_at_both_taps_costs_once_with_evidence_from_both() {
     let halves = joined(vec![call(1, START, 0)]).remove(0);
     let client = episode(Cause::Rto, Side::Client, (START + 20 * US, START + 420 * US), (1_000, 1_900));
     let server_clock = START + 5_000 * US;
@@ -97,7 +97,7 @@ fn two_losses_of_one_call_are_one_finding_without_counting_time_twice() {
 }
 
 #[test]
-fn bytes_before_the_call_cost_it_only_what_it_waited_for_itself() {
+fn earlier_bytes_cost_a_call_only_its_own_wait() {
     let halves = joined(vec![call(1, START, 0)]).remove(0);
     let server_clock = START + 5_000 * US;
     // A response before this one was held back, and left long before this one was written.
@@ -114,7 +114,7 @@ fn bytes_before_the_call_cost_it_only_what_it_waited_for_itself() {
 }
 
 #[test]
-fn what_a_wait_for_a_stream_costs_the_span_tells() {
+fn the_span_gives_the_cost_of_a_wait_for_a_stream() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     let episodes =
         [vec![episode(Cause::StreamLimit, Side::Client, (START, START), (1_000, 1_900))], Vec::new()];
@@ -124,7 +124,7 @@ fn what_a_wait_for_a_stream_costs_the_span_tells() {
 }
 
 #[test]
-fn a_place_that_stayed_free_cost_what_the_span_was_there_before() {
+fn an_idle_slot_costs_only_the_time_before_it_became_free() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     // A stream slot became free three milliseconds before the request.
     let free_ns = START - 3_000_000;
@@ -186,7 +186,7 @@ fn the_server_is_convicted_only_with_its_span() {
 }
 
 #[test]
-fn while_its_request_arrives_the_server_is_not_to_blame() {
+fn the_server_is_not_blamed_while_its_request_arrives() {
     let mut slow = call(1, START, 0);
     // The header takes 520 us, the rest of the request leaves 40 ms later, and the answer follows a millisecond
     // after it.
@@ -242,7 +242,7 @@ fn a_late_request_is_the_network_and_needs_no_offset() {
 }
 
 #[test]
-fn sent_apart_and_arrived_together_is_a_batch() {
+fn calls_sent_apart_that_arrive_together_are_a_batch() {
     // Five calls 1 ms apart arrive at the same moment, in order; others arrive on time.
     let calls = (0..30).map(|i| {
         let held = if (10..15).contains(&i) { i64::from(14 - i) * 1_000 * US + i64::from(i) } else { 0 };
@@ -270,7 +270,7 @@ fn all(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<(Cause, bool, Optio
 }
 
 #[test]
-fn what_is_shown_leaves_an_application_only_the_rest() {
+fn shown_causes_leave_only_the_rest_to_the_application() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     // The response leaves 9 ms later at both ends: 10 ms at the server in total.
     for half in halves.exchanges.iter_mut().flatten() {
@@ -294,7 +294,7 @@ fn what_is_shown_leaves_an_application_only_the_rest() {
 }
 
 #[test]
-fn what_came_before_the_wire_costs_what_the_span_waited() {
+fn delays_before_the_wire_cost_the_wait_of_the_span() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     let opened = episode(Cause::ConnectionPerCall, Side::Client, (START - 8_000 * US, START), (1_000, 1_900));
     let episodes = [vec![opened], Vec::new()];
@@ -310,7 +310,7 @@ fn what_came_before_the_wire_costs_what_the_span_waited() {
 }
 
 #[test]
-fn what_made_a_connection_open_late_is_not_the_price_of_opening_it() {
+fn a_late_opening_does_not_count_as_the_cost_of_opening() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
     halves.spans =
         Some(SpanTimes { client: Some((START - 1_009_000 * US, START + 2_220 * US)), server: None });
@@ -336,11 +336,11 @@ fn what_made_a_connection_open_late_is_not_the_price_of_opening_it() {
 }
 
 #[test]
-fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
+fn the_sum_of_both_directions_needs_no_clock_and_excludes_loss() {
     let halves = joined(vec![call(1, START, 20_000 * US)]).remove(0);
     let path = |explained_ns| {
         let both = ways(&halves, &Moments::of(&halves)).map(|way| way.map(|way| (way, 0, 0)));
-        let mut taken = network_delay::Taken { ways: both };
+        let mut taken = network_delay::PathTime { ways: both };
         if let Some((_, explained, _)) = &mut taken.ways[0] {
             *explained = explained_ns;
         }
@@ -356,7 +356,7 @@ fn both_ways_together_need_no_clock_and_loss_is_not_the_path() {
 }
 
 #[test]
-fn a_response_that_was_ready_has_waited_behind_the_other() {
+fn a_ready_response_waited_behind_the_other() {
     let server_clock = START + 5_000 * US;
     let possible = |from_us: i64| {
         let range = (server_clock + from_us * US, server_clock + 41_520 * US);

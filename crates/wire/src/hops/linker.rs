@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn letting_calls_go_takes_as_long_as_there_are_calls() {
+    fn releasing_calls_takes_linear_time() {
         let least = |lists: u32, calls| {
             (0..3).map(|_| (0..lists).map(|_| finished_ns(calls)).sum::<u64>()).min().unwrap_or(0)
         };

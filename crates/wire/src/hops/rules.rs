@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_downstream_call_of_an_application_is_no_hop() {
+    fn a_downstream_call_of_an_application_is_not_a_hop() {
         let outer = facts(1, 0, 1_000_000);
         let passed_on = facts(2, 10_000, 900_000);
         assert_eq!(by_ids(&outer, &passed_on), Some(LinkedBy::TraceContext));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_compared_by_one_clock_and_no_other() {
+    fn times_are_compared_only_on_a_shared_clock() {
         let (outer, late) = (facts(1, 0, 1_000_000), facts(2, 2_000_000, 2_500_000));
         assert!(!nested(&outer, &late, &[0, 1]));
         let elsewhere = |facts: &Facts| {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_of_one_client_at_one_server_are_no_hops_of_each_other() {
+    fn attempts_of_one_client_at_one_server_are_not_hops() {
         let first = Facts { response_bytes: None, complete: false, ..facts(1, 0, 1_000_000) };
         let again = Facts { client: first.client, server: first.server, ..facts(2, 900_000, 950_000) };
         assert!(!nested(&first, &again, &[0, 0]));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn content_links_only_what_nothing_contradicts() {
+    fn content_links_only_uncontradicted_calls() {
         let plain = |facts: Facts| Facts { trace: None, ..facts };
         let (outer, inner) = (plain(facts(1, 0, 1_000_000)), plain(facts(2, 10_000, 900_000)));
         assert!(by_content(&outer, &inner, &[0]));

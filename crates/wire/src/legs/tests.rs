@@ -164,7 +164,7 @@ fn one_call() -> (World, Halves) {
 }
 
 #[test]
-fn what_cannot_be_split_is_named_by_its_ends() {
+fn an_unsplittable_leg_is_named_by_its_ends() {
     let (world, halves) = one_call();
     let clocks = Clocks { clock: None, client_capture: 0, resolution_ns: 1 };
     let client = Halves { exchanges: [halves.exchanges[0].clone(), None], ..halves.clone() };
@@ -204,7 +204,7 @@ fn at_server(host_in: i64, app: i64, host_out: i64) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn the_application_has_the_call_when_it_could_have_the_whole_request() {
+fn the_application_begins_with_the_complete_request() {
     // The last byte of the request is readable after 520 us; the first byte of the response leaves after 800.
     assert_eq!(served(600, 700), at_server(80, 100, 100));
     // A span that begins with the header, long before the rest.
@@ -217,7 +217,7 @@ fn the_application_has_the_call_when_it_could_have_the_whole_request() {
 }
 
 #[test]
-fn an_end_of_the_request_that_was_not_seen_puts_nothing_off() {
+fn an_unseen_end_of_the_request_delays_nothing() {
     let (world, mut halves) = one_call();
     with_spans(&world, &mut halves);
     let from = world.shows(1, START + 100_000);

@@ -1,6 +1,6 @@
-//! Header blocks with their values masked in place: every index, every length and so every table stays as it is.
+//! Masks the values of header blocks in place: every index and every length is preserved, and so is every table.
 
-use super::value::{Masks, seen};
+use super::value::{Masks, visible};
 use crate::app::Texts;
 use crate::app::http2::field::{Meaning, Name};
 use crate::app::http2::table::{Entry, Found, STATIC, Table, static_name};
@@ -12,14 +12,14 @@ pub(super) struct Blocks {
     table: Table,
 }
 
-/// It is no header block; nothing of it may be seen.
+/// Not a header block; none of it may be shown.
 #[derive(Debug)]
-pub(super) struct NoBlock;
+pub(super) struct InvalidBlock;
 
-/// What a block says that the frames after it depend on.
+/// Content of a block that affects the following frames.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Said {
-    /// Whether the body is gRPC, where there is a content type.
+pub(super) struct BlockFacts {
+    /// Whether the body is gRPC, if there is a content type.
     pub grpc: Option<bool>,
 }
 
@@ -29,46 +29,46 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn integer(&mut self, prefix: u32) -> Result<u64, NoBlock> {
+    fn integer(&mut self, prefix: u32) -> Result<u64, InvalidBlock> {
         let mask = (1u64 << prefix) - 1;
-        let first = u64::from(*self.block.get(self.at).ok_or(NoBlock)?) & mask;
+        let first = u64::from(*self.block.get(self.at).ok_or(InvalidBlock)?) & mask;
         self.at += 1;
         if first < mask {
             return Ok(first);
         }
         let mut value = first;
         for shift in [0, 7, 14, 21, 28] {
-            let byte = *self.block.get(self.at).ok_or(NoBlock)?;
+            let byte = *self.block.get(self.at).ok_or(InvalidBlock)?;
             self.at += 1;
             value += u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return if value <= u64::from(u32::MAX) { Ok(value) } else { Err(NoBlock) };
+                return if value <= u64::from(u32::MAX) { Ok(value) } else { Err(InvalidBlock) };
             }
         }
-        Err(NoBlock)
+        Err(InvalidBlock)
     }
 
     /// The octets of a string, and whether they are Huffman coded.
-    fn string(&mut self) -> Result<(&'a [u8], bool), NoBlock> {
-        let coded = *self.block.get(self.at).ok_or(NoBlock)? & 0x80 != 0;
-        let length = usize::try_from(self.integer(7)?).map_err(|_| NoBlock)?;
-        let end = self.at.checked_add(length).ok_or(NoBlock)?;
-        let octets = self.block.get(self.at..end).ok_or(NoBlock)?;
+    fn string(&mut self) -> Result<(&'a [u8], bool), InvalidBlock> {
+        let coded = *self.block.get(self.at).ok_or(InvalidBlock)? & 0x80 != 0;
+        let length = usize::try_from(self.integer(7)?).map_err(|_| InvalidBlock)?;
+        let end = self.at.checked_add(length).ok_or(InvalidBlock)?;
+        let octets = self.block.get(self.at..end).ok_or(InvalidBlock)?;
         self.at = end;
         Ok((octets, coded))
     }
 }
 
-fn decoded(octets: &[u8], coded: bool) -> Result<Vec<u8>, NoBlock> {
+fn decoded(octets: &[u8], coded: bool) -> Result<Vec<u8>, InvalidBlock> {
     if !coded {
         return Ok(octets.to_vec());
     }
     let mut text = Vec::new();
-    huffman::decode(octets, &mut text).map_err(|_| NoBlock)?;
+    huffman::decode(octets, &mut text).map_err(|_| InvalidBlock)?;
     Ok(text)
 }
 
-/// Whether bytes can be the name of a field in HTTP/2.
+/// Whether bytes can be the name of an HTTP/2 field.
 fn is_name(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase())
 }
@@ -78,23 +78,23 @@ impl Blocks {
         Blocks { table: if from_start { Table::empty() } else { Table::unknown() } }
     }
 
-    /// A block is missing: what the table holds is not known any more.
+    /// A block is missing: the content of the table is no longer known.
     pub fn forget(&mut self) {
         self.table.forget();
     }
 
-    /// Masks a whole block into `out`, which is as long.
-    pub fn mask(&mut self, block: &[u8], out: &mut [u8], masks: &Masks) -> Result<Said, NoBlock> {
-        let said = self.fields(block, out, masks);
-        if said.is_err() {
+    /// Masks a whole block into `out`, which has the same length.
+    pub fn mask(&mut self, block: &[u8], out: &mut [u8], masks: &Masks) -> Result<BlockFacts, InvalidBlock> {
+        let facts = self.fields(block, out, masks);
+        if facts.is_err() {
             out.fill(0);
             self.table.forget();
         }
-        said
+        facts
     }
 
-    fn fields(&mut self, block: &[u8], out: &mut [u8], masks: &Masks) -> Result<Said, NoBlock> {
-        let mut said = Said::default();
+    fn fields(&mut self, block: &[u8], out: &mut [u8], masks: &Masks) -> Result<BlockFacts, InvalidBlock> {
+        let mut facts = BlockFacts::default();
         let mut cursor = Cursor { block, at: 0 };
         let mut place = 0;
         while let Some(byte) = block.get(cursor.at).copied() {
@@ -102,26 +102,26 @@ impl Blocks {
             if byte & 0x80 != 0 {
                 let index = cursor.integer(7)?;
                 match self.table.get(index as usize) {
-                    Found::None => return Err(NoBlock),
+                    Found::None => return Err(InvalidBlock),
                     Found::Dynamic(Entry { meaning: Meaning::ContentType { grpc }, .. }) => {
-                        said.grpc = Some(*grpc);
+                        facts.grpc = Some(*grpc);
                     }
                     _ => {}
                 }
                 out[start..cursor.at].copy_from_slice(&block[start..cursor.at]);
             } else if byte & 0xe0 == 0x20 {
                 if place > 0 {
-                    return Err(NoBlock);
+                    return Err(InvalidBlock);
                 }
                 self.table.resize(cursor.integer(5)?);
                 out[start..cursor.at].copy_from_slice(&block[start..cursor.at]);
                 continue;
             } else {
-                self.literal(&mut cursor, byte & 0x40 != 0, place, (out, masks, &mut said))?;
+                self.literal(&mut cursor, byte & 0x40 != 0, place, (out, masks, &mut facts))?;
             }
             place += 1;
         }
-        Ok(said)
+        Ok(facts)
     }
 
     fn literal(
@@ -129,8 +129,8 @@ impl Blocks {
         cursor: &mut Cursor<'_>,
         insert: bool,
         place: u32,
-        (out, masks, said): (&mut [u8], &Masks, &mut Said),
-    ) -> Result<(), NoBlock> {
+        (out, masks, facts): (&mut [u8], &Masks, &mut BlockFacts),
+    ) -> Result<(), InvalidBlock> {
         let (block, start) = (cursor.block, cursor.at);
         let index = cursor.integer(if insert { 6 } else { 4 })?;
         let mut text = Vec::new();
@@ -140,7 +140,7 @@ impl Blocks {
             let (octets, coded) = cursor.string()?;
             text = decoded(octets, coded)?;
             if !is_name(&text) {
-                return Err(NoBlock);
+                return Err(InvalidBlock);
             }
             (name, name_bytes) = (Name::of(&text), text.len() as u32);
         } else {
@@ -154,28 +154,28 @@ impl Blocks {
                     (name, name_bytes) = (entry.name, entry.name_bytes);
                 }
                 Found::Unknown => {}
-                Found::None => return Err(NoBlock),
+                Found::None => return Err(InvalidBlock),
             }
         }
         let value_at = cursor.at;
         let (octets, coded) = cursor.string()?;
         let value = decoded(octets, coded)?;
-        let mut may_be_seen = seen(name, &text, &value);
+        let mut visible_part = visible(name, &text, &value);
         if name == Name::Unknown {
-            // The name stands in a part of the table that was not seen.
+            // The name is in an unseen part of the table.
             if let Some((known, _)) = shape::of(&value, place, &mut Texts::default()) {
                 (name, by_shape) = (known, true);
-                may_be_seen = seen(name, &text, &value);
+                visible_part = visible(name, &text, &value);
             } else if shape::small_status(&value).is_some() {
-                may_be_seen = 0..value.len();
+                visible_part = 0..value.len();
             }
         }
         let octets_at = cursor.at - octets.len();
         out[start..octets_at].copy_from_slice(&block[start..octets_at]);
         debug_assert!(value_at < octets_at);
         let mask = match coded {
-            true => masks.huffman(&value, octets.len(), may_be_seen).ok_or(NoBlock)?,
-            false => masks.raw(&value, may_be_seen),
+            true => masks.huffman(&value, octets.len(), visible_part).ok_or(InvalidBlock)?,
+            false => masks.raw(&value, visible_part),
         };
         out[octets_at..cursor.at].copy_from_slice(&mask);
         let meaning = match name {
@@ -183,7 +183,7 @@ impl Blocks {
             _ => Meaning::Nothing,
         };
         if let Meaning::ContentType { grpc } = meaning {
-            said.grpc = Some(grpc);
+            facts.grpc = Some(grpc);
         }
         if insert {
             let value_bytes = value.len() as u32;

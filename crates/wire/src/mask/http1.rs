@@ -1,8 +1,9 @@
-//! Messages of one direction of HTTP/1: first lines without queries, names of fields, and where bodies end.
+//! Masks the messages of one HTTP/1 direction: keeps first lines without queries, names of fields, and body
+//! boundaries.
 
 use super::http2::Frames;
 use super::stream::Run;
-use super::value::{Masks, seen_of};
+use super::value::{Masks, visible_in};
 use crate::app::detect::{Look, Spoken};
 use crate::app::http1::body::{Body, Chunked, Step};
 use crate::app::http1::head::{self, Fields};
@@ -11,17 +12,17 @@ use crate::app::http2::frame::PREFACE;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The longest method that is registered has 17: `UPDATEREDIRECTREF`.
+/// Maximum length of a method; the longest registered one has 17: `UPDATEREDIRECTREF`.
 const MAX_METHOD_BYTES: usize = 20;
 
-/// What the response to a request has for a body.
+/// The body that the response to a request has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// What its head says.
+pub(super) enum ExpectedBody {
+    /// As its head says.
     Usual,
     /// None, whatever its head says.
     Head,
-    /// Whatever comes after a success is another protocol.
+    /// Everything after a success is another protocol.
     Connect,
 }
 
@@ -30,7 +31,7 @@ enum State {
     Head,
     Body(Body),
     Http2(Frames),
-    /// Another protocol, of which nothing may be seen.
+    /// Another protocol, of which nothing may be shown.
     Tunnel,
     Lost,
 }
@@ -40,23 +41,23 @@ enum State {
 pub(super) struct Messages {
     state: State,
     /// Requests so far, for the other direction; or those that responses belong to.
-    pub asked: VecDeque<Asked>,
+    pub expected: VecDeque<ExpectedBody>,
 }
 
-/// What a head says of what follows.
+/// What a head announces.
 enum Next {
     Body(Body),
     Head,
     Http2,
     Tunnel,
-    /// It is no head.
+    /// It is not a head.
     Lost,
 }
 
 impl Messages {
-    /// Whose first byte is the next one, or that was joined later. Responses know what was asked.
-    pub fn new(from_start: bool, asked: VecDeque<Asked>) -> Messages {
-        Messages { state: if from_start { State::Head } else { State::Lost }, asked }
+    /// A direction whose first byte is the next one, or that was joined later. Responses know the requests.
+    pub fn new(from_start: bool, expected: VecDeque<ExpectedBody>) -> Messages {
+        Messages { state: if from_start { State::Head } else { State::Lost }, expected }
     }
 
     /// Bytes are missing before the next run.
@@ -72,7 +73,7 @@ impl Messages {
         };
         if !known {
             self.state = State::Lost;
-            self.asked.clear();
+            self.expected.clear();
         } else if matches!(&self.state, State::Body(body) if body.over()) {
             self.state = State::Head;
         }
@@ -91,7 +92,8 @@ impl Messages {
                         let is = |look| look == Look::Is(Spoken::Http1);
                         is(looks_like_request(bytes)) || is(looks_like_response(bytes))
                     };
-                    // Segments before were looked at: whoever sends many small ones does not make each cost all of them.
+                    // Earlier segments were already examined: a sender of many small ones must not make each cost
+                    // all of them.
                     let first = run.segments.partition_point(|begin| *begin < at);
                     let Some(found) = run.segments[first..].iter().find(is_head) else { return };
                     at = *found;
@@ -148,7 +150,7 @@ impl Messages {
         let request = RequestLine::read(first);
         let status = StatusLine::read(first);
         let shown = match (&request, &status) {
-            // Of a body that was taken for a message nothing is seen.
+            // If a body was mistaken for a message, none of it is shown.
             (Some(request), _) if !is_method(request.method) => 0..0,
             (Some(request), _) if !is_target(request.target) => 0..request.method.len() + 1,
             (Some(request), _) => 0..request.text.len(),
@@ -173,10 +175,10 @@ impl Messages {
             (false, length) => length.map(Body::Fixed),
         };
         if let Some(request) = request {
-            self.asked.push_back(match request.method {
-                b"HEAD" => Asked::Head,
-                b"CONNECT" => Asked::Connect,
-                _ => Asked::Usual,
+            self.expected.push_back(match request.method {
+                b"HEAD" => ExpectedBody::Head,
+                b"CONNECT" => ExpectedBody::Connect,
+                _ => ExpectedBody::Usual,
             });
             return if request.method == b"CONNECT" {
                 Next::Tunnel
@@ -191,21 +193,22 @@ impl Messages {
         if code < 200 {
             return Next::Head;
         }
-        match self.asked.pop_front().unwrap_or(Asked::Usual) {
-            Asked::Connect if code < 300 => Next::Tunnel,
-            Asked::Head => Next::Head,
+        match self.expected.pop_front().unwrap_or(ExpectedBody::Usual) {
+            ExpectedBody::Connect if code < 300 => Next::Tunnel,
+            ExpectedBody::Head => Next::Head,
             _ if matches!(code, 204 | 304) => Next::Head,
             _ => Next::Body(framed.unwrap_or(Body::UntilClose)),
         }
     }
 }
 
-/// Whether this is a method as they are registered: in capitals. Others are told from a body by nothing.
+/// Whether this is a method in the style of the registered ones: in capitals. Nothing distinguishes others from a
+/// body.
 fn is_method(method: &[u8]) -> bool {
     method.len() <= MAX_METHOD_BYTES && method.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'-')
 }
 
-/// Whether a target is a path, or one after a host and its port, in which no user and no password can be.
+/// Whether a target is a path, optionally after a host and its port, which cannot contain a user or password.
 fn is_target(target: &[u8]) -> bool {
     if target.iter().any(|byte| *byte == b'@' || byte.is_ascii_control()) {
         return false;
@@ -214,7 +217,7 @@ fn is_target(target: &[u8]) -> bool {
     let authority = match after_scheme {
         Some(rest) => rest.split(|byte| b"/?#".contains(byte)).next().unwrap_or(rest),
         None if target.starts_with(b"/") || target == b"*" => return true,
-        // That of CONNECT.
+        // The target of CONNECT.
         None => target,
     };
     let port = authority.rsplit(|byte| *byte == b':').next().unwrap_or(authority);
@@ -223,7 +226,7 @@ fn is_target(target: &[u8]) -> bool {
         && (!has_port || port.iter().all(u8::is_ascii_digit))
 }
 
-/// The lines after the first: names and ends of lines stay, values as far as they may be seen.
+/// Masks the lines after the first: names and line ends are kept, values as far as they may be shown.
 fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
     let mut at = from;
     while at < to {
@@ -232,7 +235,7 @@ fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         run.show(at + text.len(), end);
-        // What continues the line before has no name.
+        // A continuation of the previous line has no name.
         let continued = text.first().is_some_and(|byte| byte.is_ascii_whitespace());
         match memchr::memchr(b':', text).filter(|_| !continued) {
             Some(colon) => {
@@ -242,11 +245,11 @@ fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
                 let name_end = at + colon + 1 + lead;
                 run.show(at, name_end);
                 let name = &text[..colon];
-                // A line of a body that a head without an end goes on into.
+                // A line of a body that a head without an end runs into.
                 if !name.iter().all(u8::is_ascii_graphic) {
                     run.masked[at..at + colon].copy_from_slice(&masks.raw(name, 0..0));
                 }
-                let masked = masks.raw(trimmed, seen_of(name, trimmed));
+                let masked = masks.raw(trimmed, visible_in(name, trimmed));
                 run.masked[name_end..name_end + masked.len()].copy_from_slice(&masked);
                 run.masked[name_end + masked.len()..at + text.len()].fill(b' ');
             }
@@ -262,7 +265,7 @@ fn rest(run: &mut Run, from: usize, to: usize, masks: &Masks) {
     }
 }
 
-/// Sizes of chunks and ends of lines stay; extensions and trailers do not.
+/// Keeps chunk sizes and line ends, but not extensions and trailers.
 fn framing(run: &mut Run, place: Range<usize>, trailers: bool) {
     let mut size = !trailers;
     for at in place {

@@ -1,5 +1,5 @@
-//! Frames of one direction of HTTP/2: their headers stay, header blocks are masked, of DATA only the lengths of gRPC messages
-//! stay.
+//! Masks the frames of one HTTP/2 direction: frame headers are kept, header blocks are masked, and of DATA only
+//! the lengths of gRPC messages are kept.
 
 use super::hpack::Blocks;
 use super::stream::Run;
@@ -12,18 +12,18 @@ use crate::app::http2::resync;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Streams followed at once; beyond it all are forgotten.
+/// Maximum streams followed at once; beyond it, all are forgotten.
 const MAX_STREAMS: usize = 100_000;
-/// A longer frame is none.
+/// Maximum size of a plausible frame.
 const MAX_FRAME_BYTES: u32 = 1 << 22;
-/// The last kind whose frames say something to a reader, and what stands for all others.
+/// The last frame type that means something to a reader, and the replacement for all others.
 const LAST_KIND: u8 = kind::CONTINUATION;
 const OTHER_KIND: u8 = 0xff;
-/// They are not longer than any frame may be that nobody has agreed on (RFC 9113, 4.2).
+/// Maximum size of such other frames: the limit without an agreement of both ends (RFC 9113, 4.2).
 const MAX_OTHER_BYTES: u32 = DEFAULT_MAX_FRAME_BYTES;
-/// Streams that are believed to be some.
+/// Limit of plausible stream numbers.
 const BELIEVED_STREAM: u32 = 1 << 29;
-/// What a frame's header begins with.
+/// Size of the length field in a frame's header.
 const LENGTH_BYTES: usize = 3;
 
 #[derive(Debug)]
@@ -32,9 +32,9 @@ enum State {
     Header,
     /// In a DATA frame.
     Data(Data),
-    /// In a frame whose rest may not be seen.
+    /// In a frame whose rest may not be shown.
     Skip(usize),
-    /// Where frames begin is not known.
+    /// Frame boundaries are unknown.
     Lost,
 }
 
@@ -48,7 +48,7 @@ struct Data {
     ends_stream: bool,
 }
 
-/// Where a stream is in its gRPC messages.
+/// Position of a stream within its gRPC messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Body {
     grpc: Option<bool>,
@@ -65,12 +65,13 @@ pub(super) struct Frames {
     preface: bool,
     bodies: HashMap<u32, Body>,
     highest_stream: u32,
-    /// Whether frames were followed before the place was lost.
+    /// Whether frames were followed before the position was lost.
     followed: bool,
 }
 
 impl Frames {
-    /// Whose first byte is the next one, or that was joined later; the client's begins with the preface.
+    /// A direction whose first byte is the next one, or that was joined later; the client's begins with the
+    /// preface.
     pub fn new(from_start: bool, client: bool) -> Frames {
         let state = if from_start { State::Header } else { State::Lost };
         Frames {
@@ -106,7 +107,7 @@ impl Frames {
         self.preface = false;
     }
 
-    /// Masks a run from `at` on.
+    /// Masks a run, starting at `at`.
     pub fn run(&mut self, run: &mut Run, mut at: usize, masks: &Masks) {
         while at < run.bytes.len() {
             match &mut self.state {
@@ -134,7 +135,7 @@ impl Frames {
         }
     }
 
-    /// Where frames begin, as `dissect` finds it.
+    /// Finds frame boundaries in the same way as `dissect`.
     fn find(&self, run: &Run, at: usize) -> Option<usize> {
         let first = run.segments.partition_point(|begin| *begin < at);
         let rest = first.checked_sub(1).map(|place| at..run.segment(place).end);
@@ -149,8 +150,8 @@ impl Frames {
         })
     }
 
-    /// Takes a frame, and what follows it; gives where to go on. `None`: the run ends in it, and what there is of it may not
-    /// be seen.
+    /// Processes a frame and its payload; returns where to continue. `None`: the run ends inside it, and the
+    /// available part may not be shown.
     fn frame(&mut self, run: &mut Run, mut at: usize, masks: &Masks) -> Option<usize> {
         if std::mem::take(&mut self.preface) {
             if !run.bytes[at..].starts_with(PREFACE) {
@@ -161,12 +162,12 @@ impl Frames {
             return Some(at + PREFACE.len());
         }
         let Some(bytes) = run.bytes[at..].first_chunk::<HEADER_BYTES>() else {
-            // A part of a header, where the snap length cut it: of no use to anybody.
+            // A partial header, where the snap length cut it: useless to everyone.
             self.lose();
             return None;
         };
         let header = Header::read(bytes);
-        // A flag that nobody has defined says that a message was taken for frames.
+        // An undefined flag shows that a message was mistaken for frames.
         let is_known = header.kind <= LAST_KIND;
         let may_be = if is_known { header.has_only_its_flags() } else { header.len <= MAX_OTHER_BYTES };
         if !header.possible(MAX_FRAME_BYTES) || !may_be {
@@ -178,7 +179,7 @@ impl Frames {
             self.highest_stream = self.highest_stream.max(header.stream);
             self.followed = true;
         } else {
-            // Readers pass over it, and need its length alone. It may be that a message was taken for frames.
+            // Readers skip it, and need only its length. A message may have been mistaken for frames.
             run.show(at, at + LENGTH_BYTES);
             run.masked[at + LENGTH_BYTES] = OTHER_KIND;
         }
@@ -199,10 +200,10 @@ impl Frames {
             return self.block(run, at, header, masks);
         }
         if header.kind == kind::CONTINUATION {
-            // Of a block that was not seen from its beginning.
+            // Part of a block that was not seen from its beginning.
             self.blocks.forget();
         }
-        // How much of it is no message: parameters, credit, codes, of which there are less than 256.
+        // The part of it that is not a message: parameters, credit, and codes, all of which are below 256.
         let is_code = |at: usize| run.bytes.get(at..at + 3) == Some(&[0; 3]);
         let shown = match header.kind {
             kind::SETTINGS => len,
@@ -224,7 +225,7 @@ impl Frames {
         Some(at)
     }
 
-    /// A header block with its continuations.
+    /// Masks a header block with its continuations.
     fn block(&mut self, run: &mut Run, at: usize, header: Header, masks: &Masks) -> Option<usize> {
         let mut block = Vec::new();
         let mut places = Vec::new();
@@ -262,8 +263,8 @@ impl Frames {
         }
         self.state = State::Header;
         let mut masked = vec![0; block.len()];
-        // Of what is no block nothing is seen.
-        let said = self.blocks.mask(&block, &mut masked, masks).unwrap_or_default();
+        // If it is not a block, none of it is shown.
+        let facts = self.blocks.mask(&block, &mut masked, masks).unwrap_or_default();
         let mut rest = &masked[..];
         for place in places {
             let (part, after) = rest.split_at(place.len());
@@ -272,8 +273,8 @@ impl Frames {
         }
         if header.has(flag::END_STREAM) {
             self.bodies.remove(&header.stream);
-        } else if said.grpc.is_some() {
-            self.body(header.stream).grpc = said.grpc;
+        } else if facts.grpc.is_some() {
+            self.body(header.stream).grpc = facts.grpc;
         }
         Some(at)
     }
@@ -296,7 +297,7 @@ impl Frames {
         let content = data.left.saturating_sub(data.padding).min(here);
         let body = self.body(data.stream);
         if data.begins && body.grpc.is_none() && content >= PREFIX_BYTES {
-            // One whole message says no more than the frame's own length.
+            // One complete message reveals no more than the frame's own length.
             let message = match run.bytes[at..] {
                 [0 | 1, a, b, c, d, ..] => u64::from(u32::from_be_bytes([a, b, c, d])) + 5,
                 _ => 0,
@@ -314,8 +315,8 @@ impl Frames {
     }
 }
 
-/// Leaves of a payload of SETTINGS the parameters that have a number (RFC 9113, 8441, 9218, and gRPC's own). Where a body was
-/// taken for frames, what stands there is a message.
+/// Keeps only the parameters with known numbers in a SETTINGS payload (RFC 9113, 8441, 9218, and gRPC's own). If
+/// a body was mistaken for frames, the payload is part of a message.
 fn settings(run: &mut Run, place: Range<usize>) {
     const MOST: usize = 16;
     const BYTES: usize = 6;
@@ -329,7 +330,7 @@ fn settings(run: &mut Run, place: Range<usize>) {
 }
 
 impl Body {
-    /// Shows the beginnings of messages in the next bytes.
+    /// Shows the message prefixes in the next bytes.
     fn walk(&mut self, run: &mut Run, mut at: usize, len: usize) {
         let end = at + len;
         while self.grpc == Some(true) && at < end {

@@ -1,9 +1,11 @@
-//! Packets without what their messages say: lengths, sequence numbers and times stay, and so does what `dissect` needs.
+//! Removes the content of messages from packets: lengths, sequence numbers and times are kept, and so is
+//! everything that `dissect` needs.
 //!
-//! Whatever nobody has shown to be harmless is zero. A capture is gone through twice: [`Masker::see`] puts the bytes of each
-//! connection in order, and [`Masker::mask`] writes of each packet what may be seen. In between, the frames of HTTP/2 and
-//! the heads of HTTP/1 are walked over: their lengths stay, their values are overwritten in place by others with the same
-//! coded and the same decoded length, so that every table of HPACK stays true. Of an unknown protocol nothing is seen.
+//! Everything that is not known to be harmless becomes zero. A capture is processed twice: [`Masker::see`]
+//! reassembles the bytes of each connection, and [`Masker::mask`] writes the part of each packet that may be
+//! shown. In between, the frames of HTTP/2 and the heads of HTTP/1 are walked: their lengths are kept, and their
+//! values are overwritten in place by others with the same encoded and decoded length, so that every HPACK table
+//! stays valid. Nothing of an unknown protocol is shown.
 
 mod hpack;
 mod http1;
@@ -17,7 +19,7 @@ use crate::app::http2::frame::PREFACE;
 use crate::decode::Decoder;
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Flags};
-use http1::{Asked, Messages};
+use http1::{ExpectedBody, Messages};
 use http2::Frames;
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
@@ -32,15 +34,15 @@ use value::Masks;
 pub struct Masker {
     masks: Masks,
     decoder: Decoder,
-    /// Directions by network, sender and receiver: the current one, and the sequence number of its SYN.
+    /// Directions by network, sender and receiver: the current stream, and the sequence number of its SYN.
     current: FxHashMap<(u32, Endpoint, Endpoint), (usize, Option<u32>)>,
     streams: Vec<Stream>,
-    /// The other direction of each.
+    /// The opposite direction of each stream.
     mates: Vec<Option<usize>>,
-    /// Where the payload of each packet is.
+    /// Location of each packet's payload.
     places: VecDeque<Option<Place>>,
     joined: bool,
-    /// Packets of which nothing may be kept: no TCP segment could be found in them.
+    /// Packets that may not be kept at all, because no TCP segment was found in them.
     pub left_out: u64,
 }
 
@@ -48,18 +50,18 @@ pub struct Masker {
 struct Place {
     stream: usize,
     offset: u64,
-    /// In the packet.
+    /// Offset in the packet.
     from: usize,
     len: usize,
 }
 
 impl Masker {
-    /// With a key: equal values have equal masks under it.
+    /// With a key: equal values have equal masks under the same key.
     pub fn new(key: RandomState) -> Masker {
         Masker { masks: Masks::new(key), ..Masker::default() }
     }
 
-    /// Looks at the next packet.
+    /// Examines the next packet.
     pub fn see(&mut self, packet: &Packet<'_>) {
         let place = self.place(packet);
         self.left_out += u64::from(place.is_none());
@@ -73,7 +75,7 @@ impl Masker {
         let back = (segment.network, segment.destination, segment.source);
         let syn = segment.flags.has(Flags::SYN).then_some(segment.seq);
         let before = self.current.get(&key).copied();
-        // A port that is used again.
+        // A reused port.
         let again = before.is_none_or(|(_, began)| syn.is_some() && began != syn);
         let stream = match before.filter(|_| !again) {
             Some((stream, _)) => stream,
@@ -98,8 +100,8 @@ impl Masker {
         Some(Place { stream, offset, from, len: segment.payload.len() })
     }
 
-    /// Masks the packets that were seen, in the same order. `bytes` is a copy of its data. Gives whether the packet may be
-    /// kept at all.
+    /// Masks the packets that were seen, in the same order. `bytes` is a copy of the packet's data. Returns
+    /// whether the packet may be kept at all.
     pub fn mask(&mut self, bytes: &mut [u8]) -> bool {
         if !std::mem::replace(&mut self.joined, true) {
             self.walk();
@@ -108,7 +110,7 @@ impl Masker {
         let Some(rest) = bytes.get_mut(place.from..) else { return false };
         let (payload, padding) = rest.split_at_mut(place.len.min(rest.len()));
         self.streams[place.stream].masked(place.offset, payload);
-        // What stands behind the segment is no message, and nobody's business either.
+        // Bytes after the segment are not part of a message, and are private as well.
         padding.fill(0);
         true
     }
@@ -128,14 +130,14 @@ impl Masker {
     }
 }
 
-/// Where a part of a packet begins, an empty one included: what follows it is no part of the segment. `None` for what was put
-/// together from fragments.
+/// Offset of a part of a packet, even an empty one: the bytes after it are not part of the segment. `None` if the
+/// part was reassembled from fragments.
 fn begin(packet: &[u8], part: &[u8]) -> Option<usize> {
     let at = (part.as_ptr() as usize).checked_sub(packet.as_ptr() as usize)?;
     (at + part.len() <= packet.len()).then_some(at)
 }
 
-/// What a direction speaks, and whether it is the client.
+/// The protocol of a direction, and whether it is the client.
 fn spoken(stream: &Stream) -> Option<(Spoken, bool)> {
     let judge = |bytes: &[u8], joined: bool| {
         if bytes.starts_with(PREFACE) {
@@ -186,8 +188,8 @@ fn both(one: &mut Stream, other: &mut Stream, masks: &Masks) {
             let mut there = Messages::new(client.begin().is_some(), VecDeque::new());
             walk(client, &mut there, Messages::hole, |messages, run| messages.run(run, masks));
             let from_start = client.begin().is_some() && server.begin().is_some();
-            let asked: VecDeque<Asked> = if from_start { there.asked } else { VecDeque::new() };
-            let mut back = Messages::new(server.begin().is_some(), asked);
+            let expected: VecDeque<ExpectedBody> = if from_start { there.expected } else { VecDeque::new() };
+            let mut back = Messages::new(server.begin().is_some(), expected);
             walk(server, &mut back, Messages::hole, |messages, run| messages.run(run, masks));
         }
         Spoken::Tls => {
@@ -200,7 +202,7 @@ fn both(one: &mut Stream, other: &mut Stream, masks: &Masks) {
     }
 }
 
-/// Goes over the runs of a direction, and the holes between them.
+/// Processes the runs of a direction, and the holes between them.
 fn walk<P>(stream: &mut Stream, parser: &mut P, hole: impl Fn(&mut P, u64), take: impl Fn(&mut P, &mut Run)) {
     let mut end = None;
     for run in &mut stream.runs {

@@ -1,27 +1,27 @@
-//! The bytes of one direction of a connection, as far as the capture has them, and what may be seen of them.
+//! The captured bytes of one direction of a connection, and the part of them that may be shown.
 
 use std::collections::BTreeMap;
 
-/// Bytes without a hole between them.
+/// Contiguous bytes.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     /// Offset of the first.
     pub at: u64,
-    /// As they were.
+    /// Original bytes.
     pub bytes: Vec<u8>,
-    /// As they may be seen: zeros where nobody has shown that they may.
+    /// Masked bytes: zeros unless shown to be harmless.
     pub masked: Vec<u8>,
-    /// Where segments begin.
+    /// Starts of segments.
     pub segments: Vec<usize>,
 }
 
 impl Run {
-    /// Shows bytes as they are.
+    /// Keeps bytes unmasked.
     pub fn show(&mut self, from: usize, to: usize) {
         self.masked[from..to].copy_from_slice(&self.bytes[from..to]);
     }
 
-    /// Where the segment ends that begins in `segments[place]`.
+    /// The range of the segment that begins at `segments[place]`.
     pub fn segment(&self, place: usize) -> std::ops::Range<usize> {
         self.segments[place]..self.segments.get(place + 1).copied().unwrap_or(self.bytes.len())
     }
@@ -30,20 +30,20 @@ impl Run {
 /// One direction.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Whether its first byte is known: its SYN was seen.
+    /// Whether its first byte is known, because its SYN was seen.
     pub from_start: bool,
-    /// Sequence number and offset of what came last.
+    /// Sequence number and offset of the latest bytes.
     last: Option<(u32, u64)>,
-    /// Pieces as they came, none within another.
+    /// Pieces in order, without overlaps.
     pieces: BTreeMap<u64, Vec<u8>>,
     pub runs: Vec<Run>,
 }
 
-/// Offset of the first byte seen: there is room before it.
+/// Offset of the first byte seen, with room for earlier ones.
 const FIRST: u64 = 1 << 40;
 
 impl Stream {
-    /// Without a byte yet.
+    /// A direction without any bytes yet.
     pub fn new(from_start: bool) -> Stream {
         Stream { from_start, ..Stream::default() }
     }
@@ -56,7 +56,7 @@ impl Stream {
         offset
     }
 
-    /// Takes bytes in. Where there are some already, those that came first stay.
+    /// Adds bytes. Existing bytes take precedence.
     pub fn put(&mut self, mut offset: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let before = self.pieces.range(..=offset).next_back();
@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    /// Makes runs of the pieces. Nothing can be taken in afterwards.
+    /// Joins the pieces to runs. Nothing can be added afterwards.
     pub fn join(&mut self) {
         for (at, piece) in std::mem::take(&mut self.pieces) {
             if self.runs.last().is_none_or(|run| run.at + run.bytes.len() as u64 != at) {
@@ -87,13 +87,13 @@ impl Stream {
         self.runs.iter_mut().for_each(|run| run.masked = vec![0; run.bytes.len()]);
     }
 
-    /// Its first bytes, where they are there.
+    /// Its first bytes, if known.
     pub fn begin(&self) -> Option<&[u8]> {
         let first = self.runs.first()?;
         (self.from_start && first.at == FIRST).then_some(&first.bytes)
     }
 
-    /// What may be seen of bytes that were taken in at `offset`, in their place.
+    /// Replaces bytes that were added at `offset` by the part of them that may be shown.
     pub fn masked(&self, mut offset: u64, mut bytes: &mut [u8]) {
         while !bytes.is_empty() {
             let after = self.runs.partition_point(|run| run.at <= offset);
@@ -106,7 +106,7 @@ impl Stream {
             let len = bytes.len().min(run.bytes.len() - from);
             let (head, rest) = bytes.split_at_mut(len);
             for (place, byte) in head.iter_mut().enumerate() {
-                // Sent a second time with other content: nobody has looked at that.
+                // A retransmission with other content: nobody has examined that.
                 let same = *byte == run.bytes[from + place];
                 *byte = if same { run.masked[from + place] } else { 0 };
             }

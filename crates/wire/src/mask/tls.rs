@@ -1,4 +1,4 @@
-//! Records of TLS: their headers stay, and both hellos; all else is ciphertext, or nobody's business.
+//! Masks TLS records: keeps their headers, and both hellos; the rest is ciphertext, or private.
 
 use super::stream::Run;
 use crate::app::detect::{Look, Spoken};
@@ -6,20 +6,20 @@ use crate::app::tls;
 
 const HEADER_BYTES: usize = 5;
 const MAX_PAYLOAD_BYTES: usize = (1 << 14) + 2048;
-/// Types of records: change of cipher, alert, handshake, application data.
+/// Record types: change of cipher, alert, handshake, application data.
 const KINDS: [u8; 4] = [20, 21, 22, 23];
-/// Types of handshake messages that both sides send in the clear.
+/// Handshake message types that both sides send in the clear.
 const HELLOS: [u8; 2] = [1, 2];
 
 /// One direction.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Bytes left of a record; `None` where records begin is not known.
+    /// Remaining bytes of a record; `None` if record boundaries are unknown.
     left: Option<usize>,
 }
 
 impl Records {
-    /// Whose first byte is the next one, or that was joined later.
+    /// A direction whose first byte is the next one, or that was joined later.
     pub fn new(from_start: bool) -> Records {
         Records { left: from_start.then_some(0) }
     }

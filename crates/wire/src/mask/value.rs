@@ -1,4 +1,4 @@
-//! Values of header fields: which parts of them the analysis needs, and what stands in the place of the rest.
+//! Values of header fields: the parts that the analysis needs, and the replacement for the rest.
 
 use crate::app::http2::field::Name;
 use crate::app::http2::{grpc, huffman};
@@ -7,17 +7,17 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
-/// Longest trace context that is believed to be one.
+/// Maximum length of a plausible trace context.
 const MAX_TRACE_BYTES: usize = 140;
-/// Longest word of a protocol: a method, a coding.
+/// Maximum length of a protocol word: a method, a coding.
 const MAX_WORD_BYTES: usize = 40;
-/// A `traceparent` of version 00; what later versions add is not known.
+/// Length of a `traceparent` of version 00; additions of later versions are unknown.
 const TRACEPARENT_BYTES: usize = 55;
 
-/// Fields of HTTP/1 without which a message has no end.
+/// HTTP/1 fields that are required to find the end of a message.
 const WORDS: [&[u8]; 4] = [b"content-length", b"transfer-encoding", b"upgrade", b"connection"];
 
-/// What stands there (RFC 9112, 6.1, 7; RFC 9110, 7.8; RFC 7540, 3.2).
+/// Their legal values (RFC 9112, 6.1, 7; RFC 9110, 7.8; RFC 7540, 3.2).
 const TOKENS: [&[u8]; 15] = [
     b"chunked",
     b"gzip",
@@ -35,11 +35,11 @@ const TOKENS: [&[u8]; 15] = [
     b"websocket",
     b"proxy-connection",
 ];
-/// Digits of the longest message.
+/// Maximum digits of a message length.
 const MAX_DIGITS: usize = 20;
 
-/// What of the value of a field by this name in any case may be seen.
-pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
+/// The part of a field's value that may be shown; the name may have any case.
+pub(super) fn visible_in(name: &[u8], value: &[u8]) -> Range<usize> {
     let name = name.to_ascii_lowercase();
     if WORDS.contains(&&name[..]) {
         let is = |word: &[u8]| {
@@ -49,15 +49,15 @@ pub(super) fn seen_of(name: &[u8], value: &[u8]) -> Range<usize> {
         };
         return all_if(value, value.split(|byte| *byte == b',').all(is));
     }
-    seen(Name::of(&name), &name, value)
+    visible(Name::of(&name), &name, value)
 }
 
-/// What of a value may be seen. `text` is the name as it stands there, where it does.
-pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
+/// The part of a value that may be shown. `text` is the literal name, if present.
+pub(super) fn visible(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
     let until = |ends: &[u8]| 0..value.iter().position(|byte| ends.contains(byte)).unwrap_or(value.len());
     let decimal = value.len() <= 9 && value.iter().all(u8::is_ascii_digit);
     match name {
-        // What has blanks or control characters in it is none.
+        // A path contains no blanks or control characters.
         Name::Path if value.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) => 0..0,
         Name::Path => until(b"?#"),
         Name::ContentType => {
@@ -67,7 +67,7 @@ pub(super) fn seen(name: Name, text: &[u8], value: &[u8]) -> Range<usize> {
         Name::OfRequest => all_if(value, is_words(value)),
         Name::Status | Name::GrpcStatus => all_if(value, decimal),
         Name::GrpcTimeout => all_if(value, grpc::timeout_ns(value).is_some()),
-        Name::Trace(_) => traced(name.text().unwrap_or(text), value),
+        Name::Trace(_) => visible_trace(name.text().unwrap_or(text), value),
         Name::Other | Name::Unknown => 0..0,
     }
 }
@@ -81,7 +81,7 @@ fn is_words(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b" ,-/+._*".contains(byte))
 }
 
-fn traced(name: &[u8], value: &[u8]) -> Range<usize> {
+fn visible_trace(name: &[u8], value: &[u8]) -> Range<usize> {
     let fits = value.len() <= MAX_TRACE_BYTES
         && value.iter().all(|byte| byte.is_ascii_alphanumeric() || b" -:%+/=_.".contains(byte));
     match name {
@@ -101,13 +101,14 @@ fn traced(name: &[u8], value: &[u8]) -> Range<usize> {
     }
 }
 
-/// Makes masks: equal values have equal ones, and nobody without the key can tell which value a mask is of.
+/// Creates masks: equal values have equal masks, and without the key nobody can tell which value a mask stands
+/// for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Masks {
     key: RandomState,
 }
 
-/// Random enough for letters, from one number.
+/// A generator that is random enough for letters, seeded by one number.
 struct Letters(u64);
 
 impl Letters {
@@ -121,11 +122,11 @@ impl Letters {
     }
 }
 
-/// No hexadecimal digits: a mask has the shape of no id.
+/// Excludes hexadecimal digits, so that a mask never looks like an id.
 const LETTERS: &[u8] = b"ghijklmnopqrstuvwxyz";
 
 impl Masks {
-    /// With a key that others use, too.
+    /// With a key shared by others.
     pub fn new(key: RandomState) -> Masks {
         Masks { key }
     }
@@ -134,32 +135,32 @@ impl Masks {
         Letters(self.key.hash_one(value))
     }
 
-    /// As many octets as `value`; what is in `seen` stays.
-    pub fn raw(&self, value: &[u8], seen: Range<usize>) -> Vec<u8> {
+    /// A mask with the length of `value`; the part in `shown` is kept.
+    pub fn raw(&self, value: &[u8], shown: Range<usize>) -> Vec<u8> {
         let mut letters = self.letters(value);
-        let mask = |(at, byte): (usize, &u8)| if seen.contains(&at) { *byte } else { *letters.of(LETTERS) };
+        let mask = |(at, byte): (usize, &u8)| if shown.contains(&at) { *byte } else { *letters.of(LETTERS) };
         value.iter().enumerate().map(mask).collect()
     }
 
-    /// A Huffman code of `coded` octets that stands for as many symbols as `value`; what is in `seen` stays. `None` where
-    /// there is none, which is not so for the code of a value.
-    pub fn huffman(&self, value: &[u8], coded: usize, seen: Range<usize>) -> Option<Vec<u8>> {
+    /// A Huffman code of `coded` octets for as many symbols as in `value`; the part in `shown` is kept. `None` if
+    /// there is none, which cannot happen for the code of a value.
+    pub fn huffman(&self, value: &[u8], coded: usize, shown: Range<usize>) -> Option<Vec<u8>> {
         let bits_of = |bytes: &[u8]| bytes.iter().map(|byte| huffman::bits(*byte)).sum::<usize>();
-        let hidden = value.len() - seen.len();
-        let seen_bits = bits_of(value.get(seen.clone())?);
-        let hidden_bits = bits_of(value) - seen_bits;
-        // How many bits the last octet has says nothing, if every value of this length has as many.
-        let last = (coded * 8).checked_sub(seen_bits)?;
+        let hidden = value.len() - shown.len();
+        let shown_bits = bits_of(value.get(shown.clone())?);
+        let hidden_bits = bits_of(value) - shown_bits;
+        // The number of bits in the last octet reveals nothing if it is the same for every value of this length.
+        let last = (coded * 8).checked_sub(shown_bits)?;
         let lengths = (last.saturating_sub(7)..=last).rev().find_map(|bits| compose(hidden, bits));
         let mut lengths = lengths.unwrap_or_else(|| {
-            let kept = value.iter().enumerate().filter(|(at, _)| !seen.contains(at));
+            let kept = value.iter().enumerate().filter(|(at, _)| !shown.contains(at));
             kept.rev().map(|(_, byte)| huffman::bits(*byte)).collect()
         });
         debug_assert!(lengths.len() == hidden && hidden_bits <= last);
         let mut letters = self.letters(value);
         let mut masked = Vec::with_capacity(value.len());
         for (at, byte) in value.iter().enumerate() {
-            masked.push(match seen.contains(&at) {
+            masked.push(match shown.contains(&at) {
                 true => *byte,
                 false => *letters.of(&symbols(lengths.pop()?)),
             });
@@ -168,7 +169,7 @@ impl Masks {
     }
 }
 
-/// Lengths of `symbols` codes with so many bits in all, if these lengths can make them.
+/// Lengths of `symbols` codes with `bits` bits in total, if these lengths can be combined so.
 fn compose(symbols: usize, bits: usize) -> Option<Vec<usize>> {
     const LENGTHS: [usize; 7] = [28, 15, 13, 8, 7, 6, 5];
     const SHORTEST: usize = 5;
@@ -184,7 +185,7 @@ fn compose(symbols: usize, bits: usize) -> Option<Vec<usize>> {
     (more == 0 && lengths.len() == symbols).then_some(lengths)
 }
 
-/// Symbols with a code of this length; letters that are no hexadecimal digits, where there are such.
+/// Symbols with a code of this length; preferably letters that are not hexadecimal digits.
 fn symbols(length: usize) -> Vec<u8> {
     let all = (0..=u8::MAX).filter(|byte| huffman::bits(*byte) == length);
     let (letters, others): (Vec<u8>, Vec<u8>) =
@@ -199,25 +200,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_masked_code_is_as_long_and_stands_for_as_much(value in prop::collection::vec(any::<u8>(), 0..60), from in 0usize..60, len in 0usize..60) {
+        fn a_masked_code_has_the_same_encoded_and_decoded_length(value in prop::collection::vec(any::<u8>(), 0..60), from in 0usize..60, len in 0usize..60) {
             let masks = Masks::default();
             let code = huffman::encode(&value);
-            let seen = from.min(value.len())..(from + len).min(value.len());
-            let masked = masks.huffman(&value, code.len(), seen.clone()).expect("every code has a mask");
+            let shown = from.min(value.len())..(from + len).min(value.len());
+            let masked = masks.huffman(&value, code.len(), shown.clone()).expect("every code has a mask");
             prop_assert_eq!(masked.len(), code.len());
             let mut decoded = Vec::new();
             prop_assert!(huffman::decode(&masked, &mut decoded).is_ok());
             prop_assert_eq!(decoded.len(), value.len());
-            prop_assert_eq!(&decoded[seen.clone()], &value[seen]);
+            prop_assert_eq!(&decoded[shown.clone()], &value[shown]);
             prop_assert_eq!(masks.huffman(&value, code.len(), 0..0), masks.huffman(&value, code.len(), 0..0));
         }
 
         #[test]
-        fn of_ordinary_text_nothing_is_left(value in "[ -~]{8,60}") {
+        fn nothing_of_ordinary_text_remains(value in "[ -~]{8,60}") {
             let masks = Masks::default();
             let code = huffman::encode(value.as_bytes());
             let masked = masks.huffman(value.as_bytes(), code.len(), 0..0).expect("every code has a mask");
-            // What one value of this many symbols and octets can be, all others can be.
+            // Any value with this many symbols and octets has the same possible originals.
             let mut lengths = Vec::new();
             let mut decoded = Vec::new();
             huffman::decode(&masked, &mut decoded).expect("a code");
@@ -230,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_seen_and_nothing_else() {
+    fn only_required_parts_are_shown() {
         let seen = |name: &str, value: &str| {
-            let range = seen_of(name.as_bytes(), value.as_bytes());
+            let range = visible_in(name.as_bytes(), value.as_bytes());
             value[range].to_owned()
         };
         assert_eq!(seen(":path", "/shop.Cart/Add?token=hunter2"), "/shop.Cart/Add");

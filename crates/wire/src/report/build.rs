@@ -1,4 +1,4 @@
-//! From a dissection to its report.
+//! Builds the report of a dissection.
 
 use super::axis::Axis;
 use super::crossing::crossings;
@@ -14,17 +14,17 @@ use crate::tcp::ConnectionFacts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
 use spangap_model::CallStatus;
 
-/// What a report shows beside the dissection itself.
+/// Content of a report in addition to the dissection itself.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// The command, as it was typed.
+    /// The command line as typed.
     pub command: Option<String>,
-    /// Ladders of some of the calls, by their place in [`Dissection::calls`].
+    /// Ladders of some calls, by index into [`Dissection::calls`].
     pub ladders: BTreeMap<usize, Ladder>,
 }
 
 impl DissectReport {
-    /// Of a dissection made with `settings`.
+    /// The report of a dissection made with `settings`.
     pub fn new(dissection: &Dissection, settings: &Settings, extras: &Extras) -> DissectReport {
         let clock = dissection.clock.as_ref();
         let mut calls: Vec<CallReport> =
@@ -90,7 +90,7 @@ fn place_report(&(capture, packet, written): &(u8, u64, &'static str)) -> TraceI
     TraceIdPlace { capture, packet, written }
 }
 
-/// The end at which a capture was taken, when every connection and call agrees.
+/// The end at which a capture was taken, if every connection and call agrees.
 pub(super) fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     let by_connection = dissection.connections.iter().filter_map(|connection| {
         let client = connection.client_capture.filter(|_| connection.seen_by(number).is_some())?;
@@ -107,7 +107,7 @@ pub(super) fn side_of(number: u8, dissection: &Dissection) -> Option<Side> {
     sides.all(|side| side == first).then_some(first)
 }
 
-/// With more than two captures: the clocks of each two.
+/// The clocks of each pair, if there are more than two captures.
 fn clocks(dissection: &Dissection, captures: &[CaptureReport]) -> Vec<PairClockReport> {
     let sections = dissection.sections.iter().filter(|_| captures.len() > 2);
     let of_two = sections.filter_map(|section| {
@@ -120,7 +120,7 @@ fn clocks(dissection: &Dissection, captures: &[CaptureReport]) -> Vec<PairClockR
     of_two.collect()
 }
 
-/// `within` is the time of the first capture: one clock for both has no end of its own.
+/// `within` is the time range of the first capture: a shared clock has no end of its own.
 fn clock_report(clock: &Clock, within: (i64, i64)) -> Option<ClockReport> {
     let ends = |stretch: &Stretch| (stretch.from_ns.max(within.0), stretch.to_ns.min(within.1).max(within.0));
     let stretches = clock.stretches.iter().map(|stretch| {
@@ -166,7 +166,7 @@ pub(super) fn middle(low: i64, high: i64) -> i64 {
     low + (high - low) / 2
 }
 
-/// The half of a call that says most of it: the client's where there is one.
+/// The more informative half of a call: the client's if known.
 pub(super) fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
     [Side::Client, Side::Server]
         .into_iter()
@@ -185,7 +185,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     let trace = known().find_map(|(_, exchange)| exchange.trace);
     let status = known().map(|(_, exchange)| exchange.status).find(|status| *status != CallStatus::UNSET);
     let ending = ending_report(call);
-    // What the client's end saw of the end counts; the server may have answered nobody.
+    // The client's end decides how the call ended; the server may have answered nobody.
     let ends = known().map(|(_, exchange)| exchange);
     let (ended, reset_code) = ended_report(ends.take(if ending.is_some() { 1 } else { 2 }));
     let status = status.filter(|_| ending.as_ref().is_none_or(|ending| !ending.unanswered));
@@ -230,7 +230,7 @@ pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {
     }
 }
 
-/// What no half has in a header field whose name it knows.
+/// The facts that no half has from a header field of known name.
 fn recognised_by_shape<'a>(halves: impl Iterator<Item = &'a Exchange> + Clone) -> Vec<&'static str> {
     let only = |has: fn(&Exchange) -> bool, by_shape: fn(&Exchange) -> bool| {
         let mut having = halves.clone().filter(|half| has(half)).peekable();
@@ -253,7 +253,7 @@ fn ending_report(call: &Call) -> Option<EndingReport> {
     Some(EndingReport::new(&ending, capture, main.is_unanswered(), waited_ns, deadline_ns))
 }
 
-/// How the call ended, by the half that knows most of it: a response seen whole at either end is one.
+/// How the call ended, by the half that knows most about it: a complete response at either end counts.
 fn ended_report<'a>(halves: impl Iterator<Item = &'a Exchange>) -> (&'static str, Option<u32>) {
     let rank = |half: &&Exchange| match half.ended {
         Ended::Complete => 0,
@@ -277,7 +277,7 @@ fn doubts<'a>(halves: impl Iterator<Item = &'a Exchange>) -> Vec<&'static str> {
     let (mut tickets, mut by_time, mut clock, mut head_cut) = (false, false, false, false);
     for exchange in halves {
         let doubts = exchange.doubts;
-        // No table of HTTP/1 outlasts a head: nothing but the snap length leaves one without its end.
+        // HTTP/1 keeps no table across heads, so only the snap length can leave a head incomplete.
         let http1 = exchange.protocol == Protocol::Http1;
         head_cut |= doubts.headers_unknown && http1;
         end |= doubts.end_unknown && !doubts.cut;
@@ -418,7 +418,7 @@ fn pair_report(pair: &PairTotals) -> PairReport {
     }
 }
 
-/// The connection as the client's tap sees it, or else as any does: behind NAT the addresses differ.
+/// The connection as seen by the client's tap if known, else by any tap: behind NAT the addresses differ.
 fn seen_at_client(connection: &ConnectionTotals) -> Option<&ConnectionFacts> {
     let client = connection.client_capture.and_then(|capture| connection.seen_by(capture));
     client.or_else(|| connection.seen.iter().flatten().next())

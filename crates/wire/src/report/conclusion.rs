@@ -1,4 +1,4 @@
-//! What took the time of the calls shown, in words.
+//! Explains in words what took the time of the listed calls.
 
 use super::hops::stage_words;
 use super::words::at_side;
@@ -11,25 +11,25 @@ use spangap_model::{Cause, Side};
 use spangap_report::figures::{counted, percent_of};
 use std::cmp::Reverse;
 
-/// Calls of a pair from which on there is such a thing as usual: fewer have no quartiles.
+/// Minimum calls of a pair for a usual duration: fewer have no quartiles.
 const USUAL: u64 = 8;
-/// Causes put into words; the rest stand in the tables.
-const SAID: usize = 4;
+/// Maximum causes that are put into words; the rest appear in the tables.
+const MAX_STATED: usize = 4;
 
-/// One for each leading cause, most costly first; then those that are only possible; then the calls that nothing
-/// on the wire explains.
+/// One conclusion for each leading cause, most costly first; then those that are only possible; then the calls
+/// that nothing on the wire explains.
 pub(super) fn conclusions(report: &DissectReport) -> Vec<Conclusion> {
     let of = what_calls(report);
     let mut all: Vec<Conclusion> = Vec::new();
     for shown in [true, false] {
-        for group in groups(&report.calls, shown).into_iter().take(SAID) {
-            let mut said = said_of(&group, shown, &of, report);
-            if all.iter().any(|before| (before.cause, before.side) == (said.cause, said.side)) {
-                // What it means stands above.
-                said.meaning.clear();
-                said.next.clear();
+        for group in groups(&report.calls, shown).into_iter().take(MAX_STATED) {
+            let mut conclusion = conclusion_about(&group, shown, &of, report);
+            if all.iter().any(|before| (before.cause, before.side) == (conclusion.cause, conclusion.side)) {
+                // The meaning is already stated above.
+                conclusion.meaning.clear();
+                conclusion.next.clear();
             }
-            all.push(said);
+            all.push(conclusion);
         }
     }
     let unexplained = report.calls.iter().filter(|call| call.findings.is_empty());
@@ -56,7 +56,7 @@ struct Group {
     cause: Cause,
     side: Option<Side>,
     calls: u64,
-    /// Costs that are known.
+    /// The known costs.
     costs: Vec<u64>,
     missing: Option<&'static str>,
 }
@@ -99,7 +99,7 @@ fn share_of(calls: u64, of: &str, shown: usize) -> String {
     }
 }
 
-fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conclusion {
+fn conclusion_about(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conclusion {
     let advice = about(group.cause, group.side);
     let who = share_of(group.calls, of, report.calls.len());
     let mut costs = group.costs.clone();
@@ -145,7 +145,7 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
         side: group.side,
         calls: group.calls,
         seen,
-        // What is only possible is not explained as if it were so.
+        // A cause that is only possible is not explained as if it were certain.
         meaning: if to_be_sure.is_empty() {
             format!("{}.", upper_first(advice.meaning))
         } else {
@@ -155,8 +155,8 @@ fn said_of(group: &Group, shown: bool, of: &str, report: &DissectReport) -> Conc
     }
 }
 
-/// The shortest and the longest time from the SYN to the request, nanoseconds, where that is the cause: only a CLIENT span
-/// tells how much of it a call waited, but how long it took is in the evidence.
+/// Minimum and maximum time from the SYN to the request, nanoseconds, for that cause: only a CLIENT span shows
+/// how much of it a call waited, but its total is in the evidence.
 fn opening(group: &Group, shown: bool, report: &DissectReport) -> Option<(u64, u64)> {
     let is_it = |finding: &&Finding| {
         group.cause == Cause::ConnectionPerCall
@@ -192,7 +192,7 @@ fn endings_of(group: &Group, shown: bool, report: &DissectReport) -> String {
     format!(" How they ended: {}.", words.join(", "))
 }
 
-/// Calls without a shown cause, by the leg that took most of each: the most frequent one is put into words.
+/// Calls without a shown cause, grouped by their longest leg: the most frequent one is put into words.
 fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<Conclusion> {
     let mut legs: Vec<((u8, Stage), u64, i64, u64)> = Vec::new();
     for call in calls {
@@ -233,7 +233,7 @@ fn unexplained_by_leg(calls: &[&CallReport], of: &str, shown: usize) -> Option<C
     })
 }
 
-/// Calls that take no longer than is usual between their hosts: no cause is asked of them.
+/// Calls that take no longer than usual between their hosts: they need no cause.
 fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Option<Conclusion> {
     let slowest = calls.iter().max_by_key(|call| call.duration_ns)?;
     let median = report.sums_of(slowest).p50_ns?;
@@ -259,7 +259,7 @@ fn ordinary_calls(calls: &[&CallReport], of: &str, report: &DissectReport) -> Op
 }
 
 impl DissectReport {
-    /// Sums of the hosts that a call is between, or over all.
+    /// The sums for the hosts of a call, or the overall sums.
     fn sums_of(&self, call: &CallReport) -> &SumsReport {
         let client =
             call.client.as_deref().and_then(|client| client.rsplit_once(':')).map_or("", |(host, _)| host);
@@ -270,8 +270,8 @@ impl DissectReport {
         pair.map_or(&self.totals, |pair| &pair.sums)
     }
 
-    /// Whether a call is no outlier among those of its pair: within Tukey's outer fence, three times the middle half's width
-    /// beyond it. With few calls nothing is usual.
+    /// Whether a call is not an outlier among those of its pair: within Tukey's outer fence, three interquartile
+    /// ranges above the third quartile. With few calls, none is ordinary.
     fn is_ordinary(&self, call: &CallReport) -> bool {
         let sums = self.sums_of(call);
         let (Some(low), Some(high)) = (sums.p25_ns, sums.p75_ns) else { return false };
@@ -298,7 +298,7 @@ impl CallReport {
 }
 
 impl Conclusion {
-    /// All of it, as a paragraph.
+    /// The whole conclusion as a paragraph.
     pub fn text(&self) -> String {
         let parts = [&self.seen, &self.meaning, &self.next];
         parts.into_iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join(" ")
@@ -310,7 +310,7 @@ mod tests {
     use super::super::samples;
 
     #[test]
-    fn a_leading_cause_is_said_with_its_figures_and_its_cure() {
+    fn a_leading_cause_is_stated_with_figures_and_remedy() {
         let report = samples::report();
         let [first, last] = report.conclusions.as_slice() else { panic!("{:#?}", report.conclusions) };
         assert!(
@@ -322,7 +322,7 @@ mod tests {
         );
         assert!(first.seen.contains("Over all calls: 60 calls with it, 2.40 s together"), "{}", first.seen);
         assert!(first.next.contains("TCP_NODELAY on the client's"));
-        // The third call is as long as most: that asks for no cause.
+        // The third call is as long as most, so it needs no cause.
         assert!(
             last.seen.starts_with(
                 "1 of the 3 slowest calls takes no longer than usual between these hosts, 480 us"
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_stands_out_and_has_no_cause_says_where_it_was() {
+    fn an_outlier_without_a_cause_names_its_longest_leg() {
         let mut report = samples::report();
         let call = report.calls.iter_mut().find(|call| call.findings.is_empty()).expect("the third");
         call.duration_ns = 9_000_000_000;
@@ -346,7 +346,7 @@ mod tests {
             last.seen
         );
         assert!(last.next.contains("--spans"), "{}", last.next);
-        // So does every call where there are too few to tell what is usual.
+        // Neither does any call, if there are too few to tell what is usual.
         let mut report = samples::report();
         report.pairs.iter_mut().for_each(|pair| pair.sums.calls = 3);
         report.totals.calls = 3;
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_possible_is_said_to_be() {
+    fn a_possible_cause_is_marked_as_possible() {
         let report = samples::report_of(samples::possible_dissection());
         assert!(report.conclusions[0].seen.starts_with("Possible, not shown: "), "{:#?}", report.conclusions);
         assert!(report.conclusions[0].seen.contains("Not known: the server's capture"));

@@ -1,35 +1,35 @@
-//! Which packet at one tap is which at the other: the arrows of a ladder.
+//! Matches the packets of one tap with those of the other: the arrows of a ladder.
 //!
-//! Bytes are the same bytes when their sequence numbers are; bare ACKs when sequence and acknowledgement number are.
-//! Segmentation offload makes one packet of several, or several of one, so one sent may be several that arrived.
+//! Bytes match if their sequence numbers do; bare ACKs match if sequence and acknowledgement number do.
+//! Segmentation offload merges several packets into one, or splits one, so one sent packet may arrive as several.
 
 use super::{LadderReport, RungReport, side_name};
 use serde::Serialize;
 use spangap_model::Side;
 
-/// What became of a packet on its way.
+/// Fate of a packet in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Seen at both taps.
     Crossed,
-    /// Seen where it was sent only, although the other tap saw packets before and after it.
+    /// Seen only where it was sent, although the other tap saw packets before and after it.
     Lost,
-    /// Seen at one tap, and the ladder does not show what became of it.
+    /// Seen at one tap, and the ladder does not show its fate.
     Unknown,
 }
 
 /// One arrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Crossing {
-    /// Who sent it.
+    /// The sender.
     #[serde(serialize_with = "side_name")]
     pub from: Side,
-    /// Place of the packet in the ladder where it was sent.
+    /// Index of the packet in the ladder where it was sent.
     pub sent: Option<usize>,
-    /// Place of the packet in the ladder where it arrived.
+    /// Index of the packet in the ladder where it arrived.
     pub arrived: Option<usize>,
-    /// What became of it.
+    /// Its fate.
     pub way: Way,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn crossings(ladder: &LadderReport) -> Vec<Crossing> {
         all.extend(one_way(ladder, from, &at(from), &at(from.other())));
     }
     if all.iter().all(|crossing| crossing.way != Way::Crossed) {
-        // One end only, or numbers rewritten on the way: nothing can be said of any.
+        // Only one end, or numbers rewritten on the path: the fate of all is unknown.
         all.iter_mut().for_each(|crossing| crossing.way = Way::Unknown);
     }
     let time = |crossing: &Crossing| {
@@ -76,11 +76,12 @@ fn one_way(ladder: &LadderReport, from: Side, sent: &[usize], arrived: &[usize])
             let rung = &rungs[*place];
             let later_seen =
                 last_at_receiver.is_some_and(|last| last > rung.since_start_ns.saturating_add(slack_ns));
-            // Each end has its own first packet: what arrived before the receiver's is not in the ladder.
+            // Each end has its own first packet: a packet that arrived before the receiver's first is not in the
+            // ladder.
             let earlier_seen =
                 first_at_receiver.is_some_and(|first| first <= rung.since_start_ns.saturating_add(slack_ns));
             let sent_again = sent.iter().any(|other| other > place && overlap(&rungs[*other], rung));
-            // Where packets were left out, its arrival may be among them.
+            // If packets were left out, its arrival may be among them.
             let lost = later_seen && (sent_again || earlier_seen && ladder.left_out == 0);
             Crossing {
                 from,
@@ -108,7 +109,7 @@ fn sender_of(
     };
     let (senders, receivers) = (alike(sent), alike(arrived));
     if senders.len() == receivers.len() {
-        // Each arrived: the first is the first, also when it was sent again before it arrived.
+        // Each arrived: the first matches the first, even if it was retransmitted before it arrived.
         let order = receivers.iter().position(|other| *other == place)?;
         return senders.get(order).copied();
     }
@@ -122,7 +123,7 @@ fn same(a: &RungReport, b: &RungReport) -> bool {
     (a.seq, a.bytes, &a.flags) == (b.seq, b.bytes, &b.flags) && (a.bytes > 0 || a.ack == b.ack)
 }
 
-/// Whether two packets of one direction have bytes in common; sequence numbers wrap.
+/// Whether two packets of one direction share bytes; sequence numbers wrap.
 fn overlap(a: &RungReport, b: &RungReport) -> bool {
     let ahead = b.seq.wrapping_sub(a.seq);
     let behind = a.seq.wrapping_sub(b.seq);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_lost_and_sent_again() {
+    fn lost_and_retransmitted_packets_are_matched() {
         let ladder = ladder(vec![
             rung(C, C, 1, 0, 100, 50),
             rung(C, C, 2, 200_000_000, 100, 50),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn sent_again_before_the_first_arrived() {
+    fn a_retransmission_before_the_first_arrival_is_matched() {
         let ladder = ladder(vec![
             rung(C, C, 1, 0, 100, 50),
             rung(C, C, 2, 10_000, 100, 50),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_where_only_one_end_was_captured_or_packets_are_left_out() {
+    fn one_end_or_left_out_packets_prove_no_loss() {
         let one_end = ladder(vec![rung(C, C, 1, 0, 100, 50), rung(C, S, 2, 90, 900, 10)]);
         assert!(crossings(&one_end).iter().all(|crossing| crossing.way == Way::Unknown));
         let mut cut = ladder(vec![

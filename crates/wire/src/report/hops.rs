@@ -1,4 +1,4 @@
-//! Calls that went through proxies: their JSON shapes, and the words of the table.
+//! Calls through proxies: their JSON shapes, and the words of the table.
 
 use super::build::call_report;
 use super::records;
@@ -14,20 +14,20 @@ use spangap_report::figures::{bounded, counted, percent_of};
 use spangap_report::table::aligned;
 use std::collections::BTreeMap;
 
-/// Calls of which the hops are shown; all of them are in the JSON.
+/// Maximum calls whose hops are shown; the JSON has all of them.
 const CALLS: usize = 3;
 
-/// A call by which a proxy passed another one on.
+/// A call by which a proxy forwarded another one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct HopReport {
-    /// How many proxies are before it.
+    /// Number of proxies before it.
     pub hop: u8,
-    /// Which of several attempts it is, from 1; absent where there is one.
+    /// Number of the attempt, from 1; absent if there is only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u8>,
     /// `trace-context`, `request-id`, `trace-id`, `content`.
     pub linked_by: &'static str,
-    /// Id of the proxy's own CLIENT span, 16 hex digits; the caller's where the proxy forwards that.
+    /// Id of the proxy's own CLIENT span, 16 hex digits; the caller's if the proxy forwards that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span_id: Option<String>,
     /// The proxy's address and port.
@@ -45,61 +45,61 @@ pub struct HopReport {
     pub status: Option<&'static str>,
     /// See [`CallReport::ended`].
     pub ended: &'static str,
-    /// Captures that have it: number of the one at the proxy, then at the next host.
+    /// Captures that contain it: number of the one at the proxy, then at the next host.
     pub seen_in: [Option<u8>; 2],
-    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    /// Start, Unix nanoseconds by the clock of the first end that knows it.
     pub start_unix_ns: i64,
     /// First event to last, nanoseconds.
     pub duration_ns: u64,
-    /// In order; they sum to `duration_ns` exactly.
+    /// Legs in order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegRecord>,
 }
 
-/// One leg of a call over all its hops.
+/// One leg of a call across all its hops.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathLegReport {
-    /// How many proxies are before it; a proxy's own time has the number of the hop that leads to it.
+    /// Number of proxies before it; a proxy's own time has the number of the hop that leads to it.
     pub hop: u8,
-    /// Which of several attempts it is a leg of.
+    /// Number of the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u8>,
-    /// The name of a leg as in `legs`; or `proxy_request`, `proxy_retry`, `proxy_response`, with `request_wire+` before or
-    /// `+response_wire` behind where the proxy's own capture of that is missing.
+    /// The name of a leg as in `legs`; or `proxy_request`, `proxy_retry`, `proxy_response`, with the prefix
+    /// `request_wire+` or the suffix `+response_wire` if the proxy's own capture of that is missing.
     #[serde(serialize_with = "super::as_text")]
     pub leg: Stage,
-    /// Nanoseconds; below zero where two things go on at once.
+    /// Nanoseconds; negative if two activities overlap.
     pub ns: i64,
-    /// How far off it may be either way.
+    /// Uncertainty in either direction.
     pub bound_ns: u64,
 }
 
-/// Calls followed through proxies, and what was not.
+/// Calls followed through proxies, and unlinked calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct HopTotalsReport {
-    /// Calls that were followed through one proxy at least.
+    /// Calls that were followed through at least one proxy.
     pub calls: u64,
-    /// Their durations, summed, nanoseconds.
+    /// Sum of their durations, nanoseconds.
     pub total_ns: u64,
-    /// Links from one hop to the next, by what shows them.
+    /// Links from one hop to the next, by proof.
     pub linked_by: BTreeMap<&'static str, u64>,
-    /// What is not linked.
+    /// Unlinked calls.
     pub unlinked: UnlinkedReport,
-    /// Time by leg over all hops, in order; they sum to `total_ns`.
+    /// Time by leg across all hops, in order; they sum to `total_ns`.
     pub legs: Vec<PathSumReport>,
 }
 
-/// Calls that are not linked, though they may be hops or have them.
+/// Calls without a link that may be hops or may have hops.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct UnlinkedReport {
     /// Calls that may be the hop of more than one other.
     pub ambiguous: u64,
-    /// Calls to a proxy that no call of the proxy was found for.
+    /// Calls to a proxy without a known inner call.
     pub to_proxy: u64,
-    /// Calls of a proxy that no call to it was found for.
+    /// Calls by a proxy without a known outer call.
     pub from_proxy: u64,
 }
 
-/// One leg over all hops, summed.
+/// One leg across all hops, summed.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSumReport {
     /// See [`PathLegReport::hop`].
@@ -109,7 +109,7 @@ pub struct PathSumReport {
     pub leg: Stage,
     /// Nanoseconds.
     pub total_ns: i64,
-    /// How far off the sum may be either way.
+    /// Uncertainty of the sum in either direction.
     pub bound_ns: u64,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn path_report(leg: &PathLeg) -> PathLegReport {
     PathLegReport { hop: leg.hop, attempt, leg: leg.stage, ns: leg.ns, bound_ns: leg.bound_ns }
 }
 
-/// All hops of a call, each before its own, and what held them up.
+/// All hops of a call, each before its own hops, and their findings.
 pub(super) fn hops_of(call: &Call, dissection: &Dissection) -> (Vec<HopReport>, Vec<Finding>) {
     let (mut hops, mut findings) = (Vec::new(), Vec::new());
     add(call, 1, dissection, &mut hops, &mut findings);
@@ -186,7 +186,8 @@ fn add(
     }
 }
 
-/// What a leg is, in words. The hosts of a hop are called by their part in the whole: a proxy's client side is the proxy.
+/// The name of a leg in words. The hosts of a hop are named by their overall role: a proxy's client side is the
+/// proxy.
 pub(super) fn stage_words(hop: u8, stage: Stage) -> String {
     let proxy = if hop == 0 { "proxy".to_owned() } else { format!("proxy {}", hop + 1) };
     match stage {
@@ -206,13 +207,13 @@ pub(super) fn stage_words(hop: u8, stage: Stage) -> String {
 }
 
 impl CallReport {
-    /// The leg over all hops that took most of it.
+    /// The longest leg across all hops.
     pub(super) fn largest_on_path(&self) -> Option<&PathLegReport> {
         self.path.iter().max_by_key(|leg| leg.ns)
     }
 }
 
-/// How the way of a call is written: `10.0.0.1:4711 -> 10.0.0.2:80 -> 10.0.1.3:8080`.
+/// The path of a call in writing: `10.0.0.1:4711 -> 10.0.0.2:80 -> 10.0.1.3:8080`.
 pub(super) fn way(call: &CallReport) -> String {
     let name = |end: &Option<String>| end.clone().unwrap_or_else(|| "?".into());
     let mut text = format!("{} -> {}", name(&call.client), name(&call.server));
@@ -223,7 +224,7 @@ pub(super) fn way(call: &CallReport) -> String {
     text
 }
 
-/// The hops of the calls shown, and the time of all calls over hops.
+/// The hops of the listed calls, and the time of all calls across hops.
 pub(super) fn section(report: &DissectReport) -> String {
     let mut text = String::new();
     for call in report.calls.iter().filter(|call| !call.path.is_empty()).take(CALLS) {
@@ -270,12 +271,12 @@ pub(super) fn section(report: &DissectReport) -> String {
     text
 }
 
-/// Below the call, and each hop below the one that leads to it.
+/// Indents each hop below the one that leads to it.
 fn indented(hop: u8, words: &str) -> String {
     format!("{}{words}", "  ".repeat(usize::from(hop) + 1))
 }
 
-/// The legs of a call over its hops: what each is, how long it took, and its share of the call.
+/// The legs of a call across its hops: name, duration, and share of the call.
 pub(super) fn rows(call: &CallReport) -> impl Iterator<Item = [String; 3]> {
     call.path.iter().map(|leg| {
         let attempt = leg.attempt.map_or(String::new(), |attempt| format!(", attempt {attempt}"));

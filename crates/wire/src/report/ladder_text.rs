@@ -11,17 +11,17 @@ use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
 use spangap_report::times::{date, time_of_day};
 use spangap_report::wrap::wrapped;
 
-/// Columns of an arrow.
+/// Width of an arrow, columns.
 const ARROW: usize = 32;
-/// Columns of the picture left of the notes.
+/// Width of the picture to the left of the notes, columns.
 const PICTURE: usize = 20 + ARROW + 20;
-/// Columns of the longest bar of a leg.
+/// Width of the longest leg bar, columns.
 const BAR: usize = 40;
-/// A pause between packets is written out when it takes at least one part in this many of the call.
+/// A pause between packets is reported if it takes at least one part in this many of the call.
 const PAUSE_SHARE: i64 = 10;
 
-/// The call at a place of the report, with its ladder when it has one, in lines of at most `width` columns as far as
-/// words allow.
+/// The call at an index of the report, with its ladder if it has one, in lines of at most `width` columns as far
+/// as words permit.
 pub fn write(report: &DissectReport, place: usize, width: usize) -> String {
     let Some(call) = report.calls.get(place) else { return String::new() };
     let mut text = head(call, width);
@@ -64,7 +64,7 @@ pub(super) fn route(call: &CallReport) -> String {
     format!("{ends}{connection}{what} {}{turn}", call.stream_id)
 }
 
-/// What is known of the call beside its time.
+/// Facts of the call other than its time.
 pub(super) fn particulars(call: &CallReport) -> String {
     let mut all = vec![format!("request {}", bytes_on_link(call.request_bytes))];
     all.extend(call.response_bytes.map(|count| format!("response {}", bytes_on_link(count))));
@@ -89,14 +89,14 @@ fn head(call: &CallReport, width: usize) -> String {
     text
 }
 
-/// What was recognised by shape, in words.
+/// The facts recognised by shape, in words.
 pub(super) fn by_shape(call: &CallReport) -> Option<String> {
     let names = call.recognised_by_shape.join(", ").replace('_', " ");
     (!names.is_empty())
         .then(|| format!("recognised by the shape of a value, because its name is unknown: {names}"))
 }
 
-/// How the times of the two taps were brought together, as a sentence.
+/// How the times of the two taps were aligned, as a sentence.
 pub(super) fn times_explained(ladder: &LadderReport) -> String {
     let two = [Side::Client, Side::Server]
         .into_iter()
@@ -145,7 +145,7 @@ fn packets(ladder: &LadderReport, call: &CallReport, captures: &[CaptureReport],
     text
 }
 
-/// What lies between two packets shown: a time worth a word, packets left out, or both.
+/// The gap between two displayed packets: a notable pause, packets left out, or both.
 pub(super) fn between(paused_ns: Option<i64>, left_out: u64) -> Option<String> {
     let paused = paused_ns.map(|ns| format_ns(ns.unsigned_abs()));
     match (paused, left_out) {
@@ -168,7 +168,7 @@ fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: us
     let what = [sent, arrived].into_iter().flatten().next().map_or(String::new(), carries);
     let picture = format!("{}{}{}", cell(client), arrow(crossing, &what), cell(server));
     let mut notes: Vec<&str> = Vec::new();
-    // Both taps, and marks and evidence, may say the same in other words or with slightly other figures.
+    // The two taps, and marks and evidence, may say the same in other words or with slightly different figures.
     let words = |note: &str| -> Vec<String> {
         let words = note.split([' ', ',']).filter(|word| !matches!(*word, "" | "of" | "the"));
         let mut words: Vec<String> =
@@ -192,7 +192,7 @@ fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: us
     let mut text = match notes.chars().count() {
         0 => picture.to_owned(),
         count if count <= room => format!("{picture:PICTURE$}  {notes}"),
-        // Too long to stand beside: below, under the arrow.
+        // Too long for the same line: below, under the arrow.
         _ => format!(
             "{picture}\n{}{}",
             " ".repeat(22),
@@ -203,12 +203,12 @@ fn row(crossing: &Crossing, [sent, arrived]: [Option<&RungReport>; 2], width: us
     text
 }
 
-/// Milliseconds with the microseconds: what both columns are in.
+/// Milliseconds with three decimals: the unit of both columns.
 fn milliseconds(ns: i64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
 }
 
-/// What a packet carries: `57 B`, `ACK +91`, `SYN`.
+/// Content of a packet: `57 B`, `ACK +91`, `SYN`.
 pub(super) fn carries(rung: &RungReport) -> String {
     let mut parts: Vec<String> = Vec::new();
     if !rung.flags.is_empty() {
@@ -261,7 +261,7 @@ fn legs(call: &CallReport) -> String {
     text
 }
 
-/// What the host did in a leg: the parts that are one percent of it or more, and the rest in one line.
+/// The host's activity in a leg: parts of at least one percent, and the rest in one line.
 fn host_parts(host: &HostTime, leg_ns: i64, name_width: usize) -> String {
     let mut rows: Vec<(String, u64)> = Vec::new();
     let (shown, rest): (Vec<&HostPart>, Vec<&HostPart>) =
@@ -279,7 +279,7 @@ fn host_parts(host: &HostTime, leg_ns: i64, name_width: usize) -> String {
     text
 }
 
-/// A bar as long as the leg's share, beginning where the legs before it end.
+/// A bar as long as the leg's share, starting where the previous legs end.
 fn bar(from_ns: i64, ns: i64, duration_ns: u64) -> String {
     if duration_ns == 0 || ns <= 0 {
         return String::new();
@@ -287,7 +287,7 @@ fn bar(from_ns: i64, ns: i64, duration_ns: u64) -> String {
     let column =
         |ns: i64| ((ns as f64 / duration_ns as f64) * BAR as f64).round().clamp(0.0, BAR as f64) as usize;
     let (from, to) = (column(from_ns).min(BAR - 1), column(from_ns.saturating_add(ns)));
-    // What is too short for a column is a thin line, so that it can be seen.
+    // A leg too short for a column is drawn as a thin line to stay visible.
     let short = (ns as f64) * (BAR as f64) < 0.5 * duration_ns as f64;
     let block = if to > from && !short { "█".repeat(to - from) } else { "▏".into() };
     format!("{}{block}", " ".repeat(from))
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_told_packet_by_packet() {
+    fn a_call_is_shown_packet_by_packet() {
         let text = write(&samples::report(), 0, 110);
         println!("{text}");
         let lines: Vec<&str> = text.lines().collect();
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_without_a_ladder_have_their_legs() {
+    fn calls_without_a_ladder_show_their_legs() {
         let text = write(&samples::report(), 2, 110);
         assert!(text.contains("server: host and application") && !text.contains("client ms"), "{text}");
         assert_eq!(write(&samples::report(), 9, 110), "");

@@ -1,7 +1,8 @@
-//! Presentation of a dissection: the JSON shapes here, and from them the table, the ladder, and the page's document.
+//! Presentation of a dissection: the JSON shapes here, and from them the table, the ladder, and the page's
+//! document.
 //!
 //! Names are stable and carry their units. A field that is absent or `null` is unknown, never zero. Sides are
-//! `client` and `server`; captures are numbered 0 and 1 in the order given; packets from 1 as Wireshark does.
+//! `client` and `server`; captures are numbered from 0 in the given order; packets from 1, as in Wireshark.
 
 mod axis;
 mod build;
@@ -44,65 +45,65 @@ fn maybe_side_name<S: Serializer>(side: &Option<Side>, to: S) -> Result<S::Ok, S
     }
 }
 
-/// All of it: what `spangap dissect --json` prints.
+/// The whole report: the output of `spangap dissect --json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DissectReport {
-    /// The command that made it, for whoever gets the page.
+    /// The command that produced it, for readers of the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Whether it was ended before the captures were read to their ends.
+    /// Whether it was interrupted before the captures were read completely.
     pub interrupted: bool,
-    /// What is wrong with the choice of captures, in sentences; empty for nothing.
+    /// Problems with the choice of captures, in sentences; empty if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The two clocks; absent with one capture or more than two, or when no byte was seen at both ends.
+    /// The two clocks; absent with one capture or more than two, or if no byte was seen at both ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockReport>,
-    /// With more than two captures: the clocks of each two that have connections in common.
+    /// With more than two captures: the clocks of each pair with connections in common.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub clocks: Vec<PairClockReport>,
-    /// Which calls were asked for.
+    /// The requested selection.
     pub selection: Selection,
-    /// Calls that fit the selection, shown or not.
+    /// Calls that match the selection, listed or not.
     pub matching_calls: u64,
-    /// The calls shown, slowest first.
+    /// The listed calls, slowest first.
     pub calls: Vec<CallReport>,
-    /// In words, what took the time of the calls shown, most costly first.
+    /// What took the time of the listed calls, in words, most costly first.
     pub conclusions: Vec<Conclusion>,
     /// Sums over all calls of the captures.
     pub totals: SumsReport,
-    /// Calls followed through proxies; absent where nothing looks like one.
+    /// Calls followed through proxies; absent if nothing indicates a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<HopTotalsReport>,
-    /// Sums by client and server, most time first.
+    /// Sums by client and server, by descending time.
     pub pairs: Vec<PairReport>,
-    /// Sums by connection, most time first.
+    /// Sums by connection, by descending time.
     pub connections: Vec<ConnectionReport>,
-    /// Connections that found no room in `connections`.
+    /// Connections beyond the bound of `connections`.
     pub connections_left_out: u64,
-    /// Halves left out because one capture has the same call twice.
+    /// Halves dropped because one capture has the same call twice.
     pub copies: u64,
-    /// Calls left out because their times would exchange the ends of their connection.
+    /// Calls ignored because their times imply swapped ends of their connection.
     pub contradictions: u64,
     /// All captures together.
     pub capture: CaptureSummary,
     /// Each capture.
     pub captures: Vec<CaptureReport>,
-    /// Places where a trace id looked for stands outside of every header that could be read.
+    /// Places where a requested trace id occurs outside of every readable header.
     pub trace_id_elsewhere: Vec<TraceIdPlace>,
-    /// What these figures cannot tell, in sentences.
+    /// Limits of these figures, in sentences.
     pub caveats: Vec<String>,
 }
 
-/// Which calls were asked for.
+/// The requested selection of calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Selection {
-    /// At most this many, the slowest.
+    /// Maximum number of calls, the slowest.
     pub slowest: usize,
     /// Only calls that took at least this long, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_ns: Option<u64>,
-    /// Only calls of these traces, 32 hex digits each; empty for any.
+    /// Only calls of these traces, 32 hex digits each; empty for all.
     pub trace_ids: Vec<String>,
 }
 
@@ -111,27 +112,27 @@ pub struct Selection {
 pub struct ClockReport {
     /// Lowest offset that the packets allow at `at_unix_ns`, nanoseconds.
     pub offset_low_ns: i64,
-    /// Highest.
+    /// Highest offset.
     pub offset_high_ns: i64,
-    /// Time by the first capture's clock for which the offset is given: the middle of the longest stretch.
+    /// Time by the first capture's clock at which the offset applies: the middle of the longest stretch.
     pub at_unix_ns: i64,
-    /// Middle of the rates that fit, parts per million (the second clock runs faster when above zero).
+    /// Middle of the rates that fit, parts per million (positive if the second clock runs faster).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skew_ppm: Option<f64>,
     /// Lowest rate that fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skew_low_ppm: Option<f64>,
-    /// Highest.
+    /// Highest rate that fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skew_high_ppm: Option<f64>,
-    /// Stretches of time within each of which one straight line fits; more than one when a clock was stepped.
+    /// Stretches of time, each with a straight line that fits; several if a clock was stepped.
     pub stretches: Vec<StretchReport>,
 }
 
 /// The clocks of two captures.
 #[derive(Clone, Debug, Serialize)]
 pub struct PairClockReport {
-    /// Their numbers; the first one's clock is the one that the other is compared with.
+    /// Their numbers; the first one's clock is the reference.
     pub captures: [u8; 2],
     /// The clocks.
     #[serde(flatten)]
@@ -141,26 +142,26 @@ pub struct PairClockReport {
 /// One stretch of the clocks.
 #[derive(Clone, Debug, Serialize)]
 pub struct StretchReport {
-    /// Its beginning by the first capture's clock.
+    /// Start by the first capture's clock.
     pub from_unix_ns: i64,
-    /// Its end.
+    /// End.
     pub to_unix_ns: i64,
-    /// Lowest offset in its middle.
+    /// Lowest offset in the middle.
     pub offset_low_ns: Option<i64>,
-    /// Highest.
+    /// Highest offset.
     pub offset_high_ns: Option<i64>,
 }
 
 /// One call.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallReport {
-    /// 32 hex digits, where a header carries it.
+    /// 32 hex digits, if a header carries it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
     /// Id of the CLIENT span, 16 hex digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span_id: Option<String>,
-    /// Client's address and port; `null` when its connection is not among those kept.
+    /// Client's address and port; `null` if its connection is not among the listed ones.
     pub client: Option<String>,
     /// Server's address and port.
     pub server: Option<String>,
@@ -168,7 +169,7 @@ pub struct CallReport {
     pub connection: Option<u32>,
     /// HTTP/2 stream, else the number of the exchange on its connection.
     pub stream_id: u32,
-    /// Which turn of a stream with several this is, from 1.
+    /// Number of the turn within a stream of several turns, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// `:path`, or method and target.
@@ -176,10 +177,10 @@ pub struct CallReport {
     pub method: Option<String>,
     /// `grpc`, `http2`, `http1`, `tls`, `turns`.
     pub protocol: &'static str,
-    /// gRPC status, else class of the HTTP status; of a call that got neither, what ended it: `deadline`, `cancelled`,
-    /// `refused`, `reset`, `goaway`, `connection_closed`, `connection_reset`. `null` when nothing of it was seen.
+    /// gRPC status, else class of the HTTP status; for a call that got neither, what ended it: `deadline`,
+    /// `cancelled`, `refused`, `reset`, `goaway`, `connection_closed`, `connection_reset`. `null` if the tap saw none.
     pub status: Option<&'static str>,
-    /// The exact HTTP status, where `status` is its class.
+    /// The exact HTTP status, if `status` is its class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
     /// `complete`, `reset`, `connection-closed`, `capture-ended`, `cut-by-snap`.
@@ -187,15 +188,15 @@ pub struct CallReport {
     /// Error code of RST_STREAM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_code: Option<u32>,
-    /// How it ended, where no whole response was seen.
+    /// How it ended, if no complete response was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<EndingReport>,
-    /// Which of `trace_id`, `method` and `status` were recognised by the shape of a value whose name is not known.
+    /// Which of `trace_id`, `method` and `status` were recognised by the shape of a value of unknown name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recognised_by_shape: Vec<&'static str>,
-    /// Captures that have it: number of the client's, then of the server's; `null` for an end without one.
+    /// Captures that contain it: number of the client's, then of the server's; `null` for an end without one.
     pub seen_in: [Option<u8>; 2],
-    /// Begin, Unix nanoseconds by the clock of the end where it is known first.
+    /// Start, Unix nanoseconds by the clock of the first end that knows it.
     pub start_unix_ns: i64,
     /// First event to last, nanoseconds.
     pub duration_ns: u64,
@@ -207,36 +208,36 @@ pub struct CallReport {
     /// `grpc-timeout`, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// Calls under way on the connection when it began, itself included.
+    /// Calls in flight on the connection when it began, including this one.
     pub in_flight: u32,
-    /// In order; they sum to `duration_ns` exactly.
+    /// Legs in order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegRecord>,
-    /// The calls by which proxies passed it on, in order; absent without any.
+    /// The calls by which proxies forwarded it, in order; absent without any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hops: Vec<HopReport>,
-    /// Its legs over all hops, in order; they sum to `duration_ns` exactly. Absent without hops.
+    /// Its legs across all hops, in order; they sum to `duration_ns` exactly. Absent without hops.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<PathLegReport>,
-    /// What held it up, over all hops, most costly first.
+    /// Causes of delay across all hops, most costly first.
     pub findings: Vec<Finding>,
-    /// What may be wrong with these figures, in words.
+    /// Reasons to doubt these figures, in words.
     pub doubts: Vec<&'static str>,
-    /// Its packets; absent when they were not read a second time.
+    /// Its packets; absent if they were not read a second time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<LadderReport>,
 }
 
 impl CallReport {
-    /// Of a call of `dissection`, as it stands in [`DissectReport::calls`].
+    /// The report of a call of `dissection`, as in [`DissectReport::calls`].
     pub fn new(call: &Call, dissection: &Dissection) -> CallReport {
         build::call_report(call, dissection)
     }
 }
 
-/// How a call ended without a whole response.
+/// How a call ended without a complete response.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndingReport {
-    /// Who ended it; `null` when it was still open.
+    /// The side that ended it; `null` if it was still open.
     #[serde(serialize_with = "maybe_side_name")]
     pub by: Option<Side>,
     /// `rst_stream`, `goaway`, `fin`, `rst`; `still_open` at the end of the capture.
@@ -247,11 +248,11 @@ pub struct EndingReport {
     /// Its name (RFC 9113, 7).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_name: Option<&'static str>,
-    /// Whether nothing of a response had come by then.
+    /// Whether no byte of a response had arrived by then.
     pub unanswered: bool,
-    /// Whether the call may have gone on: its duration is the least there is.
+    /// Whether the call may have continued: its duration is a lower bound.
     pub at_least: bool,
-    /// Whether the deadline of its `grpc-timeout` had passed; absent without one.
+    /// Whether the deadline from its `grpc-timeout` had passed; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_elapsed: Option<bool>,
     /// Whether the last byte of the request had been acknowledged.
@@ -262,23 +263,24 @@ pub struct EndingReport {
     pub packet: u64,
     /// When the tap saw it.
     pub time_unix_ns: i64,
-    /// All of it in words.
+    /// The whole ending in words.
     pub words: String,
 }
 
 /// A call's packets at both ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LadderReport {
-    /// What was added to the times of the server's tap to bring them to the client's clock, nanoseconds: minus the
-    /// middle of the offset interval at this call. `null` when only one end was captured or nothing bounds it.
+    /// Correction added to the times of the server's tap to map them to the client's clock, nanoseconds: minus
+    /// the middle of the offset interval at this call. `null` if only one end was captured or the offset is
+    /// unbounded.
     pub correction_ns: Option<i64>,
-    /// How far off that may be either way.
+    /// Uncertainty of the correction in either direction.
     pub correction_bound_ns: Option<u64>,
     /// The packets, in order of time.
     pub packets: Vec<RungReport>,
-    /// Packets left out, all of them.
+    /// Total number of packets left out.
     pub left_out: u64,
-    /// Which packet at one tap is which at the other, by the time of the first known end.
+    /// Matches between the packets of both taps, by the time of the first known end.
     pub crossings: Vec<Crossing>,
 }
 
@@ -287,16 +289,16 @@ pub struct LadderReport {
 pub struct RungReport {
     /// Number of the capture.
     pub capture: u8,
-    /// The end whose tap this is.
+    /// The end at which this tap is.
     #[serde(serialize_with = "side_name")]
     pub seen_at: Side,
     /// Number of the packet.
     pub packet: u64,
     /// When the tap saw it, by its own clock.
     pub time_unix_ns: i64,
-    /// The same by the client's clock as far as it is known, nanoseconds since the call began.
+    /// The same on the client's clock as far as known, nanoseconds since the start of the call.
     pub since_start_ns: i64,
-    /// Who sent it.
+    /// The sender.
     #[serde(serialize_with = "side_name")]
     pub from: Side,
     /// `SYN`, `FIN`, `RST`, joined by `+`; empty for plain segments.
@@ -311,30 +313,30 @@ pub struct RungReport {
     /// Bytes of the other direction before the acknowledged one, counted from the first in this ladder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acked_bytes: Option<i64>,
-    /// Window as it stands in the header.
+    /// Raw window from the header.
     pub window: u16,
-    /// What it is to the call.
+    /// Its role in the call.
     pub notes: Vec<String>,
     /// Packets left out just before this one.
     pub left_out_before: u64,
 }
 
-/// What took the time, in words.
+/// A conclusion about what took the time, in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conclusion {
-    /// The cause; `none` where nothing on the wire explains the time.
+    /// The cause; `none` if nothing on the wire explains the time.
     #[serde(serialize_with = "cause_name")]
     pub cause: Cause,
-    /// The end at which it sits.
+    /// The end responsible.
     #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
-    /// Calls shown that it is about.
+    /// Number of listed calls that it covers.
     pub calls: u64,
-    /// What was seen, with figures.
+    /// Observations, with figures.
     pub seen: String,
-    /// What it means.
+    /// Their meaning.
     pub meaning: String,
-    /// What would mend or confirm it.
+    /// How to fix or confirm it.
     pub next: String,
 }
 
@@ -343,20 +345,20 @@ pub struct Conclusion {
 pub struct SumsReport {
     /// Calls.
     pub calls: u64,
-    /// Calls seen at one end only: at the client's, at the server's.
+    /// Calls seen at only one end: at the client's, at the server's.
     pub one_end: BySide,
-    /// Calls that did not end well.
+    /// Failed calls.
     pub failed: u64,
-    /// Calls still under way when the capture ended.
+    /// Calls still in flight at the end of the capture.
     pub unfinished: u64,
-    /// Calls that ended, or were still open, without anything of a response.
+    /// Calls that ended, or were still open, without any byte of a response.
     pub unanswered: u64,
-    /// Calls that ended, and whose status could not be read: whether they failed is not known.
+    /// Completed calls whose status could not be read: whether they failed is unknown.
     pub status_unknown: u64,
-    /// Calls by their exact HTTP status; those with a gRPC status are not in it.
+    /// Calls by exact HTTP status, without those that have a gRPC status.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub http_statuses: BTreeMap<u16, u64>,
-    /// Calls whose end is not in the capture because the snap length cut it off.
+    /// Calls whose end was cut off by the snap length.
     pub cut_by_snap: u64,
     /// 25th percentile of the durations, nanoseconds.
     pub p25_ns: Option<u64>,
@@ -379,9 +381,9 @@ pub struct SumsReport {
 /// A number for each end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BySide {
-    /// Of the client's.
+    /// At the client's end.
     pub client: u64,
-    /// Of the server's.
+    /// At the server's end.
     pub server: u64,
 }
 
@@ -393,24 +395,24 @@ pub struct LegSumReport {
     pub leg: Legs,
     /// Nanoseconds.
     pub total_ns: i64,
-    /// How far off the sum may be either way.
+    /// Uncertainty of the sum in either direction.
     pub bound_ns: u64,
 }
 
-/// What one cause took, summed over calls.
+/// Time of one cause, summed over calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct CauseSumReport {
     /// Its name.
     #[serde(serialize_with = "cause_name")]
     pub cause: Cause,
-    /// The end at which it sits.
+    /// The end responsible.
     #[serde(serialize_with = "maybe_side_name", skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
     /// Calls for which it is shown.
     pub calls: u64,
-    /// Calls for which it is possible and not shown.
+    /// Calls for which it is only possible.
     pub possible: u64,
-    /// Their cost as far as the wire shows it, nanoseconds.
+    /// Their cost, as far as the wire shows it, nanoseconds.
     pub cost_ns: u64,
 }
 
@@ -435,25 +437,25 @@ pub struct ConnectionReport {
     pub connection: u32,
     /// Client's address and port.
     pub client: String,
-    /// Server's.
+    /// Server's address and port.
     pub server: String,
-    /// What is spoken.
+    /// Application protocol.
     pub protocol: &'static str,
-    /// Captures that have it: client's, server's.
+    /// Captures that contain it: client's, server's.
     pub seen_in: [Option<u8>; 2],
-    /// Packets, by capture, in the order given.
+    /// Packets by capture, in the given order.
     pub packets: Vec<u64>,
-    /// Smallest time from a segment to its acknowledgement at the client's tap, nanoseconds: a whole round trip.
+    /// Minimum time from a segment to its acknowledgement at the client's tap, nanoseconds: a whole round trip.
     pub client_rtt_min_ns: Option<u64>,
-    /// Payload bytes that were sent again: by the client, by the server.
+    /// Payload bytes retransmitted: by the client, by the server.
     pub resent_bytes: BySide,
-    /// Payload bytes that the captures do not have: of the client, of the server.
+    /// Payload bytes missing from the captures: of the client, of the server.
     pub missing_bytes: BySide,
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the server.
     pub max_streams: Option<u32>,
-    /// Most calls under way at once.
+    /// Maximum number of simultaneous calls.
     pub peak_in_flight: u32,
-    /// What is to be said of it as a whole.
+    /// Statements about the connection as a whole.
     pub notes: Vec<String>,
     /// The sums.
     #[serde(flatten)]
@@ -465,11 +467,11 @@ pub struct ConnectionReport {
 pub struct CaptureSummary {
     /// Packets read.
     pub packets: u64,
-    /// Packets that the capturing kernels say they dropped; `null` when no file tells.
+    /// Packets dropped according to the capturing kernels; `null` if no file tells.
     pub dropped: Option<u64>,
     /// Places in the files that could not be read.
     pub damaged: u64,
-    /// Packets without a TCP segment that could be read.
+    /// Packets without a readable TCP segment.
     pub unparsed: u64,
 }
 
@@ -478,10 +480,10 @@ pub struct CaptureSummary {
 pub struct CaptureReport {
     /// Name of the file.
     pub file: String,
-    /// What the user named it.
+    /// The name given by the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The end it was taken at, when all calls agree.
+    /// The end at which it was taken, if all calls agree.
     #[serde(serialize_with = "maybe_side_name")]
     pub side: Option<Side>,
     /// Format and compression.
@@ -496,13 +498,13 @@ pub struct CaptureReport {
     pub last_unix_ns: Option<i64>,
     /// Coarsest resolution of its times, nanoseconds.
     pub resolution_ns: u32,
-    /// Packets that the capturing kernel dropped; `null` when the file does not tell.
+    /// Packets dropped by the capturing kernel; `null` if the file does not tell.
     pub dropped: Option<u64>,
     /// Packets cut by the snap length.
     pub cut: u64,
     /// Bytes that it cut off.
     pub cut_bytes: u64,
-    /// Packets without a time, not used.
+    /// Packets without a time, which are not used.
     pub without_time: u64,
     /// Places that could not be read.
     pub damaged_places: u64,
@@ -518,25 +520,25 @@ pub struct CaptureReport {
     pub connections: u64,
     /// Connections forgotten to make room.
     pub connections_evicted: u64,
-    /// Bytes out of order given up to make room.
+    /// Out-of-order bytes dropped to make room.
     pub reassembly_dropped_bytes: u64,
     /// HTTP/2 header blocks with fields that could not be decoded.
     pub header_blocks_unknown: u64,
-    /// The same because the snap length cut them, or an earlier one.
+    /// The same, because the snap length cut them or an earlier one.
     pub header_blocks_cut: u64,
-    /// Calls that only the numbers of HTTP/2 streams show, at least: their requests are not in the capture.
+    /// Calls that only the HTTP/2 stream numbers prove, a lower bound: their requests are not in the capture.
     pub calls_unseen: u64,
-    /// Bytes skipped until a parser knew again where it was.
+    /// Bytes skipped until a parser found its position again.
     pub bytes_skipped: u64,
-    /// Times a parser lost its place.
+    /// Number of times a parser lost its position.
     pub resyncs: u64,
-    /// Streams or requests beyond a limit, not followed.
+    /// Streams or requests beyond a limit, which are not followed.
     pub streams_refused: u64,
-    /// TLS records that the keys given did not open.
+    /// TLS records that could not be decrypted with the given keys.
     pub records_undecrypted: u64,
-    /// Calls of this capture without another half, although there are two captures.
+    /// Calls of this capture without a mate, although there are two captures.
     pub unmatched: u64,
-    /// Halves given up to make room.
+    /// Halves dropped to make room.
     pub halves_evicted: u64,
 }
 
@@ -545,18 +547,18 @@ pub struct CaptureReport {
 pub struct DamageReport {
     /// Offset in the decompressed file.
     pub offset: u64,
-    /// What was found and expected, and how reading went on.
+    /// What was found, what was expected, and how reading continued.
     pub what: String,
 }
 
-/// Where a trace id stands outside of a header that could be read.
+/// A place where a trace id occurs outside of a readable header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceIdPlace {
     /// Number of the capture.
     pub capture: u8,
     /// Number of the packet.
     pub packet: u64,
-    /// How it is written there.
+    /// Its encoding there.
     pub written: &'static str,
 }
 

@@ -1,15 +1,15 @@
-//! How a call ended, in the words of the wire.
+//! How a call ended, in the terms of the wire.
 
 use super::{CallReport, EndingReport};
 use crate::exchange::{Ending, Stop};
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
 
-/// A client gives a call up this share of its deadline after the first byte at the earliest: what it tells the server is
-/// rounded, by a hundredth at most in the stacks known, and part of it had passed before.
+/// Minimum share of the deadline, counted from the first byte, after which a client cancels: the value that it
+/// sends is rounded, by at most a hundredth in the known stacks, and part of it had already passed.
 const DEADLINE_SHARE: (u64, u64) = (95, 100);
 
-/// Error code of a stream that is not needed any more.
+/// Error code for a stream that is no longer needed.
 const CANCEL: u32 = 8;
 
 /// Name of an HTTP/2 error code (RFC 9113, 7); `None` for codes that have none.
@@ -34,7 +34,7 @@ fn code_name(code: u32) -> Option<&'static str> {
 }
 
 impl EndingReport {
-    /// Of a call that waited for `waited_ns`; `capture` saw how it ended.
+    /// The ending of a call that waited for `waited_ns`; `capture` saw it.
     pub(super) fn new(
         ending: &Ending,
         capture: u8,
@@ -72,7 +72,7 @@ impl EndingReport {
         report
     }
 
-    /// The call's status where no response says one.
+    /// The call's status if no response states one.
     pub(super) fn status(&self) -> Option<&'static str> {
         let client = self.by == Some(Side::Client);
         Some(match (self.how, self.code) {
@@ -87,7 +87,7 @@ impl EndingReport {
         })
     }
 
-    /// Whether its deadline ended it. Some servers keep it, too, and come before the client.
+    /// Whether its deadline ended it. Some servers enforce it, too, and act before the client.
     fn is_deadline(&self) -> bool {
         let elapsed = self.deadline_elapsed == Some(true);
         elapsed
@@ -144,7 +144,7 @@ pub(super) fn words(call: &CallReport) -> String {
         return ending.words.clone();
     }
     match (call.ended, call.status) {
-        ("complete", Some(status)) => said(call, status),
+        ("complete", Some(status)) => status_text(call, status),
         ("complete", None) => "complete".into(),
         ("reset", _) => match call.reset_code {
             Some(code) => format!("reset with code {code}"),
@@ -163,17 +163,17 @@ pub(super) fn cell(call: &CallReport) -> String {
             call.status.unwrap_or(if ending.at_least { "still open" } else { ending.how }).to_owned()
         }
         None if call.ended == "cut-by-snap" => call.status.unwrap_or("cut by snap").to_owned(),
-        None => call.status.map_or("-".into(), |status| said(call, status)),
+        None => call.status.map_or("-".into(), |status| status_text(call, status)),
     }
 }
 
-/// A status as the wire says it: `NOT_FOUND`, `HTTP 404`.
-fn said(call: &CallReport, status: &str) -> String {
+/// A status as on the wire: `NOT_FOUND`, `HTTP 404`.
+fn status_text(call: &CallReport, status: &str) -> String {
     call.http_status.map_or(status.into(), |code| format!("HTTP {code}"))
 }
 
 impl CallReport {
-    /// Whether nothing ended it, so that it may have gone on for longer.
+    /// Whether nothing ended it, so that it may have continued.
     pub fn is_at_least(&self) -> bool {
         self.ending.as_ref().is_some_and(|ending| ending.at_least)
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_end_has_its_status_and_words() {
+    fn every_ending_has_its_status_and_words() {
         use Side::{Client, Server};
         let all = [
             (
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_is_one_when_the_client_gives_up_about_then() {
+    fn a_client_that_gives_up_near_its_deadline_hit_the_deadline() {
         let at = |waited_ns, by| {
             let report =
                 EndingReport::new(&ending(Stop::RstStream(8), by), 0, true, waited_ns, Some(200_000_000));

@@ -1,5 +1,5 @@
-//! What the page of a report shows: every sentence and figure in words, and the calls to be drawn. The page itself, which lays
-//! this out, is built from `web/src/report/`; a document of this shape stands in it.
+//! Content of a report's page: every sentence and figure in words, and the calls to draw. The page itself, which
+//! lays this out, is built from `web/src/report/`; a document of this shape is embedded in it.
 
 use super::crossing::crossings;
 use super::ladder_text::{between, by_shape, finding_title, particulars, route, times_explained, title};
@@ -15,13 +15,13 @@ use spangap_report::figures::{bounded, counted, percent_of};
 use spangap_report::page::TablePage;
 use spangap_report::times::{date, date_and_second, time_of_day};
 
-/// Rows of a table; a page is no archive.
+/// Maximum rows of a table; a page is not an archive.
 const ROWS: usize = 50;
-/// Packets drawn of a call.
+/// Maximum packets drawn per call.
 const PACKETS: usize = 150;
-/// Notes shown of a connection.
+/// Maximum notes per connection.
 const NOTES: usize = 5;
-/// A time without a packet is told when it is one part in this many of the call.
+/// A pause between packets is reported if it takes one part in this many of the call.
 const PAUSE_SHARE: u64 = 10;
 
 /// The page.
@@ -29,99 +29,99 @@ const PAUSE_SHARE: u64 = 10;
 pub struct DissectPage {
     /// Title of the document.
     pub title: String,
-    /// What was looked at, and when.
+    /// What was examined, and when.
     pub kicker: String,
     /// The first conclusion's first sentence.
     pub headline: String,
-    /// The rest of it; code stands in backticks.
+    /// The rest of it, with code in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<String>,
     /// The other conclusions.
     pub also: Vec<AlsoPage>,
-    /// Calls in full.
+    /// Calls in full detail.
     pub calls: Vec<CallPage>,
-    /// All calls shown, one row each.
+    /// All listed calls, one row each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<TablePage>,
-    /// Where the time of all calls went, by client and server.
+    /// Time of all calls, by client and server.
     pub sums: Vec<SumsPage>,
-    /// Connections, where there are several.
+    /// Connections, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<TablePage>,
-    /// What is to be said of single connections.
+    /// Statements about single connections.
     pub notes: Vec<String>,
-    /// What was read, and what these figures cannot tell.
+    /// What was read, and the limits of these figures.
     pub limits: Vec<String>,
-    /// The command that made it.
+    /// The command that produced it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
-/// A conclusion beside the first.
+/// A further conclusion.
 #[derive(Clone, Debug, Serialize)]
 pub struct AlsoPage {
-    /// In words; code stands in backticks.
+    /// In words, with code in backticks.
     pub words: String,
-    /// It names no cause.
+    /// Whether it names no cause.
     pub is_quiet: bool,
 }
 
-/// One call in full.
+/// One call in full detail.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallPage {
     /// Method, duration, status.
     pub title: String,
-    /// When, on which connection, how large.
+    /// Time, connection, sizes.
     pub facts: String,
-    /// What was recognised by shape.
+    /// Facts recognised by shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_shape: Option<String>,
     /// Its legs, in order.
     pub legs: Vec<LegPage>,
-    /// The way through proxies, and the legs on it: words, time, share.
+    /// The path through proxies, and the legs on it: words, time, share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<HopsPage>,
-    /// What the hosts did in legs that were recorded.
+    /// Activity of the hosts in legs that were recorded.
     pub hosts: Vec<HostPage>,
-    /// How the times of both taps were brought together.
+    /// How the times of both taps were aligned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<String>,
-    /// Stretches without a packet: before which one of the ladder, and the words for it.
+    /// Pauses between packets: the index of the ladder's next packet, and the text.
     pub pauses: Vec<(usize, String)>,
-    /// What held it up.
+    /// Causes of delay.
     pub findings: Vec<FindingPage>,
-    /// What may be wrong.
+    /// Reasons for doubt.
     pub doubts: Vec<String>,
-    /// The call itself, to be drawn.
+    /// The call itself, for drawing.
     pub report: CallReport,
 }
 
 /// A leg of a call.
 #[derive(Clone, Debug, Serialize)]
 pub struct LegPage {
-    /// What happens in it.
+    /// Name in words.
     pub words: String,
     /// Time with its bound.
     pub time: String,
-    /// Of the call.
+    /// Share of the call.
     pub share: String,
 }
 
-/// The way of a call through proxies.
+/// The path of a call through proxies.
 #[derive(Clone, Debug, Serialize)]
 pub struct HopsPage {
-    /// From whom to whom.
+    /// The hosts, in order.
     pub way: String,
     /// Words, time, share of each leg.
     pub rows: Vec<[String; 3]>,
 }
 
-/// What a host did in a leg.
+/// Activity of a host in a leg.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostPage {
-    /// The leg, and whose threads.
+    /// The leg, and the threads' owners.
     pub title: String,
-    /// What they did, the longest first.
+    /// Their activities, the longest first.
     pub parts: Vec<String>,
 }
 
@@ -130,14 +130,14 @@ pub struct HostPage {
 pub struct FindingPage {
     /// Cause, side, cost.
     pub title: String,
-    /// Or only possible.
+    /// Whether it is shown, rather than only possible.
     pub is_shown: bool,
-    /// What it would take to show it.
+    /// The evidence that would be required to show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// What is known beside.
+    /// Additional information.
     pub note: String,
-    /// File, packet, time, what it shows.
+    /// File, packet, time, proof.
     pub evidence: Vec<[String; 4]>,
 }
 
@@ -146,7 +146,7 @@ pub struct FindingPage {
 pub struct SumsPage {
     /// Client, server, connections.
     pub title: String,
-    /// Calls, quantiles, time together.
+    /// Calls, quantiles, total time.
     pub facts: String,
     /// Time by leg.
     pub legs: Vec<LegSumPage>,
@@ -154,23 +154,23 @@ pub struct SumsPage {
     pub causes: Vec<[String; 4]>,
 }
 
-/// Time of a leg, over calls.
+/// Time of a leg, summed over calls.
 #[derive(Clone, Debug, Serialize)]
 pub struct LegSumPage {
-    /// Its name in the JSON, which gives it its colour.
+    /// Its name in the JSON, which determines its colour.
     pub leg: String,
-    /// What happens in it.
+    /// Name in words.
     pub words: String,
     /// Time with its bound.
     pub time: String,
-    /// Of all time, in words.
+    /// Share of all time, in words.
     pub percent: String,
     /// The same as a number from 0 to 1.
     pub share: f64,
 }
 
 impl DissectPage {
-    /// Of a report.
+    /// The page of a report.
     pub fn new(report: &DissectReport) -> DissectPage {
         let mut conclusions = report.conclusions.iter();
         let found = calls_title(report);
@@ -422,7 +422,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_what_matters() {
+    fn the_page_has_headline_calls_and_limits() {
         let page = DissectPage::new(&samples::report());
         assert!(page.headline.starts_with("2 of the 3 slowest calls waited for a delayed ACK"), "{page:#?}");
         let first = &page.calls[0];
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nothing_and_of_too_much() {
+    fn empty_and_oversized_pages() {
         assert!(DissectPage::new(&DissectReport::default()).headline.starts_with("No call was found"));
         let mut report = samples::report();
         report.calls = vec![report.calls[2].clone(); 5_000];

@@ -1,11 +1,11 @@
-//! The legs of a call and what held it up, as evidence: made once the clocks are known.
+//! The legs of a call and its causes of delay as evidence, built once the clocks are known.
 
 use crate::call::{self, Call, When};
 use crate::dissect::Dissection;
 use spangap_model::evidence::{Finding, Instrument, Interval, LegRecord, PacketRecord, Proof, Scope};
 use spangap_model::{Culprit, Side};
 
-/// The legs of a call, with what was recorded of its hosts.
+/// The legs of a call, with the recorded activity of its hosts.
 pub(super) fn legs(call: &Call) -> Vec<LegRecord> {
     let with_host = |(place, leg): (usize, &call::LegTime)| {
         let call::LegTime { legs, ns, bound_ns } = *leg;
@@ -14,7 +14,7 @@ pub(super) fn legs(call: &Call) -> Vec<LegRecord> {
     call.legs.iter().enumerate().map(with_host).collect()
 }
 
-/// What held a call up.
+/// The causes of delay of a call.
 pub(super) fn findings(call: &Call, dissection: &Dissection) -> Vec<Finding> {
     let one = |finding: &call::Finding| {
         let packets = finding.evidence.iter().map(|(capture, packet)| PacketRecord {
@@ -41,7 +41,7 @@ pub(super) fn findings(call: &Call, dissection: &Dissection) -> Vec<Finding> {
     call.findings.iter().map(one).collect()
 }
 
-/// By the clock that the call's begin is told by.
+/// By the clock of the call's start.
 fn when(of: When, call: &Call, dissection: &Dissection) -> Option<Interval> {
     match of {
         When::Unknown => None,

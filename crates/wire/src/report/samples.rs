@@ -1,4 +1,4 @@
-//! A dissection made by hand, for the tests of what users see.
+//! A hand-made dissection, for the tests of user-visible output.
 
 use super::{DissectReport, Extras, RungReport};
 use crate::align::{Clock, Stretch};
@@ -22,7 +22,7 @@ pub const OFFSET_NS: i64 = 1_500_000;
 
 pub const TRACE_ID: [u8; 16] = [0xab; 16];
 
-/// One packet of a ladder, by hand.
+/// One hand-made packet of a ladder.
 pub fn rung(seen_at: Side, from: Side, packet: u64, since_start_ns: i64, seq: u32, bytes: u32) -> RungReport {
     RungReport {
         capture: seen_at.index() as u8,
@@ -224,7 +224,7 @@ fn capture(file: &str, offset_ns: i64) -> CaptureTotals {
     totals
 }
 
-/// Two slow calls whose cause is shown, one fast one, all seen at both ends.
+/// Two slow calls with a shown cause, and a fast one, all seen at both ends.
 pub fn dissection() -> Dissection {
     Dissection {
         clock: Some(Clock {
@@ -264,7 +264,7 @@ pub fn dissection() -> Dissection {
     }
 }
 
-/// One slow call whose cause is only possible.
+/// One slow call with a cause that is only possible.
 pub fn possible_dissection() -> Dissection {
     Dissection {
         calls: vec![call(START_NS, 40_012_000, Certainty::Possible(Missing::ServerCapture))],
@@ -314,12 +314,12 @@ pub fn ladder() -> Ladder {
     }
 }
 
-/// What a user would get of [`dissection`].
+/// The user's view of [`dissection`].
 pub fn report() -> DissectReport {
     report_of(dissection())
 }
 
-/// What a user would get of a dissection.
+/// The user's view of a dissection.
 pub fn report_of(dissection: Dissection) -> DissectReport {
     let settings = Settings { slowest: 10, ..Settings::default() };
     let extras = Extras {

@@ -12,16 +12,16 @@ use spangap_report::table::aligned;
 use spangap_report::times::{date, time_of_day};
 use spangap_report::wrap::wrapped;
 
-/// Pairs shown, and connections of each; all of them are in the JSON.
+/// Maximum pairs shown; the JSON has all pairs and connections.
 const PAIRS: usize = 10;
-/// See [`PAIRS`].
+/// Maximum connections shown per pair.
 const CONNECTIONS: usize = 8;
-/// Columns of the longest bar.
+/// Width of the longest bar, columns.
 const BAR: f64 = 24.0;
-/// Columns from which trace ids stand in the table of calls.
+/// Minimum width at which the table of calls includes trace ids.
 const WIDE: usize = 150;
 
-/// Everything but the ladders, for a terminal of `width` columns.
+/// The whole report except the ladders, for a terminal of `width` columns.
 pub fn write(report: &DissectReport, width: usize) -> String {
     let mut text = String::new();
     for paragraph in head(report) {
@@ -38,7 +38,7 @@ pub fn write(report: &DissectReport, width: usize) -> String {
     text
 }
 
-/// What the figures cannot tell, and what they mean; the end of the output, since that is what a terminal shows.
+/// Limits and conclusions, at the end of the output, since that is what a terminal shows.
 pub fn write_conclusions(report: &DissectReport, width: usize) -> String {
     let caveats: Vec<&str> = report.caveats.iter().map(String::as_str).collect();
     let words: Vec<String> = report.conclusions.iter().map(super::Conclusion::text).collect();
@@ -79,7 +79,7 @@ pub(super) fn head(report: &DissectReport) -> Vec<String> {
 }
 
 fn capture_line(capture: &CaptureReport, alone: bool) -> String {
-    // Which end it is shows only against the other one.
+    // A single capture shows its end only by assumption.
     let taken = if alone { "taken for the " } else { "" };
     let side = capture.side.map_or(String::new(), |side| format!(" ({taken}{}'s end)", side.name()));
     let mut text = format!("{}{side}: {}", capture.file, counted(capture.packets, "packet"));
@@ -111,7 +111,7 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
     format!("{text}; {}.", not.join(", "))
 }
 
-/// The clocks, as a sentence; nothing when there is one capture.
+/// The clocks, as a sentence; `None` for a single capture.
 pub(super) fn clock_line(report: &DissectReport) -> Option<String> {
     let [first, second] = report.captures.as_slice() else {
         let pairs = report.clocks.iter().filter_map(|pair| {
@@ -153,7 +153,7 @@ fn between(first: &CaptureReport, second: &CaptureReport, clock: &ClockReport) -
 
 fn rate(clock: &ClockReport) -> String {
     match (clock.skew_low_ppm, clock.skew_high_ppm) {
-        // A rate that may be zero says nothing worth a line.
+        // A rate that may be zero is not worth a line.
         (Some(low), Some(high)) if low > 0.0 || high < 0.0 => {
             format!("; its rate differs by {low:.1} to {high:.1} ppm")
         }
@@ -256,7 +256,7 @@ fn calls(report: &DissectReport, width: usize) -> String {
         });
         std::iter::once(header.clone()).chain(rows).collect()
     };
-    // The method gets what the other columns leave.
+    // The method gets the width that the other columns leave.
     let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
     let left = |column| [0, 2, 4, 6, 7, 8].contains(&column);
     let full = aligned(&cells(usize::MAX), left);
@@ -266,12 +266,12 @@ fn calls(report: &DissectReport, width: usize) -> String {
     text
 }
 
-/// The method, or what is known instead.
+/// The method, or the protocol if it is unknown.
 pub(super) fn method(call: &CallReport) -> String {
     call.method.clone().unwrap_or_else(|| format!("({})", call.protocol))
 }
 
-/// Name and time of the leg that took most.
+/// Name and time of the longest leg.
 pub(super) fn largest(call: &CallReport) -> [String; 2] {
     if let Some(leg) = call.largest_on_path() {
         return [super::hops::stage_words(leg.hop, leg.leg), bounded(leg.ns, leg.bound_ns)];
@@ -280,7 +280,7 @@ pub(super) fn largest(call: &CallReport) -> [String; 2] {
     leg.map_or(["-".into(), String::new()], |leg| [leg_words(leg.legs), bounded(leg.ns, leg.bound_ns)])
 }
 
-/// The finding that cost most, and how many more there are.
+/// The most costly finding, and the number of further ones.
 pub(super) fn first_finding(call: &CallReport) -> String {
     let Some(first) = call.findings.first() else { return "-".into() };
     let cost = first.cost_ns.map_or(String::new(), |ns| format!(" {}", format_ns(ns)));
@@ -292,7 +292,7 @@ pub(super) fn first_finding(call: &CallReport) -> String {
     format!("{}{possible}{cost}{more}", first.culprit.cause)
 }
 
-/// Where a trace id was seen as plain bytes.
+/// Places where a trace id was seen as plain bytes.
 pub(super) fn places(report: &DissectReport, width: usize) -> String {
     let mut text = String::new();
     for place in report.trace_id_elsewhere.iter().take(10) {
@@ -375,7 +375,7 @@ fn cause_row(cause: &CauseSumReport, total_ns: u64) -> Vec<String> {
     ]
 }
 
-/// A line for each connection of a pair that has more than one, and what is to be said of any.
+/// A line for each connection of a pair that has several, and the notes of all.
 fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) -> String {
     let mut text = String::new();
     if all > 1 {
@@ -388,7 +388,7 @@ fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) ->
             });
             let cause = sums.causes.iter().find(|cause| cause.calls > 0);
             let cause = cause.map_or("-".into(), |cause| {
-                // What lies before the calls has no cost within them.
+                // Time before the calls has no cost within them.
                 let cost =
                     if cause.cost_ns > 0 { format!(" {}", format_ns(cause.cost_ns)) } else { String::new() };
                 format!("{}{cost} in {}", cause.cause, counted(cause.calls, "call"))
@@ -426,7 +426,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_get_what_was_read_the_calls_the_sums_and_the_words() {
+    fn the_table_has_captures_calls_sums_and_conclusions() {
         let report = samples::report();
         let text = write(&report, 120) + &write_conclusions(&report, 120);
         println!("{text}");
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_said() {
+    fn an_empty_result_is_reported() {
         let mut report = DissectReport::default();
         assert!(write(&report, 110).contains("No call was found."));
         report.selection.over_ns = Some(20_000_000);

@@ -1,9 +1,9 @@
-//! Legs, sides and what a host did, as people read them.
+//! Legs, sides and host activity in words.
 
 use spangap_model::evidence::HostPart;
 use spangap_model::{Doing, Leg, Legs, Side};
 
-/// What a host did in a part of a leg, in words: `could run, waited behind stress (pid 812)`.
+/// A host's activity in a part of a leg, in words: `could run, waited behind stress (pid 812)`.
 pub(super) fn part_words(part: &HostPart) -> String {
     let by = |word: &str| part.behind.as_ref().map_or(String::new(), |behind| format!(" {word} {behind}"));
     match part.doing {
@@ -23,7 +23,7 @@ pub(super) fn part_words(part: &HostPart) -> String {
     }
 }
 
-/// What happens in a leg, in words.
+/// The name of a leg in words.
 pub(super) fn leg_words(legs: Legs) -> String {
     if legs.first == legs.last {
         let words = match legs.first {

@@ -1,14 +1,13 @@
-//! Places of a capture from which it can be read again.
+//! Positions from which a capture can be read again.
 
 use super::{Capture, Format, SourceError};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 
-/// Bookmarks kept; every other one is given up when there are more, so that a capture of any size has at least half
-/// as many.
+/// Maximum bookmarks; beyond it, every other one is dropped, so that a large capture has at least half as many.
 const MAX_BOOKMARKS: usize = 1024;
-/// Packets from one to the next, at first.
+/// Initial number of packets between bookmarks.
 const FIRST_SPACING: u64 = 4096;
 
 #[derive(Clone, Debug)]
@@ -19,10 +18,10 @@ struct Bookmark {
     format: Format,
 }
 
-/// Where to begin to read a capture a second time, by packet number. Made while it is read the first time.
+/// Positions for reading a capture a second time, by packet number. They are recorded during the first reading.
 ///
-/// A file stored as it is, is reopened near the packet; a compressed one is read again from its beginning; what came
-/// through a reader (a pipe) cannot be read twice.
+/// An uncompressed file is reopened near the packet; a compressed one is read again from its beginning; a pipe or
+/// another reader cannot be read twice.
 #[derive(Clone, Debug)]
 pub struct Bookmarks {
     file: String,
@@ -36,7 +35,8 @@ impl Bookmarks {
         Bookmarks { file, path, places: Vec::new(), spacing: FIRST_SPACING }
     }
 
-    /// Notes that the packet after `number` begins at `offset`; returns after which packet to note the next one.
+    /// Records that the packet after `number` begins at `offset`; returns the packet after which to record the
+    /// next one.
     #[cold]
     pub(super) fn note(&mut self, number: u64, offset: u64, format: &Format) -> u64 {
         if self.places.len() >= MAX_BOOKMARKS {
@@ -53,11 +53,11 @@ impl Bookmarks {
         number + self.spacing
     }
 
-    /// Opens the capture again, so that the next packet is number `packet`, or the first one after it if that one is
-    /// not handed out. What [`Capture::reading`] counts then begins at the place reopened at.
+    /// Opens the capture again, so that the next packet is number `packet`, or the first one after it if that one
+    /// is not delivered. The counts of [`Capture::reading`] then begin at the bookmark.
     ///
     /// # Errors
-    /// [`SourceError::NotTwice`] for what is no file; otherwise as [`Capture::open`].
+    /// [`SourceError::NotTwice`] if it is not a file; otherwise as [`Capture::open`].
     pub fn reopen_at(&self, packet: u64) -> Result<Capture, SourceError> {
         let Some(path) = &self.path else { return Err(SourceError::NotTwice { file: self.file.clone() }) };
         let after = self.places.partition_point(|place| place.number < packet);

@@ -1,11 +1,11 @@
-//! What was read of a capture, and what was not.
+//! Statistics of reading a capture.
 
-/// A place that could not be read.
+/// An unreadable place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in the decompressed file.
     pub offset: u64,
-    /// What was found, what was expected, and how reading went on.
+    /// What was found, what was expected, and how reading continued.
     pub what: String,
 }
 
@@ -16,47 +16,47 @@ pub struct Reading {
     pub file: String,
     /// `pcap` or `pcapng`, with the compression: `pcapng, zstd`.
     pub format: String,
-    /// Packets handed out.
+    /// Packets delivered.
     pub packets: u64,
-    /// Bytes of them.
+    /// Bytes of these packets.
     pub packet_bytes: u64,
-    /// Bytes that are no packet's: headers, padding, blocks of other kinds.
+    /// Bytes outside packets: headers, padding, blocks of other types.
     pub overhead_bytes: u64,
     /// Bytes read, decompressed.
     pub bytes: u64,
-    /// Bytes read as they are stored, and how many there are, for progress.
+    /// Stored bytes read so far, for progress.
     pub stored_bytes: u64,
-    /// Size of the file as it is stored, where it is known.
+    /// Stored size of the file, if known.
     pub stored_total_bytes: Option<u64>,
-    /// Packets that the capturing host dropped, where the file tells (pcapng's interface statistics).
+    /// Packets dropped by the capturing host, if the file tells (pcapng's interface statistics).
     pub dropped: Option<u64>,
-    /// Packets of which the snap length cut something off.
+    /// Packets cut by the snap length.
     pub cut: u64,
     /// Bytes that it cut off.
     pub cut_bytes: u64,
-    /// Packets without a time (pcapng's simple packet blocks): not handed out.
+    /// Packets without a time (pcapng's simple packet blocks), which are not delivered.
     pub without_time: u64,
     /// Coarsest resolution of the timestamps, nanoseconds.
     pub resolution_ns: u32,
-    /// First places that could not be read, at most [`MAX_DAMAGE`].
+    /// First unreadable places, at most [`MAX_DAMAGE`].
     pub damage: Vec<Damage>,
-    /// Places that could not be read, all of them.
+    /// Total number of unreadable places.
     pub damaged_places: u64,
     /// Bytes skipped there.
     pub damaged_bytes: u64,
-    /// Smallest and largest time of a packet, Unix nanoseconds.
+    /// Minimum time of a packet, Unix nanoseconds.
     pub first_ns: Option<i64>,
-    /// See `first_ns`.
+    /// Maximum time of a packet, Unix nanoseconds.
     pub last_ns: Option<i64>,
-    /// When capturing ended, where the file tells (pcapng's interface statistics), Unix nanoseconds.
+    /// End of the capture, if the file tells (pcapng's interface statistics), Unix nanoseconds.
     pub stopped_ns: Option<i64>,
 }
 
-/// Places of damage kept with their words; more are only counted.
+/// Maximum unreadable places kept with a description; more are only counted.
 pub const MAX_DAMAGE: usize = 100;
 
 impl Reading {
-    /// A place that could not be read.
+    /// Records an unreadable place.
     #[cold]
     pub(super) fn damaged(&mut self, offset: u64, bytes: u64, what: String) {
         self.damaged_places += 1;
@@ -66,7 +66,7 @@ impl Reading {
         }
     }
 
-    /// A packet's time.
+    /// Records a packet's time.
     #[inline]
     pub(super) fn times(&mut self, time_ns: i64) {
         if self.first_ns.is_none_or(|first_ns| time_ns < first_ns) {

@@ -1,14 +1,14 @@
-//! From the bytes of a file as it is stored to those of the capture in it: compression by content, and progress.
+//! From a file's stored bytes to those of the capture in it: detects compression by content, and tracks progress.
 
 use flate2::bufread::MultiGzDecoder;
 use std::io::{BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that a decompressor asks for at a time.
+/// Read size of a decompressor.
 const STORED_READ_BYTES: usize = 1 << 18;
 
-/// Stored bytes read so far, also while a decompressor owns the reader.
+/// Stored bytes read so far, available even while a decompressor owns the reader.
 #[derive(Clone, Default)]
 pub(super) struct StoredBytes(Arc<AtomicU64>);
 
@@ -32,7 +32,7 @@ impl Read for CountingReader {
     }
 }
 
-/// How something is stored.
+/// Compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     None,
@@ -41,7 +41,8 @@ pub(super) enum Compression {
 }
 
 impl Compression {
-    /// By the first bytes: RFC 1952, 2.3.1; RFC 8878, 3.1.1 and 3.1.2 (a skippable frame may come first).
+    /// Detected by the first bytes: RFC 1952, 2.3.1; RFC 8878, 3.1.1 and 3.1.2 (a skippable frame may come
+    /// first).
     fn of(head: &[u8]) -> Compression {
         match head {
             [0x1f, 0x8b, 8, ..] => Compression::Gzip,
@@ -50,7 +51,7 @@ impl Compression {
         }
     }
 
-    /// As it stands in [`super::Reading::format`].
+    /// Suffix in [`super::Reading::format`].
     pub fn suffix(self) -> &'static str {
         match self {
             Compression::None => "",
@@ -60,8 +61,8 @@ impl Compression {
     }
 }
 
-/// Looks at the beginning of `reader`, and decompresses what it yields if need be. Concatenated gzip members and zstd
-/// frames follow each other.
+/// Detects the compression of `reader`, and decompresses it if necessary. Concatenated gzip members and zstd
+/// frames are all read.
 pub(super) fn decompressed(
     reader: Box<dyn Read + Send>,
     stored: &StoredBytes,

@@ -1,10 +1,10 @@
-//! A sliding window over what is read: packets are borrowed from it, nothing is copied but by the read itself.
+//! A sliding window over the input: packets are borrowed from it, and only the read itself copies data.
 
 use std::io::{ErrorKind, Read};
 
-/// Bytes asked for at a time: large enough that a read costs nothing per packet, small enough to stay in a cache.
+/// Read size: large enough that a read costs nothing per packet, small enough to stay in a cache.
 const READ_BYTES: usize = 1 << 20;
-/// And at first, since many captures are small.
+/// Initial read size, since many captures are small.
 const FIRST_READ_BYTES: usize = 1 << 16;
 
 /// The window. Positions in it are valid until the next call of [`Window::has`].
@@ -20,7 +20,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Over everything `reader` yields; its first byte is called `offset`.
+    /// A window over everything that `reader` yields; its first byte has this offset.
     pub fn new(reader: Box<dyn Read + Send>, offset: u64) -> Window {
         Window {
             reader,
@@ -33,33 +33,33 @@ impl Window {
         }
     }
 
-    /// Whether there are `bytes` more bytes; reads on where they are not in the window yet.
+    /// Whether `bytes` more bytes exist; reads more input if they are not in the window yet.
     #[inline]
     pub fn has(&mut self, bytes: usize) -> bool {
         self.end - self.start >= bytes || self.fill(bytes)
     }
 
-    /// What is in the window and not skipped yet.
+    /// The unread bytes in the window.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Bytes skipped shortly before, by their distance from the end of what was skipped.
+    /// Recently skipped bytes, by their distance from the end of the skipped part.
     #[inline]
     pub fn behind(&self, distance: usize, len: usize) -> &[u8] {
         let from = self.start.saturating_sub(distance);
         self.buffer.get(from..from + len).unwrap_or_default()
     }
 
-    /// Goes on by `bytes`, which [`Window::has`] said there are.
+    /// Advances by `bytes`, which [`Window::has`] confirmed.
     #[inline]
     pub fn skip(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.end - self.start);
         self.start = self.end.min(self.start + bytes);
     }
 
-    /// Skips what is left of the input.
+    /// Skips the remaining input.
     pub fn skip_rest(&mut self) {
         while self.has(1) {
             self.start = self.end;
@@ -72,7 +72,7 @@ impl Window {
         self.base + self.start as u64
     }
 
-    /// Why reading ended early, once.
+    /// Why reading ended early; returned once.
     pub fn take_error(&mut self) -> Option<std::io::Error> {
         self.error.take()
     }
@@ -84,7 +84,7 @@ impl Window {
             self.base += self.start as u64;
             self.end -= self.start;
             self.start = 0;
-            // Twice what is needed, so that going on byte by byte does not move everything each time.
+            // Twice what is needed, so that advancing byte by byte does not move everything each time.
             let wanted = READ_BYTES.min(4 * self.buffer.len()).max(2 * bytes);
             if wanted > self.buffer.len() {
                 self.buffer.resize(wanted, 0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_comes_once_and_in_order() {
+    fn every_byte_is_delivered_once_and_in_order() {
         let input: Vec<u8> =
             (0..5_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let mut window = Window::new(Box::new(std::io::Cursor::new(input.clone())), 7);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_yields_little_is_asked_again() {
+    fn short_reads_are_repeated() {
         let mut window = Window::new(Box::new(Dribble((0..100).collect(), 0)), 0);
         assert!(window.has(50));
         window.skip(50);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_is_told_how_many_were_waiting_when_it_got_no_answer() {
+    fn an_unanswered_syn_records_the_queue_length() {
         let queues = std::cell::RefCell::new(AcceptQueues::default());
         let connection = |at_ms: i64, said: &[u8]| {
             let (place, handshake) = (Place::default(), Handshake::default());

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_super_frame_sent_again_is_a_run_of_its_own() {
+    fn a_retransmitted_part_of_a_super_frame_is_a_separate_run() {
         let mut runs = VecDeque::new();
         assert_eq!(sent(&mut runs, 100..500, 10, 1, 9), None);
         let earlier = sent(&mut runs, 200..300, 20, 2, 9).expect("seen before");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_between_runs_are_new_ones() {
+    fn bytes_between_runs_are_new() {
         let mut runs = VecDeque::new();
         sent(&mut runs, 0..10, 1, 1, 9);
         sent(&mut runs, 20..30, 2, 2, 9);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_round_trip_is_of_the_youngest_run_and_of_none_sent_twice() {
+    fn the_round_trip_uses_the_youngest_run_and_none_sent_twice() {
         let mut runs = VecDeque::new();
         sent(&mut runs, 0..10, 1, 1, 9);
         sent(&mut runs, 10..20, 5, 2, 9);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_the_one_that_became_free_may_have_waited_since_all_were_busy() {
+    fn a_call_on_a_just_freed_connection_may_have_waited_since_all_were_busy() {
         let told = [(0, '+', 10), (1, '+', 12), (0, '-', 40), (0, '+', 40), (1, '-', 55), (1, '+', 56)];
         assert_eq!(waits(&told), [(12, 40), (12, 55)]);
         // Both become free at the same time, repeatedly.
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_one_that_was_free_for_a_while_or_a_new_one_did_not_wait() {
+    fn a_call_on_an_idle_or_new_connection_did_not_wait() {
         assert_eq!(waits(&[(0, '+', 10), (0, '-', 20), (0, '+', 50)]), []);
         let with_room = [(0, '+', 10), (1, '+', 11), (0, '-', 20), (1, '-', 22), (0, '+', 23), (1, '+', 23)];
         assert_eq!(waits(&with_room), [], "two were free");

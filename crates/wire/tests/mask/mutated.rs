@@ -1,9 +1,10 @@
-//! What was damaged, by accident or on purpose: conversations with planted secrets of which bytes are changed, taken away, repeated
-//! or moved, and captures of real traffic that get the same treatment. Nothing planted is left, and no packet changes its length.
+//! Damage, accidental or deliberate: conversations with planted secrets whose bytes are changed, removed,
+//! repeated or moved, and captures of real traffic with the same treatment. No planted secret remains, and no
+//! packet changes its length.
 
 use super::*;
 
-/// A generator of its own: what fails once fails again.
+/// A local generator: a failure is reproducible.
 struct Dice(u64);
 
 impl Dice {
@@ -44,13 +45,13 @@ fn payloads(packets: &Stored, side: u8) -> Vec<u8> {
     of_side.flat_map(|packet| packet.3[40..].to_vec()).collect()
 }
 
-/// Whether eight letters of it stand there in a row.
+/// Offset of eight consecutive letters of the secret, if present.
 fn has_part(bytes: &[u8]) -> Option<usize> {
     bytes.windows(8).position(|window| SECRET.windows(8).any(|part| window == part))
 }
 
-/// Where a secret may be seen, once damage has brought it there: in a path, of which a query has become a part; in the name of a
-/// field of HTTP/1; in an id of a request.
+/// Whether a secret may be shown at a place to which damage moved it: in a path that absorbed its query; in the
+/// name of an HTTP/1 field; in the id of a request.
 fn may_be_seen(bytes: &[u8], at: usize) -> bool {
     let line = bytes[..at].iter().rposition(|byte| *byte == b'\n' || *byte == 0).map_or(0, |at| at + 1);
     let before = &bytes[line..at];
@@ -65,8 +66,8 @@ fn conversations() -> [[Vec<u8>; 2]; 3] {
     [http2_with_secrets(), http1_with_secrets(), grpc_with_secrets()]
 }
 
-/// gRPC as its stacks write it: static and dynamic names, blocks with continuations, several messages in a frame and one in several,
-/// trailers, a response of trailers alone.
+/// gRPC as real stacks write it: static and dynamic names, blocks with continuations, several messages in a frame
+/// and one message in several, trailers, a trailers-only response.
 fn grpc_with_secrets() -> [Vec<u8>; 2] {
     let message = |text: &[u8]| [&[0][..], &(text.len() as u32).to_be_bytes(), text].concat();
     let indexed = |first: u8, value: &[u8], coded: bool| {
@@ -152,8 +153,8 @@ fn each_byte_of_http2_may_be_another_one() {
     );
 }
 
-/// Rounds of a loop of 40,000 that once had something left. Not among them are two in which the damage makes the secret the code of a
-/// request's id (27,903 and 30,456), which is shown.
+/// Rounds of a loop of 40,000 in which something once remained. They exclude two in which the damage turns the
+/// secret into the code of a request's id (27,903 and 30,456), which is shown.
 const FOUND: [u64; 13] = [1696, 4064, 4184, 4277, 7884, 8774, 9764, 15626, 18893, 20048, 20570, 23939, 28936];
 
 #[test]
@@ -193,10 +194,11 @@ fn nothing_planted_is_left_of_what_was_damaged() {
     assert!(kept.is_empty(), "{} of {rounds} rounds: round, side, what is seen: {kept:#?}", kept.len());
 }
 
-/// The same secret in every body of real traffic would be no test of what is shown: here, whatever is shown of a damaged capture has to
-/// be a part of what is shown of the whole one, but for a few bytes around the damage.
+/// Planting the same secret in every body of real traffic would not test what is shown. Instead, everything shown
+/// of a damaged capture must be part of what is shown of the intact one, except for a few bytes around the
+/// damage.
 #[test]
-fn real_captures_that_were_damaged_keep_their_lengths_and_headers() {
+fn damaged_real_captures_keep_their_lengths_and_headers() {
     let mut damaged = 0;
     for (name, ends) in fixtures() {
         let whole = packets(&ends[0]);
@@ -231,7 +233,7 @@ fn real_captures_that_were_damaged_keep_their_lengths_and_headers() {
     assert!(damaged > 1_000, "{damaged} packets");
 }
 
-/// What stands behind a segment without payload: frames of a network are padded, with whatever was in somebody's memory.
+/// Bytes after a segment without payload: networks pad frames with whatever was in someone's memory.
 #[test]
 fn what_stands_behind_a_segment_is_not_seen() {
     for payload in [&b""[..], b"x"] {
@@ -245,9 +247,9 @@ fn what_stands_behind_a_segment_is_not_seen() {
     }
 }
 
-/// A message in which frames seem to stand: one of parameters that would be shown whole.
+/// A message that seems to contain frames: one with parameters that would be shown in full.
 #[test]
-fn parameters_that_nobody_has_given_a_number_are_not_seen() {
+fn unassigned_parameters_are_not_shown() {
     let way = Way { lengths: vec![1400], joined_at: 0, lost: 1000, twice: 1000 };
     let long = SECRET.repeat(6);
     let parameters = frame(4, 0, 0, &long[..long.len() / 6 * 6]);

@@ -1,4 +1,4 @@
-//! Captures that between them have every feature that is read.
+//! Captures that together cover every supported feature.
 
 use crate::files::{self, Interface, Kind, Order, Record};
 use crate::frames::{self, Tcp};
@@ -7,7 +7,7 @@ pub const LITTLE: Order = Order { big: false };
 pub const BIG: Order = Order { big: true };
 const START_NS: u64 = 1_700_000_000_123_456_000;
 
-/// Frames with all that can stand around a segment, on Ethernet, with the snap length of those that are cut.
+/// Frames with everything that may surround a segment, on Ethernet, with the snap length of the cut ones.
 pub fn ethernet_frames() -> Vec<(Vec<u8>, Option<usize>)> {
     let (v4, v6) = (Tcp::default(), Tcp::v6());
     let plain = |ip: &[u8]| frames::ethernet(&[], ip);
@@ -32,7 +32,7 @@ pub fn ethernet_frames() -> Vec<(Vec<u8>, Option<usize>)> {
         plain(&with(frames::syn_options(1460, 7))),
         plain(&with([frames::timestamps(1, 2), frames::sack(&[(10, 20), (30, 40), (50, 60)])].concat())),
         plain(&with(frames::sack(&[(10, 20), (30, 40), (50, 60), (70, 80)]))),
-        // A super-frame that says how long it is, and one that does not.
+        // A super-frame with its length, and one without.
         plain(&Tcp { payload: vec![b'y'; 60_000], ..v4.clone() }.ip()),
         plain(&Tcp { payload: vec![b'y'; 70_000], ..v4.clone() }.ip()),
         // Tunnels.
@@ -54,14 +54,14 @@ pub fn ethernet_frames() -> Vec<(Vec<u8>, Option<usize>)> {
     frames
 }
 
-/// Behind hop-by-hop options, routing, destination options.
+/// A segment behind hop-by-hop options, routing, destination options.
 fn extended(tcp: &Tcp) -> Vec<u8> {
     let headers = [43, 0, 1, 4, 0, 0, 0, 0, 60, 0, 0, 0, 0, 0, 0, 0, 6, 1, 1, 12, 0, 0, 0, 0];
     let payload = [&headers[..], &[0; 8], &tcp.segment()].concat();
     frames::v6(&tcp.source, &tcp.destination, 0, payload.len(), &payload)
 }
 
-/// Every packet 1234.567 microseconds after the one before.
+/// Each packet 1234.567 microseconds after the previous one.
 pub fn records(interface: usize, frames: &[(Vec<u8>, Option<usize>)]) -> Vec<Record> {
     let record = |(at, (data, snaplen)): (usize, &(Vec<u8>, Option<usize>))| {
         let record = Record::new(interface, START_NS + at as u64 * 1_234_567, data.clone());
@@ -73,7 +73,7 @@ pub fn records(interface: usize, frames: &[(Vec<u8>, Option<usize>)]) -> Vec<Rec
     frames.iter().enumerate().map(record).collect()
 }
 
-/// The same two packets behind every link header but Ethernet's: LINKTYPE and frames.
+/// The same two packets with every link header other than Ethernet's: LINKTYPE and frames.
 pub fn other_links() -> Vec<(u16, Vec<Vec<u8>>)> {
     let ips = [Tcp::default().ip(), Tcp::v6().ip()];
     let all = |wrap: &dyn Fn(&[u8]) -> Vec<u8>| ips.iter().map(|ip| wrap(ip)).collect::<Vec<_>>();
@@ -99,7 +99,7 @@ pub fn all() -> Vec<(String, Vec<u8>)> {
     with_frames(&ethernet_frames())
 }
 
-/// Every case without its super-frames, for tests that go through many variants of it.
+/// Every case without its super-frames, for tests with many variants.
 pub fn short() -> Vec<Vec<u8>> {
     let mut frames = ethernet_frames();
     frames.retain(|(frame, _)| frame.len() < 4000);
@@ -124,7 +124,7 @@ fn with_frames(frames: &[(Vec<u8>, Option<usize>)]) -> Vec<(String, Vec<u8>)> {
     cases
 }
 
-/// One section with an interface of every link type, in turns.
+/// One section with an interface of every link type, alternating.
 fn links() -> Vec<u8> {
     let links = other_links();
     let interfaces: Vec<_> = links.iter().map(|(link, _)| Interface::new(*link, Some(9))).collect();
@@ -134,7 +134,7 @@ fn links() -> Vec<u8> {
     files::pcapng(LITTLE, &interfaces, &all)
 }
 
-/// Sections in both byte orders, every kind of block in each.
+/// Sections in both byte orders, each with every type of block.
 fn sections(first: Order, ethernet: &[Record]) -> Vec<u8> {
     let mut file = Vec::new();
     for order in [first, Order { big: !first.big }] {
@@ -158,8 +158,8 @@ fn sections(first: Order, ethernet: &[Record]) -> Vec<u8> {
     file
 }
 
-/// Interfaces with clocks of many units, and some that count from elsewhere than 1970. Nothing finer than 10^-10 s:
-/// tshark's arithmetic overflows there.
+/// Interfaces with clocks of many units, and some with an epoch other than 1970. Nothing finer than 10^-10 s,
+/// because tshark's arithmetic overflows there.
 fn resolutions(order: Order) -> Vec<u8> {
     let resolutions = [None, Some(0), Some(3), Some(6), Some(9), Some(10), Some(0x80 | 10), Some(0x80 | 30)];
     let mut interfaces: Vec<_> = resolutions.map(|resolution| Interface::new(1, resolution)).to_vec();

@@ -1,4 +1,4 @@
-//! Files with damage: what is whole is read, what is not is recorded, and nothing panics, hangs or grows.
+//! Damaged files: intact parts are read, damage is recorded, and nothing panics, hangs or grows.
 
 use crate::cases::{BIG, LITTLE, short};
 use crate::features::read;
@@ -6,7 +6,7 @@ use crate::files::{self, Interface, Kind, Order, Record};
 use spangap_wire::decode::Decoder;
 use spangap_wire::source::{Capture, MAX_DAMAGE};
 
-/// Reads all of it and holds the counts to each other; returns packets and segments.
+/// Reads everything and checks the consistency of the counts; returns packets and segments.
 pub fn survive(bytes: &[u8]) -> (u64, u64) {
     let Ok(mut capture) = Capture::from_bytes("damaged".into(), bytes.to_vec()) else { return (0, 0) };
     let (mut decoder, mut packets, mut packet_bytes, mut segments, mut number) =
@@ -41,7 +41,7 @@ fn orders() -> [Order; 2] {
 
 type Writer<'a> = &'a dyn Fn(&[Record]) -> Vec<u8>;
 
-/// The same ten packets in both formats; and where each packet's record begins, and the end.
+/// The same ten packets in both formats, with the offset of each packet's record, and the end.
 fn formats() -> Vec<(Vec<u8>, Vec<usize>)> {
     let records: Vec<_> = (0..10).map(record).collect();
     let mut files = Vec::new();
@@ -70,7 +70,7 @@ fn packets_before_and_after_damage_are_read() {
         let reading = capture.reading();
         assert_eq!((reading.damaged_places, reading.damaged_bytes), (1, 333), "{:?}", reading.damage);
         assert_eq!(reading.damage[0].offset, starts[4] as u64);
-        // A length that cannot be, in the header of the fourth record.
+        // An impossible length in the header of the fourth record.
         let mut damaged = file.clone();
         let length = if reading.format == "pcap" { 8 } else { 4 };
         damaged[starts[3] + length..starts[3] + length + 4].fill(0xff);
@@ -84,7 +84,7 @@ fn packets_before_and_after_damage_are_read() {
         );
         let reading = capture.reading();
         assert_eq!((reading.damaged_places, reading.damaged_bytes), (1, (starts[4] - starts[3]) as u64));
-        // Zeros at the end, as a file system leaves them after a crash.
+        // Zeros at the end, as left by a file system after a crash.
         let mut damaged = file.clone();
         damaged.extend([0; 4096]);
         let (packets, capture) = read(&damaged);
@@ -94,7 +94,7 @@ fn packets_before_and_after_damage_are_read() {
 }
 
 #[test]
-fn a_file_cut_anywhere_gives_every_packet_that_is_whole() {
+fn a_file_cut_anywhere_gives_every_complete_packet() {
     for (file, starts) in formats() {
         for end in starts[0]..file.len() {
             let (packets, capture) = read(&file[..end]);
@@ -108,7 +108,7 @@ fn a_file_cut_anywhere_gives_every_packet_that_is_whole() {
 }
 
 #[test]
-fn words_say_what_was_found_and_what_was_expected() {
+fn messages_state_what_was_found_and_expected() {
     let file = files::pcap(LITTLE, Kind::Micros, 1, &[record(1), record(2)]);
     let (_, capture) = read(&file[..file.len() - 5]);
     let damage = &capture.reading().damage[0];
@@ -140,7 +140,7 @@ impl Dice {
     }
 }
 
-/// Changes a few places: bits, bytes, lengths, pieces left out, doubled or moved.
+/// Changes a few places: bits, bytes, lengths, pieces removed, duplicated or moved.
 pub fn mutate(bytes: &mut Vec<u8>, dice: &mut Dice) {
     for _ in 0..=dice.roll(6) {
         let at = dice.roll(bytes.len());
@@ -198,7 +198,7 @@ fn random_bytes_behind_a_header_are_survived() {
 
 #[test]
 fn a_record_of_absurd_length_takes_no_memory() {
-    // Would be gigabytes, were it believed.
+    // Would be gigabytes if it were believed.
     for length in [u32::MAX, 0x7fff_ffff, 0x1000_0000] {
         let mut file = files::pcap(LITTLE, Kind::Micros, 1, &[record(1)]);
         for word in [1_700_000_000, 1, length, length] {

@@ -1,4 +1,4 @@
-//! What pcapng tells beside packets, compression, reading a second time.
+//! Metadata in pcapng, compression, reading a second time.
 
 use crate::cases::{BIG, LITTLE, all, ethernet_frames, records};
 use crate::files::{self, Interface, Kind, Record};
@@ -47,7 +47,7 @@ fn drops_are_the_last_totals_of_every_interface_and_section() {
 }
 
 #[test]
-fn drops_noted_on_packets_count_where_there_are_no_totals() {
+fn drops_recorded_on_packets_count_without_totals() {
     let interfaces = [Interface::new(1, None)];
     let mut file = files::pcapng(LITTLE, &interfaces, &[]);
     let record = &small(1)[0];
@@ -61,7 +61,7 @@ fn drops_noted_on_packets_count_where_there_are_no_totals() {
 }
 
 #[test]
-fn keys_are_handed_over_as_lines() {
+fn keys_are_delivered_as_lines() {
     let mut file = files::pcapng(BIG, &[Interface::new(1, None)], &[]);
     file.extend(files::secrets(BIG, b"CLIENT_RANDOM 01 02"));
     file.extend(files::secrets(BIG, b"CLIENT_RANDOM 03 04\n"));
@@ -112,7 +112,7 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn compressed_files_of_several_parts_are_read_through() {
+fn compressed_files_of_several_parts_are_read_completely() {
     for (name, file) in all() {
         let (expected, plain) = read(&file);
         let (first, second) = file.split_at(file.len() / 3);
@@ -134,7 +134,7 @@ fn compressed_files_of_several_parts_are_read_through() {
 }
 
 #[test]
-fn a_compressed_file_that_ends_too_early_gives_what_there_is() {
+fn a_truncated_compressed_file_gives_its_readable_part() {
     let file = files::pcap(LITTLE, Kind::Nanos, 1, &small(100_000));
     for stored in [gzip(&file), zstd(&file)] {
         let (packets, capture) = read(&stored[..stored.len() * 3 / 4]);
@@ -150,7 +150,7 @@ fn a_compressed_file_that_ends_too_early_gives_what_there_is() {
 }
 
 #[test]
-fn a_capture_is_reopened_at_any_packet() {
+fn a_capture_can_be_reopened_at_any_packet() {
     let folder = tempfile::tempdir().expect("a folder");
     let interfaces = [Interface::new(1, Some(9))];
     let two = Interface::new(101, Some(6));
@@ -206,7 +206,7 @@ fn bookmarks_stay_few_in_a_large_capture() {
 }
 
 #[test]
-fn a_pipe_is_read_as_it_comes_and_only_once() {
+fn a_pipe_is_read_incrementally_and_only_once() {
     let frames = ethernet_frames();
     let file = files::pcap(LITTLE, Kind::Micros, 1, &records(0, &frames));
     let mut capture = Capture::from_reader("-".into(), Box::new(Cursor::new(file))).expect("a capture");
@@ -216,7 +216,7 @@ fn a_pipe_is_read_as_it_comes_and_only_once() {
 }
 
 #[test]
-fn packets_that_the_snap_length_cut_are_counted() {
+fn packets_cut_by_the_snap_length_are_counted() {
     let frame = frames::ethernet(&[], &Tcp::default().ip());
     let record = Record::new(0, 1_700_000_000_000_000_000, frame);
     let file = files::pcap(LITTLE, Kind::Micros, 1, &[record.clone().cut(60), record]);

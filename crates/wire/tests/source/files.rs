@@ -1,6 +1,6 @@
-//! Capture files made by hand, in every format.
+//! Hand-made capture files in every format.
 
-/// A packet to be written.
+/// A packet to write.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Index into the interfaces; pcap has one.
@@ -41,7 +41,7 @@ impl Order {
     }
 }
 
-/// The kinds of pcap.
+/// Variants of pcap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Micros,
@@ -89,7 +89,7 @@ impl Interface {
         Interface { link, resolution, offset_s: 0, snaplen: 262_144 }
     }
 
-    /// Units of this interface's clock.
+    /// The time in units of this interface's clock.
     fn units(&self, time_ns: u64) -> u64 {
         let time_ns = u128::from(time_ns) - (self.offset_s.cast_unsigned() as u128) * 1_000_000_000;
         let resolution = self.resolution.unwrap_or(6);
@@ -169,7 +169,7 @@ pub fn simple_packet(order: Order, data: &[u8]) -> Vec<u8> {
     block(order, 3, &[&order.word(data.len() as u32), data].concat())
 }
 
-/// Interface statistics with what the interface and the system dropped.
+/// Interface statistics with the drops of the interface and the system.
 pub fn statistics(order: Order, interface: u32, dropped: u64, dropped_by_system: u64) -> Vec<u8> {
     let mut body = order.word(interface).to_vec();
     body.extend_from_slice(&[0; 8]);

@@ -1,6 +1,6 @@
-//! Packets made by hand, layer by layer.
+//! Hand-made packets, layer by layer.
 
-/// A TCP segment to be, with everything that a decoder should give back.
+/// A TCP segment with all fields that a decoder should return.
 #[derive(Clone, Debug)]
 pub struct Tcp {
     /// Four or sixteen bytes each.
@@ -12,7 +12,7 @@ pub struct Tcp {
     pub flags: u8,
     pub window: u16,
     pub id: u16,
-    /// A multiple of four bytes.
+    /// Length is a multiple of four bytes.
     pub options: Vec<u8>,
     pub payload: Vec<u8>,
 }
@@ -34,12 +34,12 @@ impl Default for Tcp {
     }
 }
 
-/// Two fillers, and the timestamps option.
+/// Two no-ops, and the timestamps option.
 pub fn timestamps(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1, 8, 10], &value.to_be_bytes()[..], &echo.to_be_bytes()].concat()
 }
 
-/// Two fillers, and the SACK option.
+/// Two no-ops, and the SACK option.
 pub fn sack(blocks: &[(u32, u32)]) -> Vec<u8> {
     let mut option = vec![1, 1, 5, 2 + 8 * blocks.len() as u8];
     for (left, right) in blocks {
@@ -49,7 +49,7 @@ pub fn sack(blocks: &[(u32, u32)]) -> Vec<u8> {
     option
 }
 
-/// What a SYN of Linux says: MSS, SACK permitted, timestamps, window scale.
+/// Options of a Linux SYN: MSS, SACK permitted, timestamps, window scale.
 pub fn syn_options(mss: u16, scale: u8) -> Vec<u8> {
     let [a, b] = mss.to_be_bytes();
     vec![2, 4, a, b, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, scale]
@@ -65,7 +65,7 @@ impl Tcp {
         self.source.len() == 16
     }
 
-    /// The TCP header and what it carries.
+    /// The TCP header and payload.
     pub fn segment(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.ports.0.to_be_bytes());
@@ -85,7 +85,7 @@ impl Tcp {
         self.ip_with(6, &self.segment())
     }
 
-    /// An IP packet between the same hosts with something else in it.
+    /// An IP packet between the same hosts with other content.
     pub fn ip_with(&self, protocol: u8, payload: &[u8]) -> Vec<u8> {
         if self.is_v6() {
             return v6(&self.source, &self.destination, protocol, payload.len(), payload);
@@ -124,7 +124,7 @@ pub fn v4(
     payload: &[u8],
 ) -> Vec<u8> {
     let header_len = 20 + options.len();
-    // Beyond 64 KiB Linux leaves zero.
+    // Linux writes zero above 64 KiB.
     let len = u16::try_from(header_len + payload.len()).unwrap_or(0);
     let mut bytes = vec![0x40 | (header_len / 4) as u8, 0];
     bytes.extend_from_slice(&len.to_be_bytes());
@@ -138,7 +138,7 @@ pub fn v4(
     bytes
 }
 
-/// An IPv6 packet that says that its payload is `len` bytes long.
+/// An IPv6 packet with `len` as its payload length.
 pub fn v6(source: &[u8], destination: &[u8], next: u8, len: usize, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x60, 0, 0, 0];
     bytes.extend_from_slice(&u16::try_from(len).unwrap_or(0).to_be_bytes());
@@ -149,12 +149,12 @@ pub fn v6(source: &[u8], destination: &[u8], next: u8, len: usize, payload: &[u8
     bytes
 }
 
-/// The number of an IP packet's protocol in a link header.
+/// The protocol number of an IP packet in a link header.
 fn ethertype(ip: &[u8]) -> [u8; 2] {
     if ip[0] >> 4 == 6 { [0x86, 0xdd] } else { [0x08, 0x00] }
 }
 
-/// An Ethernet frame around an IP packet, with VLAN tags `(kind, id)`, the outermost first.
+/// An Ethernet frame around an IP packet, with VLAN tags `(kind, id)`, outermost first.
 pub fn ethernet(tags: &[(u16, u16)], ip: &[u8]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     for (kind, id) in tags {
@@ -204,18 +204,18 @@ fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Hosts of a tunnel around `inner`.
+/// Outer hosts of a tunnel.
 fn outer() -> Tcp {
     Tcp { source: vec![192, 0, 2, 1], destination: vec![192, 0, 2, 2], id: 77, ..Tcp::default() }
 }
 
-/// An IPv4 packet with VXLAN in it.
+/// An IPv4 packet that contains VXLAN.
 pub fn vxlan(port: u16, vni: u32, frame: &[u8]) -> Vec<u8> {
     let header = [&[8, 0, 0, 0][..], &(vni << 8).to_be_bytes()].concat();
     outer().ip_with(17, &udp(port, &[&header, frame].concat()))
 }
 
-/// An IPv4 packet with Geneve in it, with options of a multiple of four bytes; `kind` is 0x6558 for a frame.
+/// An IPv4 packet that contains Geneve, with options of a multiple of four bytes; `kind` is 0x6558 for a frame.
 pub fn geneve(vni: u32, options: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![(options.len() / 4) as u8, 0];
     header.extend_from_slice(&kind.to_be_bytes());
@@ -224,7 +224,7 @@ pub fn geneve(vni: u32, options: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
     outer().ip_with(17, &udp(6081, &[&header, payload].concat()))
 }
 
-/// An IPv4 packet with GRE in it.
+/// An IPv4 packet that contains GRE.
 pub fn gre(key: Option<u32>, kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![if key.is_some() { 0x20 } else { 0 }, 0];
     header.extend_from_slice(&kind.to_be_bytes());
@@ -232,7 +232,7 @@ pub fn gre(key: Option<u32>, kind: u16, payload: &[u8]) -> Vec<u8> {
     outer().ip_with(47, &[&header, payload].concat())
 }
 
-/// An IPv4 packet with an IP packet in it.
+/// An IPv4 packet that contains an IP packet.
 pub fn ip_in_ip(ip: &[u8]) -> Vec<u8> {
     outer().ip_with(if ip[0] >> 4 == 6 { 41 } else { 4 }, ip)
 }

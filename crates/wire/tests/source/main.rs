@@ -1,4 +1,4 @@
-//! Reading and decoding: against tshark, against what was written, and on damaged files.
+//! Reading and decoding: compared with tshark, with the written content, and on damaged files.
 
 mod cases;
 mod damage;

@@ -1,4 +1,4 @@
-//! The same packets as tshark reads them.
+//! Compares our reading of packets with tshark's.
 
 use crate::cases;
 use spangap_wire::decode::{Decoder, Unparsed};
@@ -35,7 +35,7 @@ const FIELDS: [&str; 25] = [
     "tcp.hdr_len",
 ];
 
-/// One line of tshark's: all occurrences of each field.
+/// One line of tshark's output: all occurrences of each field.
 struct Row(Vec<String>);
 
 impl Row {
@@ -44,7 +44,7 @@ impl Row {
         self.0.get(at).map_or("", String::as_str)
     }
 
-    /// The innermost one.
+    /// The innermost occurrence.
     fn last(&self, name: &str) -> &str {
         self.text(name).rsplit(',').next().unwrap_or("")
     }
@@ -74,7 +74,7 @@ fn tshark(file: &Path) -> Result<Vec<Row>, String> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r"]).arg(file).args(["-T", "fields", "-E", "occurrence=a", "-E", "separator=/t"]);
     command.args(["-o", "tcp.relative_sequence_numbers:FALSE", "-o", "tcp.desegment_tcp_streams:FALSE"]);
-    // Its own dissectors of payloads only take time.
+    // Its dissectors for payloads only cost time.
     command.args(["-d", "udp.port==8472,vxlan", "-d", "tcp.port==7001,data", "--disable-protocol", "http2"]);
     FIELDS.iter().for_each(|field| {
         command.args(["-e", field]);
@@ -87,7 +87,7 @@ fn tshark(file: &Path) -> Result<Vec<Row>, String> {
     Ok(rows.lines().map(|line| Row(line.split('\t').map(str::to_string).collect())).collect())
 }
 
-/// Reads `file` both ways; returns how many segments agree.
+/// Reads `file` both ways; returns the number of matching segments.
 fn compare(name: &str, file: &Path) -> Result<u64, String> {
     let rows = tshark(file)?;
     let mut capture = Capture::open(file).expect("a capture");
@@ -104,7 +104,7 @@ fn compare(name: &str, file: &Path) -> Result<u64, String> {
                 same(&at, &segment, row);
                 segments += 1;
             }
-            // What is cut within the header, tshark shows in part.
+            // tshark shows parts of a header that is cut.
             Err(Unparsed::Cut) => assert!(packet.data.len() < packet.wire_len as usize, "{at}"),
             Err(why) => {
                 let quoted = !row.text("icmp.type").is_empty();
@@ -176,7 +176,7 @@ fn real_captures_are_read_as_tshark_reads_them() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let files = std::fs::read_dir(&folder).map(|entries| entries.flatten().map(|entry| entry.path()));
     let mut files: Vec<PathBuf> = files.into_iter().flatten().collect();
-    // Both ends saw nearly the same, and each run of tshark takes its time.
+    // Both ends saw nearly the same, and each run of tshark is slow.
     files.retain(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         name.contains(".pcap") && !name.contains(".server.")

@@ -9,7 +9,7 @@ use spangap_wire::tcp::Kind;
 const AT: u64 = 1 << 32;
 
 #[test]
-fn a_handshake_a_call_and_an_end() {
+fn handshake_call_and_end_are_classified() {
     let mut line = Line::open();
     let request = line.send(Client, 1001, 5001, b"GET /", |_| ());
     assert_eq!((request.kind, request.bytes, request.in_flight_before), (Kind::New, AT + 1001..AT + 1006, 0));
@@ -47,7 +47,7 @@ fn a_handshake_a_call_and_an_end() {
 }
 
 #[test]
-fn bytes_lost_before_the_tap_are_filled_in_later() {
+fn bytes_lost_before_the_tap_fill_a_hole_later() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     let ahead = line.send(Client, 1201, 5001, &[3; 100], |_| ());
@@ -74,14 +74,14 @@ fn bytes_lost_before_the_tap_are_filled_in_later() {
 }
 
 #[test]
-fn bytes_sent_again_say_when_they_were_sent_before() {
+fn retransmitted_bytes_refer_to_the_original() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 3000], |_| ());
     let part = line.send(Client, 1001 + 1448, 5001, &[1; 1448], |_| ());
     let earlier = Some((AT + 2449, AT + 3897, 1004 * MS));
     assert_eq!((part.kind, part.earlier, part.in_flight_before), (Kind::Resent, earlier, 3000));
     line.send(Server, 5001, 4001, b"", |_| ());
-    // Its acknowledgement was lost behind the tap; what was acknowledged is known for a while.
+    // Its acknowledgement was lost behind the tap; acknowledged runs are remembered for a while.
     let again = line.send(Client, 1001 + 1448, 5001, &[1; 1448], |_| ());
     assert_eq!((again.kind, again.earlier), (Kind::Resent, earlier));
     let fin = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::FIN | Flags::ACK);
@@ -96,24 +96,24 @@ fn bytes_sent_again_say_when_they_were_sent_before() {
 }
 
 #[test]
-fn a_packet_captured_twice_means_nothing() {
+fn a_packet_captured_twice_is_ignored() {
     let mut line = Line::open();
     for (seq, len) in [(1001, 100), (1101, 50)] {
         let made = line.send(Client, seq, 5001, &vec![7; len], |_| ());
         assert_eq!(made.kind, Kind::New);
-        // The same identification, a moment later.
+        // The same identification a moment later.
         line.time_ns -= MS - 20_000;
         line.packet -= 1;
         let copy = line.send(Client, seq, 5001, &vec![7; len], |_| ());
         assert_eq!((copy.kind, copy.earlier), (Kind::Duplicate, None));
     }
-    // Another identification: sent again. None, and later than any copy: sent again.
+    // Another identification: retransmitted. No identification, and later than any duplicate: retransmitted.
     assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |_| ()).kind, Kind::Resent);
     assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Resent);
     assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Resent);
     line.time_ns -= MS - 10_000;
     assert_eq!(line.send(Client, 1101, 5001, &[7; 50], |segment| segment.ip_id = 0).kind, Kind::Duplicate);
-    // Acknowledgements: twice the same packet, and one that a later one overtook.
+    // Acknowledgements: the same packet twice, and one that a later one overtook.
     assert_eq!(line.send(Server, 5001, 1151, b"", |_| ()).kind, Kind::BareAck);
     line.packet -= 1;
     assert_eq!(line.send(Server, 5001, 1151, b"", |_| ()).kind, Kind::Duplicate);
@@ -124,16 +124,16 @@ fn a_packet_captured_twice_means_nothing() {
 }
 
 #[test]
-fn keep_alives_and_their_answers() {
+fn keep_alives_and_their_answers_are_classified() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 10], |_| ());
-    // Not while data is under way: this is an old acknowledgement, or the byte again.
+    // Not while data is in flight: this is an old acknowledgement, or the byte again.
     assert_ne!(line.send(Client, 1010, 5001, &[1], |_| ()).kind, Kind::KeepAlive);
     line.send(Server, 5001, 1011, b"", |_| ());
     assert_eq!(line.send(Client, 1010, 5001, b"", |_| ()).kind, Kind::KeepAlive);
     assert_eq!(line.send(Server, 5001, 1011, b"", |_| ()).kind, Kind::RepeatedAck);
     assert_eq!(line.send(Client, 1010, 5001, &[0], |_| ()).kind, Kind::KeepAlive);
-    // A single byte that was sent alone and comes again is no keep-alive.
+    // A single byte that was sent alone and is repeated is not a keep-alive.
     line.send(Client, 1011, 5001, &[1], |_| ());
     line.send(Server, 5001, 1012, b"", |_| ());
     assert_eq!(line.send(Client, 1011, 5001, &[1], |_| ()).kind, Kind::Resent);
@@ -142,7 +142,7 @@ fn keep_alives_and_their_answers() {
 }
 
 #[test]
-fn a_closed_window_its_probes_and_its_opening() {
+fn a_closed_window_its_probes_and_its_opening_are_classified() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 10], |_| ());
     let closed = line.send(Server, 5001, 1011, b"", |segment| segment.window = 0);
@@ -150,7 +150,7 @@ fn a_closed_window_its_probes_and_its_opening() {
     assert_eq!(line.connection.as_ref().expect("made").sides()[1].window, Some(0));
     assert_eq!(line.send(Client, 1010, 5001, b"", |_| ()).kind, Kind::WindowProbe);
     assert_eq!(line.send(Server, 5001, 1011, b"", |segment| segment.window = 0).kind, Kind::RepeatedAck);
-    // As other systems do it: with the next byte.
+    // As in other systems: with the next byte.
     assert_eq!(line.send(Client, 1011, 5001, &[2], |_| ()).kind, Kind::WindowProbe);
     line.send(Server, 5001, 1011, b"", |segment| segment.window = 0);
     let open = line.send(Server, 5001, 1011, b"", |segment| segment.window = 500);
@@ -217,7 +217,7 @@ fn the_segment_size_is_what_the_peer_announced() {
 }
 
 #[test]
-fn resets_end_it_only_where_they_fit() {
+fn only_fitting_resets_end_the_connection() {
     let reset = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::RST);
     let closed = |seq: u32| {
         let mut line = Line::open();
@@ -235,7 +235,7 @@ fn resets_end_it_only_where_they_fit() {
 }
 
 #[test]
-fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
+fn a_retransmitted_syn_is_counted_and_a_duplicate_is_not() {
     let mut line = Line::new();
     let syn = |segment: &mut Segment<'_>| segment.flags = Flags(Flags::SYN);
     assert_eq!(line.send(Client, 1000, 0, b"", syn).kind, Kind::Handshake);
@@ -248,10 +248,10 @@ fn a_syn_sent_again_is_counted_and_a_copy_is_not() {
 }
 
 #[test]
-fn a_number_without_its_bytes_tells_that_they_were_sent() {
+fn a_sequence_number_without_its_bytes_shows_that_they_were_sent() {
     let mut line = Line::open();
     line.send(Server, 5001, 1001, &[9; 50], |_| ());
-    // The client acknowledges that with a number after bytes which were lost on the way here.
+    // The client acknowledges that with a number after bytes that were lost before this tap.
     let ack = line.send(Client, 1101, 5051, b"", |_| ());
     assert_eq!(ack.kind, Kind::BareAck);
     assert_eq!(line.connection.as_ref().expect("made").sides()[0].next, AT + 1101);
@@ -259,11 +259,11 @@ fn a_number_without_its_bytes_tells_that_they_were_sent() {
     assert_eq!((ahead.kind, ahead.in_flight_before), (Kind::Ahead, 100));
     assert_eq!(line.send(Client, 1001, 5051, &[1; 100], |_| ()).kind, Kind::Fill);
     assert_eq!(line.send(Client, 1201, 5051, &[3; 100], |_| ()).kind, Kind::New);
-    // The same, a few microseconds apart: only captured the other way around.
+    // The same, a few microseconds apart: merely captured in reverse order.
     line.send(Client, 1401, 5051, b"", |_| ());
     line.time_ns -= MS - 5_000;
     assert_eq!(line.send(Client, 1301, 5051, &[4; 100], |_| ()).kind, Kind::New);
-    // And what comes a while after, without anything between, is sent again.
+    // Bytes that arrive a while later, with nothing in between, were retransmitted.
     line.send(Client, 1501, 5051, b"", |_| ());
     assert_eq!(line.send(Client, 1401, 5051, &[5; 100], |_| ()).kind, Kind::Fill);
     let told = line.told();

@@ -1,4 +1,4 @@
-//! Many connections: told apart, ended, forgotten.
+//! Many connections: distinguished, ended, forgotten.
 
 use crate::made::*;
 use spangap_model::Side::{Client, Server};
@@ -22,18 +22,18 @@ fn with(
 }
 
 #[test]
-fn the_same_ports_again_are_another_connection() {
+fn reused_ports_are_another_connection() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     take_told();
     let mut take = |made: Segment<'static>| flows.segment(&made, &mut shared);
     take(with(segment(Client, 1, 1), 4000, 100, 0, Flags::SYN, b""));
     take(with(segment(Server, 2, 2), 4000, 200, 101, Flags::SYN | Flags::ACK, b""));
     take(with(segment(Client, 3, 3), 4000, 101, 201, Flags::ACK, b"one"));
-    // A SYN of the same number is the same one, sent again; another number is another connection.
+    // A SYN with the same number is a retransmission; another number means another connection.
     take(with(segment(Client, 4, 4), 4000, 100, 0, Flags::SYN, b""));
     take(with(segment(Client, 5, 5), 4000, 900, 0, Flags::SYN, b""));
     take(with(segment(Client, 6, 6), 4000, 901, 77, Flags::ACK, b"two"));
-    // Without a SYN, both numbers far from all known.
+    // Without a SYN, both numbers are far from all known ones.
     take(with(segment(Client, 7, 7), 4000, 2_000_000_000, 1_000_000_000, Flags::ACK, b"three"));
     // The same in another virtual network.
     take(Segment { network: 8, ..with(segment(Client, 8, 8), 4000, 101, 201, Flags::ACK, b"four") });
@@ -56,14 +56,14 @@ fn the_same_ports_again_are_another_connection() {
 }
 
 #[test]
-fn what_comes_late_finds_its_closed_connection_for_a_while() {
+fn late_packets_find_their_closed_connection_for_a_while() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     let reset = with(segment(Server, 2, 2), 4000, 0, 101, Flags::RST | Flags::ACK, b"");
     flows.segment(&with(segment(Client, 1, 1), 4000, 100, 0, Flags::SYN, b""), &mut shared);
     flows.segment(&reset, &mut shared);
     flows.segment(&with(segment(Client, 3, 3), 4000, 101, 1, Flags::ACK, b"late"), &mut shared);
     assert_eq!(flows.counts.connections, 1);
-    // Other traffic lets the time pass.
+    // Other traffic advances the time.
     for index in 0..1_000 {
         let made = Segment { time_ns: LINGER_NS + 10, ..segment(Client, 4 + index, 0) };
         flows.segment(&with(made, 4001, 1, 1, Flags::ACK, b""), &mut shared);
@@ -75,7 +75,7 @@ fn what_comes_late_finds_its_closed_connection_for_a_while() {
 }
 
 #[test]
-fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
+fn idle_connections_are_evicted_and_counted() {
     let (mut flows, mut shared) = (Flows::<Recorder>::with_limit(100), Shared::default());
     let mut ended = Vec::new();
     for index in 0..10_000u32 {
@@ -83,7 +83,7 @@ fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
             with(segment(Client, u64::from(index), i64::from(index)), 4000, 1, 1, Flags::ACK, b"x");
         made.source = Endpoint::v4(index.to_be_bytes(), 4000);
         flows.segment(&made, &mut shared);
-        // One that is never idle.
+        // A connection that is never idle.
         let busy =
             with(segment(Client, u64::from(index), i64::from(index)), 5000, 10 + index, 1, Flags::ACK, b"y");
         flows.segment(&busy, &mut shared);
@@ -98,7 +98,7 @@ fn too_many_connections_push_out_the_idle_ones_and_are_counted() {
 }
 
 #[test]
-fn ended_connections_that_nobody_takes_are_dropped_and_counted() {
+fn untaken_ended_connections_are_dropped_and_counted() {
     let (mut flows, mut shared) = (Flows::<Recorder>::with_limit(10), Shared::default());
     for index in 0..40_000u32 {
         let mut made = with(segment(Client, 1, i64::from(index)), 4000, 1, 1, Flags::ACK, b"");
@@ -110,7 +110,7 @@ fn ended_connections_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn without_a_syn_ports_and_known_servers_tell_the_client() {
+fn without_a_syn_ports_and_known_servers_identify_the_client() {
     let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
     let client_port = |flows: &Flows<Recorder>, id| flows.connection(id).map(|found| found.ends()[0].port);
     // 80 is a system port.

@@ -1,4 +1,4 @@
-//! Segments made by hand, and a parser that writes down what it is told.
+//! Hand-made segments, and a parser that records its input.
 
 use spangap_model::Side;
 use spangap_wire::app::{Context, Parser, Sink};
@@ -25,7 +25,7 @@ pub fn segment(from: Side, packet: u64, time_ns: i64) -> Segment<'static> {
         ack: 0,
         flags: Flags(Flags::ACK),
         window: 1000,
-        // Each packet is one of its own.
+        // Each packet has its own identification.
         ip_id: packet as u16,
         options: Options::default(),
         payload_len: 0,
@@ -33,7 +33,7 @@ pub fn segment(from: Side, packet: u64, time_ns: i64) -> Segment<'static> {
     }
 }
 
-/// What a parser was told.
+/// One input of a parser.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     Bytes(Side, u64, Vec<u8>, Mark),
@@ -42,7 +42,7 @@ pub enum Told {
     Finish(bool),
 }
 
-/// Writes down what it is told; takes any side that sends `GET` for the client.
+/// Records its input; considers any side that sends `GET` the client.
 #[derive(Debug, Default)]
 pub struct Recorder {
     pub told: Vec<Told>,
@@ -82,16 +82,16 @@ impl Parser for Recorder {
 }
 
 thread_local! {
-    /// What parsers of this thread were told, by connection: written when they finish.
+    /// Inputs of this thread's parsers, by connection, stored when they finish.
     static TOLD: std::cell::RefCell<Vec<(u32, Vec<Told>)>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Takes what finished parsers were told.
+/// Takes the inputs of finished parsers.
 pub fn take_told() -> Vec<(u32, Vec<Told>)> {
     TOLD.with_borrow_mut(std::mem::take)
 }
 
-/// What a step was, without the segment.
+/// A step, without its segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub kind: Kind,
@@ -117,7 +117,7 @@ impl Seen {
     }
 }
 
-/// One connection whose segments are made one after the other.
+/// One connection whose segments are made in sequence.
 pub struct Line {
     pub connection: Option<Connection<Recorder>>,
     pub shared: Shared,
@@ -128,7 +128,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Nothing sent yet.
+    /// A connection without any segment.
     pub fn new() -> Line {
         take_told();
         Line {
@@ -154,7 +154,7 @@ impl Line {
         line
     }
 
-    /// One more segment, 1 ms after the last.
+    /// Sends one more segment, 1 ms after the last.
     pub fn send(
         &mut self,
         from: Side,
@@ -171,7 +171,7 @@ impl Line {
         self.take(&made)
     }
 
-    /// Takes a segment as it is.
+    /// Processes an unmodified segment.
     pub fn take(&mut self, made: &Segment<'_>) -> Seen {
         let from = if made.source.port == 80 { Side::Server } else { Side::Client };
         let known = self.sides_known;
@@ -179,7 +179,7 @@ impl Line {
         Seen::of(&connection.segment(made, &mut self.shared))
     }
 
-    /// Ends it; gives what the parser was told.
+    /// Ends the connection; returns the parser's input.
     pub fn told(mut self) -> Vec<Told> {
         if let Some(connection) = &mut self.connection {
             connection.finish(&mut self.shared);
@@ -195,7 +195,7 @@ type Runs = Vec<(u64, Vec<u8>)>;
 /// Holes as `(offset, len)`.
 type Holes = Vec<(u64, u64)>;
 
-/// Bytes of one side and its holes, put together.
+/// Bytes of one side, joined, and its holes.
 pub fn stream(told: &[Told], side: Side) -> (Runs, Holes) {
     let (mut bytes, mut holes) = (Runs::new(), Holes::new());
     let mut next = None;

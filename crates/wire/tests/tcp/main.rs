@@ -1,4 +1,4 @@
-//! TCP as a tap sees it: connections, streams in order, and what each segment is.
+//! TCP as seen at a tap: connections, streams in order, and the kind of each segment.
 
 mod classification;
 mod flows;

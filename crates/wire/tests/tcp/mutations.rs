@@ -1,14 +1,14 @@
-//! Real captures with bytes changed, all the way through a tap: no panic, no endless loop, nothing backwards.
+//! Real captures with changed bytes, processed by a whole tap: no panic, no endless loop, nothing goes backwards.
 
 use spangap_wire::source::Capture;
 use spangap_wire::tap::Tap;
 use std::path::Path;
 
 const CASES: u64 = 20_000;
-/// Beginning of a capture that is used: some 30 packets.
+/// Length of the used beginning of a capture: some 30 packets.
 const BYTES: usize = 6_000;
 
-/// Numbers by a seed (Marsaglia's xorshift64*).
+/// Seeded random numbers (Marsaglia's xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
 }
 
 #[test]
-fn captures_with_changed_bytes() {
+fn captures_with_changed_bytes_are_survived() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let names = [
         "any-device.client.pcapng",

@@ -1,4 +1,4 @@
-//! The captures under `fixtures/captures`, and what tshark says of the same packets.
+//! The captures under `fixtures/captures`, compared with tshark's view of the same packets.
 
 use crate::made::*;
 use spangap_model::Side;
@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Streams of one capture that are compared byte by byte.
+/// Maximum streams of one capture that are compared byte by byte.
 const STREAMS: usize = 8;
 
-/// The cases in which TCP has something to do, by the beginning of their names: tshark takes half a second to start.
+/// The cases with notable TCP behaviour, by the prefix of their names: tshark takes half a second to start.
 const CASES: [&str; 20] = [
     "any-device",
     "cpp-async-mid",
@@ -38,7 +38,7 @@ const CASES: [&str; 20] = [
     "vxlan",
 ];
 
-/// Captures of the fixtures, as files that any tshark reads.
+/// Captures of the fixtures, as files that any tshark can read.
 fn captures(scratch: &Path) -> Vec<(String, PathBuf)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures");
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -62,7 +62,7 @@ fn captures(scratch: &Path) -> Vec<(String, PathBuf)> {
     files
 }
 
-/// What is made of a capture: the kind of each packet, its connections, and what their parsers were told.
+/// Result for a capture: the kind of each packet, its connections, and the input of their parsers.
 type Made = (BTreeMap<u64, Kind>, Vec<ConnectionFacts>, BTreeMap<u32, Vec<Told>>);
 
 fn read(path: &Path) -> Made {
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Made {
     (kinds, facts, take_told().into_iter().collect())
 }
 
-/// What tshark says: its flags by packet, and the bytes of each stream by the address and port of their sender.
+/// tshark's view: its flags by packet, and the bytes of each stream by the address and port of the sender.
 struct Theirs {
     flags: BTreeMap<u64, BTreeSet<&'static str>>,
     streams: Vec<BTreeMap<String, Vec<u8>>>,
@@ -142,7 +142,7 @@ fn tshark(path: &Path) -> Option<Theirs> {
 }
 
 #[test]
-fn tshark_sees_the_same_in_every_capture() {
+fn tshark_agrees_on_every_capture() {
     let scratch = tempfile::tempdir().expect("a folder");
     let captures = captures(scratch.path());
     if captures.is_empty() {
@@ -161,8 +161,8 @@ fn tshark_sees_the_same_in_every_capture() {
             let again = FLAGS[..4].iter().any(|flag| flags.contains(flag));
             let ours = matches!(kind, Kind::Resent | Kind::Fill);
             resent += usize::from(ours);
-            // tshark has no word for a packet captured twice, nor for a probe without a byte; and it reports a gap
-            // once, at a segment without bytes too.
+            // tshark has no flag for a packet captured twice, nor for a probe without a byte; and it reports a
+            // gap once, even at a segment without payload.
             let gap = theirs.flags.range(number.saturating_sub(5)..=*number);
             let gap = gap.into_iter().any(|(_, flags)| flags.contains("lost_segment"));
             let alike = match kind {

@@ -1,4 +1,4 @@
-//! Whatever way a stream is cut, repeated, shuffled and lost: what comes out is the stream, with holes where it was
+//! However a stream is split, repeated, shuffled and lost: the output is the stream, with holes where it was
 //! lost, and nothing twice.
 
 use crate::made::*;
@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use spangap_model::Side::{Client, Server};
 use spangap_wire::segment::{Flags, Segment};
 
-/// The byte at a place of the stream.
+/// The byte at a position of the stream.
 fn byte(place: usize) -> u8 {
     (place as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]
 }
 
-/// One segment of a plan: which bytes, and how far it is displaced in time.
+/// One segment of a plan: its bytes, and its displacement in time.
 #[derive(Clone, Debug)]
 struct Piece {
     start: usize,
@@ -19,7 +19,8 @@ struct Piece {
     shift: usize,
 }
 
-/// Segments that cover a stream of some length; some again with other borders; displaced by up to `reorder` places.
+/// Segments that cover a stream of some length, some repeated with other borders, displaced by up to `reorder`
+/// positions.
 fn pieces(reorder: usize) -> impl Strategy<Value = (usize, Vec<Piece>)> {
     let cuts = prop::collection::vec(1usize..700, 1..40);
     let again = prop::collection::vec((0usize..4_000, 1usize..900, 0usize..40), 0..12);
@@ -33,7 +34,7 @@ fn pieces(reorder: usize) -> impl Strategy<Value = (usize, Vec<Piece>)> {
         for (from, len, after) in again {
             let from = from % start;
             let len = len.min(start - from);
-            // Sent again only after it was sent.
+            // Retransmitted only after the original.
             let sent =
                 all.iter().filter(|(_, piece)| piece.start < from + len).map(|(index, _)| *index).max();
             all.push((sent.unwrap_or(0) + after % 8, Piece { start: from, len, shift: shifts[after] }));
@@ -47,7 +48,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_lost_nothing_twice((len, plan) in pieces(6), isn in prop_oneof![any::<u32>(), Just(u32::MAX - 900)]) {
+    fn no_byte_is_lost_or_delivered_twice((len, plan) in pieces(6), isn in prop_oneof![any::<u32>(), Just(u32::MAX - 900)]) {
         let data: Vec<u8> = (0..len).map(byte).collect();
         let mut line = Line::new();
         line.send(Client, isn, 0, b"", |segment| segment.flags = Flags(Flags::SYN));
@@ -64,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_dropped_is_a_hole_and_nothing_else(
+    fn exactly_the_dropped_bytes_are_holes(
         (len, plan) in pieces(3),
         dropped in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         cut in prop_oneof![Just(usize::MAX), 1usize..300],
@@ -109,7 +110,7 @@ proptest! {
             + holes.iter().map(|(_, len)| len).sum::<u64>();
         prop_assert!(covered >= last as u64);
         if cut == usize::MAX && acks.is_empty() {
-            // Holes are exactly what was never seen.
+            // Holes are exactly the bytes never seen.
             for (offset, len) in holes {
                 prop_assert!(seen[place(offset)..place(offset) + len as usize].iter().all(|seen| !*seen));
             }
@@ -147,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn bytes_acknowledged_and_not_captured_are_a_hole_at_once() {
+fn acknowledged_bytes_without_a_capture_are_a_hole_immediately() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     line.send(Client, 1201, 5001, &[3; 100], |_| ());
@@ -162,7 +163,7 @@ fn bytes_acknowledged_and_not_captured_are_a_hole_at_once() {
         _ => None,
     });
     assert_eq!(hole, Some((1101, 100, false, 6)), "certain with the acknowledgement");
-    // The receiver had them, and did not wait: only the capture lacks them.
+    // The receiver had them and did not wait: only the capture lacks them.
     let after = told.iter().find_map(|told| match told {
         Told::Bytes(_, offset, _, at) if *offset as u32 == 1201 => Some((at.packet, at.ready_packet)),
         _ => None,
@@ -171,7 +172,7 @@ fn bytes_acknowledged_and_not_captured_are_a_hole_at_once() {
 }
 
 #[test]
-fn an_acknowledgement_captured_before_its_bytes_is_no_loss() {
+fn an_acknowledgement_captured_before_its_bytes_is_not_loss() {
     let mut line = Line::open();
     line.send(Server, 5001, 1101, b"", |_| ());
     line.time_ns -= MS - 5_000;
@@ -182,7 +183,7 @@ fn an_acknowledgement_captured_before_its_bytes_is_no_loss() {
 }
 
 #[test]
-fn a_fin_that_was_not_captured_is_no_missing_byte() {
+fn an_uncaptured_fin_is_not_a_missing_byte() {
     let mut line = Line::open();
     line.send(Client, 1001, 5001, &[1; 100], |_| ());
     line.send(Server, 5001, 1102, b"", |_| ());
@@ -204,7 +205,7 @@ fn the_first_copy_counts_and_a_different_one_is_counted() {
 }
 
 #[test]
-fn a_gap_that_is_never_filled_is_given_up_before_memory_runs_out() {
+fn an_unfilled_gap_is_abandoned_at_the_memory_limit() {
     let mut line = Line::open();
     let payload = vec![7; 60_000];
     let mut peak = 0;
@@ -213,7 +214,7 @@ fn a_gap_that_is_never_filled_is_given_up_before_memory_runs_out() {
         peak = peak.max(line.shared.ledger.ahead_bytes);
     }
     assert!(peak > 4 << 20 && peak < 9 << 20, "{peak}");
-    // What comes now comes too late.
+    // Later bytes come too late.
     line.send(Client, 1001, 5001, &payload[..1000], |_| ());
     assert_eq!(line.shared.ledger.late_bytes, 1000);
     let (bytes, holes) = stream(&line.told(), Client);
@@ -222,10 +223,10 @@ fn a_gap_that_is_never_filled_is_given_up_before_memory_runs_out() {
 }
 
 #[test]
-fn joined_in_the_middle_with_the_sides_guessed_wrong() {
+fn a_joined_connection_with_wrongly_guessed_sides_is_corrected() {
     let mut line = Line::new();
     line.sides_known = false;
-    // The first segment seen is the server's, and was taken for the client's.
+    // The first segment seen is the server's, but was assumed to be the client's.
     let mut made = Segment { payload: b"tail", payload_len: 4, ..segment(Server, 1, 0) };
     (made.seq, made.ack) = (70, 500);
     let mut connection = spangap_wire::tcp::connection::Connection::<Recorder>::new(7, &made, Client, false);
@@ -243,7 +244,7 @@ fn joined_in_the_middle_with_the_sides_guessed_wrong() {
     assert_eq!((facts.bytes, facts.sides_known), ([5, 7], true));
     connection.finish(&mut line.shared);
     let told = take_told().pop().expect("finished").1;
-    // The parser goes on being told as in the beginning.
+    // The parser's input keeps the initial sides.
     assert_eq!(stream(&told, Client).0, [((1 << 32) + 70, b"tail200".to_vec())]);
     assert_eq!(stream(&told, Server).0, [((1 << 32) + 500, b"GET /".to_vec())]);
 }

@@ -1,12 +1,12 @@
-//! Where a body is, and where it ends (RFC 9112, 6 and 7).
+//! Position in a body, and its end (RFC 9112, 6 and 7).
 
-/// How long a line with a chunk's size, or all trailers together, may be.
+/// Maximum length of a chunk-size line, or of all trailers together.
 const MAX_LINES_BYTES: u32 = 64 << 10;
 
-/// What is still to come of a body.
+/// The remaining part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes.
+    /// This many bytes.
     Fixed(u64),
     /// Chunks.
     Chunked(Chunked),
@@ -14,19 +14,19 @@ pub enum Body {
     UntilClose,
 }
 
-/// A place in a chunked body.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunked {
     /// In the line with the size.
     Size {
         /// Its value so far.
         value: u64,
-        /// Whether its digits are over.
+        /// Whether its digits have ended.
         over: bool,
-        /// Bytes of the line so far.
+        /// Length of the line so far.
         seen: u32,
     },
-    /// In the data, so many bytes left.
+    /// In the data, with this many bytes left.
     Data(u64),
     /// In the line end after the data.
     DataEnd,
@@ -34,26 +34,26 @@ pub enum Chunked {
     Trailers {
         /// Whether the line has been empty so far.
         empty: bool,
-        /// Bytes of all of them so far.
+        /// Length of all trailers so far.
         seen: u32,
     },
 }
 
-/// What reading a piece of a body came to.
+/// Result of reading a piece of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// So many bytes are content.
+    /// This many bytes are content.
     Content(usize),
-    /// So many bytes are framing.
+    /// This many bytes are framing.
     Framing(usize),
-    /// After so many bytes of framing, the body is over.
+    /// The body ends after this many bytes of framing.
     End(usize),
-    /// This is no body.
+    /// This is not a body.
     Broken,
 }
 
 impl Body {
-    /// The body of chunks at its beginning.
+    /// A chunked body at its start.
     pub const CHUNKED: Body = Body::Chunked(Chunked::SIZE);
 
     /// Whether nothing is left of it.
@@ -62,7 +62,7 @@ impl Body {
         matches!(self, Body::Fixed(0))
     }
 
-    /// Reads on; `bytes` is not empty, and the body not over.
+    /// Reads more; `bytes` is not empty, and the body has not ended.
     #[inline]
     pub fn step(&mut self, bytes: &[u8]) -> Step {
         match self {
@@ -76,7 +76,7 @@ impl Body {
         }
     }
 
-    /// Passes over bytes that are missing; whether it is still known where the body is.
+    /// Skips missing bytes; returns whether the position is still known.
     pub fn skip(&mut self, len: u64) -> bool {
         match self {
             Body::UntilClose => true,
@@ -170,7 +170,7 @@ impl Chunked {
 mod tests {
     use super::*;
 
-    /// The content of a chunked body given in pieces, and how many bytes it had; `None` if it is broken.
+    /// The content of a chunked body that arrives in pieces, and its length; `None` if it is broken.
     fn content(text: &[u8], piece: usize) -> Option<(Vec<u8>, usize)> {
         let (mut body, mut content, mut at) = (Body::CHUNKED, Vec::new(), 0);
         while at < text.len() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_however_they_come() {
+    fn chunks_are_joined_however_they_arrive() {
         let text =
             b"4;a=\"b\"\r\nWiki\r\n0000a \r\npedia in\r\n\r\n2\nab\n0;x\r\nExpires: now\r\nA: b\r\n\r\nGET";
         for piece in 1..text.len() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_broken() {
+    fn invalid_chunks_are_broken() {
         for text in ["x\r\n", "\r\n", "-1\r\n", "1\r\nabc", "11111111111111111\r\n", ";\r\n"] {
             assert_eq!(content(text.as_bytes(), 100), None, "{text:?}");
         }

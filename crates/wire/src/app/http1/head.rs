@@ -1,8 +1,8 @@
-//! The header fields of a message, as far as they matter (RFC 9112, 5 and 6).
+//! The relevant header fields of a message (RFC 9112, 5 and 6).
 
 use crate::app::trace::{TraceParts, from_header};
 
-/// Where the body of a message ends, by its header fields.
+/// Facts from the header fields, mainly about the end of the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     /// `Content-Length`.
@@ -11,13 +11,13 @@ pub struct Fields {
     pub chunked: bool,
     /// `Upgrade: h2c`
     pub h2c: bool,
-    /// Lengths that contradict each other, or are none.
+    /// Whether lengths are contradictory or invalid.
     pub broken: bool,
     /// Trace contexts.
     pub trace: TraceParts,
 }
 
-/// Offset after the empty line that ends the head, looking from `from` on.
+/// Offset after the empty line that ends the head, searching from `from`.
 #[inline]
 pub fn end(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr_iter(b'\n', &bytes[from..]).find_map(|at| match bytes[from + at + 1..] {
@@ -39,7 +39,7 @@ pub fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Fields {
-    /// Reads the lines after the first one. A line that continues the one before (obs-fold) is passed over.
+    /// Parses the lines after the first one. A continuation line (obs-fold) is skipped.
     #[inline]
     pub fn read<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Fields {
         let mut fields = Fields::default();
@@ -65,7 +65,7 @@ impl Fields {
         fields
     }
 
-    /// The same length may stand there several times (RFC 9110, 8.6).
+    /// The same length may occur several times (RFC 9110, 8.6).
     fn length(&mut self, value: &[u8]) {
         for one in value.split(|b| *b == b',') {
             let digits = one.trim_ascii();
@@ -89,7 +89,7 @@ pub fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..colon], line[colon + 1..].trim_ascii()))
 }
 
-/// Every field, for an observer; continued lines put together.
+/// Every field, for an observer, with continuation lines joined.
 pub fn all<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for line in lines.take_while(|line| !line.is_empty()) {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_codings_are_read() {
+    fn lengths_and_codings_are_parsed() {
         assert_eq!(read("Content-length: 12\r\n\r\n").length, Some(12));
         assert_eq!(read("content-length:12, 12\ncontent-length: 12\n").length, Some(12));
         assert!(read("content-length: 12\r\ncontent-length: 13\r\n").broken);
@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_in_both_spellings() {
+    fn the_end_of_a_head_is_found_with_both_line_ends() {
         assert_eq!(end(b"a\r\n\r\nb", 0), Some(5));
         assert_eq!(end(b"a\n\nb", 0), Some(3));
         assert_eq!(end(b"a\r\nb\r\n\r", 0), None);
     }
 
     #[test]
-    fn continued_lines_are_put_together_for_an_observer() {
+    fn continuation_lines_are_joined_for_an_observer() {
         let fields = all(lines(b"A: 1\r\n  2\r\nB:3\r\n\r\nC: 4\r\n"));
         assert_eq!(fields, [(b"a".to_vec(), b"1 2".to_vec()), (b"b".to_vec(), b"3".to_vec())]);
     }

@@ -1,12 +1,12 @@
 //! HTTP/1.0 and 1.1, with keep-alive and pipelining (RFC 9112).
 //!
 //! Requests and responses are matched in order. A response's first byte is that of its final status line: interim
-//! responses (1xx) are passed over. After CONNECT or an upgrade, what is spoken inside is a conversation of its own.
+//! responses (1xx) are skipped. After CONNECT or an upgrade, the content is a conversation of its own.
 //!
-//! Bytes missing from a body of known length cost nothing but their content. Any others lose the place: it is found
-//! again where a packet begins with a first line. How many messages were in between is not known, so exchanges that
-//! they may belong to are marked, and so are later ones of a client that sends requests before their turn.
-//! A head cut by the snap length is read as far as it goes; its message lasts until the next one begins.
+//! Bytes missing from a body of known length cost nothing but their content. Any others lose the position, which
+//! is recovered where a packet begins with a first line. The number of messages in between is unknown, so
+//! exchanges that they may belong to are marked, and so are later ones of a pipelining client. A head cut by the
+//! snap length is read as far as possible; its message lasts until the next one begins.
 
 pub mod body;
 pub mod head;
@@ -25,10 +25,10 @@ use crate::exchange::{Mark, Part, Protocol, TextId};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
-/// A head longer than this is none.
+/// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// Most of a method and target that is kept.
+/// Maximum length that is kept of a method and target.
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// One HTTP/1 connection.
@@ -37,7 +37,7 @@ pub struct Http1 {
     depth: u8,
     streams: [Stream; 2],
     pairing: Pairing,
-    /// What is spoken after CONNECT or an upgrade.
+    /// The conversation after CONNECT or an upgrade.
     tunnel: Option<Box<Conversation>>,
     joined: bool,
 }
@@ -46,7 +46,7 @@ pub struct Http1 {
 #[derive(Debug, Default)]
 struct Stream {
     place: Place,
-    /// Bytes of a head that is not complete, and where it began.
+    /// Bytes of an incomplete head, and where it began.
     head: Vec<u8>,
     first: Mark,
     start: u64,
@@ -63,22 +63,22 @@ enum Place {
     Lost,
 }
 
-/// A whole or cut head, and where it is.
+/// A complete or cut head, and its position.
 struct Head<'a> {
     bytes: &'a [u8],
     part: Part,
-    /// Its end was cut off; and whether already its first line was.
+    /// Whether its end was cut off, and whether even its first line was.
     cut: bool,
     line_cut: bool,
 }
 
 impl Http1 {
-    /// HTTP/1 with `depth` conversations around it, `number` exchanges before it.
+    /// HTTP/1 inside `depth` conversations, after `number` exchanges.
     pub fn within(depth: u8, number: u32) -> Http1 {
         Http1 { depth, pairing: Pairing::after(number), ..Http1::default() }
     }
 
-    /// Reads on from `bytes`; how many were used. Zero only when they go to the tunnel.
+    /// Reads more from `bytes`; returns the number of bytes used. Zero only if they belong to the tunnel.
     fn step(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) -> usize {
         let Chunk { from, offset, bytes, at } = chunk;
         let stream = &mut self.streams[from.index()];
@@ -115,7 +115,7 @@ impl Http1 {
             }
             Place::Lost => {
                 let begins = match from {
-                    // The snap length, or the packet's end, may come before the line's.
+                    // The snap length, or the packet's end, may precede the end of the line.
                     Side::Client => match looks_like_request(bytes) {
                         Look::More => memchr::memchr(b'/', &bytes[..bytes.len().min(12)]).is_some(),
                         look => matches!(look, Look::Is(_)),
@@ -134,7 +134,7 @@ impl Http1 {
         }
     }
 
-    /// Reads a head, or collects it; how many bytes of `chunk` it took.
+    /// Parses a head, or collects it; returns the number of bytes of `chunk` that it used.
     fn head(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) -> usize {
         let stream = &mut self.streams[chunk.from.index()];
         let held = stream.head.len();
@@ -203,7 +203,7 @@ impl Http1 {
         sink: &mut Sink,
     ) -> bool {
         let Some(line) = RequestLine::read(first).filter(|_| !fields.broken) else { return false };
-        // Of a path that was cut, the rest is unknown, and so it is which path it was.
+        // The rest of a cut path is unknown, and so is the identity of the path.
         let method = if head.line_cut && !line.target.contains(&b'?') {
             TextId::default()
         } else {
@@ -289,7 +289,7 @@ impl Http1 {
         }
     }
 
-    /// The place in one side's bytes is not known any more; `hidden`: nor how many messages there are.
+    /// The position in one side's bytes is lost; `hidden`: so is the number of messages.
     fn lose(&mut self, from: Side, hidden: bool, sink: &mut Sink) {
         let stream = &mut self.streams[from.index()];
         sink.counts.bytes_skipped += stream.head.len() as u64;
@@ -301,7 +301,7 @@ impl Http1 {
         self.pairing.lost(from, hidden);
     }
 
-    /// Reads what was captured of a head before `at`.
+    /// Parses the captured part of a head before a hole.
     fn cut_head(&mut self, context: Context, hole: &Hole, sink: &mut Sink) {
         let stream = &mut self.streams[hole.from.index()];
         let bytes = std::mem::take(&mut stream.head);
@@ -324,7 +324,7 @@ impl Http1 {
     }
 }
 
-/// Tells an observer of a head.
+/// Reports a head to an observer.
 fn observe(
     context: Context,
     number: u32,
@@ -345,7 +345,7 @@ impl Parser for Http1 {
         if !self.joined && !context.from_start {
             self.joined = true;
             self.pairing.joined();
-            // Not at a message's beginning, unless what comes looks like it.
+            // Not at the start of a message, unless the bytes look like one.
             for stream in &mut self.streams {
                 stream.place = Place::Lost;
             }

@@ -1,14 +1,14 @@
-//! Which response answers which request: the first that waits.
+//! Matches responses to requests: each answers the first one waiting.
 
 use crate::app::Sink;
 use crate::exchange::{Ended, Exchange, Mark, Part, Protocol, TextId, TraceContext};
 use spangap_model::{CallStatus, Side};
 use std::collections::VecDeque;
 
-/// Requests under way at once that are followed; the rest are counted.
+/// Maximum simultaneous requests that are followed; the rest are counted.
 const MAX_WAITING: usize = 4096;
 
-/// A request as its head says.
+/// Facts from a request's head.
 pub struct Request {
     pub connection: u32,
     pub part: Part,
@@ -16,13 +16,13 @@ pub struct Request {
     pub trace: Option<TraceContext>,
     /// See [`Exchange::request_id`].
     pub request_id: u64,
-    /// Some header fields are not known.
+    /// Whether some header fields are unknown.
     pub cut: bool,
     pub is_head: bool,
     pub is_connect: bool,
 }
 
-/// What a response answers.
+/// The request that a response answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PendingRequest {
     /// Whether the request was seen.
@@ -33,23 +33,23 @@ pub struct PendingRequest {
     pub is_connect: bool,
 }
 
-/// The requests of a connection that are not answered yet.
+/// The unanswered requests of a connection.
 #[derive(Debug, Default)]
 pub struct Pairing {
     number: u32,
     waiting: VecDeque<Waiting>,
-    /// Whether the last of `waiting` is still being sent, and the first being answered.
+    /// Whether the last of `waiting` is still being sent, and the first is being answered.
     asking: bool,
     answering: bool,
-    /// Whether the place in the client's and in the server's bytes is lost.
+    /// Whether the position in the client's and in the server's bytes is lost.
     lost: [bool; 2],
-    /// Whether responses may be among the bytes of the server that are lost.
+    /// Whether the lost bytes of the server may contain responses.
     responses_lost: bool,
-    /// Requests may be under way that were not seen.
+    /// Whether unseen requests may be in flight.
     unsure: bool,
-    /// Whether a response has come since that is so.
+    /// Whether a response has arrived since then.
     answered: bool,
-    /// The client has sent a request before the one before it was answered.
+    /// Whether the client has sent a request before the previous one was answered.
     pipelines: bool,
 }
 
@@ -58,7 +58,7 @@ struct Waiting {
     exchange: Exchange,
     is_head: bool,
     is_connect: bool,
-    /// The response is complete, although the request is not.
+    /// Whether the response is complete, although the request is not.
     answered: bool,
 }
 
@@ -79,20 +79,20 @@ impl Pairing {
         self.number
     }
 
-    /// Exchanges under way.
+    /// Exchanges in flight.
     pub fn open(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Bytes of memory held.
+    /// Memory use in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.waiting.capacity() * std::mem::size_of::<Waiting>()
     }
 
-    /// A request begins; its number.
+    /// A request begins; returns its number.
     pub fn request(&mut self, request: Request, sink: &mut Sink) -> u32 {
         if self.lost[1] && self.answering && !self.pipelines {
-            // A client that waits for a response before it asks again has got this one.
+            // A client that waits for a response before its next request has received this one.
             self.over(Side::Server, sink);
         }
         let nothing_else = self.waiting.is_empty() && !self.answering;
@@ -124,7 +124,7 @@ impl Pairing {
         self.number
     }
 
-    /// A final response begins; what it answers.
+    /// A final response begins; returns the request that it answers.
     pub fn response(&mut self, part: Part, code: u16, cut: bool) -> PendingRequest {
         let Some(first) = self.waiting.front_mut().filter(|first| !first.answered) else {
             return PendingRequest::default();
@@ -139,7 +139,7 @@ impl Pairing {
         PendingRequest { known: true, number: exchange.stream_id, is_head, is_connect }
     }
 
-    /// The message of `from` that is under way.
+    /// The current message of `from`.
     fn part(&mut self, from: Side) -> Option<(&mut Part, u32)> {
         let waiting = match from {
             Side::Client => self.waiting.back_mut().filter(|_| self.asking)?,
@@ -153,7 +153,7 @@ impl Pairing {
         Some((part, number))
     }
 
-    /// More bytes of the message under way, `content` of them its body's; its exchange's number, zero without one.
+    /// Extends the current message, with `content` bytes of body; returns the number of its exchange, or zero.
     #[inline]
     pub fn extend(&mut self, from: Side, content: u64, end: u64, at: Mark) -> u32 {
         let Some((part, number)) = self.part(from) else { return 0 };
@@ -163,7 +163,7 @@ impl Pairing {
         number
     }
 
-    /// The message of `from` under way is complete; its exchange's number, zero without one.
+    /// The current message of `from` is complete; returns the number of its exchange, or zero.
     pub fn over(&mut self, from: Side, sink: &mut Sink) -> u32 {
         let number = self.part(from).map_or(0, |(_, number)| number);
         match from {
@@ -173,10 +173,10 @@ impl Pairing {
                 let more = !self.lost[1] && self.waiting.len() > 1;
                 if let Some(first) = self.waiting.front_mut() {
                     first.answered = true;
-                    // What is missing shows late: the next request may be seen before it.
+                    // Missing bytes show late: the next request may be seen before them.
                     self.pipelines |= more && !first.exchange.doubts.hole;
                 }
-                // A request whose end cannot be found has been answered.
+                // A request without a known end has been answered.
                 self.asking &= !(self.lost[0] && self.waiting.len() == 1);
             }
             Side::Server => {}
@@ -188,11 +188,11 @@ impl Pairing {
         number
     }
 
-    /// Bytes of `from` are missing, within the message under way or wherever the place is lost.
+    /// Bytes of `from` are missing, within the current message or while the position is lost.
     pub fn hole(&mut self, from: Side) {
         let missing = |waiting: &mut Waiting| waiting.exchange.doubts.hole = true;
         match from {
-            // Lost bytes of the server may hold any of the responses.
+            // Lost bytes of the server may contain any of the responses.
             Side::Server if self.lost[1] => self.waiting.iter_mut().for_each(missing),
             Side::Server => self.waiting.front_mut().into_iter().for_each(missing),
             Side::Client if self.asking || self.lost[0] => {
@@ -202,7 +202,7 @@ impl Pairing {
         }
     }
 
-    /// The place in the bytes of `from` is lost; if `hidden`, also how many messages there are.
+    /// The position in the bytes of `from` is lost; if `hidden`, so is the number of messages.
     pub fn lost(&mut self, from: Side, hidden: bool) {
         self.lost[from.index()] = true;
         if !hidden {
@@ -217,13 +217,13 @@ impl Pairing {
         }
     }
 
-    /// The place is found again: a message of `from` begins.
+    /// The position is recovered: a message of `from` begins.
     pub fn found(&mut self, from: Side, sink: &mut Sink) {
         self.over(from, sink);
         if from == Side::Server && std::mem::take(&mut self.responses_lost) {
             self.answered = false;
-            // The response is the last request's, of a client that waits for one before it asks again; of any other
-            // client it may be anyone's.
+            // If the client waits for each response before its next request, the response belongs to the last
+            // request; otherwise it may belong to any.
             let keep = usize::from(!self.pipelines);
             while self.waiting.len() > keep {
                 self.unanswered(false, sink);
@@ -243,7 +243,7 @@ impl Pairing {
         sink.exchanges.push(exchange);
     }
 
-    /// Nothing more will come: hands out what waits.
+    /// The end of input: delivers the waiting exchanges.
     pub fn give_up(&mut self, closed: bool, sink: &mut Sink) {
         while !self.waiting.is_empty() {
             self.unanswered(closed, sink);

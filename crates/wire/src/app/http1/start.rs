@@ -24,7 +24,7 @@ const METHODS: [&[u8]; 18] = [
     b"SEARCH",
 ];
 
-/// A first line longer than this is none.
+/// Maximum length of a first line.
 const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// `GET /path?query HTTP/1.1`
@@ -32,7 +32,7 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 pub struct RequestLine<'a> {
     /// Method and target, without the query.
     pub text: &'a [u8],
-    /// The method alone.
+    /// Only the method.
     pub method: &'a [u8],
     /// The target, with its query.
     pub target: &'a [u8],
@@ -41,7 +41,7 @@ pub struct RequestLine<'a> {
 }
 
 impl RequestLine<'_> {
-    /// Reads a line without its end.
+    /// Parses a line without its end.
     pub fn read(line: &[u8]) -> Option<RequestLine<'_>> {
         let (before, minor) = match line {
             [before @ .., b' ', b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9'] => {
@@ -71,7 +71,7 @@ pub struct StatusLine {
 }
 
 impl StatusLine {
-    /// Reads a line without its end.
+    /// Parses a line without its end.
     pub fn read(line: &[u8]) -> Option<StatusLine> {
         let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9', b' ', a, b, c, rest @ ..] = line
         else {
@@ -84,7 +84,7 @@ impl StatusLine {
     }
 }
 
-/// Whether bytes begin with a request of HTTP/1.
+/// Whether bytes begin with an HTTP/1 request.
 pub fn looks_like_request(bytes: &[u8]) -> Look {
     let known = METHODS.iter().any(|method| {
         let both = bytes.len().min(method.len());
@@ -100,7 +100,7 @@ pub fn looks_like_request(bytes: &[u8]) -> Look {
     }
 }
 
-/// Whether bytes begin with a response of HTTP/1.
+/// Whether bytes begin with an HTTP/1 response.
 pub fn looks_like_response(bytes: &[u8]) -> Look {
     const VERSION: &[u8] = b"HTTP/1.";
     let both = bytes.len().min(VERSION.len());
@@ -115,7 +115,7 @@ pub fn looks_like_response(bytes: &[u8]) -> Look {
     }
 }
 
-/// The first line, without its end; `None` while it has none.
+/// The first line, without its end; `None` while its end is missing.
 fn line(bytes: &[u8]) -> Option<&[u8]> {
     let line = &bytes[..memchr::memchr(b'\n', bytes)?];
     Some(line.strip_suffix(b"\r").unwrap_or(line))

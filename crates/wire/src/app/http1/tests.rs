@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use Side::{Client as C, Server as S};
 
-/// A conversation: what was said, and at which time.
+/// Plays a conversation of both sides, with a time for each event.
 fn said(context: Context, events: &[(Side, &[u8])]) -> (Sink, Http1) {
     let (mut http, mut sink, mut offsets) = (Http1::default(), Sink::default(), [100u64, 900]);
     for (time, (from, bytes)) in events.iter().enumerate() {
@@ -51,7 +51,7 @@ fn one_call_has_its_marks_method_status_and_trace() {
 }
 
 #[test]
-fn bodies_end_where_they_must() {
+fn bodies_end_at_the_right_byte() {
     let all = exchanges(&[
         (C, b"HEAD / HTTP/1.1\r\n\r\n"),
         (S, b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n"),
@@ -84,7 +84,7 @@ fn bodies_end_where_they_must() {
 }
 
 #[test]
-fn statuses_are_those_on_the_wire() {
+fn statuses_match_the_wire() {
     let all = exchanges(&[
         (C, b"GET /hints HTTP/1.1\r\n\r\nHEAD /gone HTTP/1.1\r\n\r\nGET /same HTTP/1.1\r\n\r\n"),
         (S, b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"),
@@ -115,7 +115,7 @@ fn an_early_response_waits_for_the_end_of_its_request() {
 }
 
 #[test]
-fn what_comes_after_an_upgrade_is_a_conversation_of_its_own() {
+fn bytes_after_an_upgrade_are_a_separate_conversation() {
     let upgrade: &[(Side, &[u8])] = &[
         (C, b"GET /chat HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"),
         (S, b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\n\r\n\x81\x02hi"),
@@ -147,7 +147,7 @@ fn what_comes_after_an_upgrade_is_a_conversation_of_its_own() {
 }
 
 #[test]
-fn proxies_within_proxies_have_an_end() {
+fn nesting_of_proxies_is_bounded() {
     let round: [(Side, &[u8]); 2] = [(C, b"CONNECT a:1 HTTP/1.1\r\n\r\n"), (S, b"HTTP/1.1 200 Fine\r\n\r\n")];
     let all = exchanges(&round.repeat(10_000));
     let (tunnels, turns): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.protocol == Protocol::Http1);
@@ -155,7 +155,7 @@ fn proxies_within_proxies_have_an_end() {
 }
 
 #[test]
-fn a_hole_in_a_body_of_known_length_keeps_the_place() {
+fn a_hole_in_a_body_of_known_length_keeps_the_position() {
     let (mut sink, mut http) = said(
         CONTEXT,
         &[(C, b"GET / HTTP/1.1\r\n\r\n"), (S, b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n")],
@@ -201,7 +201,7 @@ fn heads_cut_by_the_snap_length_still_make_exchanges() {
 }
 
 #[test]
-fn joined_in_the_middle_it_goes_on_at_the_next_message() {
+fn a_joined_connection_continues_at_the_next_message() {
     let context = Context { from_start: false, ..CONTEXT };
     let (sink, _) = said(
         context,
@@ -217,7 +217,7 @@ fn joined_in_the_middle_it_goes_on_at_the_next_message() {
     assert_eq!(doubts, [true, false], "the first response may answer a request from before");
 }
 
-/// A call of a made-up client.
+/// A call of a simulated client.
 #[derive(Clone, Debug)]
 struct Made {
     request: Vec<u8>,
@@ -246,14 +246,14 @@ fn made(at: usize, kind: u8, len: usize) -> Made {
     Made { request: request.into(), response: response.into(), code, bodies: (sent, received as u64) }
 }
 
-/// Bytes in pieces, of one side.
+/// Bytes of one side in pieces.
 fn pieces(from: Side, bytes: &[u8], piece: usize) -> impl Iterator<Item = (Side, &[u8])> {
     bytes.chunks(piece).map(move |piece| (from, piece))
 }
 
 proptest! {
     #[test]
-    fn pipelined_lists_come_back(calls in prop::collection::vec((any::<u8>(), 0usize..40), 1..12), depth in 1usize..5, piece in 1usize..60) {
+    fn pipelined_calls_round_trip(calls in prop::collection::vec((any::<u8>(), 0usize..40), 1..12), depth in 1usize..5, piece in 1usize..60) {
         let calls: Vec<Made> = calls.iter().enumerate().map(|(at, (kind, len))| made(at, *kind, *len)).collect();
         let batches: Vec<(Vec<u8>, Vec<u8>)> = calls.chunks(depth).map(|batch| {
             (batch.iter().flat_map(|call| call.request.clone()).collect(), batch.iter().flat_map(|call| call.response.clone()).collect())
@@ -275,16 +275,16 @@ proptest! {
         }
     }
 
-    /// Whatever packets are missing: an exchange without a doubt is one that really was.
+    /// Whatever packets are missing, an exchange without a doubt is a real one.
     #[test]
-    fn holes_never_pair_wrongly_without_a_doubt(
+    fn wrong_pairs_after_holes_are_marked_doubtful(
         calls in prop::collection::vec((any::<u8>(), 0usize..400), 2..12),
         depth in 1usize..4,
         lost in prop::collection::vec(prop::bool::weighted(0.2), 80),
         late in any::<bool>(),
     ) {
         let calls: Vec<Made> = calls.iter().enumerate().map(|(at, (kind, len))| {
-            // The path of a call and the length of its response tell which is whose.
+            // The path of a call and the length of its response identify both.
             let mut call = made(at, *kind, *len);
             let code = 200 + at as u16;
             if call.code != 304 && call.code != 204 {
@@ -300,7 +300,7 @@ proptest! {
             for from in [C, S] {
                 for (at, call) in batch.iter().enumerate() {
                     let bytes = if from == C { &call.request } else { &call.response };
-                    // Where its final status line begins.
+                    // Start of its final status line.
                     let skip = if from == S && bytes.starts_with(b"HTTP/1.1 103") { 31 } else { 0 };
                     let start = offsets[from.index()] + skip;
                     if from == C { places.push((start, 0)) } else { places[at].1 = start }
@@ -354,7 +354,8 @@ proptest! {
     }
 }
 
-/// Real messages with a few bytes changed, removed or doubled, cut into pieces: no panic, and memory stays bounded.
+/// Real messages with a few bytes changed, removed or duplicated, cut into pieces: no panic, and memory stays
+/// bounded.
 #[test]
 fn mutated_messages_are_read_without_a_panic() {
     let calls: Vec<Made> = (0..12).map(|at| made(at, at as u8, 3 * at)).collect();

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_and_judged() {
+    fn a_header_is_parsed_and_checked() {
         let headers = Header::read(&[0, 1, 2, 1, 5, 0, 0, 0, 3]);
         assert_eq!(headers, Header { len: 258, kind: 1, flags: 5, stream: 3, reserved: false });
         assert!(headers.possible(DEFAULT_MAX_FRAME_BYTES) && headers.usual());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_priority_are_no_part_of_the_block() {
+    fn padding_and_priority_are_outside_the_block() {
         let header = |flags| Header { kind: kind::HEADERS, flags, stream: 1, ..Header::default() };
         assert_eq!(block_of_headers(&header(0), b"abc"), Some(0..3));
         assert_eq!(block_of_headers(&header(flag::PADDED), &[1, b'a', 0]), Some(1..2));

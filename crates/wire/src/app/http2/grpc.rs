@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_inside_a_message_keeps_the_place() {
+    fn a_gap_inside_a_message_keeps_the_position() {
         let mut messages = Messages::default();
         assert_eq!(events(&mut messages, &[&[0, 0, 0, 0, 9, 1]]), [(0, Event::Begin)]);
         assert!(!messages.skip(5));

@@ -317,7 +317,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_code_is_refused() {
+    fn invalid_codes_are_rejected() {
         assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(Fault::Eos));
         assert_eq!(decoded(&[0xff]), Err(Fault::Padding), "a byte of padding");
         assert_eq!(decoded(&[0x64, 0x02, 0x00]), Err(Fault::Padding), "zeros of padding");
@@ -326,12 +326,12 @@ pub mod tests {
 
     proptest! {
         #[test]
-        fn any_text_comes_back(text in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_text_round_trips(text in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(decoded(&encode(&text)), Ok(text));
         }
 
         #[test]
-        fn printable_text_comes_back(text in "[ -~]{0,200}") {
+        fn printable_text_round_trips(text in "[ -~]{0,200}") {
             prop_assert_eq!(decoded(&encode(text.as_bytes())), Ok(text.into_bytes()));
         }
 

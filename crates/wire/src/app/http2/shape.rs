@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_certain_is_taken() {
+    fn unmistakable_values_are_recognised() {
         let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(name(traceparent, 9), Some(Name::of(b"traceparent")));
         assert_eq!(name("4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1", 9), Some(Name::of(b"b3")));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_something_else_is_left() {
+    fn ambiguous_values_are_ignored() {
         for (value, place) in [
             // Not version 00, upper case, no ids, more or less than 55 bytes.
             ("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", 5),

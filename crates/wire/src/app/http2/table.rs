@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_the_static_table_are_what_they_are() {
+    fn the_static_table_has_the_right_names() {
         for (index, (name, _)) in STATIC.iter().enumerate() {
             assert_eq!(static_name(index + 1), Name::of(name.as_bytes()), "{name}");
         }
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn the_oldest_entries_are_evicted() {
         let mut table = Table::empty();
         table.resize(100);
         for bytes in [10, 20] {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_is_unknown() {
+    fn earlier_entries_are_unknown() {
         let mut table = Table::unknown();
         table.insert(entry(1));
         assert_eq!(found(&table, 62), Some(1));

@@ -139,7 +139,7 @@ fn a_unary_call() {
 }
 
 #[test]
-fn messages_that_alternate_are_turns() {
+fn alternating_messages_are_turns() {
     let mut feed = Feed::default();
     feed.hello();
     feed.send(C, &[request(1, 0), frame(kind::DATA, 0, 1, &message(1))].concat());
@@ -162,7 +162,7 @@ fn messages_that_alternate_are_turns() {
 }
 
 #[test]
-fn streams_that_do_not_alternate_are_one_exchange() {
+fn other_streams_are_one_exchange() {
     let data = |flags, length| frame(kind::DATA, flags, 1, &message(length));
     // Many requests, one answer.
     let mut feed = Feed::default();
@@ -256,7 +256,7 @@ fn whole() -> Vec<Exchange> {
 }
 
 #[test]
-fn the_conversation_is_what_it_is() {
+fn the_sample_conversation_has_the_expected_exchanges() {
     let exchanges = whole();
     let seen: Vec<_> = exchanges.iter().map(|e| (e.stream_id, e.turn)).collect();
     assert_eq!(seen, [(3, 1), (1, 0), (3, 2), (7, 1), (5, 0), (7, 2), (11, 1), (9, 0), (11, 2)]);
@@ -267,7 +267,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_split_gives_the_same(sizes in prop::collection::vec(1usize..60, 1..40)) {
+    fn any_split_gives_the_same_exchanges(sizes in prop::collection::vec(1usize..60, 1..40)) {
         let mut feed = Feed::default();
         let mut sizes = sizes.iter().cycle();
         for (from, bytes) in conversation() {
@@ -297,7 +297,7 @@ impl Chance {
 }
 
 #[test]
-fn damage_is_read_to_an_end_within_bounds() {
+fn damaged_bytes_are_read_within_bounds() {
     let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
     let intact = conversation();
     for round in 0..20_000 {
@@ -329,7 +329,7 @@ fn damage_is_read_to_an_end_within_bounds() {
 }
 
 #[test]
-fn what_a_hole_did_not_touch_is_right() {
+fn exchanges_outside_a_hole_are_correct() {
     let intact = conversation();
     let mut feed = Feed::default();
     intact.iter().for_each(|(from, bytes)| feed.send(*from, bytes));
@@ -377,7 +377,7 @@ fn what_a_hole_did_not_touch_is_right() {
 }
 
 #[test]
-fn a_hole_in_a_body_keeps_the_place() {
+fn a_hole_in_a_body_keeps_the_position() {
     for cut in [false, true] {
         let mut feed = Feed::default();
         feed.hello();
@@ -394,7 +394,7 @@ fn a_hole_in_a_body_keeps_the_place() {
 }
 
 #[test]
-fn after_a_larger_hole_frames_are_found_again() {
+fn frames_are_found_again_after_a_larger_hole() {
     let mut feed = Feed::default();
     feed.hello();
     feed.send(C, &request(1, 0));
@@ -409,7 +409,7 @@ fn after_a_larger_hole_frames_are_found_again() {
 }
 
 #[test]
-fn sides_told_wrong_are_found_out() {
+fn swapped_sides_are_detected() {
     let mut feed = Feed { joined: true, ..Feed::default() };
     let data = |stream| frame(kind::DATA, flag::END_STREAM, stream, &message(9));
     feed.send(C, &[response(1), data(1)].concat());
@@ -441,7 +441,7 @@ fn calls(feed: &mut Feed, at_once: usize, late: u32) -> usize {
 }
 
 #[test]
-fn the_stream_limit_is_seen_where_it_is_reached() {
+fn the_stream_limit_is_found_when_reached() {
     let mut feed = Feed::default();
     assert_eq!(calls(&mut feed, 4, 0), 16);
     let episode = &feed.sink.episodes[0].1;
@@ -466,7 +466,7 @@ fn the_stream_limit_is_seen_where_it_is_reached() {
 }
 
 #[test]
-fn a_used_up_window_stops_its_sender() {
+fn a_used_up_window_stalls_its_sender() {
     for (whole, update, shown) in [(100_000, 1, true), (65_530, 1, false), (100_000, 0, true)] {
         let mut feed = Feed::default();
         feed.hello();
@@ -498,7 +498,7 @@ fn a_used_up_window_stops_its_sender() {
 }
 
 #[test]
-fn windows_that_suffice_or_are_not_known_stop_nobody() {
+fn sufficient_or_unknown_windows_stall_nobody() {
     for (joined, bytes) in [(false, 65_534), (true, 65_535)] {
         let mut feed = Feed { joined, ..Feed::default() };
         if !joined {
@@ -516,7 +516,7 @@ fn windows_that_suffice_or_are_not_known_stop_nobody() {
 }
 
 #[test]
-fn a_response_behind_another_is_noticed() {
+fn a_response_behind_another_is_found() {
     for (length, split, found) in [(100_000, false, 1), (30_000, false, 0), (100_000, true, 0)] {
         let mut feed = Feed::default();
         feed.hello();
@@ -536,7 +536,7 @@ fn a_response_behind_another_is_noticed() {
 }
 
 #[test]
-fn a_large_response_goes_on_with_small_ones_between() {
+fn a_large_response_continues_across_small_ones() {
     // The time between the two halves of a large response, during which the server sends nothing.
     for (pause_ms, begins) in [(0, true), (11, false)] {
         let mut feed = Feed::default();

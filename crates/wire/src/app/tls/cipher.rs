@@ -1,4 +1,4 @@
-//! Keys from secrets, and records from ciphertext (RFC 8446, 5 and 7; RFC 5246, 5 and 6; RFC 5288; RFC 7905).
+//! Derives keys from secrets, and decrypts records (RFC 8446, 5 and 7; RFC 5246, 5 and 6; RFC 5288; RFC 7905).
 
 use super::keys::Secret;
 use aes_gcm::aead::inout::InOutBuf;
@@ -10,10 +10,10 @@ use hmac::{Hmac, Mac};
 use sha2::{Sha256, Sha384};
 use spangap_model::Side;
 
-/// Bytes of an authentication tag, of every cipher here.
+/// Size of an authentication tag, the same for every supported cipher.
 pub const TAG_BYTES: usize = 16;
 
-/// Which algorithm encrypts.
+/// Encryption algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     Aes128,
@@ -21,17 +21,17 @@ enum Algorithm {
     ChaCha20,
 }
 
-/// A cipher suite that can be decrypted.
+/// A supported cipher suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suite {
     algorithm: Algorithm,
-    /// SHA-384 and not SHA-256.
+    /// SHA-384 instead of SHA-256.
     sha384: bool,
     tls13: bool,
 }
 
 impl Suite {
-    /// By its number and the protocol's version; `None` for what is not supported.
+    /// The suite for a number and protocol version; `None` if it is not supported.
     pub fn of(number: u16, version: u16) -> Option<Suite> {
         use Algorithm::{Aes128, Aes256, ChaCha20};
         let (algorithm, sha384, tls13) = match number {
@@ -48,7 +48,7 @@ impl Suite {
         (tls13 == (version == 0x0304) && version >= 0x0303).then_some(Suite { algorithm, sha384, tls13 })
     }
 
-    /// Bytes of a hash, and of a secret of TLS 1.3.
+    /// Size of a hash, and of a TLS 1.3 secret.
     pub fn hash_bytes(self) -> usize {
         if self.sha384 { 48 } else { 32 }
     }
@@ -57,14 +57,14 @@ impl Suite {
         if self.algorithm == Algorithm::Aes128 { 16 } else { 32 }
     }
 
-    /// Bytes of a record's payload before the ciphertext: the part of the nonce that TLS 1.2 sends along with AES-GCM.
+    /// Size of the part before the ciphertext in a record's payload: the explicit nonce of TLS 1.2 with AES-GCM.
     pub fn explicit_bytes(self) -> usize {
         if self.tls13 || self.algorithm == Algorithm::ChaCha20 { 0 } else { 8 }
     }
 }
 
 impl Suite {
-    /// Bytes of a record that are no content: header, nonce, content type, tag.
+    /// Bytes of a record outside its content: header, nonce, content type, tag.
     pub fn overhead_bytes(self) -> u64 {
         (5 + self.explicit_bytes() + usize::from(self.tls13) + TAG_BYTES) as u64
     }
@@ -76,13 +76,13 @@ enum Aead {
     ChaCha20(Box<ChaCha20Poly1305>),
 }
 
-/// What decrypts the records of one side, from one change of keys to the next.
+/// Decrypts the records of one side, from one key change to the next.
 pub struct Cipher {
     suite: Suite,
     aead: Aead,
-    /// The nonce's fixed part; of AES-GCM in TLS 1.2 only the first four bytes.
+    /// The fixed part of the nonce; only its first four bytes for AES-GCM in TLS 1.2.
     iv: [u8; 12],
-    /// Where these keys come from (TLS 1.3).
+    /// The secret that these keys derive from (TLS 1.3).
     secret: Option<Secret>,
 }
 
@@ -104,7 +104,7 @@ impl Cipher {
         Some(Cipher { suite, aead, iv: whole, secret })
     }
 
-    /// From a traffic secret of TLS 1.3 (RFC 8446, 7.3).
+    /// Derives a cipher from a TLS 1.3 traffic secret (RFC 8446, 7.3).
     pub fn tls13(suite: Suite, secret: Secret) -> Option<Cipher> {
         let (mut key, mut iv) = ([0; 32], [0; 12]);
         let key = &mut key[..suite.key_bytes()];
@@ -113,7 +113,7 @@ impl Cipher {
         Cipher::new(suite, key, &iv, Some(secret))
     }
 
-    /// The next one after a KeyUpdate (RFC 8446, 7.2).
+    /// The next cipher after a KeyUpdate (RFC 8446, 7.2).
     pub fn next(&self) -> Option<Cipher> {
         let mut next = [0; 48];
         let next = &mut next[..self.suite.hash_bytes()];
@@ -121,7 +121,7 @@ impl Cipher {
         Cipher::tls13(self.suite, Secret::new(next)?)
     }
 
-    /// From the master secret of TLS 1.2 (RFC 5246, 6.3).
+    /// Derives a cipher from the master secret of TLS 1.2 (RFC 5246, 6.3).
     pub fn tls12(
         suite: Suite,
         from: Side,
@@ -148,7 +148,7 @@ impl Cipher {
         )
     }
 
-    /// Decrypts the record with this header and payload into `plain`; whether its tag is right.
+    /// Decrypts the record with this header and payload into `plain`; returns whether its tag is valid.
     pub fn open(&self, header: &[u8; 5], payload: &[u8], sequence: u64, plain: &mut Vec<u8>) -> bool {
         let explicit = self.suite.explicit_bytes();
         let Some((text, tag)) = payload.get(explicit..).and_then(|text| text.split_last_chunk::<TAG_BYTES>())
@@ -182,7 +182,7 @@ impl Cipher {
         }
     }
 
-    /// Which suite it is of.
+    /// Its suite.
     pub fn suite(&self) -> Suite {
         self.suite
     }

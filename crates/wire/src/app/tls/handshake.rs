@@ -1,15 +1,15 @@
-//! What the two hellos of a handshake say (RFC 8446, 4.1; RFC 5246, 7.4.1).
+//! Content of the two hellos of a handshake (RFC 8446, 4.1; RFC 5246, 7.4.1).
 
-/// What is needed of a ClientHello or ServerHello.
+/// The relevant parts of a ClientHello or ServerHello.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Its random.
     pub random: [u8; 32],
     /// The cipher suite that the server chose; zero in a ClientHello.
     pub suite: u16,
-    /// Version: the one in `supported_versions`, if the server sent that, else the one in its fixed place.
+    /// Version from `supported_versions` if the server sent that, else from the fixed field.
     pub version: u16,
-    /// Extension `encrypt_then_mac` was there.
+    /// Whether the extension `encrypt_then_mac` was present.
     pub encrypt_then_mac: bool,
 }
 
@@ -23,12 +23,12 @@ const SUPPORTED_VERSIONS: u16 = 43;
 const ENCRYPT_THEN_MAC: u16 = 22;
 
 impl Hello {
-    /// Whether it only asks the client for another hello.
+    /// Whether it only requests another hello from the client.
     pub fn is_retry(&self) -> bool {
         self.random == RETRY
     }
 
-    /// Reads the body of a ClientHello; what comes after the random does not matter.
+    /// Parses the body of a ClientHello; everything after the random is irrelevant.
     pub fn client(body: &[u8]) -> Option<Hello> {
         let (version, rest) = body.split_first_chunk::<2>()?;
         Some(Hello {
@@ -38,7 +38,7 @@ impl Hello {
         })
     }
 
-    /// Reads the body of a ServerHello.
+    /// Parses the body of a ServerHello.
     pub fn server(body: &[u8]) -> Option<Hello> {
         let (version, rest) = body.split_first_chunk::<2>()?;
         let (random, rest) = rest.split_first_chunk::<32>()?;
@@ -68,8 +68,8 @@ impl Hello {
     }
 }
 
-/// The first handshake message of a record's payload: its type and as much of its body as is there. A hello may go on
-/// in further records; what is needed of it comes first.
+/// The first handshake message of a record's payload: its type and the available part of its body. A hello may
+/// continue in further records; the relevant part comes first.
 pub fn message(payload: &[u8]) -> Option<(u8, &[u8])> {
     let ([kind, a, b, c], body) = payload.split_first_chunk::<4>()?;
     let len = u32::from_be_bytes([0, *a, *b, *c]) as usize;

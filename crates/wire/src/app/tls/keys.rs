@@ -1,12 +1,13 @@
-//! Secrets of a key-log file, in the format of `SSLKEYLOGFILE` (RFC 9850): `label client-random secret`, one a line.
+//! Secrets from a key-log file in the format of `SSLKEYLOGFILE` (RFC 9850): `label client-random secret` per
+//! line.
 
 use rustc_hash::FxHashMap;
 
-/// Connections whose secrets are kept; lines of more are refused.
+/// Maximum connections with secrets; further lines are refused.
 const MAX_CONNECTIONS: usize = 1 << 20;
 
-/// Wrong lines that are told; more are only passed over.
-const MAX_TOLD: usize = 100;
+/// Maximum invalid lines that are reported; more are skipped.
+const MAX_REPORTED: usize = 100;
 
 /// A secret: 32 or 48 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// From up to 48 bytes.
+    /// From at most 48 bytes.
     pub fn new(secret: &[u8]) -> Option<Secret> {
         let mut bytes = [0; 48];
         bytes.get_mut(..secret.len())?.copy_from_slice(secret);
@@ -38,7 +39,7 @@ impl std::fmt::Debug for Secret {
 /// The secrets of one connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Secrets {
-    /// `CLIENT_RANDOM`: the master secret of TLS 1.2 and before.
+    /// `CLIENT_RANDOM`: the master secret of TLS 1.2 and earlier.
     pub master: Option<Secret>,
     /// `CLIENT_` and `SERVER_HANDSHAKE_TRAFFIC_SECRET`.
     pub handshake: [Option<Secret>; 2],
@@ -46,15 +47,15 @@ pub struct Secrets {
     pub traffic: [Option<Secret>; 2],
 }
 
-/// Secrets of a key-log file (the format of `SSLKEYLOGFILE`).
+/// Secrets from a key-log file (the format of `SSLKEYLOGFILE`).
 #[derive(Debug, Default)]
 pub struct Keys {
     secrets: FxHashMap<[u8; 32], Secrets>,
 }
 
 impl Keys {
-    /// Adds lines of a key-log file; gives the lines that are none, the first hundred: their number from 1, and what
-    /// is wrong. Secrets that nothing here needs (early data, exporters, RSA) are passed over.
+    /// Adds lines of a key-log file; returns the first hundred invalid lines: their number from 1, and the
+    /// problem. Secrets that are not needed here (early data, exporters, RSA) are skipped.
     pub fn add(&mut self, lines: &[u8]) -> Vec<(usize, String)> {
         let mut wrong = Vec::new();
         for (at, line) in lines.split(|byte| *byte == b'\n').enumerate() {
@@ -63,7 +64,7 @@ impl Keys {
                 continue;
             }
             if let Err(why) = self.line(line)
-                && wrong.len() < MAX_TOLD
+                && wrong.len() < MAX_REPORTED
             {
                 wrong.push((at + 1, why));
             }
@@ -71,12 +72,12 @@ impl Keys {
         wrong
     }
 
-    /// The secrets of the connection whose ClientHello has this random.
+    /// The secrets of the connection with this random in its ClientHello.
     pub fn of(&self, client_random: &[u8; 32]) -> Option<&Secrets> {
         self.secrets.get(client_random)
     }
 
-    /// Whether there are any.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty()
     }
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_secrets_and_wrong_ones_are_told() {
+    fn lines_become_secrets_and_invalid_ones_are_reported() {
         let random = "ab".repeat(32);
         let text = format!(
             "# comment\r\n\nCLIENT_RANDOM {random} {}\r\nSERVER_TRAFFIC_SECRET_0 {random} {}\n\

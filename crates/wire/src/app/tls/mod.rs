@@ -1,15 +1,16 @@
-//! TLS: decrypted where the keys are known, otherwise turns of application data.
+//! TLS: decrypted if the keys are known, otherwise turns of application data.
 //!
-//! *Decrypted* (TLS 1.3, and 1.2 with AES-GCM or ChaCha20): what is inside is a conversation of its own. Its bytes
-//! have the stream offsets of their record's payload, from its first byte on; offsets jump from record to record, and
-//! both ends of a connection get the same. A byte was seen when its ciphertext was, the last one of a record when the
-//! record's last was, and all are ready when the whole record is. A record with missing bytes is a hole inside.
+//! *Decrypted* (TLS 1.3, and 1.2 with AES-GCM or ChaCha20): the content is a conversation of its own. Its bytes
+//! have the stream offsets of their record's payload, starting at its first byte; offsets jump from record to
+//! record, and both ends of a connection compute the same ones. A byte was seen when its ciphertext was, except
+//! that the last byte of a record was seen when the record's last one was; all are ready when the whole record
+//! is. A record with missing bytes is a hole in the content.
 //!
-//! *Without keys* only the bytes of application data make turns; the handshake is no call. TLS 1.3 sends part of the
-//! handshake as application data: of the client everything up to a record of exactly the size of its Finished, of
-//! the server everything before the client's first data. Session tickets come after that, too, and look like the
-//! beginning of a response: when that of the first turn began is not known therefore. A record of 19 bytes is taken to be an alert (the
-//! goodbye of a connection), although two bytes of data would look the same.
+//! *Without keys*, only the bytes of application data form turns; the handshake is not a call. TLS 1.3 sends part
+//! of the handshake as application data: for the client, everything up to a record of exactly the size of its
+//! Finished; for the server, everything before the client's first data. Session tickets follow after that, and
+//! look like the beginning of a response, so the start of the first turn's response is unknown. A record of 19
+//! bytes is assumed to be an alert (the end of a connection), although two bytes of data would look the same.
 
 pub mod cipher;
 pub mod handshake;
@@ -30,13 +31,13 @@ use crate::exchange::Protocol;
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
-/// Records that may be missing between two for the second still to be decrypted.
+/// Maximum records missing between two so that the second can still be decrypted.
 const MAX_LOST_RECORDS: u64 = 512;
 
-/// Records for which missing ones are guessed at; a connection with more of them is broken otherwise.
+/// Maximum searches for the number of missing records; a connection that needs more has another problem.
 const MAX_SEARCHES: u32 = 8;
 
-/// Handshake records of a client in TLS 1.3 before its Finished (certificates), at most.
+/// Maximum handshake records of a TLS 1.3 client before its Finished (certificates).
 const MAX_HIDDEN: u8 = 4;
 
 /// Size of an encrypted alert in TLS 1.3: level, description, content type, tag.
@@ -46,30 +47,30 @@ const ALERT_BYTES: usize = 2 + 1 + cipher::TAG_BYTES;
 #[derive(Debug)]
 pub struct Tls {
     records: [Records; 2],
-    /// Whether a side has changed to encryption (TLS 1.2).
+    /// Whether a side has switched to encryption (TLS 1.2).
     encrypted: [bool; 2],
     ciphers: [Keyring; 2],
     client_hello: Option<Hello>,
     server_hello: Option<Hello>,
-    /// The server asked for another ClientHello. Changes of ciphers before its own hello are then there for middleboxes
-    /// alone (RFC 8446, D.4).
+    /// The server requested another ClientHello. Changes of cipher before its own hello are then only for
+    /// middleboxes (RFC 8446, D.4).
     retried: bool,
     mode: Mode,
-    /// What is spoken inside, where it can be decrypted.
+    /// The conversation inside, if it can be decrypted.
     inside: Box<Conversation>,
-    /// Where it cannot.
+    /// The turns, if it cannot.
     turns: Turns,
     hidden: HiddenHandshake,
     plain: Vec<u8>,
-    /// Exchanges before it.
+    /// Number of earlier exchanges.
     number: u32,
-    /// Secrets of this connection are known.
+    /// Whether secrets of this connection are known.
     keys_known: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Until the server's hello.
+    /// Before the server's hello.
     Hello,
     Decrypt,
     Opaque,
@@ -78,32 +79,32 @@ enum Mode {
 /// The part of a TLS 1.3 handshake that looks like application data.
 #[derive(Debug, Default)]
 struct HiddenHandshake {
-    /// Size of the client's Finished; zero when nothing is hidden any more.
+    /// Size of the client's Finished; zero when nothing more is hidden.
     finished_bytes: usize,
-    /// Records of the client before it.
+    /// Number of the client's records before it.
     records: u8,
-    /// Whether the record of a side that is under way is part of it.
+    /// Whether a side's current record is part of it.
     passing: [bool; 2],
 }
 
-/// What decrypts one side's records.
+/// Decrypts one side's records.
 #[derive(Debug, Default)]
 struct Keyring {
     cipher: Option<Cipher>,
-    /// The secret after the handshake's (TLS 1.3).
+    /// The secret that follows the handshake's (TLS 1.3).
     traffic: Option<Secret>,
     sequence: u64,
-    /// Records that may have been lost since the last one that was decrypted.
+    /// Number of records that may have been lost since the last decrypted one.
     may_be_lost: u64,
     searches: u32,
-    /// Missing bytes since the last record that was decrypted: where they begin, and what is known of them.
+    /// Missing bytes since the last decrypted record: their start, and what is known of them.
     hole: Option<Hole>,
-    /// Records that were missing before the last one that was decrypted.
+    /// Number of records missing before the last decrypted one.
     passed: u64,
 }
 
 impl Tls {
-    /// TLS with `depth` conversations around it, `number` exchanges before it.
+    /// TLS inside `depth` conversations, after `number` exchanges.
     pub fn within(depth: u8, number: u32) -> Tls {
         Tls {
             records: Default::default(),
@@ -138,7 +139,7 @@ impl Tls {
         }
     }
 
-    /// Both hellos are known: the keys are, or nothing can be decrypted.
+    /// Both hellos are known: derives the keys, or gives up decryption.
     fn start(&mut self, hello: Hello, sink: &Sink) {
         let tls13 = hello.version == 0x0304;
         self.mode = Mode::Opaque;
@@ -168,11 +169,11 @@ impl Tls {
         }
     }
 
-    /// A whole record.
+    /// Processes a complete record.
     fn record(&mut self, context: Context, record: &Record<'_>, sink: &mut Sink) {
         let side = record.from.index();
         let tls13 = self.server_hello.is_some_and(|hello| hello.version == 0x0304);
-        // Where the change of ciphers itself is missing, application data still shows it.
+        // Even if the change of cipher itself is missing, application data shows it.
         let encrypted = record.kind() == APPLICATION_DATA || !tls13 && self.encrypted[side];
         match (record.kind(), self.mode) {
             (CHANGE_CIPHER, _) if self.retried && self.server_hello.is_none() => {}
@@ -253,7 +254,8 @@ impl Tls {
         }
         self.turns.bytes(context, chunk, sink);
         if self.server_hello.is_none() && self.turns.number() <= self.number.saturating_add(2) {
-            // Without the hellos the first turn may be the client's Finished, and the next begin with tickets.
+            // Without the hellos, the first turn may be the client's Finished, and the next may begin with
+            // tickets.
             self.turns.doubt();
         }
         if chunk.from == Side::Client && self.hidden.finished_bytes > 0 {
@@ -282,7 +284,7 @@ impl Tls {
 }
 
 impl Keyring {
-    /// Decrypts with the key and the number that fit; these then count for the next record.
+    /// Decrypts with the key and the sequence number that fit, and keeps both for the next record.
     fn open(&mut self, record: &Record<'_>, plain: &mut Vec<u8>) -> bool {
         let Some(cipher) = &self.cipher else { return false };
         let header = record.header;
@@ -293,7 +295,7 @@ impl Keyring {
         };
         let mut sequence = found(cipher, self.sequence, plain);
         if sequence.is_none() {
-            // The keys change without a sign outside: after Finished, and after a KeyUpdate.
+            // The keys change without an outer sign: after Finished, and after a KeyUpdate.
             let next = match self.traffic {
                 Some(secret) => Cipher::tls13(cipher.suite(), secret),
                 None => cipher.next(),
@@ -311,7 +313,8 @@ impl Keyring {
         true
     }
 
-    /// Bytes are missing, of at most so many records. Their numbers are passed over when one after them is decrypted.
+    /// Bytes of at most `records` records are missing. Their sequence numbers are skipped when a later record is
+    /// decrypted.
     fn miss(&mut self, hole: Hole, records: u64) {
         let whole = self.hole.get_or_insert(hole);
         whole.len = hole.offset.saturating_add(hole.len).saturating_sub(whole.offset);
@@ -319,8 +322,8 @@ impl Keyring {
         self.may_be_lost = self.may_be_lost.saturating_add(records);
     }
 
-    /// What is missing inside, before the record at `offset` that has just been decrypted: as many bytes as records of
-    /// this length and number carry.
+    /// The hole in the content before the just decrypted record at `offset`: its length is what records of that
+    /// length and number carry.
     fn take_hole(&mut self, offset: u64) -> Option<Hole> {
         let records = std::mem::take(&mut self.passed);
         let mut hole = self.hole.take()?;
@@ -352,7 +355,7 @@ impl Parser for Tls {
         }
         if self.mode != Mode::Decrypt {
             if self.mode == Mode::Hello && !hole.cut {
-                // Whether what follows is still the handshake may never be known.
+                // Whether the following bytes are still part of the handshake may never be known.
                 self.turns.doubt_next();
             }
             if !self.hidden.passing[side] {
@@ -366,7 +369,7 @@ impl Parser for Tls {
                 sink.counts.records_undecrypted += 1;
                 self.ciphers[side].miss(record, 1);
             }
-            // The smallest record that carries anything has 23 bytes.
+            // The smallest record with content has 23 bytes.
             Missing::Unknown(bytes) => self.ciphers[side].miss(bytes, bytes.len / 23 + 1),
         }
     }

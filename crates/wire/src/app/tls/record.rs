@@ -1,4 +1,4 @@
-//! Records out of a stream of bytes (RFC 8446, 5.1).
+//! Splits a stream of bytes into records (RFC 8446, 5.1).
 
 use crate::app::detect::{Look, Spoken};
 use crate::exchange::Mark;
@@ -14,13 +14,13 @@ pub const APPLICATION_DATA: u8 = 23;
 
 const HEADER_BYTES: usize = 5;
 
-/// Longest payload: 2^14 and what a cipher of TLS 1.2 may add.
+/// Maximum payload: 2^14 plus the maximum expansion of a TLS 1.2 cipher.
 const MAX_PAYLOAD_BYTES: usize = (1 << 14) + 2048;
 
-/// A whole record.
+/// A complete record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Who sent it.
+    /// The sender.
     pub from: Side,
     /// Stream offset of its header.
     pub offset: u64,
@@ -28,14 +28,14 @@ pub struct Record<'a> {
     pub header: &'a [u8; HEADER_BYTES],
     /// The rest.
     pub payload: &'a [u8],
-    /// Marks of its bytes, each from a place in the record on.
+    /// Marks of its bytes, each valid from an offset in the record.
     marks: &'a [(usize, Mark)],
 }
 
 /// Bytes of a record that share a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
     /// When they were seen, and when the whole record was ready.
     pub at: Mark,
@@ -47,7 +47,7 @@ impl Record<'_> {
         self.header[0]
     }
 
-    /// Bytes on the wire.
+    /// Length on the wire.
     pub fn len(&self) -> u64 {
         (HEADER_BYTES + self.payload.len()) as u64
     }
@@ -57,8 +57,8 @@ impl Record<'_> {
         self.marks.last().map_or(Mark::default(), |(_, mark)| *mark)
     }
 
-    /// Marks of `len` bytes of the payload from `skip` on. All are ready when the record is; the last of them was seen
-    /// when the record's last byte was, since nothing can be made of it before.
+    /// Marks of `len` bytes of the payload, starting at `skip`. All are ready when the record is; the last one
+    /// was seen when the record's last byte was, since it cannot be decrypted earlier.
     pub fn pieces(&self, skip: usize, len: usize) -> impl Iterator<Item = Piece> {
         let (marks, last) = (self.marks, self.last());
         let mut done = 0;
@@ -83,40 +83,40 @@ impl Record<'_> {
     }
 }
 
-/// What comes next.
+/// The next item.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// Nothing yet.
     Nothing,
     /// A whole record.
     Whole(Record<'a>),
-    /// Application data of this size, whose bytes follow as they come.
+    /// Application data of this size, whose bytes follow as they arrive.
     Begins(usize),
     /// Bytes of it.
     Part(Chunk<'a>),
-    /// So many bytes are of no use: of a record with missing bytes, or after such.
+    /// Number of unusable bytes: of a record with missing bytes, or after one.
     Skipped(u64),
-    /// These are no records.
+    /// The bytes are not records.
     Lost,
 }
 
-/// What missing bytes are.
+/// Extent of missing bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Missing {
-    /// Bytes of a record already passed over.
+    /// Bytes of a record that is already skipped.
     Inside,
-    /// One record, whole.
+    /// Exactly one record.
     Record(Hole),
-    /// Nobody knows how many records.
+    /// An unknown number of records.
     Unknown(Hole),
 }
 
 /// One side's records.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// Beginning of a record that is not complete.
+    /// Start of an incomplete record.
     held: Vec<u8>,
-    /// `held` was handed out.
+    /// Whether `held` was delivered.
     complete: bool,
     marks: Vec<(usize, Mark)>,
     offset: u64,
@@ -127,14 +127,14 @@ pub struct Records {
 enum Place {
     #[default]
     Record,
-    /// So many bytes are left of application data that is not collected.
+    /// Remaining bytes of application data that is not collected.
     Through(usize),
-    /// So many bytes are left of a record with missing bytes.
+    /// Remaining bytes of a record with missing bytes.
     Skip(usize),
     Lost,
 }
 
-/// Length of a payload; `None` if this is no header.
+/// Length of a payload; `None` if this is not a header.
 fn payload_bytes(header: &[u8; HEADER_BYTES]) -> Option<usize> {
     let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
     let known = (CHANGE_CIPHER..=24).contains(&header[0]) && header[1] == 3 && header[2] <= 4;
@@ -142,7 +142,8 @@ fn payload_bytes(header: &[u8; HEADER_BYTES]) -> Option<usize> {
 }
 
 impl Records {
-    /// What comes next, and how many bytes of `chunk` that takes. `through`: application data is not collected.
+    /// The next item, and the number of bytes of `chunk` that it consumes. `through`: application data is not
+    /// collected.
     pub fn next<'a>(&'a mut self, chunk: Chunk<'a>, through: bool) -> (usize, Found<'a>) {
         let bytes = chunk.bytes;
         match &mut self.place {
@@ -243,7 +244,7 @@ impl Records {
         (used, Found::Lost)
     }
 
-    /// Passes over missing bytes.
+    /// Skips missing bytes.
     pub fn hole(&mut self, hole: &Hole) -> Missing {
         let len = usize::try_from(hole.len).unwrap_or(usize::MAX);
         if std::mem::take(&mut self.complete) {
@@ -274,7 +275,7 @@ impl Records {
         Missing::Unknown(Hole { offset, len: hole.offset + hole.len - offset, ..*hole })
     }
 
-    /// Bytes of memory held.
+    /// Memory use in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.held.capacity() + self.marks.capacity() * std::mem::size_of::<(usize, Mark)>()
     }

@@ -9,7 +9,7 @@ use Side::{Client as C, Server as S};
 const SUITE: u16 = 0x1301;
 const SECRETS: [[u8; 32]; 2] = [[3; 32], [4; 32]];
 
-/// A made-up end of a TLS 1.3 connection that writes records, as RFC 8446 says it must.
+/// A simulated end of a TLS 1.3 connection that writes records according to RFC 8446.
 struct Writer {
     secret: Vec<u8>,
     sequence: u64,
@@ -48,7 +48,7 @@ impl Writer {
         (self.secret, self.sequence) = (self.expand("traffic upd", 32), 0);
     }
 
-    /// What was written since the last time, and where it is in the stream.
+    /// The bytes written since the last call, and their stream offset.
     fn take(&mut self) -> (u64, Vec<u8>) {
         let bytes = std::mem::take(&mut self.bytes);
         let offset = self.offset;
@@ -83,7 +83,7 @@ const REQUEST: &[u8] = b"GET /x HTTP/1.1\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
 
 #[test]
-fn keys_are_updated_padding_and_tickets_are_passed_over() {
+fn keys_are_updated_and_padding_and_tickets_skipped() {
     let (mut tls, mut sink, mut ends) = connected();
     for round in 0..6 {
         ends[0].record(APPLICATION_DATA, REQUEST, 7);
@@ -102,7 +102,7 @@ fn keys_are_updated_padding_and_tickets_are_passed_over() {
 }
 
 #[test]
-fn after_missing_records_the_next_are_decrypted_again() {
+fn decryption_resumes_after_missing_records() {
     let (mut tls, mut sink, mut ends) = connected();
     for round in 0..10 {
         for (from, content) in [(C, REQUEST), (S, RESPONSE)] {
@@ -110,7 +110,7 @@ fn after_missing_records_the_next_are_decrypted_again() {
             end.record(APPLICATION_DATA, content, 0);
             let (offset, bytes) = end.take();
             if (3..6).contains(&round) {
-                // Three records of each side at once, the middle one with a change of keys.
+                // Three records of each side at once, with a key change in the middle one.
                 if round == 4 {
                     end.key_update();
                 }

@@ -66,7 +66,7 @@ impl Run<'_> {
         } else {
             held::findings(&about, &episodes, &mut explained)
         };
-        let mut path = network_delay::Taken::default();
+        let mut path = network_delay::PathTime::default();
         for way in findings::ways(halves, moments).into_iter().flatten() {
             let state = self.joiner.links.at(link);
             let detour_ns = &mut state.detour_ns[usize::from(way.capture & 1)];

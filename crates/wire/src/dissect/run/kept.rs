@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_slowest_stay_and_the_sample_is_of_the_others(
+        fn the_slowest_stay_and_the_sample_comes_from_the_others(
             durations in prop::collection::vec(0_u64..50, 0..200), slowest in 0_usize..20, sample in 0_usize..20,
             split in 0_usize..200,
         ) {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_the_quick_and_the_slow_as_often_as_there_are() {
+    fn a_sample_is_representative_of_quick_and_slow_calls() {
         // One call in ten takes long; calls arrive in order of time, as in a capture.
         let durations: Vec<u64> = (0..20_000).map(|n| if n % 10 == 0 { 100 } else { 1 }).collect();
         let (_, drawn) = kept(&durations, 50, 1_000, 20_000);

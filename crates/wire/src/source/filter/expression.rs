@@ -1,27 +1,27 @@
-//! The words of a filter, and what they mean.
+//! Syntax of a filter expression.
 
 use std::net::IpAddr;
 
-/// The expression makes no sense.
+/// Invalid expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("filter, column {column}: found {found}; expected {expected}")]
 pub struct FilterError {
-    /// Where, from 1.
+    /// Column, from 1.
     pub column: usize,
-    /// What stands there.
+    /// Text found there.
     pub found: String,
-    /// What could.
+    /// Text expected there.
     pub expected: &'static str,
 }
 
-/// Which end of a packet is meant.
+/// The end of a packet that a condition refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The sender.
     Source,
     /// The receiver.
     Destination,
-    /// Any of them.
+    /// Either of them.
     Either,
 }
 
@@ -30,11 +30,11 @@ pub(super) enum End {
 pub(super) enum Expression {
     /// IPv4 (4) or IPv6 (6).
     Version(u8),
-    /// Carried by IP as this protocol number.
+    /// Carried by IP with this protocol number.
     Protocol(u8),
-    /// Address, and how many bits of it count.
+    /// Address, and the number of relevant bits.
     Net(End, IpAddr, u8),
-    /// Ports from the first to the last, of TCP, UDP and SCTP, or of the given one alone.
+    /// Ports from the first to the last, of TCP, UDP and SCTP, or only of the given protocol.
     Ports(End, Option<u8>, u16, u16),
     Not(Box<Expression>),
     And(Box<Expression>, Box<Expression>),
@@ -43,9 +43,9 @@ pub(super) enum Expression {
 
 pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Parentheses and `not` may be nested this deep.
+/// Maximum nesting of parentheses and `not`.
 const MAX_DEPTH: usize = 64;
-/// Longest expression, bytes.
+/// Maximum length of an expression, bytes.
 const MAX_LENGTH: usize = 4096;
 
 const CONDITION: &str =
@@ -68,7 +68,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Expression>, FilterError> {
     }
 }
 
-/// Words with their columns; parentheses and `!` are words by themselves.
+/// Words with their columns; parentheses and `!` are separate words.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let mut start = None;
@@ -112,7 +112,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// As in pcap-filter(7), `and` and `or` bind equally, from left to right.
+    /// As in pcap-filter(7), `and` and `or` have equal precedence and associate to the left.
     fn any(&mut self) -> Result<Expression, FilterError> {
         let mut left = self.one()?;
         loop {
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_usual_words() {
+    fn the_usual_words_are_parsed() {
         assert_eq!(parse("  "), Ok(None));
         assert_eq!(
             parse("tcp port 50051").unwrap(),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_name_column_and_expectation() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("tcp and"), format!("filter, column 8: found the end; expected {CONDITION}"));
         assert_eq!(error("port http"), "filter, column 6: found \"http\"; expected a port number");

@@ -1,8 +1,9 @@
-//! Capture filters: an expression in the usual words becomes a classic BPF program that the kernel runs.
+//! Capture filters: compiles an expression in the usual syntax to a classic BPF program for the kernel.
 //!
-//! Understood is the part of pcap-filter(7) that RPC traffic needs: `tcp`, `udp`, `ip`, `ip6`, `host`, `net`, `port`,
-//! `portrange` (of IP packets only), with `src` or `dst` before them, joined by `and`, `or`, `not` and parentheses. Offsets count from the
-//! network header (SKF_NET_OFF), so that one program serves every kind of interface.
+//! The supported subset of pcap-filter(7) covers RPC traffic: `tcp`, `udp`, `ip`, `ip6`, `host`, `net`, `port`,
+//! `portrange` (for IP packets only), with an optional `src` or `dst`, combined by `and`, `or`, `not` and
+//! parentheses. Offsets are relative to the network header (SKF_NET_OFF), so that one program serves every kind
+//! of interface.
 
 mod expression;
 mod program;
@@ -10,7 +11,7 @@ mod program;
 pub use expression::FilterError;
 pub use program::{Instruction, Interfaces, LoopbackOnce};
 
-/// Compiles an expression; the empty one takes everything. `snap_bytes` is what is kept of a packet.
+/// Compiles an expression; an empty one accepts everything. `snap_bytes` is the length to keep of a packet.
 ///
 /// # Errors
 /// [`FilterError`] with the column, what was found and what was expected there.
@@ -18,7 +19,7 @@ pub fn compile(text: &str, snap_bytes: u32, once: LoopbackOnce) -> Result<Vec<In
     compile_on(&Interfaces::All, text, snap_bytes, once)
 }
 
-/// As [`compile`], for some of the interfaces where all are listened to.
+/// As [`compile`], for a subset of the interfaces when capturing on all of them.
 ///
 /// # Errors
 /// As [`compile`].

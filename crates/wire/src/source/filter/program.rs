@@ -1,39 +1,39 @@
-//! From conditions to instructions of classic BPF (Linux, Documentation/networking/filter.rst).
+//! Compiles conditions to instructions of classic BPF (Linux, Documentation/networking/filter.rst).
 
 use super::expression::{End, Expression};
 use std::net::IpAddr;
 
-/// One instruction, as `struct sock_filter` has it.
+/// One instruction, in the layout of `struct sock_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// Operation.
     pub code: u16,
-    /// Instructions to skip when the condition holds.
+    /// Instructions to skip if the condition holds.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// Instructions to skip if it does not.
     pub jump_false: u8,
     /// Operand.
     pub k: u32,
 }
 
-/// Packets over loopback pass the tap twice, going out and coming in; one of the two is enough.
+/// Loopback packets pass the tap twice, outgoing and incoming; one of the two suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopbackOnce {
-    /// The interface is no loopback.
+    /// The interface is not loopback.
     No,
-    /// It is one: outgoing packets are not kept.
+    /// The interface is loopback: drop outgoing packets.
     All,
-    /// Every interface is listened to, and this is the index of loopback.
+    /// Capturing on all interfaces; this is the index of loopback.
     Index(u32),
 }
 
-/// Which interfaces count where all are listened to, by index.
+/// The interfaces to capture when listening on all, by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Interfaces {
     /// All of them.
     #[default]
     All,
-    /// These.
+    /// Only these.
     Only(Vec<u32>),
     /// All but these.
     AllBut(Vec<u32>),
@@ -55,7 +55,7 @@ const RETURN: u16 = 0x06;
 
 /// Loads relative to the network header (SKF_NET_OFF).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
-/// Loads of what the kernel knows beside the bytes (SKF_AD_OFF and its members).
+/// Loads of kernel metadata about the packet (SKF_AD_OFF and its members).
 const PROTOCOL: u32 = -0x1000_i32 as u32;
 const PACKET_TYPE: u32 = PROTOCOL + 4;
 const INTERFACE: u32 = PROTOCOL + 8;
@@ -64,19 +64,19 @@ const OUTGOING: u32 = 4;
 
 const ETHERTYPE_IPV4: u32 = 0x0800;
 const ETHERTYPE_IPV6: u32 = 0x86dd;
-/// TCP, UDP, SCTP: where a port is a port.
+/// TCP, UDP, SCTP: protocols with ports.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// A place in the program that is not known yet.
+/// A position in the program that is not yet known.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
 #[derive(Default)]
 struct Assembler {
     instructions: Vec<Instruction>,
-    /// Instruction that a label stands for.
+    /// Instruction of each label.
     places: Vec<usize>,
-    /// Jumps to be filled in: instruction, label.
+    /// Jumps to patch: instruction, label.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -120,7 +120,7 @@ impl Assembler {
         self.emit(JUMP, 0);
     }
 
-    /// A test, then two long jumps: a conditional jump by itself reaches 255 instructions only.
+    /// A test, then two long jumps: a conditional jump alone reaches only 255 instructions.
     fn branch(&mut self, code: u16, k: u32, yes: Label, no: Label) {
         self.instructions.push(Instruction { code, jump_true: 0, jump_false: 1, k });
         self.jump(yes);
@@ -132,7 +132,7 @@ impl Assembler {
         self.branch(JUMP_EQUAL, equals, yes, no);
     }
 
-    /// Goes on here when the test holds, and to `no` when it does not.
+    /// Continues here if the test holds, and at `no` if it does not.
     fn require(&mut self, load: u16, at: u32, equals: u32, no: Label) {
         let here = self.label();
         self.test(load, at, equals, here, no);
@@ -206,7 +206,7 @@ impl Assembler {
         self.require(LOAD_HALF, PROTOCOL, ETHERTYPE_IPV6, no);
         self.test(LOAD_BYTE, NETWORK + 6, number as u32, yes, fragment);
         self.place(fragment);
-        // Behind a fragment header (44) stands the protocol of the datagram.
+        // A fragment header (44) is followed by the protocol of the datagram.
         self.require(LOAD_BYTE, NETWORK + 6, 44, no);
         self.test(LOAD_BYTE, NETWORK + 40, number as u32, yes, no);
     }
@@ -308,7 +308,7 @@ impl Assembler {
 
     fn finish(mut self) -> Vec<Instruction> {
         for (at, label) in std::mem::take(&mut self.jumps) {
-            // All labels lie ahead: expressions are trees.
+            // All labels are ahead, because expressions are trees.
             self.instructions[at].k = (self.places[label.0] - at - 1) as u32;
         }
         self.instructions

@@ -53,7 +53,7 @@ fn requests_of_appendix_c() {
 }
 
 #[test]
-fn responses_of_appendix_c_push_entries_out() {
+fn responses_of_appendix_c_evict_entries() {
     let date = "date: Mon, 21 Oct 2013 20:13:2";
     let place = "location: https://www.example.com";
     let first = format!(":status: 302\ncache-control: private\n{date}1 GMT\n{place}");
@@ -97,7 +97,7 @@ fn integers_of_appendix_c() {
 }
 
 #[test]
-fn what_is_no_block_is_an_error_and_leaves_nothing_known() {
+fn an_invalid_block_is_an_error_and_makes_the_table_unknown() {
     for (block, fault) in [
         ("80", Fault::Index(0)),
         ("be", Fault::Index(0)),
@@ -189,7 +189,7 @@ fn fields() -> impl Strategy<Value = Vec<Vec<(Text, u8)>>> {
 
 proptest! {
     #[test]
-    fn any_fields_come_back(blocks in fields()) {
+    fn any_fields_round_trip(blocks in fields()) {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(true));
         for block in blocks {
             let mut bytes = Vec::new();
@@ -201,7 +201,7 @@ proptest! {
     }
 
     #[test]
-    fn joined_anywhere_fields_are_right_or_unknown(blocks in fields(), lost in any::<prop::sample::Index>(), from in 0usize..6) {
+    fn fields_of_a_joined_connection_are_correct_or_unknown(blocks in fields(), lost in any::<prop::sample::Index>(), from in 0usize..6) {
         let (mut encoder, mut decoder) = (Encoder::default(), Decoder::new(false));
         let mut joined = false;
         let lost = lost.index(blocks.len());
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn with_an_observer_or_without_it_means_the_same(blocks in fields()) {
+    fn an_observer_does_not_change_the_meaning(blocks in fields()) {
         let (mut encoder, mut watched, mut plain) = (Encoder::default(), Decoder::new(false), Decoder::new(false));
         let mut texts = Texts::default();
         for block in blocks.iter().skip(1) {
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_to_an_end(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..8)) {
+    fn any_bytes_are_decoded_to_an_end(blocks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..80), 1..8)) {
         let mut decoder = Decoder::new(true);
         for block in blocks {
             let _ = decode(&mut decoder, &block);
@@ -248,7 +248,7 @@ proptest! {
 }
 
 #[test]
-fn what_fields_mean_is_remembered() {
+fn the_meaning_of_fields_is_remembered() {
     let mut decoder = Decoder::new(true);
     let mut texts = Texts::default();
     let mut out = Vec::new();
