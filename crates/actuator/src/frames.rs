@@ -1,18 +1,18 @@
-//! Messages between agent and actuator: each after its length, a 32-bit number, the most significant byte first.
+//! Messages between agent and actuator, each prefixed with its length, a 32-bit big-endian number.
 
 use prost::Message;
 use std::io::{self, Read, Write};
 
-/// Bytes of a message at most: ten thousand connections have room.
+/// Maximum size of a message: sufficient for ten thousand connections.
 const MOST: u32 = 4 << 20;
 
-/// The next message; `None`: the other end has hung up.
+/// Reads the next message; `None` if the other end has closed.
 ///
 /// # Errors
-/// When it cannot be read, is cut short, or is none.
+/// When it cannot be read, is truncated, or is invalid.
 pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>> {
     let mut length = [0; 4];
-    // Nothing at all is an end, half a length is not.
+    // Zero bytes are an end, half a length is not.
     match from.read(&mut length[..1]) {
         Ok(0) => return Ok(None),
         Ok(_) => from.read_exact(&mut length[1..])?,
@@ -28,7 +28,7 @@ pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>>
     M::decode(&bytes[..]).map(Some).map_err(io::Error::other)
 }
 
-/// Writes one.
+/// Writes a message.
 ///
 /// # Errors
 /// When it cannot be written.
