@@ -1,4 +1,4 @@
-//! Saved documents of instruments: every instrument puts its evidence under the same key.
+//! Saved documents of instruments: all instruments store their evidence under the same key.
 
 use crate::GatherError;
 use serde::Deserialize;
@@ -6,16 +6,16 @@ use spangap_model::evidence::Testimony;
 use std::path::Path;
 
 const KEY: &str = "\"evidence\"";
-/// Members of what stands there, any of which may come first.
+/// Members of the evidence, any of which may come first.
 const MEMBERS: [&str; 3] = ["\"version\"", "\"findings\"", "\"coverage\""];
 
-/// Of any document, the one key that is read.
+/// The one key that is read, of any document.
 #[derive(Deserialize)]
 struct Document {
     evidence: Option<Testimony>,
 }
 
-/// What a document says; nothing where it is of a version that did not say it.
+/// Evidence in a document; `None` if it was written by a version without evidence.
 pub fn testimony(path: &Path) -> Result<Option<Testimony>, GatherError> {
     let text = std::fs::read(path).map_err(|error| GatherError::Io(path.to_owned(), error))?;
     let document: Document =
@@ -23,8 +23,8 @@ pub fn testimony(path: &Path) -> Result<Option<Testimony>, GatherError> {
     Ok(document.evidence)
 }
 
-/// Whether the begin of a document holds what an instrument has to say: `"evidence": {"version": ...`. Others have an
-/// array under that key.
+/// Whether the beginning of a document contains an instrument's evidence: `"evidence": {"version": ...`.
+/// Other documents have an array under that key.
 pub fn is_one(begin: &[u8]) -> bool {
     let after = |rest: &[u8], token: &str| -> Option<usize> {
         let trimmed = rest.trim_ascii_start();
@@ -48,7 +48,7 @@ mod tests {
     use spangap_model::{Cause, Culprit};
     use std::sync::atomic::AtomicBool;
 
-    /// What an instrument that is written tomorrow saves.
+    /// A document of a future instrument.
     fn document(instrument: Instrument) -> serde_json::Value {
         let finding = Finding {
             hop: None,

@@ -9,50 +9,50 @@ use spangap_model::{Doing, Side, Taker, WaitReason};
 use spangap_wire::dissect::Dissection;
 use std::collections::{HashMap, HashSet};
 
-/// Threads of one recording that are told of at most; those of the slowest calls come first.
+/// Maximum number of threads per recording; those of the slowest calls come first.
 const MOST_THREADS: usize = 64;
-/// Pieces of one thread at most; what comes later is counted.
+/// Maximum number of pieces per thread; later ones are counted.
 const MOST_PIECES: usize = 20_000;
-/// A call is shown with its surroundings, but no more of them than this, nanoseconds.
+/// Maximum time shown before and after a call, nanoseconds.
 const MOST_AROUND_NS: u64 = 1_000_000_000;
 
-/// What one thread did around the calls that it had in hand.
+/// Activity of one thread around the calls it handled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track {
-    /// At which end of the calls.
+    /// End of the calls.
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
     /// Thread id.
     pub tid: Tid,
-    /// Its name, where it has one.
+    /// Its name, if known.
     pub thread: Option<String>,
-    /// In order of time.
+    /// Pieces in order of time.
     pub pieces: Vec<Piece>,
-    /// Pieces beyond those kept.
+    /// Number of omitted pieces.
     pub left_out: u64,
 }
 
-/// What a thread did from one moment to another, Unix nanoseconds by its host's clock.
+/// An activity of a thread, with times in Unix nanoseconds by its host's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Begin.
+    /// Start.
     pub from_unix_ns: i64,
     /// End.
     pub to_unix_ns: i64,
-    /// What.
+    /// The activity.
     pub doing: Doing,
     /// Who had the CPU meanwhile.
     pub behind: Option<Taker>,
-    /// The CPU that it ran on, or waited for.
+    /// The CPU that it ran on or waited for.
     pub cpu: Option<u16>,
-    /// Of a wait: what for.
+    /// Reason of a wait.
     pub waited_for: Option<WaitReason>,
-    /// Of a wait: who or what ended it, in words.
+    /// Who or what ended a wait, in words.
     pub woken_by: Option<String>,
 }
 
-/// Watches the threads that had covered legs in hand, while a recording is read.
+/// Observes the threads that handled covered legs, while a recording is read.
 pub(crate) struct Tracker {
     sides: [OfSide; 2],
     timeline: Timeline<Watched>,
@@ -61,14 +61,14 @@ pub(crate) struct Tracker {
     taken: HashMap<(usize, Tid), Taken>,
 }
 
-/// Of one side: the threads, and the stretches around their calls.
+/// The threads of one side, and the time ranges around their calls.
 type OfSide = (Vec<Tid>, Vec<(u64, u64)>);
 
-/// Whether a thread is one of those.
+/// Whether a thread is observed.
 type Watched = Box<dyn FnMut(Tid) -> bool>;
 
 impl Tracker {
-    /// The events begin at `began_ns`.
+    /// `began_ns` is the time of the first event.
     pub(crate) fn new(
         dissection: &Dissection,
         covered: &[Covered],
@@ -87,7 +87,7 @@ impl Tracker {
         Tracker { sides, timeline, woken: HashMap::new(), taken: HashMap::new() }
     }
 
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events arrive in order of time.
     pub(crate) fn on(&mut self, event: &Event) {
         if let What::Woken(one) = event.what
             && self.sides.iter().any(|(tids, _)| tids.contains(&one.tid))
@@ -98,7 +98,7 @@ impl Tracker {
         self.timeline.on(event, &mut |tid, interval| take(tid, interval, sides, taken, woken));
     }
 
-    /// What they did; the events end at `ended_ns`.
+    /// The activities; the events end at `ended_ns`.
     pub(crate) fn finish(mut self, recording: &Recording, ended_ns: u64) -> Vec<Track> {
         let (sides, taken, woken) = (&self.sides, &mut self.taken, &self.woken);
         self.timeline.finish(ended_ns, &mut |tid, interval| take(tid, interval, sides, taken, woken));
@@ -132,7 +132,7 @@ impl Tracker {
     }
 }
 
-/// Stretches of the recording's time around calls, in order and without overlaps.
+/// Time ranges around calls on the recording's clock, in order and without overlaps.
 fn around<'a>(dissection: &Dissection, covered: impl Iterator<Item = &'a Covered>) -> Vec<(u64, u64)> {
     let stretch = |one: &Covered| {
         let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MOST_AROUND_NS);
@@ -162,7 +162,7 @@ struct Taken {
     left_out: u64,
 }
 
-/// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
+/// A sleep begins with the switch away from the thread. Clock adjustments round both.
 const SAME_MOMENT_NS: u64 = 1_000;
 
 fn take(
