@@ -46,7 +46,7 @@ mod tests {
     use spangap_fleet::v1::Undo;
 
     #[test]
-    fn messages_come_as_they_went_and_a_cut_one_is_an_error() {
+    fn messages_survive_a_round_trip_and_truncated_ones_are_errors() {
         let mut bytes = Vec::new();
         for order in [0, 7] {
             write(&mut bytes, &Undo { order }).expect("there is room");

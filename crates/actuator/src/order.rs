@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_without_bounds_or_with_connections_of_others_are_refused() {
+    fn unbounded_orders_and_foreign_connections_are_refused() {
         let good = [("10.0.0.1:4000", "10.0.0.2:50051")];
         let meant = Meant::of(&order("::ffff:10.0.0.2", 50051, 1_000, &good)).expect("it makes sense");
         assert!(matches!(meant.action, Action::Nodelay(all, _) if all.len() == 1));

@@ -174,7 +174,7 @@ mod tests {
     use crate::settings::{Payload, TlsFiles};
 
     #[test]
-    fn a_slice_may_take_a_moment_and_what_lasts_is_given_up() {
+    fn a_brief_excess_is_tolerated_and_a_lasting_one_drops_an_instrument() {
         let settings = Settings {
             meter: String::new(),
             token_file: None,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_mapped_is_not_counted_twice() {
+    fn a_mapped_map_is_not_counted_twice() {
         let info = |flags: &str| {
             format!("pos:\t0\nflags:\t02000002\nmap_type:\t2\nmap_flags:\t{flags}\nmemlock:\t1048576\n")
         };

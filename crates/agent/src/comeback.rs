@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_up_comes_back_when_the_load_is_gone_and_not_before() {
+    fn a_dropped_instrument_is_restored_only_after_the_load() {
         let mut comeback = Comeback::default();
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), None, "nothing was given up");
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_comes_and_goes_makes_it_wait_longer_each_time() {
+    fn intermittent_load_lengthens_each_wait() {
         let mut comeback = Comeback::default();
         let mut waited = Vec::new();
         for _ in 0..9 {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_comes_back_first_and_one_that_cannot_be_had_is_tried_less_often() {
+    fn the_last_is_restored_first_and_failures_lengthen_the_wait() {
         let mut comeback = Comeback::default();
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY });
         comeback.gave_up(TooMuch::Memory { of_limit: 0.4 });

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_that_lived_and_stopped_is_known() {
+    fn a_ring_that_stopped_is_detected() {
         let ring = |sent, seen| v1::Ring { canaries_sent: sent, canaries_seen: seen, ..v1::Ring::default() };
         let mut health = Health::default();
         let mut tell = |sent, seen| {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_of_every_runtime_are_known_by_their_groups() {
+    fn containers_of_every_runtime_are_recognised_by_their_control_groups() {
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let uid = "2f0e3b5a-1111-4222-8333-444455556666";
         let pod = [
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_found_and_those_of_loopback_are_not() {
+    fn local_addresses_exclude_loopback() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.1.0.0\n        /24 link UNICAST\n     |-- 10.1.0.7\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
         assert_eq!(local_ipv4(trie), BTreeSet::from([Ipv4Addr::new(10, 1, 0, 7)]));
         let six = "fd000000000000000000000000000001 02 40 00 80     eth0\nfe80000000000000000000000000000a 02 40 20 80     eth0\n00000000000000000000000000000001 01 80 10 80       lo\n";

@@ -13,7 +13,7 @@ const LEAST_BYTES: u32 = 512;
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
 /// Weight of a check relative to earlier ones: a burst of one second is no reason, four are.
 const WEIGHT: f64 = 0.25;
-/// Number of checks at which the ring has to reach twice as far before the limit is raised again.
+/// Number of consecutive checks at which the ring has to reach twice as far before the limit is raised again.
 const CALM: u32 = 40;
 
 /// Chooses the limit.
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn small_packets_and_few_large_ones_are_kept_whole() {
+    fn small_packets_and_few_large_ones_are_not_truncated() {
         let mut reach = Reach::new(16 << 10);
         assert_eq!(pass(&mut reach, 200, 5_000, 600).0, 16 << 10);
         assert_eq!(pass(&mut reach, 16 << 10, 100, 600).0, 16 << 10);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn of_much_the_beginnings_are_kept_until_it_is_over() {
+    fn heavy_traffic_is_truncated_until_it_ends() {
         let mut reach = Reach::new(16 << 10);
         let (kept, reaches) = pass(&mut reach, 64 << 10, 2_000, 20);
         assert!(reaches >= 30.0 && kept >= LEAST_BYTES, "{kept} bytes, {reaches} s");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_has_room_leaves_the_least_of_each() {
+    fn excessive_traffic_is_truncated_to_the_minimum() {
         let mut reach = Reach::new(0);
         assert_eq!(pass(&mut reach, 64 << 10, 100_000, 60).0, LEAST_BYTES);
         assert_eq!(pass(&mut reach, 100, 10, 600).0, u32::MAX);

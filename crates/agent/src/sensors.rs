@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_costs_little_and_new_processes_are_soon_known() {
+    fn searches_are_cheap_and_find_new_processes_soon() {
         let ms = Duration::from_millis;
         assert_eq!(pause_after(ms(2)), LOOK_EVERY);
         assert_eq!(pause_after(ms(40)), ms(20_000));

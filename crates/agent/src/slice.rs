@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_that_are_none_are_refused_by_name() {
+    fn invalid_endpoints_are_refused_with_a_reason() {
         let endpoint = |address: &str, port| v1::Endpoint { address: address.into(), port };
         assert_eq!(ends(&[endpoint("10.0.0.1", 0)]).unwrap()[0].port, None);
         assert_eq!(ends(&[endpoint("", 80)]).unwrap()[0], End { address: None, port: Some(80) });
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_what_all_rings_hold() {
+    fn the_available_range_is_common_to_all_rings() {
         let mut held = RingContents::default();
         assert_eq!(held.both(), (0, 0));
         held.add(10, 90);

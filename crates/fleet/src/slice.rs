@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn what_is_cut_is_put_together_again(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
+        fn files_survive_cutting_and_reassembly(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
             let bytes: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(seed)).collect();
             let all = [pieces(CAPTURE, &bytes), pieces(MACHINE, b"{}")].concat();
             let files = gather(u64::MAX, &all).expect("they keep the rules");
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_bounded(zstd in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_pieces_are_refused_or_bounded(zstd in prop::collection::vec(any::<u8>(), 0..200)) {
             let piece = SlicePiece { ask: 1, file: CAPTURE.into(), zstd: zstd.into() };
             if let Ok((_, bytes)) = Gathering::new(u64::MAX).take(&piece) {
                 prop_assert!(bytes.len() <= PIECE_BYTES);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_instrument_saved_reaches_the_evidence_without_being_known() {
+    fn documents_of_unknown_instruments_reach_the_evidence() {
         let folder = folder();
         for instrument in Instrument::ALL {
             let text = serde_json::to_string_pretty(&document(instrument)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_another_version_is_refused_by_its_name() {
+    fn a_document_of_another_version_is_refused_with_its_name() {
         let folder = folder();
         let text = document(Instrument::Thieves).to_string().replace("\"version\":1", "\"version\":9");
         std::fs::write(folder.path().join("thieves.json"), text).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_these_values_under_the_key_is_one() {
+    fn only_documents_with_these_members_are_recognised() {
         assert!(is_one(b" {\n \"evidence\" : {\n \"version\": 1"));
         assert!(is_one(b"{\"asked\": {}, \"evidence\":{\"coverage\""), "as sorted keys stand");
         let others = [

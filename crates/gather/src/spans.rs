@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_two_that_contradict_each_other_counts() {
+    fn the_first_of_two_contradicting_spans_counts() {
         let mut spans = Spans::default();
         let half = |side, start_ns, end_ns| HalfTimes {
             trace_id: [1; 16],

@@ -38,7 +38,7 @@ mod tests {
     use spangap_model::evidence::CallRecord;
 
     #[test]
-    fn what_the_tank_asks_for_itself_is_left_out() {
+    fn queries_of_the_tank_itself_are_removed() {
         let call = |method: &str| CallRecord { method: Some(method.into()), ..CallRecord::default() };
         let calls = vec![call(ITS_OWN), call("/shop.Cart/Usage"), CallRecord::default()];
         let mut evidence = Evidence { calls, ..Evidence::default() };

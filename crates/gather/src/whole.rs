@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_out_of_a_thread_that_did_very_much() {
+    fn a_very_active_thread_is_shown_completely() {
         let piece = |at: i64| PieceReport {
             from_ns: at * 10,
             to_ns: at * 10 + 10,

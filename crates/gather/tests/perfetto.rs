@@ -129,7 +129,7 @@ fn read(bytes: &[u8]) -> Vec<Slice> {
 }
 
 #[test]
-fn calls_legs_spans_and_packets_of_both_hosts_are_on_one_time_line() {
+fn calls_legs_spans_and_packets_of_both_hosts_share_a_timeline() {
     let gathered = of(&rust_spans(), &Selection { calls: 10, ladders: 5, ..Selection::SLOWEST });
     let slices = read(&perfetto::trace(&gathered).unwrap());
     let of_track =

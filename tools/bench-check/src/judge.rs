@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn three_percent_more_instructions_are_told() {
+    fn three_percent_more_instructions_are_reported() {
         for (now, told) in [(12_000.0, false), (12_350.0, false), (12_370.0, true), (9_000.0, false)] {
             let found = outcomes(Value::Instructions(12_000.0), Value::Instructions(now), true);
             assert_eq!(found[0].is_slower(), told, "{now}: {found:?}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_told_when_all_of_it_is_beyond_the_noise() {
+    fn a_ratio_is_reported_if_all_of_it_is_beyond_the_noise() {
         for (now, told) in [(10.0, false), (10.6, false), (13.0, true), (7.0, false)] {
             assert_eq!(outcomes(rounds(10.0), rounds(now), true)[0].is_slower(), told, "{now}");
         }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_said_and_not_passed_over() {
+    fn missing_comparisons_are_reported() {
         let few = Value::Ratios(vec![10.0, 11.0]);
         let found = outcomes(few.clone(), few, true);
         assert!(!found[0].is_slower() && table(&found).contains("too few rounds"), "{}", table(&found));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_end_says_how_much_it_rests_on() {
+    fn success_states_the_number_of_comparisons() {
         let mut found = outcomes(rounds(10.0), rounds(10.0), true);
         found.extend(judge(&record(rounds(1.0)), &Record::default(), &[], &[]));
         let said = nothing_slower(&found).expect("one was compared");

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_reached_at_its_bound_and_not_beyond() {
+    fn a_goal_is_met_up_to_its_bound() {
         assert_eq!(Goal::cpu(1.0).verdict, Verdict::Pass);
         assert_eq!(Goal::cpu(1.001).verdict, Verdict::Short);
         assert_eq!(Goal::http(0.5, 0.6).verdict, Verdict::Pass);

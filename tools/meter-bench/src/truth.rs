@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_named() {
+    fn each_difference_is_reported() {
         let (truth, report) = measured(&Shape { spans: 20_000, ..Shape::default() }, 1);
         type Change = fn(&mut PairsReport);
         let changes: [(&str, Change); 7] = [

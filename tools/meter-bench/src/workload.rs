@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_back_and_a_cut_one_is_refused() {
+    fn a_file_survives_a_round_trip_and_a_truncated_one_is_refused() {
         let (workload, _) = generate(&Shape { spans: 1024, ..Shape::default() });
         let mut data = b"GAPLOAD1\x02\0\0\0{}".to_vec();
         for batch in &workload.batches {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_peers_print_is_read() {
+    fn output_of_peers_is_parsed() {
         let h2load = "starting...\nfinished in 2.00s, 61234.50 req/s, 2.1MB/s\n\
                       requests: 122469 total, 122485 started, 122469 done, 122460 succeeded, 9 failed, 0 errored\n";
         assert_eq!(read_h2load(h2load), Some((122460.0, 2.0)));

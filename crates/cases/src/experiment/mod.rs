@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_count_as_tried_until_the_last_of_them_has_been_exported() {
+    fn calls_count_as_treated_until_the_last_is_exported() {
         let experiments = Experiments::default();
         assert!(!experiments.is_tried_since(0), "nothing was tried");
         let (stop, _stopped) = watch::channel(false);

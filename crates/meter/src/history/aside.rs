@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_histories_are_set_aside_and_only_some_are_kept() {
+    fn only_histories_are_moved_aside_and_their_number_is_limited() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.sqlite");
         for foreign in [&b"my diary"[..], &b"a long letter ".repeat(2000), &[b'x'; 8 * PAGE]] {
