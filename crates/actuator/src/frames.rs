@@ -4,7 +4,7 @@ use prost::Message;
 use std::io::{self, Read, Write};
 
 /// Maximum size of a message: sufficient for ten thousand connections.
-const MOST: u32 = 4 << 20;
+const MAX_BYTES: u32 = 4 << 20;
 
 /// Reads the next message; `None` if the other end has closed.
 ///
@@ -20,8 +20,8 @@ pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>>
         Err(error) => return Err(error),
     }
     let length = u32::from_be_bytes(length);
-    if length > MOST {
-        return Err(io::Error::other(format!("a message of {length} bytes: expected at most {MOST}")));
+    if length > MAX_BYTES {
+        return Err(io::Error::other(format!("a message of {length} bytes: expected at most {MAX_BYTES}")));
     }
     let mut bytes = vec![0; length as usize];
     from.read_exact(&mut bytes)?;
@@ -34,7 +34,7 @@ pub fn read<M: Message + Default>(from: &mut impl Read) -> io::Result<Option<M>>
 /// When it cannot be written.
 pub fn write(to: &mut impl Write, message: &impl Message) -> io::Result<()> {
     let bytes = message.encode_to_vec();
-    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= MOST);
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= MAX_BYTES);
     let length = length.ok_or_else(|| io::Error::other(format!("a message of {} bytes", bytes.len())))?;
     to.write_all(&[&length.to_be_bytes()[..], &bytes].concat())?;
     to.flush()

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Maximum number of connections per order.
-const MOST_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 /// Maximum number of interfaces per order.
-const MOST_INTERFACES: usize = 64;
+const MAX_INTERFACES: usize = 64;
 /// Maximum duration of a change.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DURATION: Duration = Duration::from_secs(60);
 
 /// Why an order is refused, in a sentence.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,9 +68,9 @@ impl Meant {
             Some(What::Look(_)) => Action::Look,
             Some(What::Nodelay(set)) => {
                 let time = time(set.for_ms)?;
-                if set.connections.is_empty() || set.connections.len() > MOST_CONNECTIONS {
+                if set.connections.is_empty() || set.connections.len() > MAX_CONNECTIONS {
                     let found = set.connections.len();
-                    return refuse(format!("{found} connections: expected 1 to {MOST_CONNECTIONS}"));
+                    return refuse(format!("{found} connections: expected 1 to {MAX_CONNECTIONS}"));
                 }
                 let mut all = BTreeSet::new();
                 for connection in &set.connections {
@@ -102,16 +102,16 @@ impl Meant {
 
 fn time(for_ms: u32) -> Result<Duration, Refusal> {
     let time = Duration::from_millis(for_ms.into());
-    if time.is_zero() || time > LONGEST {
-        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {LONGEST:?}")));
+    if time.is_zero() || time > MAX_DURATION {
+        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {MAX_DURATION:?}")));
     }
     Ok(time)
 }
 
 /// Names that the kernel accepts; they become parts of paths.
 fn interfaces(names: &[String]) -> Result<Vec<String>, Refusal> {
-    if names.len() > MOST_INTERFACES {
-        return Err(Refusal(format!("{} interfaces: expected at most {MOST_INTERFACES}", names.len())));
+    if names.len() > MAX_INTERFACES {
+        return Err(Refusal(format!("{} interfaces: expected at most {MAX_INTERFACES}", names.len())));
     }
     let is_name = |name: &&String| {
         (1..16).contains(&name.len())
@@ -162,7 +162,7 @@ mod tests {
             (order("10.0.0.2", 50051, 0, &good), "expected more than 0"),
             (order("10.0.0.2", 50051, 60_001, &good), "at most 60s"),
             (order("10.0.0.2", 50051, 1_000, &[]), "0 connections"),
-            (order("10.0.0.2", 50051, 1_000, &[good[0]; MOST_CONNECTIONS + 1]), "10001 connections"),
+            (order("10.0.0.2", 50051, 1_000, &[good[0]; MAX_CONNECTIONS + 1]), "10001 connections"),
             (order("10.0.0.2", 0, 1_000, &good), "not one server"),
             (order("0.0.0.0", 50051, 1_000, &good), "not one server"),
             (order("", 50051, 1_000, &good), "no address"),

@@ -8,7 +8,7 @@ use spangap_machine::read_here;
 /// Number of consecutive checks at which it has to fit.
 const CALM: u32 = 60;
 /// Upper limit after repeated drops.
-const LONGEST: u32 = 64 * CALM;
+const MAX_WAIT: u32 = 64 * CALM;
 /// Maximum expected usage as a fraction of the limit: at the limit itself it would be dropped and restored
 /// alternately.
 const WELL_WITHIN: f64 = 0.7;
@@ -67,7 +67,7 @@ impl Comeback {
     /// Records a drop.
     pub fn gave_up(&mut self, why: TooMuch) {
         // An instrument dropped soon after its restoration was restored too early.
-        self.wait = if self.since_back < 4 * self.wait { LONGEST.min(2 * self.wait) } else { CALM };
+        self.wait = if self.since_back < 4 * self.wait { MAX_WAIT.min(2 * self.wait) } else { CALM };
         self.given_up.push(why);
         self.calm = 0;
     }
@@ -79,7 +79,7 @@ impl Comeback {
             self.given_up.pop();
             self.since_back = 0;
         } else {
-            self.wait = LONGEST.min(2 * self.wait);
+            self.wait = MAX_WAIT.min(2 * self.wait);
         }
     }
 
@@ -140,9 +140,9 @@ mod tests {
             comeback.took_back(true);
         }
         assert_eq!(waited[..4], [CALM, 2 * CALM, 4 * CALM, 8 * CALM]);
-        assert_eq!(waited[8], LONGEST);
+        assert_eq!(waited[8], MAX_WAIT);
         // An instrument that ran well for long was not restored too early.
-        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * LONGEST), None);
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * MAX_WAIT), None);
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 100_000), Some(CALM));
     }

@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Maximum wait for the end of a slice's time range.
-const WAITS_AT_MOST: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Maximum size of `machine.json` in a slice.
 const MACHINE_BYTES: u64 = 64 << 10;
 
 /// Maximum number of reported sockets.
-const MOST_SOCKETS: usize = 2_000;
+const MAX_SOCKETS: usize = 2_000;
 
 /// Why a slice is unavailable or incomplete.
 enum Broken {
@@ -42,7 +42,7 @@ pub(crate) async fn answer(
 ) {
     // The meter's clock differs from ours; the requested time range may not be over yet.
     let left = u64::try_from(ask.to_unix_ns.saturating_sub(unix_ns())).unwrap_or(0);
-    let left = Duration::from_nanos(left).min(WAITS_AT_MOST);
+    let left = Duration::from_nanos(left).min(MAX_WAIT);
     let _over_or_gone = tokio::time::timeout(left, to.closed()).await;
     let id = ask.id;
     let payload = v1::Payload::from(settings.payload).into();
@@ -218,10 +218,10 @@ fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<Tcp
         let of_these = || both.iter().flatten().any(|address| ends.iter().any(|end| end.is_at(*address)));
         is_here && (ends.is_empty() || of_these())
     });
-    let left_out = listing.sockets.len().saturating_sub(MOST_SOCKETS);
+    let left_out = listing.sockets.len().saturating_sub(MAX_SOCKETS);
     if left_out > 0 {
-        lacks.push(format!("{left_out} sockets beyond the first {MOST_SOCKETS} are not in the slice"));
-        listing.sockets.truncate(MOST_SOCKETS);
+        lacks.push(format!("{left_out} sockets beyond the first {MAX_SOCKETS} are not in the slice"));
+        listing.sockets.truncate(MAX_SOCKETS);
     }
     let sockets = listing.sockets.clone();
     let document = serde_json::to_vec(&ListReport::new(unix_ns().unsigned_abs(), asked, listing));

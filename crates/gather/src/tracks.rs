@@ -10,11 +10,11 @@ use spangap_wire::dissect::Dissection;
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of threads per recording; those of the slowest calls come first.
-const MOST_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 /// Maximum number of pieces per thread; later ones are counted.
-const MOST_PIECES: usize = 20_000;
+const MAX_PIECES: usize = 20_000;
 /// Maximum time shown before and after a call, nanoseconds.
-const MOST_AROUND_NS: u64 = 1_000_000_000;
+const MAX_AROUND_NS: u64 = 1_000_000_000;
 
 /// Activity of one thread around the calls it handled.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ pub(crate) struct Tracker {
     timeline: Timeline<Watched>,
     woken: HashMap<Tid, Woken>,
     /// By side and thread.
-    taken: HashMap<(usize, Tid), Taken>,
+    taken: HashMap<(usize, Tid), ThreadPieces>,
 }
 
 /// The threads of one side, and the time ranges around their calls.
@@ -79,7 +79,7 @@ impl Tracker {
             let of_side = || covered.iter().filter(|one| one.leg.side == side);
             let (windows, hands): (Vec<_>, Vec<_>) = of_side().map(|one| (one.window, one.hands)).unzip();
             let mut tids = threads(&windows, &hands, handovers);
-            tids.truncate(MOST_THREADS);
+            tids.truncate(MAX_THREADS);
             (tids, around(dissection, of_side()))
         });
         let watched: HashSet<Tid> = sides.iter().flat_map(|(tids, _)| tids).copied().collect();
@@ -135,7 +135,7 @@ impl Tracker {
 /// Time ranges around calls on the recording's clock, in order and without overlaps.
 fn around<'a>(dissection: &Dissection, covered: impl Iterator<Item = &'a Covered>) -> Vec<(u64, u64)> {
     let stretch = |one: &Covered| {
-        let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MOST_AROUND_NS);
+        let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MAX_AROUND_NS);
         let window = &one.window;
         Some((window.from_ns.saturating_sub(around_ns), window.to_ns.saturating_add(around_ns)))
     };
@@ -157,7 +157,7 @@ struct Raw {
 }
 
 #[derive(Default)]
-struct Taken {
+struct ThreadPieces {
     pieces: Vec<Raw>,
     left_out: u64,
 }
@@ -169,7 +169,7 @@ fn take(
     tid: Tid,
     interval: &Interval,
     sides: &[OfSide; 2],
-    taken: &mut HashMap<(usize, Tid), Taken>,
+    taken: &mut HashMap<(usize, Tid), ThreadPieces>,
     woken: &HashMap<Tid, Woken>,
 ) {
     let sleep = woken.get(&tid).filter(|woken| {
@@ -182,7 +182,7 @@ fn take(
         let first = stretches.partition_point(|(_, to)| *to <= interval.from_ns);
         for (from, to) in stretches[first..].iter().take_while(|(from, _)| *from < interval.to_ns) {
             let taken = taken.entry((side, tid)).or_default();
-            if taken.pieces.len() >= MOST_PIECES {
+            if taken.pieces.len() >= MAX_PIECES {
                 taken.left_out += 1;
                 continue;
             }

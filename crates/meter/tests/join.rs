@@ -357,8 +357,8 @@ fn sizes_are_read_from_either_side_and_unknown_ones_are_reported() {
         let event = Event { name: "message".into(), attributes, ..Event::default() };
         move |span: &mut Span| span.events.extend([event.clone(), event.clone()])
     };
-    type Told = Box<dyn Fn(&mut Span)>;
-    let cases: Vec<(i32, Told, bool)> = vec![
+    type SetAttributes = Box<dyn Fn(&mut Span)>;
+    let cases: Vec<(i32, SetAttributes, bool)> = vec![
         (CLIENT, Box::new(with("http.response.body.size", int(200_000))), true),
         (SERVER, Box::new(with("http.response_content_length", int(200_000))), true),
         (CLIENT, Box::new(with("http.response_content_length_uncompressed", int(200_000))), true),

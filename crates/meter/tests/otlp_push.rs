@@ -108,9 +108,12 @@ impl MetricsService for Receiver {
     }
 }
 
-type Seen = mpsc::UnboundedReceiver<Result<ExportMetricsServiceRequest, tonic::Code>>;
+type Requests = mpsc::UnboundedReceiver<Result<ExportMetricsServiceRequest, tonic::Code>>;
 
-fn serve(address: &str, answers: Vec<Result<ExportMetricsServiceResponse, Status>>) -> (SocketAddr, Seen) {
+fn serve(
+    address: &str,
+    answers: Vec<Result<ExportMetricsServiceResponse, Status>>,
+) -> (SocketAddr, Requests) {
     let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (seen, requests) = mpsc::unbounded_channel();
