@@ -1,5 +1,5 @@
-//! Packets kept off the CPUs of the application for a while: planned here, made and undone by `spangap isolate`, with its
-//! journal, its guard and its lock.
+//! Keeps packets off the CPUs of the application for a while: planned here, made and undone by `spangap
+//! isolate`, with its journal, its guard and its lock.
 
 use crate::changes::{causes, is_ours};
 use crate::order::{Meant, Refusal};
@@ -22,16 +22,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Where somebody who isolates by hand has the journal.
+/// The journal of isolation started by hand.
 const BY_HAND: &str = "/var/lib/spangap/isolate";
 
-/// What would be done.
+/// A plan that has not been executed.
 pub struct Planned {
     plan: Plan,
     app: Cpus,
 }
 
-/// Plans for the processes that hold the connections meant. Only looks.
+/// Plans for the processes that hold the ordered connections. Read-only.
 pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
     let topology = Live::new().topology();
     let app = app_cpus(meant)?;
@@ -103,7 +103,7 @@ fn named<'t>(topology: &'t Topology, name: &str) -> Result<&'t Interface, Refusa
     })
 }
 
-/// Whether packets of an interface may be handled on one of these CPUs by what is set now.
+/// Whether the current settings allow packets of an interface to be handled on one of these CPUs.
 fn hands_to(topology: &Topology, interface: &Interface, cpus: &Cpus) -> bool {
     let meets = |set: &Option<Cpus>| set.as_ref().is_some_and(|set| !set.both(cpus).is_empty());
     let steered = interface.rx.iter().any(|rx| meets(&rx.rps_cpus));
@@ -113,12 +113,12 @@ fn hands_to(topology: &Topology, interface: &Interface, cpus: &Cpus) -> bool {
 }
 
 impl Planned {
-    /// The CPUs that packets would go to, as a list.
+    /// The CPUs that packets would be moved to, as a list.
     pub fn net_cpus(&self) -> String {
         self.plan.net_cpus.to_string()
     }
 
-    /// As it is told to the meter.
+    /// The plan as reported to the meter.
     pub fn report(&self, stage: Stage) -> v1::OrderReport {
         let values = self.plan.changes.iter().map(|change| v1::Value {
             place: change.place.to_string(),
@@ -138,7 +138,7 @@ impl Planned {
     }
 }
 
-/// What `isolate apply --json` says, as far as it is needed here.
+/// The required part of `isolate apply --json`.
 #[derive(Deserialize)]
 struct Applied {
     applied: bool,
@@ -154,20 +154,21 @@ struct Refused {
     why: String,
 }
 
-/// What it came to.
+/// Result of a change.
 pub struct Made {
-    /// Whoever undoes it in time.
+    /// The guard that undoes it in time.
     pub guard: Process,
-    /// For the meter.
+    /// The report for the meter.
     pub report: v1::OrderReport,
 }
 
-/// Where the journals of isolation are: apart from those of sockets, which are of another kind.
+/// Folder of the isolation journals: separate from those of sockets, which have another format.
 pub fn folder(settings: &Settings) -> PathBuf {
     settings.journals.join("isolate")
 }
 
-/// Makes it so for a time. The old values are on disk and the guard is ready before the first one is written.
+/// Makes the change for a time. The old values are on disk and the guard is ready before the first one is
+/// written.
 pub fn make(
     settings: &Settings,
     order: &v1::Order,
@@ -201,7 +202,7 @@ pub fn make(
     let said = complaint(&output);
     let applied: Option<Applied> = serde_json::from_slice(&output.stdout).ok();
     let Some(Applied { applied: true, changed, guard_pid: Some(pid), error, refused, .. }) = applied else {
-        // Whatever was done until the error is undone by then.
+        // Changes made before the error are already undone.
         return Err(Refusal(applied.and_then(|applied| applied.error).unwrap_or(said)));
     };
     let guard = Process::of(pid).ok().flatten();
@@ -221,8 +222,8 @@ pub fn make(
     Ok(Made { guard, report })
 }
 
-/// After the guard has ended: what is left, if anything. A guard that was killed has its work done here. The second value: it
-/// was done here, and the audit log has no line of it yet.
+/// Undoes what is left after the guard has ended; a guard that was killed is replaced here. The second value
+/// says whether something was undone here that the audit log does not contain yet.
 pub fn settle(settings: &Settings) -> (Result<(), String>, bool) {
     let folder = folder(settings);
     let open = || Folder::new(&folder).open().map_err(|error| causes(&error));

@@ -1,48 +1,48 @@
-//! What an order means, and what is refused whoever asks.
+//! Validation of orders, and what is refused from anyone.
 
 use spangap_fleet::v1::{self, order::What};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Connections of one order.
-const MOST_CONNECTIONS: usize = 10_000;
-/// Interfaces of one order.
-const MOST_INTERFACES: usize = 64;
-/// The longest change.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum number of connections per order.
+const MAX_CONNECTIONS: usize = 10_000;
+/// Maximum number of interfaces per order.
+const MAX_INTERFACES: usize = 64;
+/// Maximum duration of a change.
+const MAX_DURATION: Duration = Duration::from_secs(60);
 
-/// Why an order is not carried out, in a sentence.
+/// Why an order is refused, in a sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
-/// An order that makes sense.
+/// A validated order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Meant {
-    /// The server's end of all connections in question.
+    /// The server's address in all its connections.
     pub server: SocketAddr,
-    /// The server's own sockets.
+    /// Whether it concerns the server's own sockets.
     pub accepted: bool,
-    /// What to do with them.
+    /// The action.
     pub action: Action,
 }
 
-/// What to do.
+/// Action of an order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Say which there are.
+    /// Report the connections.
     Look,
-    /// TCP_NODELAY for these connections, by this end and that one.
+    /// Set TCP_NODELAY on these connections, given by local and peer address.
     Nodelay(BTreeSet<(SocketAddr, SocketAddr)>, Duration),
-    /// Say how packets of these interfaces could be kept off the CPUs of whoever holds the connections; none: of those that
-    /// go there now.
+    /// Report how packets of these interfaces could be kept off the CPUs of the processes that hold the
+    /// connections; empty for the interfaces that currently deliver to them.
     LookIsolate(Vec<String>),
-    /// Do that, if they would go to these CPUs.
+    /// Do that, if the packets would be moved to these CPUs.
     Isolate(Vec<String>, String, Duration),
 }
 
 impl Action {
-    /// What `--allow` has to name.
+    /// The required `--allow` value.
     pub fn needs(&self) -> &'static str {
         match self {
             Action::Look | Action::Nodelay(..) => "sockets",
@@ -52,7 +52,7 @@ impl Action {
 }
 
 impl Meant {
-    /// Of an order.
+    /// Validates an order.
     pub fn of(order: &v1::Order) -> Result<Meant, Refusal> {
         let refuse = |why: String| Err(Refusal(why));
         let Some(server) = &order.server else { return refuse("it names no server".into()) };
@@ -68,9 +68,9 @@ impl Meant {
             Some(What::Look(_)) => Action::Look,
             Some(What::Nodelay(set)) => {
                 let time = time(set.for_ms)?;
-                if set.connections.is_empty() || set.connections.len() > MOST_CONNECTIONS {
+                if set.connections.is_empty() || set.connections.len() > MAX_CONNECTIONS {
                     let found = set.connections.len();
-                    return refuse(format!("{found} connections: expected 1 to {MOST_CONNECTIONS}"));
+                    return refuse(format!("{found} connections: expected 1 to {MAX_CONNECTIONS}"));
                 }
                 let mut all = BTreeSet::new();
                 for connection in &set.connections {
@@ -78,7 +78,7 @@ impl Meant {
                     let (Some(local), Some(peer)) = ends else {
                         return refuse("a connection is not two addresses with ports".into());
                     };
-                    // Whoever shows one list of connections and orders another one is not followed.
+                    // An order must not contain connections other than those of its server.
                     if server != if order.accepted { local } else { peer } {
                         return refuse(format!("{local} to {peer} is not a connection of {server}"));
                     }
@@ -102,16 +102,16 @@ impl Meant {
 
 fn time(for_ms: u32) -> Result<Duration, Refusal> {
     let time = Duration::from_millis(for_ms.into());
-    if time.is_zero() || time > LONGEST {
-        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {LONGEST:?}")));
+    if time.is_zero() || time > MAX_DURATION {
+        return Err(Refusal(format!("{time:?}: expected more than 0 and at most {MAX_DURATION:?}")));
     }
     Ok(time)
 }
 
-/// Names as the kernel takes them; they become parts of paths.
+/// Names that the kernel accepts; they become parts of paths.
 fn interfaces(names: &[String]) -> Result<Vec<String>, Refusal> {
-    if names.len() > MOST_INTERFACES {
-        return Err(Refusal(format!("{} interfaces: expected at most {MOST_INTERFACES}", names.len())));
+    if names.len() > MAX_INTERFACES {
+        return Err(Refusal(format!("{} interfaces: expected at most {MAX_INTERFACES}", names.len())));
     }
     let is_name = |name: &&String| {
         (1..16).contains(&name.len())
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_without_bounds_or_with_connections_of_others_are_refused() {
+    fn unbounded_orders_and_foreign_connections_are_refused() {
         let good = [("10.0.0.1:4000", "10.0.0.2:50051")];
         let meant = Meant::of(&order("::ffff:10.0.0.2", 50051, 1_000, &good)).expect("it makes sense");
         assert!(matches!(meant.action, Action::Nodelay(all, _) if all.len() == 1));
@@ -162,7 +162,7 @@ mod tests {
             (order("10.0.0.2", 50051, 0, &good), "expected more than 0"),
             (order("10.0.0.2", 50051, 60_001, &good), "at most 60s"),
             (order("10.0.0.2", 50051, 1_000, &[]), "0 connections"),
-            (order("10.0.0.2", 50051, 1_000, &[good[0]; MOST_CONNECTIONS + 1]), "10001 connections"),
+            (order("10.0.0.2", 50051, 1_000, &[good[0]; MAX_CONNECTIONS + 1]), "10001 connections"),
             (order("10.0.0.2", 0, 1_000, &good), "not one server"),
             (order("0.0.0.0", 50051, 1_000, &good), "not one server"),
             (order("", 50051, 1_000, &good), "no address"),

@@ -1,5 +1,5 @@
-//! The agent's side of the actuator: passes the meter's orders to it, and its reports back. The agent itself changes
-//! nothing; without `--allow` there is no actuator, and every order is refused.
+//! The agent's side of the actuator: forwards the meter's orders to it, and its reports back. The agent
+//! itself changes nothing; without `--allow` there is no actuator, and every order is refused.
 
 use crate::AgentError;
 use crate::settings::Say;
@@ -15,34 +15,34 @@ use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// How to start it, and for what.
+/// Command and permissions of the actuator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actuator {
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// What it may be ordered to change: `sockets`, `isolate`.
+    /// Permitted changes: `sockets`, `isolate`.
     pub allows: Vec<String>,
 }
 
-/// Pauses before it is started again.
+/// First and longest pause before a restart.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 
-/// It, as the stream to the meter needs it.
+/// The actuator as seen by the stream to the meter.
 pub(crate) struct Hands {
     allows: Vec<String>,
     shared: Arc<ActuatorLink>,
-    /// For whoever has the stream to the meter.
+    /// Reports for the owner of the stream to the meter.
     pub reports: tokio::sync::Mutex<UnboundedReceiver<v1::OrderReport>>,
     to_stream: UnboundedSender<v1::OrderReport>,
     _life: mpsc::Sender<()>,
 }
 
-/// Two locks: whoever waits for it to take an order does not keep its answers from being heard.
+/// Two locks: waiting for the actuator to accept an order must not block its reports.
 #[derive(Default)]
 struct ActuatorLink {
-    /// While it runs and is ready.
+    /// Set while it runs and is ready.
     input: Mutex<Option<ChildStdin>>,
-    /// Orders that it has not answered for good.
+    /// Orders without a final report.
     open: Mutex<BTreeSet<u64>>,
 }
 
@@ -55,7 +55,7 @@ fn refused(order: u64, why: &str) -> v1::OrderReport {
 }
 
 impl Hands {
-    /// Starts it, and starts it again whenever it ends. `None` allows nothing.
+    /// Starts the actuator, and restarts it whenever it ends. `None` permits nothing.
     pub fn start(actuator: Option<&Actuator>, say: &Say) -> Result<Hands, AgentError> {
         let (to_stream, reports) = unbounded_channel();
         let (life, alive) = mpsc::channel();
@@ -68,7 +68,7 @@ impl Hands {
         };
         let Some(actuator) = actuator.cloned() else { return Ok(hands) };
         let error = |error| AgentError::Start { what: "start the actuator", error };
-        // That it cannot be started at all is told at once.
+        // A failure of the first start is reported at once.
         let first = spawn(&actuator).map_err(error)?;
         let (shared, to_stream, say) = (hands.shared.clone(), hands.to_stream.clone(), say.clone());
         let keep = move || keep(&actuator, first, &shared, &to_stream, &say, &alive);
@@ -76,12 +76,12 @@ impl Hands {
         Ok(hands)
     }
 
-    /// What may be ordered.
+    /// Permitted changes.
     pub fn allows(&self) -> &[String] {
         &self.allows
     }
 
-    /// Hands an order on. It is answered in any case.
+    /// Forwards an order, which is always answered.
     pub fn order(&self, order: v1::Order) {
         let id = order.id;
         let answer = |why: &str| drop(self.to_stream.send(refused(id, why)));
@@ -99,16 +99,16 @@ impl Hands {
         }
     }
 
-    /// Undoes an order now; 0: all, as when the meter is gone.
+    /// Undoes an order now; 0 undoes all, as when the meter is gone.
     pub fn undo(&self, order: u64) {
         if let Some(input) = locked(&self.shared.input).as_mut() {
             let undo = v1::ToActuator { what: Some(What::Undo(v1::Undo { order })) };
-            // One that does not hear it has ended: then its guards undo, each in its time.
+            // An actuator that does not read has ended: its guards then undo the changes in time.
             let _ = frames::write(input, &undo);
         }
     }
 
-    /// Closes its input: it undoes everything, and ends.
+    /// Closes its input: it undoes everything and ends.
     pub fn stop(&self) {
         drop(locked(&self.shared.input).take());
     }
@@ -166,7 +166,7 @@ fn listen(
     let (Some(out), mut input) = (child.stdout.take(), child.stdin.take()) else { return Ok(()) };
     let mut out = BufReader::new(out);
     while let Some(report) = frames::read::<v1::OrderReport>(&mut out)? {
-        // The first one says that it is ready: what an earlier one left is undone.
+        // The first message means that it is ready: changes of a previous instance are undone.
         if let Some(input) = input.take() {
             *locked(&shared.input) = Some(input);
             ready();

@@ -1,4 +1,5 @@
-//! The agent's own CPU time and memory; above its budget it drops instruments, and takes them back once they would fit again.
+//! The agent's own CPU time and memory. Above its budget it drops instruments, and restores them once they
+//! would fit again.
 
 use crate::comeback::{Comeback, Pace, TooMuch, counters};
 use crate::health::Health;
@@ -14,12 +15,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often it looks.
+/// Interval between checks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Over so many looks CPU or memory must be too much, before something is given up: a slice is allowed to take a moment.
+/// Number of consecutive checks over the limit of CPU or memory before an instrument is dropped; a slice may
+/// exceed it for a moment.
 const LOOKS: usize = 15;
 
-/// Looks for ever.
+/// Checks for ever.
 pub(crate) async fn watch(
     settings: &Arc<Settings>,
     sensors: &Arc<Sensors>,
@@ -60,7 +62,7 @@ pub(crate) async fn watch(
         let (cpu_mean, pace_mean) = overruns.means();
         let memory = memory_bytes as f64 / settings.memory_bytes as f64;
         if comeback.look(cpu_mean / settings.cpu_share, memory, pace_mean) {
-            // It takes a while, and the stream to the meter goes on.
+            // Restoring takes a while; the stream to the meter continues meanwhile.
             let (sensors, settings, to) = (sensors.clone(), settings.clone(), say.clone());
             let back = tokio::task::spawn_blocking(move || sensors.take_back_last(&settings, &to)).await;
             let back = back.unwrap_or_else(|_| Err("it panicked".into()));
@@ -96,17 +98,17 @@ pub(crate) async fn watch(
     }
 }
 
-/// What was taken lately.
+/// Recent usage.
 #[derive(Debug, Default)]
 struct Overruns {
-    /// CPU, and what went on meanwhile.
+    /// CPU, and the host's activity at that time.
     looks: VecDeque<(f64, Pace)>,
-    /// Looks in a row at too much memory.
+    /// Consecutive checks with too much memory.
     memory: usize,
 }
 
 impl Overruns {
-    /// Takes note of what is taken now. Gives why that is too much, if it is for longer than a slice takes.
+    /// Records the current usage. Returns a reason if it has been too high for longer than a slice takes.
     fn look(
         &mut self,
         settings: &Settings,
@@ -132,7 +134,7 @@ impl Overruns {
         })
     }
 
-    /// CPU and pace of the latest looks, on average.
+    /// Mean CPU and pace of the recent checks.
     fn means(&self) -> (f64, Pace) {
         let number = self.looks.len().max(1) as f64;
         let mean = |of: fn(&(f64, Pace)) -> f64| self.looks.iter().map(of).sum::<f64>() / number;
@@ -147,7 +149,7 @@ fn cpu_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// Memory of this process, its rings and what the kernel keeps for its probes.
+/// Memory of this process, its rings and the kernel's memory for its probes.
 fn memory_bytes() -> u64 {
     let resident = resident_bytes();
     let infos = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
@@ -155,7 +157,8 @@ fn memory_bytes() -> u64 {
     resident + texts.map(|text| map_bytes(&text)).sum::<u64>()
 }
 
-/// Memory of an eBPF map, from what the kernel says of its descriptor; one that this process maps is in its resident memory.
+/// Memory of an eBPF map, from the kernel's description of its descriptor. A map that this process maps is
+/// part of its resident memory.
 fn map_bytes(info: &str) -> u64 {
     const MAPPABLE: u64 = 1 << 10;
     let field = |name: &str| info.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
@@ -171,7 +174,7 @@ mod tests {
     use crate::settings::{Payload, TlsFiles};
 
     #[test]
-    fn a_slice_may_take_a_moment_and_what_lasts_is_given_up() {
+    fn a_brief_excess_is_tolerated_and_a_lasting_one_drops_an_instrument() {
         let settings = Settings {
             meter: String::new(),
             token_file: None,
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_mapped_is_not_counted_twice() {
+    fn a_mapped_map_is_not_counted_twice() {
         let info = |flags: &str| {
             format!("pos:\t0\nflags:\t02000002\nmap_type:\t2\nmap_flags:\t{flags}\nmemlock:\t1048576\n")
         };

@@ -1,57 +1,59 @@
-//! When an instrument that was given up is taken back. What the agent took with it grew with what went on at the host; it comes
-//! back once that has fallen so far, for long enough, that it would fit well. Who was wrong about that waits longer the next time.
+//! When to restore a dropped instrument. The agent's usage grew with the activity of the host; the instrument
+//! is restored once the activity has been low enough for long enough that it would fit well. Each premature
+//! restoration lengthens the next wait.
 
 use spangap_machine::facts::{net_dev, stat};
 use spangap_machine::read_here;
 
-/// It has to fit for so many looks in a row.
+/// Number of consecutive checks at which it has to fit.
 const CALM: u32 = 60;
-/// At the most, after it had to be given up again and again.
-const LONGEST: u32 = 64 * CALM;
-/// What it would take has to be this part of what may be taken: at the edge it would come and go.
+/// Upper limit after repeated drops.
+const MAX_WAIT: u32 = 64 * CALM;
+/// Maximum expected usage as a fraction of the limit: at the limit itself it would be dropped and restored
+/// alternately.
 const WELL_WITHIN: f64 = 0.7;
 
-/// How much goes on at this host, a second: what instruments cost is paid by the event.
+/// Activity of this host per second: the cost of instruments is proportional to events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Pace {
-    /// Switches between threads, of all CPUs.
+    /// Context switches on all CPUs.
     pub switches: f64,
-    /// Packets that come in, of all interfaces.
+    /// Packets received on all interfaces.
     pub packets: f64,
 }
 
 impl Pace {
-    /// How many times as much as at another time goes on, by whichever of both grew more.
+    /// Ratio to the activity at another time: the larger of both ratios.
     fn beside(self, then: Pace) -> f64 {
         (self.switches / then.switches.max(1.0)).max(self.packets / then.packets.max(1.0))
     }
 }
 
-/// Counters of this host since it was booted.
+/// Counters of this host since its boot.
 pub(crate) fn counters() -> Pace {
     let switches = read_here(stat::PATH, stat::switches).unwrap_or_default();
     let packets = read_here(&format!("/proc/net/{}", net_dev::NAME), net_dev::rx_packets).unwrap_or_default();
     Pace { switches: switches as f64, packets: packets.values().sum::<u64>() as f64 }
 }
 
-/// What was too much when an instrument was given up.
+/// The excess that caused a drop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TooMuch {
-    /// CPU, as a share of what may be taken, while so much went on.
+    /// CPU as a fraction of the limit, and the activity at that time.
     Cpu { of_limit: f64, pace: Pace },
-    /// Memory. The instrument has so much of it, as a share of what may be taken.
+    /// Memory. The instrument's share of it, as a fraction of the limit.
     Memory { of_limit: f64 },
 }
 
-/// Instruments given up, and when the last of them comes back.
+/// Dropped instruments, and when to restore the last of them.
 #[derive(Debug)]
 pub(crate) struct Comeback {
     given_up: Vec<TooMuch>,
-    /// Looks in a row at which it would have fitted.
+    /// Consecutive checks at which it would have fitted.
     calm: u32,
-    /// So many of them are asked for.
+    /// Number of such checks required.
     wait: u32,
-    /// Looks since one was taken back.
+    /// Checks since the last restoration.
     since_back: u32,
 }
 
@@ -62,31 +64,31 @@ impl Default for Comeback {
 }
 
 impl Comeback {
-    /// One more is given up.
+    /// Records a drop.
     pub fn gave_up(&mut self, why: TooMuch) {
-        // One that was just taken back was taken back too early.
-        self.wait = if self.since_back < 4 * self.wait { LONGEST.min(2 * self.wait) } else { CALM };
+        // An instrument dropped soon after its restoration was restored too early.
+        self.wait = if self.since_back < 4 * self.wait { MAX_WAIT.min(2 * self.wait) } else { CALM };
         self.given_up.push(why);
         self.calm = 0;
     }
 
-    /// The last one is back, or cannot be had.
+    /// The last one was restored, or cannot be.
     pub fn took_back(&mut self, is_back: bool) {
         self.calm = 0;
         if is_back {
             self.given_up.pop();
             self.since_back = 0;
         } else {
-            self.wait = LONGEST.min(2 * self.wait);
+            self.wait = MAX_WAIT.min(2 * self.wait);
         }
     }
 
-    /// Whether the last one may come back. `cpu` and `memory` are what is taken now, as shares of what may be taken.
+    /// Whether to restore the last one. `cpu` and `memory` are the current usage as fractions of the limits.
     pub fn look(&mut self, cpu: f64, memory: f64, pace: Pace) -> bool {
         self.since_back = self.since_back.saturating_add(1);
         let Some(last) = self.given_up.last() else { return false };
         let fits = match *last {
-            // All that the agent took is counted for the instrument, to be on the safe side.
+            // Attributes all of the agent's usage to the instrument, to be conservative.
             TooMuch::Cpu { of_limit, pace: then } => {
                 cpu.max(of_limit * pace.beside(then)) < WELL_WITHIN && memory <= 1.0
             }
@@ -96,7 +98,7 @@ impl Comeback {
         self.calm >= self.wait
     }
 
-    /// When the last one comes back, in words.
+    /// When the last one will be restored, in words.
     pub fn words(&self) -> String {
         format!("it comes back when it would have fitted for {} s", self.wait)
     }
@@ -109,19 +111,19 @@ mod tests {
     const BUSY: Pace = Pace { switches: 100_000.0, packets: 20_000.0 };
     const QUIET: Pace = Pace { switches: 5_000.0, packets: 1_000.0 };
 
-    /// Looks until it may come back, at most so many.
+    /// Number of checks until it may be restored, at most `most`.
     fn until_back(comeback: &mut Comeback, cpu: f64, pace: Pace, most: u32) -> Option<u32> {
         (1..=most).find(|_| comeback.look(cpu, 0.5, pace))
     }
 
     #[test]
-    fn what_was_given_up_comes_back_when_the_load_is_gone_and_not_before() {
+    fn a_dropped_instrument_is_restored_only_after_the_load() {
         let mut comeback = Comeback::default();
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), None, "nothing was given up");
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
-        // Cheap now, because the instrument is gone; the load is still there.
+        // Cheap now, because the instrument is dropped; the load continues.
         assert_eq!(until_back(&mut comeback, 0.1, BUSY, 10_000), None);
-        // Half of the packets, and as many switches.
+        // Half of the packets, but the same number of switches.
         assert_eq!(until_back(&mut comeback, 0.1, Pace { packets: 10_000.0, ..BUSY }, 10_000), None);
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 10_000), Some(CALM));
         comeback.took_back(true);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_comes_and_goes_makes_it_wait_longer_each_time() {
+    fn intermittent_load_lengthens_each_wait() {
         let mut comeback = Comeback::default();
         let mut waited = Vec::new();
         for _ in 0..9 {
@@ -138,15 +140,15 @@ mod tests {
             comeback.took_back(true);
         }
         assert_eq!(waited[..4], [CALM, 2 * CALM, 4 * CALM, 8 * CALM]);
-        assert_eq!(waited[8], LONGEST);
-        // One that was good for long was taken back in time.
-        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * LONGEST), None);
+        assert_eq!(waited[8], MAX_WAIT);
+        // An instrument that ran well for long was not restored too early.
+        assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * MAX_WAIT), None);
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 100_000), Some(CALM));
     }
 
     #[test]
-    fn the_last_comes_back_first_and_one_that_cannot_be_had_is_tried_less_often() {
+    fn the_last_is_restored_first_and_failures_lengthen_the_wait() {
         let mut comeback = Comeback::default();
         comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY });
         comeback.gave_up(TooMuch::Memory { of_limit: 0.4 });

@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Bytes of an event in the rings of the kernel.
+/// Bytes per event in the kernel's rings.
 const EVENT_BYTES: u64 = 32;
-/// How long an order may wait for this thread.
+/// Maximum delay of an order to this thread.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What is asked of the thread.
+/// Orders to the thread.
 enum Order {
     Copy { from_to: (i64, i64), most_bytes: usize, reply: Sender<Result<Option<Copied>, String>> },
     Watch(BTreeSet<u32>),
@@ -26,28 +26,28 @@ enum Order {
     Stop,
 }
 
-/// A copy of a part.
+/// A copy of part of the ring.
 #[derive(Debug)]
 pub(crate) struct Copied {
-    /// A file as `host record` writes it.
+    /// A file in the format of `host record`.
     pub file: Vec<u8>,
     pub part: Part,
-    /// Since when and until when events are in it, Unix nanoseconds.
+    /// Time range of its events, Unix nanoseconds.
     pub from_ns: i64,
     pub to_ns: i64,
 }
 
-/// How it is.
+/// State of the recording.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub ring: v1::Ring,
-    /// What the programs cost lately, as a share of one CPU.
+    /// Recent cost of the BPF programs, as a share of one CPU.
     pub probes_share: f64,
     /// Why it has ended, if it has.
     pub failed: Option<String>,
 }
 
-/// The thread that has the probes.
+/// The thread that owns the probes.
 pub(crate) struct Events {
     orders: Mutex<Sender<Order>>,
     state: Arc<Mutex<State>>,
@@ -56,7 +56,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Loads the probes and keeps what they tell of these processes and of all CPUs.
+    /// Loads the probes and records events of these processes and of all CPUs.
     pub fn start(
         settings: &Settings,
         pids: &BTreeSet<u32>,
@@ -92,12 +92,12 @@ impl Events {
         Ok(Events { orders: Mutex::new(orders), state, thread: Mutex::new(Some(thread)), lacks })
     }
 
-    /// How it is.
+    /// Current state.
     pub fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A file of a stretch of time, `None` when nothing is kept of it.
+    /// A file of a time range, `None` if nothing of it is available.
     ///
     /// # Errors
     /// Why there are no events at all, in words.
@@ -112,21 +112,22 @@ impl Events {
         self.order(Order::Watch(pids));
     }
 
-    /// Asks from now on why threads sleep, which is most of the cost, or no longer does. What was kept is lost.
+    /// Enables or disables the recording of reasons why threads sleep, which is most of the cost. Discards
+    /// the recorded events.
     pub fn ask_for(&self, waits: Waits) {
         self.order(Order::AskFor(waits));
     }
 
-    /// Takes the probes away.
+    /// Unloads the probes.
     pub fn stop(&self) {
         self.order(Order::Stop);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A thread that panicked has said so.
+        // A thread that panicked has printed it.
         let _ended = thread.map(JoinHandle::join);
     }
 
     fn order(&self, order: Order) {
-        // It has ended, and its state says why.
+        // It has ended, and its state contains the reason.
         let _ended = self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
     }
 }
@@ -161,9 +162,9 @@ struct Keeper {
     rolling: Option<Rolling>,
     pids: BTreeSet<u32>,
     state: Arc<Mutex<State>>,
-    /// Seconds in programs and seconds sampled, so far.
+    /// Seconds in BPF programs and seconds sampled, so far.
     sampled: (f64, f64),
-    /// Events and losses of the stream before this one.
+    /// Events and losses of the previous stream.
     of_before: (u64, u64),
 }
 
@@ -183,7 +184,7 @@ impl Keeper {
                 }
                 Ok(Order::Copy { from_to, most_bytes, reply }) => {
                     let copied = self.copy(from_to, most_bytes)?;
-                    // Whoever asked may have gone.
+                    // The requester may be gone.
                     let _gone = reply.send(Ok(copied));
                 }
                 Ok(Order::Watch(pids)) => {
@@ -208,7 +209,7 @@ impl Keeper {
         }
     }
 
-    /// What the programs cost since this was last asked.
+    /// Cost of the BPF programs since the last call.
     fn weigh(&mut self) {
         let Some(cost) = self.rolling.as_mut().and_then(Rolling::cost) else { return };
         let sampled = cost.sampled_ns as f64 / 1e9;
@@ -238,7 +239,7 @@ impl Keeper {
 
     fn copy(&mut self, (from, to): (i64, i64), most_bytes: usize) -> Result<Option<Copied>, RecordError> {
         let Some(rolling) = &mut self.rolling else { return Ok(None) };
-        // What is settled ends a little before now.
+        // Settled events end slightly before now.
         let until = Instant::now() + 5 * POLL;
         while unix_ns() >= to && Instant::now() < until {
             let settled = rolling.settled_unix_ns();

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A ring whose last so many canaries did not come is not well.
+/// A ring is unhealthy if this many consecutive canaries are missing.
 const MISSED_TOO_OFTEN: u64 = 3;
 
-/// How the agent is.
+/// The agent's health.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health {
     pub told: v1::Health,
-    /// How it stands with the meter.
+    /// State of the connection to the meter.
     pub meter: Arc<Mutex<MeterState>>,
     /// CPU of this process, as a share of all CPUs.
     pub own_share: f64,
@@ -29,26 +29,26 @@ pub(crate) struct Health {
     pub probes_share: f64,
     /// CPU time of this process so far.
     pub own_seconds: f64,
-    /// What is kept of each packet, where that is less than the settings say.
+    /// Bytes kept per packet, if fewer than configured.
     pub packets_reduced_to: Option<u32>,
-    /// Canaries sent since one was last seen: a ring may have lived, and have stopped since.
+    /// Consecutive canaries sent but not seen: a ring that once worked may have stopped.
     pub missed_in_a_row: u64,
 }
 
-/// How it stands with the meter.
+/// State of the connection to the meter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MeterState {
     pub attached: bool,
-    /// Attached so often.
+    /// Number of times it attached.
     pub times: u64,
-    /// Slices asked for.
+    /// Slices requested.
     pub slices: u64,
     /// Why it is not attached.
     pub why_not: Option<String>,
 }
 
 impl Health {
-    /// Canaries missed in a row, as `rings` are told after these.
+    /// Consecutive missing canaries after an update of `rings`.
     pub fn missed_until(&self, rings: &[v1::Ring]) -> u64 {
         let counts = |rings: &[v1::Ring]| {
             rings
@@ -71,16 +71,16 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, AgentErro
     TcpListener::bind(address).await.map_err(|error| AgentError::Health { address, error })
 }
 
-/// Answers for ever.
+/// Serves for ever.
 pub(crate) async fn serve(listener: Option<TcpListener>, health: watch::Receiver<Arc<Health>>) {
     let Some(listener) = listener else { return pending().await };
     let router =
         Router::new().route("/healthz", get(healthz)).route("/metrics", get(metrics)).with_state(health);
-    // It ends with the process.
+    // Ends with the process.
     let _ended = axum::serve(listener, router).await;
 }
 
-/// Whether the rings live: not, whether the meter does.
+/// Whether the rings work, regardless of the meter.
 async fn healthz(State(health): State<watch::Receiver<Arc<Health>>>) -> (StatusCode, Json<Value>) {
     let health = health.borrow().clone();
     let ring = |ring: &v1::Ring| {
@@ -126,7 +126,7 @@ fn text(health: &Health) -> String {
     let told = &health.told;
     let mut text = String::new();
     let mut family = |name: &str, kind: &str, help: &str, values: Vec<(String, f64)>| {
-        // A string takes everything.
+        // Writing to a string does not fail.
         let _ = write!(text, "# HELP spangap_agent_{name} {help}\n# TYPE spangap_agent_{name} {kind}\n");
         for (labels, value) in values {
             let _ = writeln!(text, "spangap_agent_{name}{labels} {value}");
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_that_lived_and_stopped_is_known() {
+    fn a_ring_that_stopped_is_detected() {
         let ring = |sent, seen| v1::Ring { canaries_sent: sent, canaries_seen: seen, ..v1::Ring::default() };
         let mut health = Health::default();
         let mut tell = |sent, seen| {

@@ -1,4 +1,4 @@
-//! Addresses and containers of this host, to match spans with, and the processes that use TCP.
+//! Addresses and containers of this host, for matching with spans, and the processes that use TCP.
 
 use spangap_fleet::v1;
 use spangap_machine::facts::process_cgroup;
@@ -8,31 +8,32 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Containers that are told at most.
+/// Maximum number of reported containers.
 const MAX_CONTAINERS: usize = 10_000;
-/// Addresses that are told at most.
+/// Maximum number of reported addresses.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Which network namespaces are this agent's: all if it runs in that of the machine's first process, else its own.
+/// Network namespaces of this agent: all if it runs in that of the machine's first process, else its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Those of all pods, and the host's.
     Every,
-    /// The one of this inode.
+    /// The one with this inode.
     Own(u64),
 }
 
 impl Scope {
-    /// Of this process.
+    /// The scope of this process.
     pub fn here() -> Scope {
         match (network_namespace(std::process::id()), network_namespace(1)) {
-            // Whoever may not see the first process's may see no other's either: its own is all that it can speak for.
+            // Without permission to see the first process's namespace there is none to see other processes':
+            // the agent can represent only its own.
             (Some(own), first) if first != Some(own) => Scope::Own(own),
             _ => Scope::Every,
         }
     }
 
-    /// Whether a namespace is one of them.
+    /// Whether a namespace belongs to the scope.
     pub fn has(self, namespace: u64) -> bool {
         match self {
             Scope::Every => true,
@@ -41,7 +42,7 @@ impl Scope {
     }
 }
 
-/// What is there now. What cannot be read is not told.
+/// The current inventory. Unreadable parts are omitted.
 pub(crate) fn look(scope: Scope) -> v1::Inventory {
     let mut addresses = BTreeSet::new();
     let mut containers = BTreeMap::new();
@@ -72,14 +73,14 @@ pub(crate) fn look(scope: Scope) -> v1::Inventory {
     }
 }
 
-/// Addresses of the namespace of a process that others can reach it by.
+/// Externally reachable addresses of a process's namespace.
 fn addresses_of(pid: u32) -> BTreeSet<IpAddr> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
     let four = local_ipv4(&read("fib_trie")).into_iter().map(IpAddr::V4);
     four.chain(local_ipv6(&read("if_inet6")).into_iter().map(IpAddr::V6)).collect()
 }
 
-/// Own addresses in `fib_trie`: an entry `/32 host LOCAL` below `|-- ADDRESS`.
+/// Local addresses in `fib_trie`: an entry `/32 host LOCAL` below `|-- ADDRESS`.
 fn local_ipv4(text: &str) -> BTreeSet<Ipv4Addr> {
     let mut last = None;
     let mut found = BTreeSet::new();
@@ -94,16 +95,17 @@ fn local_ipv4(text: &str) -> BTreeSet<Ipv4Addr> {
     found
 }
 
-/// Own addresses in `if_inet6`, without those of a link or of loopback.
+/// Local addresses in `if_inet6`, except link-local and loopback addresses.
 fn local_ipv6(text: &str) -> BTreeSet<Ipv6Addr> {
     let addresses = text.lines().filter_map(|line| u128::from_str_radix(line.split(' ').next()?, 16).ok());
     let addresses = addresses.map(Ipv6Addr::from);
     addresses.filter(|address| !address.is_loopback() && !address.is_unicast_link_local()).collect()
 }
 
-/// Id of the container and uid of the pod that a control group's path names, as Docker, containerd and CRI-O do with both of
-/// the kubelet's drivers: `/kubepods/burstable/podUID/ID`, `/kubepods.slice/.../kubepods-burstable-podU_I_D.slice/cri-containerd-ID.scope`,
-/// `/docker/ID`, `/system.slice/docker-ID.scope`. The pod's uid is empty where there is none.
+/// Container id and pod uid in a control group's path, in the forms of Docker, containerd and CRI-O with both
+/// of the kubelet's drivers: `/kubepods/burstable/podUID/ID`,
+/// `/kubepods.slice/.../kubepods-burstable-podU_I_D.slice/cri-containerd-ID.scope`, `/docker/ID`,
+/// `/system.slice/docker-ID.scope`. The pod's uid is empty if there is none.
 fn container(path: &str) -> Option<(String, String)> {
     let id = path.split('/').rev().find_map(|part| {
         let part = part.strip_suffix(".scope").unwrap_or(part);
@@ -113,7 +115,8 @@ fn container(path: &str) -> Option<(String, String)> {
     let pod = path.split('/').find_map(|part| {
         let part = part.strip_suffix(".slice").unwrap_or(part);
         let uid = part.strip_prefix("pod").or_else(|| part.rsplit_once("-pod").map(|(_, uid)| uid))?;
-        // Where the drivers of kubelet and runtime differ, the slice's name is the first part of the container's.
+        // If the drivers of kubelet and runtime differ, the slice's name is the first part of the
+        // container's.
         let uid = uid.split(['.', ':']).next().unwrap_or(uid);
         (uid.len() >= 32).then(|| uid.replace('_', "-"))
     });
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_of_every_runtime_are_known_by_their_groups() {
+    fn containers_of_every_runtime_are_recognised_by_their_control_groups() {
         let id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         let uid = "2f0e3b5a-1111-4222-8333-444455556666";
         let pod = [
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_found_and_those_of_loopback_are_not() {
+    fn local_addresses_exclude_loopback() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.1.0.0\n        /24 link UNICAST\n     |-- 10.1.0.7\n        /32 host LOCAL\n     |-- 10.1.0.255\n        /32 link BROADCAST\n     |-- 127.0.0.1\n        /32 host LOCAL\n";
         assert_eq!(local_ipv4(trie), BTreeSet::from([Ipv4Addr::new(10, 1, 0, 7)]));
         let six = "fd000000000000000000000000000001 02 40 00 80     eth0\nfe80000000000000000000000000000a 02 40 20 80     eth0\n00000000000000000000000000000001 01 80 10 80       lo\n";

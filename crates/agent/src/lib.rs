@@ -1,8 +1,8 @@
 //! The per-host recorder: rings in memory, and slices of them on request.
 //!
-//! [`run`] starts the sensors, each in its own thread, connects to the meter and answers its requests. Nothing here
-//! changes the host: permitted changes are made by a separate process (`spangap-actuator`), if the settings allow any.
-//! Nothing leaves the host but slices, masked unless the settings say otherwise.
+//! [`run`] starts the sensors, each in its own thread, connects to the meter and answers its requests.
+//! Nothing here changes the host: permitted changes are made by a separate process (`spangap-actuator`), if
+//! the settings allow any. Only slices leave the host, masked unless the settings say otherwise.
 
 mod actuator;
 mod budget;
@@ -30,45 +30,46 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The agent cannot start.
+/// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No instrument works.
     #[error("nothing can be recorded here: {}", .0.join("; "))]
     NoInstrument(Vec<String>),
-    /// The meter's URL is none.
+    /// The meter's URL is invalid.
     #[error("--meter: {url:?} is not a URL of a meter: {reason}; expected http://HOST:PORT")]
     Meter {
-        /// What was said.
+        /// The given URL.
         url: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The health port cannot be had.
+    /// The health port is unavailable.
     #[error("cannot listen on {address} for questions about health: {error}")]
     Health {
-        /// Where.
+        /// Its address.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// The reason.
         error: std::io::Error,
     },
-    /// A thread cannot be started, or another thing of this process.
+    /// A thread or another resource of this process cannot be created.
     #[error("cannot {what}: {error}")]
     Start {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         error: std::io::Error,
     },
-    /// What `--interface` or `--pid` names is not there.
+    /// An interface or a process in `--interface` or `--pid` does not exist.
     #[error(transparent)]
     Ring(#[from] spangap_wire::source::ring::RingError),
 }
 
-/// Records and answers until `stop` is over. `say` gets what its operator should know, a sentence at a time.
+/// Records and answers requests until `stop` completes. `say` receives messages for the operator, one
+/// sentence each.
 ///
 /// # Errors
-/// Only what keeps it from starting: once it runs, it goes on with what it can.
+/// Only failures to start: once it runs, it continues with whatever works.
 pub async fn run(
     settings: Settings,
     say: impl Fn(&str) + Send + Sync + 'static,
@@ -82,7 +83,7 @@ pub async fn run(
     let say: settings::Say = Arc::new(say);
     let (told, health) = watch::channel(Arc::default());
     let settings = Arc::new(settings);
-    // Before the sensors: it takes nothing of what they open along.
+    // Started before the sensors, so that it inherits none of their descriptors.
     let hands = Arc::new(Hands::start(settings.actuator.as_ref(), &say)?);
     let sensors = Arc::new(Sensors::start(&settings, &say)?);
     sensors.instruments().into_iter().for_each(|line| say(&line));

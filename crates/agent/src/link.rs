@@ -25,16 +25,16 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A meter that says nothing for so long is asked whether it is there, and has as long again to answer.
+/// A silent meter is pinged after this time, and must answer within the same time.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Pauses between attempts: from the first to the longest, doubled each time, with jitter.
+/// First and longest pause between attempts, doubled each time, with jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
-/// Messages that wait for the meter to read: bounds what a slow meter costs.
+/// Messages queued for the meter, which bounds the cost of a slow meter.
 const WAITING: usize = 4;
-/// Slices that wait for the one under way.
+/// Slices queued behind the current one.
 const SLICES_WAITING: usize = 16;
 
-/// Where the meter is.
+/// Address of the meter.
 pub(crate) struct Meter {
     endpoint: Endpoint,
     url: String,
@@ -68,7 +68,8 @@ impl Meter {
         address.map_or(host == "localhost", |address| address.is_loopback())
     }
 
-    /// A connection. The files of TLS are read for each: certificates are renewed while the agent runs.
+    /// Connects. The TLS files are read for every connection, since certificates are renewed while the agent
+    /// runs.
     async fn connect(&self, files: &TlsFiles) -> Result<Channel, String> {
         let mut endpoint = self.endpoint.clone();
         if self.is_tls() {
@@ -90,7 +91,7 @@ fn tls(files: &TlsFiles) -> Result<ClientTlsConfig, String> {
     })
 }
 
-/// Attaches, and attaches again, for ever.
+/// Attaches, and reattaches for ever.
 pub(crate) async fn keep(
     meter: &Meter,
     settings: &Arc<Settings>,
@@ -147,21 +148,21 @@ pub(crate) async fn keep(
             say(&format!("not connected to {}: {why}; retrying until it works", meter.url));
             told = why;
         }
-        // Agents that lost the same meter do not come back at the same moment.
+        // Agents that lost the same meter must not return at the same moment.
         let jittered = pause.mul_f64(0.5 + fastrand::f64());
         pause = (pause * 2).min(PAUSES.1);
         tokio::time::sleep(jittered).await;
     }
 }
 
-/// What is heard of a stream.
+/// Events of a stream.
 enum News<'a> {
     Welcome,
     Asked(&'a v1::Ask),
     Ordered(&'a v1::Order),
 }
 
-/// One stream, from its beginning to its end. Returns why it has ended.
+/// Runs one stream from start to end. Returns why it ended.
 async fn attach(
     meter: &Meter,
     settings: &Arc<Settings>,
@@ -180,7 +181,7 @@ async fn attach(
     let mut inventory = sensors.inventory();
     let allows = hands.allows().to_vec();
     let hello = hello(settings, sensors, allows, session, inventory.clone());
-    // There is room: it is the first one.
+    // The first message always fits.
     let _first = to.try_send(message(from_agent::What::Hello(hello)));
     let mut request = tonic::Request::new(ReceiverStream::new(from));
     match token(settings) {
@@ -198,7 +199,7 @@ async fn attach(
     let mut slices: HashMap<u64, Arc<AtomicBool>> = HashMap::new();
     let (done, mut over) = mpsc::channel::<u64>(SLICES_WAITING + 1);
     let mut reports = hands.reports.lock().await;
-    // What was said to a meter that is gone.
+    // Discards messages to a meter that is gone.
     while reports.try_recv().is_ok() {}
     let ended = loop {
         tokio::select! {
@@ -234,7 +235,7 @@ async fn attach(
                             // Never closed.
                             let _turn = turn.acquire().await;
                             slice::answer(ask, settings, sensors, to, cancelled).await;
-                            // The stream that it was for may be over.
+                            // Its stream may have ended.
                             let _gone = done.send(id).await;
                         });
                     }
@@ -248,7 +249,7 @@ async fn attach(
                         hands.order(order);
                     }
                     Some(from_meter::What::Undo(undo)) => hands.undo(undo.order),
-                    // A newer meter may say more.
+                    // A message of a newer meter.
                     None => {}
                 },
             },
@@ -258,7 +259,7 @@ async fn attach(
                     break "the agent ends".to_owned();
                 }
                 let told = health.borrow_and_update().told.clone();
-                // Late news of health are none: a slice may fill the stream.
+                // A health message that does not fit may be dropped: a slice may fill the stream.
                 let full = |sent: Result<(), mpsc::error::TrySendError<v1::FromAgent>>| matches!(sent, Err(mpsc::error::TrySendError::Closed(_)));
                 if full(to.try_send(message(from_agent::What::Health(told)))) {
                     break "the stream is gone".to_owned();
@@ -270,9 +271,9 @@ async fn attach(
             }
         }
     };
-    // Whoever ordered changes cannot end them any more.
+    // The meter that ordered changes can no longer end them.
     hands.undo(0);
-    // Nobody waits for what is under way.
+    // Nobody waits for the current slices.
     slices.values().for_each(|cancelled| cancelled.store(true, Relaxed));
     ended
 }
@@ -308,7 +309,7 @@ fn hello(
     }
 }
 
-/// The token, as the meter wants it. It is never told.
+/// The token as the meter expects it, which must never be logged.
 fn token(
     settings: &Settings,
 ) -> Result<Option<tonic::metadata::MetadataValue<tonic::metadata::Ascii>>, String> {
@@ -321,7 +322,7 @@ fn token(
     Ok(Some(value))
 }
 
-/// An error with what lies beneath it.
+/// An error with its sources.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -335,7 +336,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What others wrote, fit for a terminal.
+/// Text from others, made safe for a terminal.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

@@ -1,4 +1,4 @@
-//! `machine.json` of a slice: the machine, and how the bytes were masked or cut.
+//! `machine.json` of a slice: the machine, and how the bytes were masked or truncated.
 
 use crate::openings::Opened;
 use crate::settings::Payload;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use spangap_machine::Host;
 use spangap_machine::facts::{cpuinfo, uptime};
 
-/// The file. Its first keys are those that `lab run` writes, too.
+/// The file. Its first keys are the same as in files of `lab run`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     kernel: String,
@@ -16,28 +16,29 @@ pub(crate) struct Machine {
     load: Vec<f64>,
     host: String,
     spangap: &'static str,
-    /// What of the bytes of messages is in the capture.
+    /// Which bytes of messages the capture contains.
     payload: Payload,
-    /// What that means, in words.
+    /// Explanation of the payload.
     payload_words: &'static str,
-    /// Whether checksums of TCP are those of the wire.
+    /// Whether TCP checksums are those on the wire.
     tcp_checksums: &'static str,
-    /// Connections of the capture that were open before it.
+    /// Connections of the capture that were already open.
     #[serde(skip_serializing_if = "Option::is_none")]
     opened_before: Option<OpenedBefore>,
-    /// Copies of packets on other interfaces that are not in the capture.
+    /// Copies of packets on other interfaces, omitted from the capture.
     copies_left_out: u64,
-    /// What cannot be seen here, in sentences.
+    /// What cannot be observed here, in sentences.
     lacks: Vec<String>,
 }
 
-/// How many connections were open before a capture, and what is known of how.
+/// Connections opened before a capture, by what is known of their handshakes.
 #[derive(Debug, Serialize)]
 pub(crate) struct OpenedBefore {
     connections: u64,
-    /// Their SYNs stand before the packets, on an interface of their own.
+    /// Their SYNs precede the packets, on a separate interface.
     syns_kept: u64,
-    /// The kernel told of their sockets; SYNs that say so stand before the packets, on an interface of their own.
+    /// Known from the kernel's sockets; synthetic SYNs that say so precede the packets, on a separate
+    /// interface.
     told_by_kernel: u64,
     unknown: u64,
 }
@@ -49,7 +50,7 @@ impl OpenedBefore {
     }
 }
 
-/// Of this machine.
+/// Description of this machine.
 pub(crate) fn machine(
     payload: Payload,
     opened_before: Option<OpenedBefore>,

@@ -12,24 +12,24 @@ use std::sync::Arc;
 /// The capture cannot be masked; it is not sent then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MaskError {
-    /// It is read as every capture is.
+    /// It cannot be read.
     #[error(transparent)]
     Read(#[from] SourceError),
-    /// Written into memory.
+    /// It cannot be written to memory.
     #[error("the capture cannot be masked: {0}")]
     Write(#[from] io::Error),
 }
 
-/// What the file says of itself.
+/// Comment in the file.
 const COMMENT: &str = "A slice of the ring of `spangap agent`. Payloads are masked: lengths and frame headers are true, and \
                        those header fields that the analysis needs. TCP checksums are those of the wire";
 
-/// The same packets without what their messages say, and how many had to be left out: fragments, behind whose headers nobody
-/// can look.
+/// The same packets with masked payloads, and the number of omitted ones: fragments, whose headers cannot be
+/// interpreted.
 pub(crate) fn masked(copied: Copied, key: RandomState) -> Result<(Vec<u8>, u64), MaskError> {
     let (lost, to_ns) = (copied.lost, copied.to_ns);
     let mut masker = Masker::new(key);
-    // Read twice, and there once.
+    // Read twice, but stored once.
     let file: Arc<[u8]> = copied.file.into();
     let open = || Capture::from_reader("the slice".into(), Box::new(Cursor::new(file.clone())));
     let mut capture = open()?;

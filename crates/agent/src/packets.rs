@@ -1,4 +1,4 @@
-//! The ring of packets: a thread owns it, proves that it is alive, and copies slices out of it.
+//! The ring of packets: a thread owns it, verifies that it works, and copies slices out of it.
 
 use crate::copies::{Copies, Passes};
 use crate::openings::{Connections, Opened, Openings, WATCHED};
@@ -21,24 +21,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often a canary is sent.
+/// Interval between canaries.
 const CANARY_EVERY: Duration = Duration::from_secs(1);
-/// By then it is in a block that the kernel has closed, or lost.
+/// Time after which a canary is in a closed block, or lost.
 const CANARY_LATE_NS: i64 = 4 * BLOCK_TIMEOUT_MS as i64 * 1_000_000;
-/// So many canaries missed in a row mean that the ring has stopped.
+/// Consecutive missing canaries that mean that the ring has stopped.
 const STOPPED_AFTER: u32 = 4;
 
-/// A part of the ring, wanted.
+/// A requested part of the ring.
 pub(crate) struct Wanted {
-    /// Unix nanoseconds.
+    /// Start, Unix nanoseconds.
     pub from_ns: i64,
-    /// See there.
+    /// End, Unix nanoseconds.
     pub to_ns: i64,
-    /// Ends of the connections that matter; none: all.
+    /// Endpoints of the relevant connections; empty for all.
     pub ends: Vec<End>,
-    /// Most bytes of the file.
+    /// Maximum size of the file in bytes.
     pub most_bytes: u64,
-    /// Sockets of the time: what they tell of connections whose SYNs nobody kept.
+    /// Sockets at that time: they describe connections without recorded SYNs.
     pub sockets: Vec<TcpSocket>,
 }
 
@@ -49,7 +49,7 @@ impl Wanted {
     }
 }
 
-/// One end of a connection; without an address or a port any will do.
+/// An endpoint of a connection; a missing address or port matches any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub address: Option<IpAddr>,
@@ -64,31 +64,31 @@ impl End {
 }
 
 impl End {
-    /// Whether the address is of this end.
+    /// Whether the address matches this endpoint.
     pub fn is_at(&self, address: SocketAddr) -> bool {
         self.address.is_none_or(|own| own.to_canonical() == address.ip().to_canonical())
             && self.port.is_none_or(|port| port == address.port())
     }
 }
 
-/// What a copy of a part holds.
+/// A copied part of the ring.
 #[derive(Debug)]
 pub(crate) struct Copied {
     /// A pcapng file.
     pub file: Vec<u8>,
-    /// How its packets begin.
+    /// Link type of its packets.
     pub link: LinkType,
-    /// Since when and until when every packet that the ring did not lose is in it, Unix nanoseconds.
+    /// Time range in which it contains every packet that the ring did not lose, Unix nanoseconds.
     pub from_ns: i64,
     pub to_ns: i64,
     pub packets: u64,
     /// How its connections were opened.
     pub opened: Opened,
-    /// Packets that passed several interfaces are in it once; so many copies are not.
+    /// Number of omitted copies: packets that passed several interfaces are included once.
     pub copies: u64,
-    /// Packets of the time that were not copied for want of room.
+    /// Packets of the time range that were omitted for lack of room.
     pub left_out: u64,
-    /// Packets of which less is there than the settings say, and how many bytes of one at the least.
+    /// Packets shorter than configured, and the minimum number of bytes of one.
     pub cut: (u64, usize),
     /// Packets lost since the ring was opened.
     pub lost: u64,
@@ -96,21 +96,21 @@ pub(crate) struct Copied {
 
 type Reply = Sender<io::Result<Copied>>;
 
-/// The thread that keeps the ring.
+/// The thread that owns the ring.
 pub(crate) struct Packets {
     asks: Mutex<Sender<(Wanted, Reply)>>,
     state: Arc<Mutex<v1::Ring>>,
-    /// Bytes kept of each packet; 0: as many as the settings say.
+    /// Bytes kept per packet; 0 for the configured number.
     reduced_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// What it captures, in words.
+    /// Description of the captured traffic.
     pub what: String,
     pub lacks: Vec<String>,
 }
 
 impl Packets {
-    /// Opens the ring. `say` hears of what happens to it later.
+    /// Opens the ring. `say` receives messages about later events.
     pub fn start(settings: &Settings, say: crate::settings::Say) -> Result<Packets, RingError> {
         let canary = Canary::new();
         let opener = opener(settings, canary.as_ref().map(|canary| canary.port))?;
@@ -158,17 +158,17 @@ impl Packets {
         Ok(Packets { asks: Mutex::new(asks), state, reduced_to, stop, thread, what, lacks })
     }
 
-    /// How it is.
+    /// State of the ring.
     pub fn ring(&self) -> v1::Ring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is kept of each packet, where that is less than the settings say: with more the ring would not reach back far enough.
+    /// Bytes kept per packet, if fewer than configured: otherwise the ring would not reach back far enough.
     pub fn reduced_to(&self) -> Option<u32> {
         Some(self.reduced_to.load(Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// A copy of a part. Blocks for some tenths of a second.
+    /// Copies a part of the ring. Blocks for some tenths of a second.
     ///
     /// # Errors
     /// When the ring is gone.
@@ -180,16 +180,16 @@ impl Packets {
         answer.recv().map_err(|_| gone())?
     }
 
-    /// Ends it, and gives its memory back.
+    /// Ends the thread and frees the memory.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // A thread that panicked has said so.
+        // A thread that panicked has printed it.
         let _ended = thread.map(JoinHandle::join);
     }
 }
 
-/// Keeps the SYNs that come into the ring.
+/// Records the SYNs that enter the ring.
 fn watch(ring: &mut Ring, openings: &Arc<Mutex<Openings>>) {
     let openings = openings.clone();
     let see = move |packet: &Packet<'_>| lock(&openings).see(packet);
@@ -200,7 +200,7 @@ fn lock(openings: &Mutex<Openings>) -> MutexGuard<'_, Openings> {
     openings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens the ring, now and whenever it has stopped.
+/// Opens the ring, at the start and whenever it has stopped.
 struct Opener {
     any: Interface,
     interfaces: Interfaces,
@@ -210,7 +210,7 @@ struct Opener {
 }
 
 impl Opener {
-    /// With so many bytes of each packet.
+    /// The filter, keeping this many bytes per packet.
     fn program(&self, snap_bytes: u32) -> Result<Vec<Instruction>, RingError> {
         let program = filter::compile_on(&self.interfaces, &self.text, snap_bytes, self.any.once);
         program.map_err(|error| RingError::Refused {
@@ -240,7 +240,7 @@ fn opener(settings: &Settings, canary: Option<u16>) -> Result<Opener, RingError>
     let text = canary.map_or(tcp.to_owned(), |port| format!("udp port {port} or {tcp}"));
     let interfaces = match (named.is_empty() || has_any, any.once) {
         (true, _) => Interfaces::All,
-        // For the canary.
+        // Needed for the canary.
         (false, LoopbackOnce::Index(loopback)) => Interfaces::Only([&named[..], &[loopback]].concat()),
         (false, _) => Interfaces::Only(named),
     };
@@ -248,7 +248,7 @@ fn opener(settings: &Settings, canary: Option<u16>) -> Result<Opener, RingError>
     Ok(Opener { any, interfaces, text, snap_bytes, ring_bytes })
 }
 
-/// A datagram of this process to itself.
+/// A datagram from this process to itself.
 struct Canary {
     socket: UdpSocket,
     port: u16,
@@ -264,17 +264,17 @@ impl Canary {
         let own = socket.local_addr().ok()?;
         socket.connect(own).ok()?;
         socket.set_nonblocking(true).ok()?;
-        // Loopback may be down, as it is in a fresh namespace.
+        // Loopback may be down, as in a new namespace.
         socket.send(b"spangap canary").ok()?;
         Some(Canary { socket, port: own.port(), sent: None, next: Instant::now(), counts: (0, 0), missed: 0 })
     }
 
-    /// Sends one when it is time, and looks for the last one when it must have come.
+    /// Sends a canary when it is due, and looks for the previous one when it must have arrived.
     fn look(&mut self, ring: &Ring) {
         let now_ns = unix_ns();
         if let Some(sent_ns) = self.sent.filter(|sent_ns| now_ns >= sent_ns + CANARY_LATE_NS) {
             self.sent = None;
-            // Half a second is long for a datagram over loopback; a block with it is closed by now.
+            // Half a second is long for a datagram over loopback; its block is closed by now.
             let seen = ring.packets_between(sent_ns - 1_000_000, now_ns, |packet| {
                 if is_to_port(packet, self.port) { Err(()) } else { Ok(()) }
             });
@@ -296,7 +296,7 @@ impl Canary {
     }
 }
 
-/// Whether it is a datagram from this port over IPv4, as the ring has it: cooked, without IP options.
+/// Whether the packet is a datagram from this port over IPv4, as in the ring: cooked, without IP options.
 fn is_to_port(packet: &Packet<'_>, port: u16) -> bool {
     const COOKED: usize = 20;
     const IPV4: usize = 20;
@@ -312,11 +312,11 @@ struct Keeper {
     state: Arc<Mutex<v1::Ring>>,
     reduced_to: Arc<AtomicU32>,
     reach: Reach,
-    /// When it was last looked at what had come into the ring, and how much that was.
+    /// Time and position of the last check of bytes written to the ring.
     written: (Instant, u64),
     snap_bytes: u32,
     gone: Option<io::Error>,
-    /// Of rings before this one.
+    /// Counts of previous rings.
     taken: u64,
     lost: u64,
 }
@@ -333,14 +333,14 @@ impl Keeper {
         let mut told = None::<Instant>;
         while !stop.load(Relaxed) {
             if let Err(error) = self.ring.wait(pause_ms) {
-                // An interface among all is gone: the ring goes on.
+                // One interface among all is gone: the ring continues.
                 self.gone = Some(error);
             }
             let filled = self.ring.advance();
             pause_ms = self.ring.pause_ms(filled);
             match asked.try_recv() {
                 Ok((wanted, reply)) => {
-                    // Whoever asked may have gone.
+                    // The requester may be gone.
                     let _gone = reply.send(self.copy(&wanted));
                 }
                 Err(TryRecvError::Disconnected) => return,
@@ -369,7 +369,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps more or less of each packet from now on, so that the ring reaches back far enough.
+    /// Adjusts the bytes kept per packet, so that the ring reaches back far enough.
     fn look_at_reach(&mut self, opener: &Opener, say: &crate::settings::Say) {
         let (looked, written) = self.written;
         let now = self.ring.written_bytes();
@@ -415,19 +415,19 @@ impl Keeper {
         let state = v1::Ring {
             instrument: "capture".into(),
             from_unix_ns: self.ring.complete_since_ns(),
-            // Blocks of before are closed.
+            // Earlier blocks are closed.
             to_unix_ns: unix_ns() - i64::from(BLOCK_TIMEOUT_MS) * 1_000_000,
             bytes: self.ring.kept_bytes() as u64,
             taken: self.taken + counts.received - counts.dropped,
             lost: self.lost + counts.dropped,
-            // One that is under way is neither seen nor missed.
+            // A canary in transit is neither seen nor missed.
             canaries_sent: sent - waits,
             canaries_seen: seen,
         };
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// Which packets of the time are copies of others.
+    /// Which packets of the time range are copies of others.
     fn copies(&self, wanted: &Wanted) -> Copies {
         let mut decoder = Decoder::default();
         let mut each = |see: &mut dyn FnMut(&Packet<'_>, &Segment<'_>)| {
@@ -473,7 +473,7 @@ impl Keeper {
         };
         let mut connections = Connections::default();
         let mut copies = self.copies(wanted);
-        // SYNs from before come first.
+        // Earlier SYNs come first.
         let most_bytes = wanted.most_bytes / 16 * 15;
         let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
         let mut decoder = Decoder::default();
@@ -520,7 +520,7 @@ impl Keeper {
     }
 }
 
-/// Puts SYNs from before between the head of a file and its packets.
+/// Inserts earlier SYNs between the head of a file and its packets.
 fn put_before(file: &mut Vec<u8>, origin: &Origin<'_>, opened: &Opened) -> io::Result<()> {
     let mut writer = PcapngWriter::create(Vec::new(), origin)?;
     let head = writer.bytes as usize;
@@ -532,7 +532,7 @@ fn put_before(file: &mut Vec<u8>, origin: &Origin<'_>, opened: &Opened) -> io::R
     Ok(())
 }
 
-/// Now, nanoseconds since 1970.
+/// Current time in Unix nanoseconds.
 pub(crate) fn unix_ns() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     now.tv_sec * 1_000_000_000 + now.tv_nsec

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often processes, addresses and containers are looked for at the most.
+/// Minimum interval between searches for processes, addresses and containers.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Such a look takes at most one part in so many of a CPU,
+/// A search may take at most one part in this many of a CPU,
 const LOOK_SHARE: u32 = 500;
-/// but comes at least this often: of a process that nobody knows of, nothing is recorded.
+/// but runs at least this often: nothing is recorded of an unknown process.
 const LOOK_EVERY_AT_LEAST: Duration = Duration::from_secs(60);
 
-/// What is given up, in this order, when the agent takes more than it may.
+/// Instruments to drop, in this order, when the agent exceeds its budget.
 pub(crate) const GIVES_UP: [GivesUp; 3] = [GivesUp::Reasons, GivesUp::Events, GivesUp::Packets];
 
 /// See [`GIVES_UP`].
@@ -45,11 +45,11 @@ impl GivesUp {
         }
     }
 
-    /// What it has of the memory, as a share of all that may be taken.
+    /// Its share of the memory limit.
     pub fn share_of_memory(self, settings: &Settings) -> f64 {
         let shares = settings.shares();
         let bytes = match self {
-            // Stacks of the kernel are in maps that stay.
+            // Kernel stacks are in maps that stay.
             GivesUp::Reasons => 0,
             GivesUp::Events => shares.events + shares.event_rings,
             GivesUp::Packets => shares.packets + shares.openings,
@@ -61,7 +61,7 @@ impl GivesUp {
 /// The instruments.
 pub(crate) struct Sensors {
     packets: Mutex<Option<Arc<Packets>>>,
-    /// Shared with the thread that looks for processes.
+    /// Shared with the thread that searches for processes.
     events: Arc<Mutex<Option<Arc<Events>>>>,
     lacks: Vec<String>,
     given_up: Mutex<Vec<(GivesUp, String)>>,
@@ -71,7 +71,7 @@ pub(crate) struct Sensors {
     scope: Scope,
 }
 
-/// Nobody has to wait for the lock while it ends.
+/// Releases the lock before the instrument ends, so that nobody waits for it.
 fn take<T>(of: &Mutex<Option<T>>) -> Option<T> {
     lock(of).take()
 }
@@ -81,13 +81,14 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sensors {
-    /// Starts what can be started.
+    /// Starts all instruments that work here.
     pub fn start(settings: &Settings, say: &Say) -> Result<Sensors, AgentError> {
         let scope = Scope::here();
         let mut lacks = Vec::new();
         let packets = match Packets::start(settings, say.clone()) {
             Ok(packets) => Some(Arc::new(packets)),
-            // A wish that cannot be granted is a mistake; what is not allowed is left out.
+            // A setting that cannot be satisfied is an error; a missing permission only disables the
+            // instrument.
             Err(error) if !settings.interfaces.is_empty() => return Err(error.into()),
             Err(error) => {
                 lacks.push(format!("no packets: {error}"));
@@ -122,7 +123,7 @@ impl Sensors {
         Ok(sensors)
     }
 
-    /// Looks for processes, addresses and containers from now on.
+    /// Searches for processes, addresses and containers from now on.
     fn keep_looking(&self, settings: &Settings, scope: Scope) -> Result<(), AgentError> {
         let (stop, stopped) = channel::<()>();
         let (settings, inventory, events) = (settings.clone(), self.inventory.clone(), self.events.clone());
@@ -143,37 +144,37 @@ impl Sensors {
         Ok(())
     }
 
-    /// The ring of packets, if there is one.
+    /// The ring of packets, if any.
     pub fn packets(&self) -> Option<Arc<Packets>> {
         lock(&self.packets).clone()
     }
 
-    /// The events of the host, if they are recorded.
+    /// The events of the host, if recorded.
     pub fn events(&self) -> Option<Arc<Events>> {
         lock(&self.events).clone()
     }
 
-    /// What is not known, in sentences.
+    /// What cannot be observed, in sentences.
     pub fn lacks(&self) -> &[String] {
         &self.lacks
     }
 
-    /// Addresses and containers, as they were last seen.
+    /// Addresses and containers at the last search.
     pub fn inventory(&self) -> v1::Inventory {
         lock(&self.inventory).clone()
     }
 
-    /// Under which equal values have equal masks, as long as this process lives.
+    /// The key with which equal values have equal masks during the life of this process.
     pub fn mask_key(&self) -> RandomState {
         self.mask_key.clone()
     }
 
-    /// Whether this network namespace is one of this agent's.
+    /// Whether this network namespace belongs to the agent.
     pub fn has(&self, namespace: u64) -> bool {
         self.scope.has(namespace)
     }
 
-    /// What is recorded, for people.
+    /// Description of the recordings.
     pub fn instruments(&self) -> Vec<String> {
         let packets = self.packets().map(|packets| format!("packets of {} are kept", packets.what));
         let events = self
@@ -182,25 +183,25 @@ impl Sensors {
         packets.into_iter().chain(events).collect()
     }
 
-    /// What is recorded, by its name.
+    /// Names of the recordings.
     pub fn names(&self) -> Vec<String> {
         let packets = self.packets().map(|_| "capture".to_owned());
         packets.into_iter().chain(self.events().map(|_| "host-record".to_owned())).collect()
     }
 
-    /// How the rings are; one that has yet to begin is none.
+    /// State of the rings; one that has not started yet is omitted.
     pub fn rings(&self) -> Vec<v1::Ring> {
         let packets = self.packets().map(|packets| packets.ring());
         let rings = packets.into_iter().chain(self.events().map(|events| events.state().ring));
         rings.filter(|ring| !ring.instrument.is_empty()).collect()
     }
 
-    /// What was given up so far, with the reasons.
+    /// Dropped instruments, with the reasons.
     pub fn given_up(&self) -> Vec<String> {
         lock(&self.given_up).iter().map(|(_, why)| why.clone()).collect()
     }
 
-    /// Gives up what is next in [`GIVES_UP`] and is still there. Says what, and why.
+    /// Drops the next of [`GIVES_UP`] that still runs. Returns it with the reason.
     pub fn give_up_next(&self, why: &str) -> Option<(GivesUp, String)> {
         let next = GIVES_UP.into_iter().find(|one| {
             let is_there = match one {
@@ -219,10 +220,10 @@ impl Sensors {
         Some((next, told))
     }
 
-    /// Takes back what was given up last. Says what; it begins with nothing in it.
+    /// Restores the instrument dropped last, without its earlier recording. Returns its name.
     ///
     /// # Errors
-    /// What keeps it from that, in words; it stays given up.
+    /// Why this fails, in words; it stays dropped.
     pub fn take_back_last(&self, settings: &Settings, say: &Say) -> Result<&'static str, String> {
         let last = lock(&self.given_up).last().map(|(last, _)| *last).ok_or("nothing was given up")?;
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", last.words());
@@ -245,11 +246,11 @@ impl Sensors {
         Ok(last.words())
     }
 
-    /// Takes all probes away, and gives all memory back.
+    /// Unloads all probes and frees all memory.
     pub fn stop(&self) {
         if let Some((stop, thread)) = lock(&self.looks).take() {
             drop(stop);
-            // A thread that panicked has said so.
+            // A thread that panicked has printed it.
             let _ended = thread.join();
         }
         take(&self.events).iter().for_each(|events| events.stop());
@@ -257,18 +258,18 @@ impl Sensors {
     }
 }
 
-/// CPU time of this thread. On a busy machine a look takes long, and no more of a CPU than on an idle one.
+/// CPU time of this thread: on a busy machine a search takes long, but no more CPU time than on an idle one.
 fn cpu_time() -> Duration {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
 }
 
-/// How long it is until the next look, after one that took so much CPU time.
+/// Pause before the next search, after one that took this CPU time.
 fn pause_after(took: Duration) -> Duration {
     (took * LOOK_SHARE).clamp(LOOK_EVERY, LOOK_EVERY_AT_LEAST)
 }
 
-/// Whose sockets are followed.
+/// Processes whose sockets are followed.
 fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
     if !settings.pids.is_empty() {
         return settings.pids.iter().copied().collect();
@@ -283,12 +284,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_costs_little_and_new_processes_are_soon_known() {
+    fn searches_are_cheap_and_find_new_processes_soon() {
         let ms = Duration::from_millis;
         assert_eq!(pause_after(ms(2)), LOOK_EVERY);
         assert_eq!(pause_after(ms(40)), ms(20_000));
         assert_eq!(pause_after(ms(4_000)), LOOK_EVERY_AT_LEAST, "ten thousand processes");
-        // A second of waiting is no CPU time.
+        // A second of waiting takes no CPU time.
         let began = cpu_time();
         std::thread::park_timeout(ms(300));
         assert!(pause_after(cpu_time() - began) < ms(60_000));

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Takes what the operator should know, a sentence at a time.
+/// Receives messages for the operator, one sentence each.
 pub(crate) type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What leaves the host of the bytes of messages.
+/// Which bytes of messages leave the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
@@ -20,12 +20,12 @@ pub enum Payload {
     Full,
 }
 
-/// Files for TLS, PEM.
+/// TLS files, PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Authorities that the meter's certificate may come from; `None`: those that this host knows.
+    /// Authorities accepted for the meter's certificate; `None` for the host's own.
     pub authorities: Option<PathBuf>,
-    /// The agent's own certificate and its key, for a meter that demands one.
+    /// The agent's certificate and its key, for a meter that requires one.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
@@ -34,36 +34,36 @@ pub struct TlsFiles {
 pub struct Settings {
     /// URL of the meter's port for OTLP over gRPC.
     pub meter: String,
-    /// File with the token that the meter wants; read anew for each connection.
+    /// File with the token for the meter; read anew for each connection.
     pub token_file: Option<PathBuf>,
-    /// Files for TLS, where the URL says `https`; read anew for each connection.
+    /// TLS files for an `https` URL; read anew for each connection.
     pub tls: TlsFiles,
-    /// Most memory that the agent may take with its rings, bytes.
+    /// Memory limit of the agent including its rings, bytes.
     pub memory_bytes: u64,
-    /// Most CPU that it may take with its probes, as a share of all CPUs.
+    /// CPU limit of the agent including its probes, as a share of all CPUs.
     pub cpu_share: f64,
-    /// What leaves the host.
+    /// Which bytes leave the host.
     pub payload: Payload,
-    /// Interfaces to capture on; none: all.
+    /// Interfaces to capture on; empty for all.
     pub interfaces: Vec<String>,
-    /// Processes whose sockets are followed; none: all that listen or are connected over TCP.
+    /// Processes whose sockets are followed; empty for all that listen or are connected over TCP.
     pub pids: Vec<u32>,
-    /// Most bytes kept of a packet.
+    /// Maximum bytes kept of a packet.
     pub snap_bytes: u32,
-    /// Where to answer questions about health; `None`: nowhere.
+    /// Address of the health port; `None` disables it.
     pub health: Option<SocketAddr>,
-    /// What may change the host; `None`: nothing may.
+    /// The process that may change the host; `None` permits no changes.
     pub actuator: Option<Actuator>,
 }
 
 impl Settings {
-    /// What each part may have of the memory, after what the process takes by itself.
+    /// Memory of each part, after the process's own share.
     pub(crate) fn shares(&self) -> Shares {
         self.shares_beside(*OF_ITS_OWN.get_or_init(|| resident_bytes() + GROWS_BYTES + KERNEL_BYTES))
     }
 
     fn shares_beside(&self, own_bytes: u64) -> Shares {
-        // With less than a quarter of it left, parts that are too small to be of use would be no help either.
+        // With less than a quarter left, the parts would be too small to be useful.
         let left = self.memory_bytes.saturating_sub(own_bytes).max(self.memory_bytes / 4);
         let part = |parts: u64| left / 16 * parts;
         Shares {
@@ -76,14 +76,13 @@ impl Settings {
     }
 }
 
-/// Resident memory of this process when it was first asked for: before anything is recorded.
+/// Resident memory of this process at the first call: before anything is recorded.
 static OF_ITS_OWN: OnceLock<u64> = OnceLock::new();
-/// Code and tables that are touched later: the clean pages of the program, names, tasks, the stream to the meter.
+/// Code and tables touched later: the clean pages of the program, names, tasks, the stream to the meter.
 const GROWS_BYTES: u64 = 20 << 20;
-/// Maps of the probes that are in no process.
+/// Maps of the probes outside any process.
 const KERNEL_BYTES: u64 = 16 << 20;
-/// A slice is there as it was copied, as its bytes were put in order, as they may be seen, and as it is sent; and there is what is
-/// known of each packet.
+/// A slice exists as a copy, reordered, masked, and encoded; in addition there are the facts of each packet.
 const SLICE_COPIES: u64 = 5;
 
 /// Resident memory of this process.
@@ -93,18 +92,18 @@ pub(crate) fn resident_bytes() -> u64 {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page
 }
 
-/// Bytes for each part.
+/// Bytes of each part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shares {
     /// The ring of packets.
     pub packets: u64,
-    /// SYNs of connections that live.
+    /// SYNs of live connections.
     pub openings: u64,
-    /// Coded events.
+    /// Encoded events.
     pub events: u64,
-    /// The rings in which the kernel hands events over.
+    /// The rings in which the kernel passes events.
     pub event_rings: u64,
-    /// What is copied for a slice.
+    /// Copies for a slice.
     pub slice: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A slice of the rings: copied, masked, cut into pieces.
+//! A slice of the rings: copied, masked, and cut into pieces.
 
 use crate::machine::{OpenedBefore, machine};
 use crate::masked::masked;
@@ -15,23 +15,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a slice may wait for its end to come.
-const WAITS_AT_MOST: Duration = Duration::from_secs(10);
-/// What `machine.json` may take of a slice.
+/// Maximum wait for the end of a slice's time range.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Maximum size of `machine.json` in a slice.
 const MACHINE_BYTES: u64 = 64 << 10;
 
-/// Sockets that are told of at most.
-const MOST_SOCKETS: usize = 2_000;
+/// Maximum number of reported sockets.
+const MAX_SOCKETS: usize = 2_000;
 
-/// Why there is no slice, or no more of it.
+/// Why a slice is unavailable or incomplete.
 enum Broken {
-    /// Nobody takes it any more.
+    /// The requester is gone.
     Gone,
-    /// In words.
+    /// Reason in words.
     Because(String),
 }
 
-/// Answers one question: pieces, then the end. Whatever happens, there is exactly one end, unless the stream is gone.
+/// Answers one request: pieces, then the end. There is exactly one end in all cases, unless the stream is
+/// gone.
 pub(crate) async fn answer(
     ask: v1::Ask,
     settings: Arc<Settings>,
@@ -39,9 +40,9 @@ pub(crate) async fn answer(
     to: mpsc::Sender<v1::FromAgent>,
     cancelled: Arc<AtomicBool>,
 ) {
-    // The meter's clock is not ours; what it asks for may not be over yet.
+    // The meter's clock differs from ours; the requested time range may not be over yet.
     let left = u64::try_from(ask.to_unix_ns.saturating_sub(unix_ns())).unwrap_or(0);
-    let left = Duration::from_nanos(left).min(WAITS_AT_MOST);
+    let left = Duration::from_nanos(left).min(MAX_WAIT);
     let _over_or_gone = tokio::time::timeout(left, to.closed()).await;
     let id = ask.id;
     let payload = v1::Payload::from(settings.payload).into();
@@ -57,7 +58,7 @@ pub(crate) async fn answer(
         }
         Err(error) => v1::SliceEnd { ask: id, error: error.to_string(), payload, ..v1::SliceEnd::default() },
     };
-    // Whoever asked may have gone.
+    // The requester may be gone.
     let _gone = to.send(v1::FromAgent { what: Some(What::End(end)) }).await;
 }
 
@@ -197,9 +198,10 @@ fn cut(
     })
 }
 
-/// The connections of these ends as the kernel has them now, and the document of `sockets list --json` about them.
+/// The current connections of these endpoints according to the kernel, and the document of `sockets list
+/// --json` about them.
 fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<TcpSocket>, Vec<u8>) {
-    // One port that is an end of all of them spares a look at the rest.
+    // A port common to all endpoints restricts the search.
     let mut ports = ends.iter().map(|end| end.port);
     let port = ports.next().flatten().filter(|port| ports.all(|other| other == Some(*port)));
     let asked = Asked { pids: Vec::new(), port, listening: false };
@@ -216,17 +218,17 @@ fn sockets(sensors: &Sensors, ends: &[End], lacks: &mut Vec<String>) -> (Vec<Tcp
         let of_these = || both.iter().flatten().any(|address| ends.iter().any(|end| end.is_at(*address)));
         is_here && (ends.is_empty() || of_these())
     });
-    let left_out = listing.sockets.len().saturating_sub(MOST_SOCKETS);
+    let left_out = listing.sockets.len().saturating_sub(MAX_SOCKETS);
     if left_out > 0 {
-        lacks.push(format!("{left_out} sockets beyond the first {MOST_SOCKETS} are not in the slice"));
-        listing.sockets.truncate(MOST_SOCKETS);
+        lacks.push(format!("{left_out} sockets beyond the first {MAX_SOCKETS} are not in the slice"));
+        listing.sockets.truncate(MAX_SOCKETS);
     }
     let sockets = listing.sockets.clone();
     let document = serde_json::to_vec(&ListReport::new(unix_ns().unsigned_abs(), asked, listing));
     (sockets, document.unwrap_or_default())
 }
 
-/// What all rings together held.
+/// Time range that all rings together contain.
 #[derive(Default)]
 struct RingContents(Option<(i64, i64)>);
 
@@ -236,13 +238,13 @@ impl RingContents {
         self.0 = Some((from.max(from_ns), to.min(to_ns)));
     }
 
-    /// Zeros when nothing is held by all of them.
+    /// Zeros if no time is in all of them.
     fn both(&self) -> (i64, i64) {
         self.0.filter(|(from, to)| from <= to).unwrap_or_default()
     }
 }
 
-/// What a ring does not reach of a stretch of time, in sentences.
+/// Parts of a time range that a ring does not contain, in sentences.
 fn reach(what: &str, (from_ns, to_ns): (i64, i64), (wanted_from, wanted_to): (i64, i64)) -> Vec<String> {
     let ms = |ns: i64| ns / 1_000_000;
     let mut lacks = Vec::new();
@@ -279,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_that_are_none_are_refused_by_name() {
+    fn invalid_endpoints_are_refused_with_a_reason() {
         let endpoint = |address: &str, port| v1::Endpoint { address: address.into(), port };
         assert_eq!(ends(&[endpoint("10.0.0.1", 0)]).unwrap()[0].port, None);
         assert_eq!(ends(&[endpoint("", 80)]).unwrap()[0], End { address: None, port: Some(80) });
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_what_all_rings_hold() {
+    fn the_available_range_is_common_to_all_rings() {
         let mut held = RingContents::default();
         assert_eq!(held.both(), (0, 0));
         held.add(10, 90);

@@ -25,7 +25,7 @@ const MOST_TEXT: usize = 512;
 /// Maximum number of texts, rings, instruments of one agent.
 const MOST_LINES: usize = 64;
 /// Replaced sessions, remembered so that none of them returns.
-const REPLACED_KEPT: usize = 256;
+const MAX_REPLACED: usize = 256;
 /// Pieces of a slice that wait to be written.
 const PIECES: usize = 4;
 /// Maximum number of slices requested from one agent at once.
@@ -361,7 +361,7 @@ impl Inner {
     }
 
     fn forbid(&mut self, id: &str, session: u64) {
-        if self.replaced.len() >= REPLACED_KEPT {
+        if self.replaced.len() >= MAX_REPLACED {
             self.replaced.pop_front();
         }
         self.replaced.push_back((id.to_owned(), session));

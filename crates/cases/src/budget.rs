@@ -20,7 +20,7 @@ impl Budget {
     /// Takes this many slices if at least `kept` of this minute remain for others. `now_ms` is Unix
     /// milliseconds.
     pub fn take(&mut self, slices: usize, kept: usize, now_ms: u64) -> bool {
-        // If the clock was set back, requests lie in the future; they are dropped.
+        // If the clock was set back, requests lie in the future; those more than a minute away are dropped.
         self.asked_ms.retain(|at| now_ms.abs_diff(*at) < MINUTE_MS);
         let is_room = self.asked_ms.len() + slices + kept <= self.most;
         if is_room {
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_in_a_minute_is_bounded_and_some_of_it_is_kept() {
+    fn slices_per_minute_are_bounded_with_a_reserve() {
         let mut budget = Budget::new(6);
         assert!(budget.take(2, 2, 0) && budget.take(2, 2, 1) && !budget.take(2, 2, 2));
         assert!(budget.take(2, 0, 3), "what was kept");
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_takes_no_hour_of_cases_with_it() {
+    fn a_clock_set_back_does_not_block_cases() {
         let (mut budget, hour) = (Budget::new(2), 3_600_000);
         assert!(budget.take(2, 0, 2 * hour));
         assert!(budget.take(2, 0, hour), "an hour earlier, as it seems");

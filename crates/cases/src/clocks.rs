@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn of_hosts_whose_clocks_are_off_the_latest_calls_are_the_last_ones() {
+    fn recent_calls_are_relative_to_the_clock_of_a_host_that_is_off() {
         let (now_s, hour) = (NOW / S, 3600);
         let calls: Vec<KeptCall> = [("right", now_s), ("behind", now_s - hour), ("ahead", now_s + hour)]
             .into_iter()
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_can_be_off_by_anything() {
+    fn any_clock_offset_is_handled() {
         for start in [0, 1, u64::MAX / S] {
             let calls = [call("odd", start)];
             for now in [0, NOW, u64::MAX] {

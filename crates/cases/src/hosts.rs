@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_thing_that_decides_wins() {
+    fn the_most_specific_rule_wins() {
         let mut agents =
             [place("a", "web-1.example", &["10.0.0.1"]), place("b", "web-2", &["10.0.0.2", "10.244.0.9"])];
         agents[1].containers =
@@ -342,7 +342,7 @@ mod tests {
     /// Attributes that SDKs set by default for calls from 10.0.0.1 to 10.0.0.2, without a configured host: of
     /// the client's and the server's span.
     #[test]
-    fn spans_of_sdks_as_they_come_find_their_hosts() {
+    fn default_attributes_of_sdks_identify_hosts() {
         let agents =
             [place("client", "web-1", &["10.0.0.1"]), place("server", "stock.example", &["10.0.0.2"])];
         type Attributes<'a> = &'a [(&'a str, &'a str)];
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_server_is_stands_in_urls_too() {
+    fn server_addresses_are_read_from_urls() {
         let at = |url: &str| {
             server_endpoint(&Span { attributes: attributes(&[("url.full", url)]), ..Span::default() })
                 .map(|(address, port)| format!("{address} {port}"))

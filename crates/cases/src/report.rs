@@ -104,9 +104,9 @@ pub struct AgentRow {
     pub cpu_share: f64,
     /// Limit of the CPU share.
     pub cpu_limit: f64,
-    /// Instruments stopped to stay within these limits.
+    /// Instruments dropped to stay within these limits.
     pub given_up: Vec<String>,
-    /// Instruments restarted since the agent's start.
+    /// Number of times an instrument was restored since the agent's start.
     #[serde(default)]
     pub taken_back: u64,
     /// What it cannot observe.

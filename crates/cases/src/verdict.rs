@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_judge_is_nicer_than_its_meter_or_as_nice() {
+    fn the_judge_is_at_least_as_nice_as_its_meter() {
         for nice in [0, NICE - 1, NICE, NICE + 5] {
             let (own, child) = limited_under(nice);
             assert_eq!(child, own.max(NICE), "under {own}");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_judge_without_end_is_ended_by_its_cpu_time_and_that_is_said() {
+    async fn an_endless_judge_is_ended_by_its_cpu_limit_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("judge");
         // A separate process writes it: a child that another test forks at this moment would hold it open,

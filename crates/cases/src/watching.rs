@@ -35,7 +35,7 @@ pub struct Event {
 pub enum What {
     /// One window was outside: a case may follow.
     Doubtful,
-    /// It was no more than that.
+    /// The doubt was unfounded: windows are within the baseline again.
     Within,
     /// The pair is outside its baseline.
     Out {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_leaves_its_baseline_comes_back_and_leaves_again() {
+    fn a_pair_leaves_its_baseline_returns_and_leaves_again() {
         let (mut pair, mut calls, mut at) = (Pair::default(), Calls([Histogram::new(), Histogram::new()]), 0);
         let mut slots = |slots: usize, gap_ms: f64| {
             let mut told = Vec::new();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_told_once_a_minute() {
+    fn the_threshold_is_reported_once_a_minute() {
         let (mut pair, mut calls) = (Pair::default(), Calls([Histogram::new(), Histogram::new()]));
         let mut told = Vec::new();
         for slot in 1..=12 {
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_as_usual_while_a_remedy_is_on_trial_do_not_make_a_pair_fixed() {
+    fn usual_calls_during_an_experiment_do_not_fix_a_pair() {
         let mut pair = Simulated::new();
         pair.slots(30, false, 1.0);
         assert_eq!(pair.slots(4, false, 40.0).len(), 4);
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_trial_becomes_usual() {
+    fn calls_of_an_experiment_do_not_enter_the_baseline() {
         let mut pair = Simulated::new();
         assert_eq!(pair.slots(10, true, 1.0), []);
         assert_eq!(pair.rows(20), Err(NoUsual::TooFew));
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pair_gets_used_to_is_not_called_fixed() {
+    fn a_new_normal_does_not_count_as_fixed() {
         let mut pair = Simulated::new();
         pair.slots(60, false, 1.0);
         let told = pair.slots(600, false, 40.0);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_from_before_the_stretch_in_question() {
+    fn usual_figures_precede_the_calls_in_question() {
         // Slow from the beginning, and queried late.
         let mut pair = Simulated::new();
         pair.slots(20, false, 40.0);

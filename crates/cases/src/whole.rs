@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_goes_away_ends_the_work() {
+    async fn a_cancelled_request_ends_the_work() {
         let looker = Looker::default();
         let (told, ended) = std::sync::mpsc::channel();
         let (begun, begins) = tokio::sync::oneshot::channel();

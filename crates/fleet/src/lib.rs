@@ -1,7 +1,8 @@
-//! The language between agents and the meter: the messages of `proto/`, and slices cut into pieces and put together again.
+//! The protocol between agents and the meter: the messages of `proto/`, and slices cut into pieces and
+//! reassembled.
 //!
-//! Both ends distrust each other: a piece is bounded when decompressed, a slice in all, and a file has one of the names in
-//! [`slice::FILES`].
+//! Both ends distrust each other: the decompressed size of a piece is bounded, as is that of a slice, and a
+//! file has one of the names in [`slice::FILES`].
 
 pub mod slice;
 

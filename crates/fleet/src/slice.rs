@@ -1,51 +1,51 @@
-//! Files of a slice, cut into pieces that are compressed each by itself, and put together again within bounds.
+//! Files of a slice, cut into separately compressed pieces, and reassembled within bounds.
 
 use crate::v1::SlicePiece;
 use std::io::{self, Read};
 
 /// Packets, as pcapng.
 pub const CAPTURE: &str = "capture.pcapng";
-/// What scheduler and interrupts did: a file of `host record`.
+/// Activity of scheduler and interrupts: a file of `host record`.
 pub const RECORDING: &str = "host.rec";
 /// The machine.
 pub const MACHINE: &str = "machine.json";
-/// The sockets of the connections that matter, as `sockets list --json` prints them.
+/// The relevant sockets, in the format of `sockets list --json`.
 pub const SOCKETS: &str = "sockets.json";
-/// Known traps, as `host check --json` prints them.
+/// Known traps, in the format of `host check --json`.
 pub const CHECK: &str = "check.json";
-/// Every name that a file of a slice can have. They are file names, and nothing an agent says becomes another one.
+/// All permitted file names of a slice. Nothing that an agent sends becomes another file name.
 pub const FILES: [&str; 5] = [CAPTURE, RECORDING, MACHINE, SOCKETS, CHECK];
 
-/// Most bytes of a piece when decompressed.
+/// Maximum decompressed size of a piece.
 pub const PIECE_BYTES: usize = 1 << 20;
 /// Fast, and about a third of the size for packets without payload.
 const LEVEL: i32 = 3;
 
-/// Why a piece is refused.
+/// Why a piece is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum SliceError {
-    /// Not one of [`FILES`].
+    /// The name is not in [`FILES`].
     #[error("a file named {0:?}; expected one of {FILES:?}")]
     Name(String),
-    /// A file that is over goes on.
+    /// A completed file continues.
     #[error("{0} continues after another file began; expected one file after the other")]
     Mixed(&'static str),
     /// Not a zstd frame of at most [`PIECE_BYTES`].
     #[error("{file}: a piece at byte {at} cannot be decompressed to {PIECE_BYTES} bytes at most: {reason}")]
     Piece {
-        /// Of which file.
+        /// The file.
         file: &'static str,
-        /// Where in the file, decompressed.
+        /// Offset in the decompressed file.
         at: u64,
-        /// What zstd says.
+        /// The error of zstd.
         reason: io::Error,
     },
-    /// More than was agreed.
+    /// The slice exceeds its limit.
     #[error("more than the {limit} bytes allowed in a slice, in {file}")]
     TooLong {
-        /// In which file.
+        /// The file.
         file: &'static str,
-        /// What was agreed.
+        /// The limit.
         limit: u64,
     },
 }
@@ -84,25 +84,25 @@ impl<R: Read> Iterator for Pieces<R> {
     }
 }
 
-/// Puts the pieces of one slice together, within its bounds.
+/// Reassembles the pieces of one slice within its limit.
 #[derive(Debug)]
 pub struct Gathering {
     limit: u64,
     taken: u64,
-    /// Files that have begun, with their bytes so far; the last one goes on.
+    /// Files begun, with their current sizes; the last one is still open.
     files: Vec<(&'static str, u64)>,
 }
 
 impl Gathering {
-    /// At most `limit` bytes in all, when decompressed.
+    /// Accepts at most `limit` decompressed bytes in total.
     pub fn new(limit: u64) -> Gathering {
         Gathering { limit, taken: 0, files: Vec::new() }
     }
 
-    /// The bytes of a piece, and the file to whose end they belong.
+    /// Decodes a piece; returns its bytes and the file to append them to.
     ///
     /// # Errors
-    /// When the piece breaks a rule; the slice is worth nothing from then on.
+    /// When the piece violates a rule; the slice is invalid from then on.
     pub fn take(&mut self, piece: &SlicePiece) -> Result<(&'static str, Vec<u8>), SliceError> {
         let known = FILES.into_iter().find(|name| *name == piece.file);
         let file = known.ok_or_else(|| SliceError::Name(piece.file.chars().take(64).collect()))?;
@@ -128,7 +128,7 @@ impl Gathering {
         Ok((file, bytes))
     }
 
-    /// Files so far, with their bytes when decompressed.
+    /// Files begun, with their decompressed sizes.
     pub fn files(&self) -> &[(&'static str, u64)] {
         &self.files
     }
@@ -159,7 +159,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn what_is_cut_is_put_together_again(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
+        fn files_survive_cutting_and_reassembly(length in 0usize..(3 * PIECE_BYTES), seed in any::<u8>()) {
             let bytes: Vec<u8> = (0..length).map(|i| (i as u8).wrapping_mul(seed)).collect();
             let all = [pieces(CAPTURE, &bytes), pieces(MACHINE, b"{}")].concat();
             let files = gather(u64::MAX, &all).expect("they keep the rules");
@@ -168,7 +168,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_bounded(zstd in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_pieces_are_refused_or_bounded(zstd in prop::collection::vec(any::<u8>(), 0..200)) {
             let piece = SlicePiece { ask: 1, file: CAPTURE.into(), zstd: zstd.into() };
             if let Ok((_, bytes)) = Gathering::new(u64::MAX).take(&piece) {
                 prop_assert!(bytes.len() <= PIECE_BYTES);

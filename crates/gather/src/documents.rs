@@ -1,4 +1,4 @@
-//! Saved documents of instruments: every instrument puts its evidence under the same key.
+//! Saved documents of instruments: all instruments store their evidence under the same key.
 
 use crate::GatherError;
 use serde::Deserialize;
@@ -6,16 +6,16 @@ use spangap_model::evidence::Testimony;
 use std::path::Path;
 
 const KEY: &str = "\"evidence\"";
-/// Members of what stands there, any of which may come first.
+/// Members of the evidence, any of which may come first.
 const MEMBERS: [&str; 3] = ["\"version\"", "\"findings\"", "\"coverage\""];
 
-/// Of any document, the one key that is read.
+/// The one key that is read, of any document.
 #[derive(Deserialize)]
 struct Document {
     evidence: Option<Testimony>,
 }
 
-/// What a document says; nothing where it is of a version that did not say it.
+/// Evidence in a document; `None` if it was written by a version without evidence.
 pub fn testimony(path: &Path) -> Result<Option<Testimony>, GatherError> {
     let text = std::fs::read(path).map_err(|error| GatherError::Io(path.to_owned(), error))?;
     let document: Document =
@@ -23,8 +23,8 @@ pub fn testimony(path: &Path) -> Result<Option<Testimony>, GatherError> {
     Ok(document.evidence)
 }
 
-/// Whether the begin of a document holds what an instrument has to say: `"evidence": {"version": ...`. Others have an
-/// array under that key.
+/// Whether the beginning of a document contains an instrument's evidence: `"evidence": {"version": ...`.
+/// Other documents have an array under that key.
 pub fn is_one(begin: &[u8]) -> bool {
     let after = |rest: &[u8], token: &str| -> Option<usize> {
         let trimmed = rest.trim_ascii_start();
@@ -48,7 +48,7 @@ mod tests {
     use spangap_model::{Cause, Culprit};
     use std::sync::atomic::AtomicBool;
 
-    /// What an instrument that is written tomorrow saves.
+    /// A document of a future instrument.
     fn document(instrument: Instrument) -> serde_json::Value {
         let finding = Finding {
             hop: None,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_any_instrument_saved_reaches_the_evidence_without_being_known() {
+    fn documents_of_unknown_instruments_reach_the_evidence() {
         let folder = folder();
         for instrument in Instrument::ALL {
             let text = serde_json::to_string_pretty(&document(instrument)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_another_version_is_refused_by_its_name() {
+    fn a_document_of_another_version_is_refused_with_its_name() {
         let folder = folder();
         let text = document(Instrument::Thieves).to_string().replace("\"version\":1", "\"version\":9");
         std::fs::write(folder.path().join("thieves.json"), text).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_these_values_under_the_key_is_one() {
+    fn only_documents_with_these_members_are_recognised() {
         assert!(is_one(b" {\n \"evidence\" : {\n \"version\": 1"));
         assert!(is_one(b"{\"asked\": {}, \"evidence\":{\"coverage\""), "as sorted keys stand");
         let others = [

@@ -1,4 +1,5 @@
-//! The client and server addresses of a capture's calls: they tell whose capture it is if nobody says.
+//! The client and server addresses of a capture's calls. They determine whose capture it is if nothing else
+//! does.
 
 use crate::GatherError;
 use spangap_model::Side;
@@ -10,16 +11,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Packets between two looks at what has finished, and at whether to stop.
+/// Packets between two checks for finished calls and for cancellation.
 const AT_ONCE: u32 = 1_024;
 
-/// Of the calls of some traces that a capture has: by address of their client and of their server, so many each.
+/// Number of captured calls of some traces, by address of the client and of the server.
 ///
-/// A call that passes a proxy is there twice: from its client to the proxy, and from the proxy on.
+/// A call that passes a proxy appears twice: from its client to the proxy, and onward from the proxy.
 pub type Ends = [BTreeMap<IpAddr, u64>; 2];
 
-/// Reads a capture for the calls of these traces. Those that carry no trace context (TLS without keys) are not found. `stop` ends it
-/// early, with what was found so far.
+/// Searches a capture for the calls of these traces. Calls without trace context (TLS without keys) are not
+/// found. `stop` ends the search early, with the results so far.
 ///
 /// # Errors
 /// When the capture cannot be read.

@@ -1,8 +1,9 @@
-//! Runs the instruments over recordings and joins their results: captures, files of spans, recordings of hosts, a
-//! tank's report and saved documents of other instruments, from a folder or one by one, become one [`Evidence`].
+//! Runs the instruments over recordings and joins their results. Captures, files of spans, recordings of
+//! hosts, a tank's report and saved documents of other instruments, from a folder or listed individually,
+//! become one [`Evidence`].
 //!
-//! All joins live here: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing here judges;
-//! `diagnose` does, from the values alone.
+//! All joins are in this crate: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing
+//! here judges; `diagnose` does, from the values alone.
 
 mod documents;
 pub mod ends;
@@ -26,10 +27,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// Why nothing could be gathered.
+/// Why evidence cannot be gathered.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
-    // Whoever prints an error prints its sources behind it: one that says its reason itself has none.
+    // Errors are printed with their sources, so a variant whose text contains the reason must not have one.
     /// A capture cannot be read.
     #[error(transparent)]
     Capture(#[from] SourceError),
@@ -42,38 +43,38 @@ pub enum GatherError {
     /// A recording of a host cannot be read.
     #[error(transparent)]
     Recording(#[from] RecordingError),
-    /// A file or folder cannot be looked at.
+    /// A file or folder cannot be inspected.
     #[error("{path}: {error}", path = .0.display(), error = .1)]
     Io(PathBuf, io::Error),
-    /// A tank's report is none.
+    /// A tank's report is invalid.
     #[error("{path}: not a report of `spangap tank --json`: {error}", path = .0.display(), error = .1)]
     Tank(PathBuf, serde_json::Error),
-    /// What an instrument saved cannot be read.
+    /// A document of an instrument cannot be read.
     #[error("{path}: not the --json output of an instrument: {error}", path = .0.display(), error = .1)]
     Document(PathBuf, serde_json::Error),
-    /// There is nothing to go by.
+    /// There is no capture.
     #[error("{}: expected captures of one end or both, such as client.pcapng and server.pcapng", .0.display())]
     NoCapture(PathBuf),
 }
 
-/// What is gathered of recorded files.
+/// Amount of evidence from recorded files.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Calls looked at one by one, the slowest.
+    /// Number of calls to examine individually, the slowest.
     pub calls: usize,
-    /// Calls beside these, drawn at random from all others.
+    /// Number of further calls, drawn at random from all others.
     pub sample: usize,
 }
 
 impl Wanted {
-    /// What a verdict rests on: slow calls, and ordinary ones to compare them with.
+    /// The basis of a verdict: slow calls, and ordinary ones for comparison.
     pub const FOR_A_HUNT: Wanted = Wanted { calls: 10_000, sample: 10_000 };
 }
 
-/// Reads captures and lays beside their calls what spans and hosts say of them: what `dissect` reports.
+/// Reads captures and joins their calls with spans and hosts: the report of `dissect`.
 ///
 /// # Errors
-/// When one of the files cannot be read, or not twice where it has to be.
+/// When a file cannot be read, or not twice where that is necessary.
 pub fn dissection(
     captures: Vec<Capture>,
     recordings: &[PathBuf],
@@ -87,7 +88,7 @@ pub fn dissection(
     Ok(dissection)
 }
 
-/// Gathers all that the sources tell of the calls between their ends.
+/// Gathers all evidence of the sources about the calls between their ends.
 ///
 /// # Errors
 /// When a source cannot be read, or there is no capture among them.

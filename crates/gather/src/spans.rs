@@ -11,24 +11,24 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Calls whose spans are kept: about 600 MB of them.
+/// Maximum number of calls with stored spans: about 600 MB.
 const MOST_CALLS: usize = 5_000_000;
 
-/// Attempts of a call whose SERVER spans are kept, beside the first.
+/// Maximum number of further attempts per call with stored SERVER spans.
 const MOST_ATTEMPTS: usize = 64;
 
-/// What came of the files.
+/// Result of reading the files.
 #[derive(Default)]
 pub struct Read {
     /// The times.
     pub spans: Spans,
-    /// Sentences on what was not read.
+    /// Sentences on what was skipped.
     pub caveats: Vec<String>,
-    /// The joined spans, where that was asked for.
+    /// The joined spans, if requested.
     pub joined: Option<Meter>,
 }
 
-/// Reads the files; times of `trace_ids` only, where there are any. With `join`, all spans are joined as well.
+/// Reads the files; only times of `trace_ids`, unless it is empty. With `join`, all spans are also joined.
 ///
 /// # Errors
 /// When nothing of a file can be read.
@@ -39,7 +39,7 @@ pub fn read_all(
     stop: &AtomicBool,
 ) -> Result<Read, GatherError> {
     let mut all = Read::default();
-    // Mates may be anywhere in the files, so only room limits how long a span waits.
+    // Mates may be anywhere in the files, so only memory limits how long a span waits.
     let meter = join.then(|| Meter::new(Settings { join_ttl_ms: None, ..Settings::default() }));
     let mut without_room = 0_u64;
     let mut reader = TimesReader::default();
@@ -55,7 +55,7 @@ pub fn read_all(
         };
         let mut sink = |request: &[u8]| {
             if let Some(meter) = &meter {
-                // What the walk refuses, the reader of the times refuses as well, and says so.
+                // The reader of the times rejects and reports what the walk rejects.
                 let _ = meter.ingest(request, 0);
             }
             reader.read(request, &mut keep)
@@ -96,7 +96,7 @@ pub fn read_all(
     Ok(all)
 }
 
-/// Whether there was room for it, or it was there already.
+/// Whether it was stored or already present.
 fn add(spans: &mut Spans, half: HalfTimes) -> bool {
     let key = (half.trace_id, half.client_span_id);
     let port = half.server_port;
@@ -110,10 +110,10 @@ fn add(spans: &mut Spans, half: HalfTimes) -> bool {
     };
     spans.server_ports.extend(port.map(|port| (key, port)));
     let new = (half.start_ns, half.end_ns);
-    // The same span twice, as when a file and its copy are given, contradicts nothing.
+    // A repeated span, as when a file and its copy are given, is no contradiction.
     let another = place.is_some_and(|known| known != new);
     place.get_or_insert(new);
-    // The server saw an attempt each; a CLIENT span that comes twice contradicts itself.
+    // Each server span is an attempt; a repeated CLIENT span that differs is a contradiction.
     spans.duplicates += u64::from(another);
     if another && half.side == Side::Server {
         let attempts = spans.attempts.entry(key).or_default();
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_two_that_contradict_each_other_counts() {
+    fn the_first_of_two_contradicting_spans_counts() {
         let mut spans = Spans::default();
         let half = |side, start_ns, end_ns| HalfTimes {
             trace_id: [1; 16],
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((spans.times.len(), spans.duplicates), (1, 1));
         let times = spans.times[&([1; 16], [2; 8])];
         assert_eq!((times.client, times.server), (Some((1, 9)), Some((2, 8))));
-        // It may be of another attempt.
+        // It may belong to another attempt.
         assert_eq!(spans.attempts[&([1; 16], [2; 8])], [(3, 8)]);
     }
 }

@@ -1,14 +1,14 @@
-//! What a tank's report says about the calls that were captured at the same time.
+//! What a tank's report states about the calls captured at the same time.
 
 use crate::GatherError;
 use serde::Deserialize;
 use spangap_model::evidence::Evidence;
 use std::path::Path;
 
-/// How a tank asks its target for CPU and counts: no call of the load.
+/// The method by which a tank queries CPU and counts of its target, which is not part of the load.
 const ITS_OWN: &str = "/spangap.ping.v1.Ping/Usage";
 
-/// Of `spangap tank --json`, when its runs had warmed up.
+/// The warm-up times in `spangap tank --json`.
 #[derive(Deserialize)]
 struct Report {
     runs: Vec<Run>,
@@ -19,7 +19,7 @@ struct Run {
     start_unix_ns: Option<i64>,
 }
 
-/// When the first run had warmed up, Unix nanoseconds.
+/// End of the first run's warm-up, Unix nanoseconds.
 pub fn measured_from(path: &Path) -> Result<Option<i64>, GatherError> {
     let text = std::fs::read(path).map_err(|error| GatherError::Io(path.to_owned(), error))?;
     let report: Report =
@@ -27,7 +27,7 @@ pub fn measured_from(path: &Path) -> Result<Option<i64>, GatherError> {
     Ok(report.runs.iter().find_map(|run| run.start_unix_ns))
 }
 
-/// Calls that a tank makes for itself are none of those in question.
+/// Removes the tank's own queries.
 pub fn leave_out_its_own(evidence: &mut Evidence) {
     evidence.calls.retain(|call| call.method.as_deref() != Some(ITS_OWN));
 }
@@ -38,7 +38,7 @@ mod tests {
     use spangap_model::evidence::CallRecord;
 
     #[test]
-    fn what_the_tank_asks_for_itself_is_left_out() {
+    fn queries_of_the_tank_itself_are_removed() {
         let call = |method: &str| CallRecord { method: Some(method.into()), ..CallRecord::default() };
         let calls = vec![call(ITS_OWN), call("/shop.Cart/Usage"), CallRecord::default()];
         let mut evidence = Evidence { calls, ..Evidence::default() };

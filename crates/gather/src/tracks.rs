@@ -9,66 +9,66 @@ use spangap_model::{Doing, Side, Taker, WaitReason};
 use spangap_wire::dissect::Dissection;
 use std::collections::{HashMap, HashSet};
 
-/// Threads of one recording that are told of at most; those of the slowest calls come first.
-const MOST_THREADS: usize = 64;
-/// Pieces of one thread at most; what comes later is counted.
-const MOST_PIECES: usize = 20_000;
-/// A call is shown with its surroundings, but no more of them than this, nanoseconds.
-const MOST_AROUND_NS: u64 = 1_000_000_000;
+/// Maximum number of threads per recording; those of the slowest calls come first.
+const MAX_THREADS: usize = 64;
+/// Maximum number of pieces per thread; later ones are counted.
+const MAX_PIECES: usize = 20_000;
+/// Maximum time shown before and after a call, nanoseconds.
+const MAX_AROUND_NS: u64 = 1_000_000_000;
 
-/// What one thread did around the calls that it had in hand.
+/// Activity of one thread around the calls it handled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track {
-    /// At which end of the calls.
+    /// End of the calls.
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
     /// Thread id.
     pub tid: Tid,
-    /// Its name, where it has one.
+    /// Its name, if known.
     pub thread: Option<String>,
-    /// In order of time.
+    /// Pieces in order of time.
     pub pieces: Vec<Piece>,
-    /// Pieces beyond those kept.
+    /// Number of omitted pieces.
     pub left_out: u64,
 }
 
-/// What a thread did from one moment to another, Unix nanoseconds by its host's clock.
+/// An activity of a thread, with times in Unix nanoseconds by its host's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Begin.
+    /// Start.
     pub from_unix_ns: i64,
     /// End.
     pub to_unix_ns: i64,
-    /// What.
+    /// The activity.
     pub doing: Doing,
     /// Who had the CPU meanwhile.
     pub behind: Option<Taker>,
-    /// The CPU that it ran on, or waited for.
+    /// The CPU that it ran on or waited for.
     pub cpu: Option<u16>,
-    /// Of a wait: what for.
+    /// Reason of a wait.
     pub waited_for: Option<WaitReason>,
-    /// Of a wait: who or what ended it, in words.
+    /// Who or what ended a wait, in words.
     pub woken_by: Option<String>,
 }
 
-/// Watches the threads that had covered legs in hand, while a recording is read.
+/// Observes the threads that handled covered legs, while a recording is read.
 pub(crate) struct Tracker {
     sides: [OfSide; 2],
     timeline: Timeline<Watched>,
     woken: HashMap<Tid, Woken>,
     /// By side and thread.
-    taken: HashMap<(usize, Tid), Taken>,
+    taken: HashMap<(usize, Tid), ThreadPieces>,
 }
 
-/// Of one side: the threads, and the stretches around their calls.
+/// The threads of one side, and the time ranges around their calls.
 type OfSide = (Vec<Tid>, Vec<(u64, u64)>);
 
-/// Whether a thread is one of those.
+/// Whether a thread is observed.
 type Watched = Box<dyn FnMut(Tid) -> bool>;
 
 impl Tracker {
-    /// The events begin at `began_ns`.
+    /// `began_ns` is the time of the first event.
     pub(crate) fn new(
         dissection: &Dissection,
         covered: &[Covered],
@@ -79,7 +79,7 @@ impl Tracker {
             let of_side = || covered.iter().filter(|one| one.leg.side == side);
             let (windows, hands): (Vec<_>, Vec<_>) = of_side().map(|one| (one.window, one.hands)).unzip();
             let mut tids = threads(&windows, &hands, handovers);
-            tids.truncate(MOST_THREADS);
+            tids.truncate(MAX_THREADS);
             (tids, around(dissection, of_side()))
         });
         let watched: HashSet<Tid> = sides.iter().flat_map(|(tids, _)| tids).copied().collect();
@@ -87,7 +87,7 @@ impl Tracker {
         Tracker { sides, timeline, woken: HashMap::new(), taken: HashMap::new() }
     }
 
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events arrive in order of time.
     pub(crate) fn on(&mut self, event: &Event) {
         if let What::Woken(one) = event.what
             && self.sides.iter().any(|(tids, _)| tids.contains(&one.tid))
@@ -98,7 +98,7 @@ impl Tracker {
         self.timeline.on(event, &mut |tid, interval| take(tid, interval, sides, taken, woken));
     }
 
-    /// What they did; the events end at `ended_ns`.
+    /// The activities; the events end at `ended_ns`.
     pub(crate) fn finish(mut self, recording: &Recording, ended_ns: u64) -> Vec<Track> {
         let (sides, taken, woken) = (&self.sides, &mut self.taken, &self.woken);
         self.timeline.finish(ended_ns, &mut |tid, interval| take(tid, interval, sides, taken, woken));
@@ -132,10 +132,10 @@ impl Tracker {
     }
 }
 
-/// Stretches of the recording's time around calls, in order and without overlaps.
+/// Time ranges around calls on the recording's clock, in order and without overlaps.
 fn around<'a>(dissection: &Dissection, covered: impl Iterator<Item = &'a Covered>) -> Vec<(u64, u64)> {
     let stretch = |one: &Covered| {
-        let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MOST_AROUND_NS);
+        let around_ns = dissection.calls.get(one.leg.call)?.duration_ns.min(MAX_AROUND_NS);
         let window = &one.window;
         Some((window.from_ns.saturating_sub(around_ns), window.to_ns.saturating_add(around_ns)))
     };
@@ -157,19 +157,19 @@ struct Raw {
 }
 
 #[derive(Default)]
-struct Taken {
+struct ThreadPieces {
     pieces: Vec<Raw>,
     left_out: u64,
 }
 
-/// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
+/// A sleep begins with the switch away from the thread. Clock adjustments round both.
 const SAME_MOMENT_NS: u64 = 1_000;
 
 fn take(
     tid: Tid,
     interval: &Interval,
     sides: &[OfSide; 2],
-    taken: &mut HashMap<(usize, Tid), Taken>,
+    taken: &mut HashMap<(usize, Tid), ThreadPieces>,
     woken: &HashMap<Tid, Woken>,
 ) {
     let sleep = woken.get(&tid).filter(|woken| {
@@ -182,7 +182,7 @@ fn take(
         let first = stretches.partition_point(|(_, to)| *to <= interval.from_ns);
         for (from, to) in stretches[first..].iter().take_while(|(from, _)| *from < interval.to_ns) {
             let taken = taken.entry((side, tid)).or_default();
-            if taken.pieces.len() >= MOST_PIECES {
+            if taken.pieces.len() >= MAX_PIECES {
                 taken.left_out += 1;
                 continue;
             }

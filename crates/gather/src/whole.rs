@@ -1,5 +1,5 @@
-//! Calls with everything a folder has about them: legs, findings, packets at both taps, the threads at both ends, and
-//! both spans, on one axis with the uncertainty of the clocks.
+//! Calls with all that a folder contains about them: legs, findings, packets at both taps, the threads at
+//! both ends, and both spans, on one axis with the uncertainty of the clocks.
 
 use crate::tracks::Track;
 use crate::{GatherError, Sources, hosts, spans};
@@ -12,55 +12,56 @@ use spangap_wire::report::{Axis, CallReport, DissectReport, Extras};
 use spangap_wire::source::Capture;
 use std::sync::atomic::AtomicBool;
 
-/// Which calls, and how much of them.
+/// Selection of calls, and their level of detail.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Calls of these traces; empty for any.
+    /// Calls of these traces; empty for all.
     pub trace_ids: Vec<[u8; 16]>,
-    /// At most so many, the slowest.
+    /// Maximum number of calls, the slowest.
     pub calls: usize,
-    /// So many of them packet by packet.
+    /// Number of calls with individual packets.
     pub ladders: usize,
 }
 
 impl Selection {
-    /// The calls of one trace: more than one where it was tried again, or calls on.
+    /// The calls of one trace: several if there were retries or nested calls.
     pub fn of_trace(trace_id: [u8; 16]) -> Selection {
         Selection { trace_ids: vec![trace_id], calls: 16, ladders: 16 }
     }
 
-    /// What is worth a look in a folder, and is not too much for whoever draws it.
+    /// A useful selection of a folder, small enough to draw.
     pub const SLOWEST: Selection = Selection { trace_ids: Vec::new(), calls: 200, ladders: 50 };
 }
 
-/// What was gathered: the calls, and what brings their parts to one axis.
+/// Gathered calls, and the means to convert their parts to one axis.
 #[derive(Debug)]
 pub struct Gathered {
     /// The calls, their clocks, caveats.
     pub dissection: Dissection,
     /// In the order of [`Dissection::calls`], with ladders.
     pub reports: Vec<CallReport>,
-    /// What threads did.
+    /// Activity of threads.
     pub tracks: Vec<Track>,
     settings: Settings,
 }
 
-/// What a page shows of calls.
+/// Calls for display on a page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WholeCalls {
     /// Slowest first.
     pub calls: Vec<WholeCall>,
-    /// What these figures cannot tell, in sentences.
+    /// Limitations of these figures, in sentences.
     pub caveats: Vec<String>,
 }
 
-/// A call on one axis. Keys that end in `_ns` and are of no call's own are nanoseconds since its `axis` began.
+/// A call on one axis. Keys that end in `_ns`, except the call's own, are nanoseconds since the start of its
+/// `axis`.
 #[derive(Clone, Debug, Serialize)]
 pub struct WholeCall {
     /// As in `spangap dissect --json`.
     #[serde(flatten)]
     pub call: CallReport,
-    /// What the axis is.
+    /// Definition of the axis.
     pub axis: AxisReport,
     /// The CLIENT span.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,38 +69,39 @@ pub struct WholeCall {
     /// The SERVER span.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_span: Option<Stretch>,
-    /// What threads did at both ends, the client's first.
+    /// Activity of threads at both ends, the client's first.
     pub tracks: Vec<TrackReport>,
 }
 
 /// The axis of a call.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AxisReport {
-    /// The end whose clock it goes by: `client`, or `server` where the client's packets are missing.
+    /// The end whose clock it uses: `client`, or `server` if the client's packets are missing.
     pub base: Side,
-    /// Its zero by that clock, Unix nanoseconds.
+    /// Its origin by that clock, Unix nanoseconds.
     pub start_unix_ns: i64,
-    /// What was added to times of the other end. `null` where nothing bounds the clocks: then its times are uncorrected.
+    /// Correction added to times of the other end. `null` if nothing bounds the clocks: its times are then
+    /// uncorrected.
     pub correction_ns: Option<i64>,
-    /// How far off that may be either way.
+    /// Maximum error of the correction in either direction.
     pub correction_bound_ns: Option<u64>,
 }
 
-/// From one moment to another.
+/// A time interval.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stretch {
-    /// Begin.
+    /// Start.
     pub from_ns: i64,
     /// End.
     pub to_ns: i64,
-    /// How far off both may be, either way; `null` where nothing bounds that.
+    /// Maximum error of both in either direction; `null` if unbounded.
     pub bound_ns: Option<u64>,
 }
 
-/// What a thread did.
+/// Activity of a thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrackReport {
-    /// At which end.
+    /// End of the call.
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
@@ -108,46 +110,46 @@ pub struct TrackReport {
     /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// How far off all its times may be either way; `null` where nothing bounds that.
+    /// Maximum error of all its times in either direction; `null` if unbounded.
     pub bound_ns: Option<u64>,
-    /// In order of time.
+    /// Pieces in order of time.
     pub pieces: Vec<PieceReport>,
-    /// Pieces beyond those kept.
+    /// Number of omitted pieces.
     pub left_out: u64,
 }
 
-/// What a thread did from one moment to another.
+/// An activity of a thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct PieceReport {
-    /// Begin.
+    /// Start.
     pub from_ns: i64,
     /// End.
     pub to_ns: i64,
-    /// What.
+    /// The activity.
     pub doing: Doing,
     /// Who had the CPU meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
-    /// The CPU, where it was one.
+    /// The CPU, if it was a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u16>,
-    /// Of several that are told as one, how many: it has the name of what took longest of it.
+    /// Number of merged pieces; the result is named after the longest.
     #[serde(skip_serializing_if = "is_one")]
     pub of: u32,
-    /// Of a wait: what for.
+    /// Reason of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_for: Option<WaitReason>,
-    /// Of a wait: who or what ended it.
+    /// Who or what ended a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub woken_by: Option<String>,
 }
 
-/// Pieces of a thread in the answer about one call: more than a screen has columns to tell apart.
+/// Maximum number of pieces per thread in the answer about one call: more than the columns of a screen.
 const MOST_PIECES: usize = 1_000;
-/// Neighbours that do the same and are shorter than this part of the call are told as one.
+/// Adjacent pieces with the same activity that are shorter than this fraction of the call are merged.
 const GRAINS: u64 = 2_000;
 
-/// Reads what a folder has of some calls.
+/// Reads the evidence of a folder about some calls.
 ///
 /// # Errors
 /// When a source cannot be read, or there is no capture among them.
@@ -234,7 +236,7 @@ impl Gathered {
     }
 }
 
-/// A thread during a call and a tenth of it before and after; `None` for one that was not seen then.
+/// A thread during a call and a tenth of it before and after; `None` if it was not observed then.
 fn on_axis(track: &Track, axis: &Axis<'_>, duration_ns: u64) -> Option<TrackReport> {
     let around = i64::try_from(duration_ns / 10).unwrap_or(i64::MAX);
     let end = i64::try_from(duration_ns).unwrap_or(i64::MAX).saturating_add(around);
@@ -272,8 +274,8 @@ fn is_one(of: &u32) -> bool {
     *of == 1
 }
 
-/// Short pieces beside one another as one, so that none is left out: first those that do the same, and as long as there are
-/// too many, any.
+/// Merges adjacent short pieces, so that none is omitted: first those with the same activity, then, while
+/// there are too many, any.
 fn merged(pieces: Vec<PieceReport>, duration_ns: u64) -> Vec<PieceReport> {
     let mut grain_ns = i64::try_from(duration_ns / GRAINS).unwrap_or(i64::MAX).max(1);
     let mut pieces = merged_below(pieces, grain_ns, false);
@@ -286,7 +288,7 @@ fn merged(pieces: Vec<PieceReport>, duration_ns: u64) -> Vec<PieceReport> {
 
 fn merged_below(pieces: Vec<PieceReport>, grain_ns: i64, any: bool) -> Vec<PieceReport> {
     let mut all: Vec<PieceReport> = Vec::new();
-    // How long the longest part of the last one is, and whether it may grow.
+    // Duration of the longest part of the last piece, and whether it may grow.
     let (mut longest_ns, mut is_short) = (0, false);
     for piece in pieces {
         let ns = piece.to_ns - piece.from_ns;
@@ -302,7 +304,7 @@ fn merged_below(pieces: Vec<PieceReport>, grain_ns: i64, any: bool) -> Vec<Piece
                     *last = PieceReport { from_ns, ..piece };
                 }
                 (last.of, last.cpu) = (of, cpu);
-                // A run of short ones becomes a long one, so that the next one begins.
+                // A run of short pieces grows into a long one, after which the next begins.
                 is_short = !any || last.to_ns - last.from_ns < grain_ns;
             }
             _ => {
@@ -319,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_out_of_a_thread_that_did_very_much() {
+    fn a_very_active_thread_is_shown_completely() {
         let piece = |at: i64| PieceReport {
             from_ns: at * 10,
             to_ns: at * 10 + 10,

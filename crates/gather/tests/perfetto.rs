@@ -1,5 +1,5 @@
-//! Traces for Perfetto, read back by Perfetto's own description of its format: `perfetto_trace.binpb` is cut from the
-//! descriptor that its Python package (0.59) publishes, to tracks, events and clocks.
+//! Traces for Perfetto, decoded with Perfetto's own description of its format: `perfetto_trace.binpb` is the
+//! descriptor published in its Python package (0.59), reduced to tracks, events and clocks.
 
 use prost_reflect::{DescriptorPool, DynamicMessage, Value};
 use spangap_gather::whole::{Gathered, Selection, gather};
@@ -29,7 +29,7 @@ fn rust_spans() -> Sources {
     sources
 }
 
-/// What is unknown to Perfetto anywhere in a message.
+/// All fields of a message unknown to Perfetto.
 fn unknown(message: &DynamicMessage, path: &str, found: &mut Vec<String>) {
     found.extend(message.unknown_fields().map(|field| format!("{path}: field {}", field.number())));
     for (field, value) in message.fields() {
@@ -54,7 +54,7 @@ fn part(message: &DynamicMessage, name: &str) -> Option<DynamicMessage> {
     message.get_field_by_name(name).filter(|_| is_there)?.as_message().cloned()
 }
 
-/// A slice: its track with all above it, its name, begin and end, and its values.
+/// A slice: its track including all ancestors, its name, start and end, and its values.
 #[derive(Clone, Debug)]
 struct Slice {
     track: String,
@@ -64,7 +64,8 @@ struct Slice {
     args: BTreeMap<String, String>,
 }
 
-/// Everything in the trace, as Perfetto's own description reads it. Panics where a rule of the format is broken.
+/// Everything in the trace, decoded with Perfetto's own description. Panics if a rule of the format is
+/// violated.
 fn read(bytes: &[u8]) -> Vec<Slice> {
     let pool = DescriptorPool::decode(&include_bytes!("perfetto_trace.binpb")[..]).unwrap();
     let trace = pool.get_message_by_name("perfetto.protos.Trace").unwrap();
@@ -128,7 +129,7 @@ fn read(bytes: &[u8]) -> Vec<Slice> {
 }
 
 #[test]
-fn calls_legs_spans_and_packets_of_both_hosts_are_on_one_time_line() {
+fn calls_legs_spans_and_packets_of_both_hosts_share_a_timeline() {
     let gathered = of(&rust_spans(), &Selection { calls: 10, ladders: 5, ..Selection::SLOWEST });
     let slices = read(&perfetto::trace(&gathered).unwrap());
     let of_track =
@@ -144,7 +145,7 @@ fn calls_legs_spans_and_packets_of_both_hosts_are_on_one_time_line() {
         );
         let lane = call.track.trim_end_matches("call");
         let within = |slice: &&Slice| slice.from_ns >= call.from_ns && slice.to_ns <= call.to_ns;
-        // Not a nanosecond of the call is without a leg, and each says how far off it may be.
+        // Every nanosecond of the call belongs to a leg, and each leg states its maximum error.
         let legs: Vec<&Slice> =
             slices.iter().filter(|slice| slice.track == format!("{lane}legs")).filter(within).collect();
         assert_eq!(

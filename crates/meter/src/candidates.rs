@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_keep_more_while_they_lose_calls_and_all_together_are_bounded() {
+    fn candidates_grow_with_retractions_within_the_total_limit() {
         let mut candidates = Candidates::default();
         assert_eq!((candidates.room(7), candidates.grow(7, false), candidates.room(7)), (10, 64, 64));
         assert_eq!((candidates.grow(7, false), candidates.grow(7, true)), (64, 128));

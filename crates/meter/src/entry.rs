@@ -241,7 +241,7 @@ mod tests {
     proptest! {
         /// All three kinds survive a round trip, and words of one kind do not leak into another.
         #[test]
-        fn entries_hold_what_was_put_in(
+        fn entries_survive_a_round_trip(
             half in waiting(), mate in waiting(), arrival_ms: u32, pair: u32, leg in prop::option::of(0..=MAX_DURATION_NS),
         ) {
             let mut entry = Entry::waiting(&half, arrival_ms);
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn every_status_is_kept(status in 0u8..64) {
+        fn every_status_survives_a_round_trip(status in 0u8..64) {
             let status = CallStatus::from_code(status);
             prop_assert_eq!(Outline::new(status, true, false).and(Outline::default()).status(), status);
         }

@@ -99,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_held_is_what_was_put(sizes in prop::collection::vec(0usize..300, 1..200)) {
+        fn available_bytes_equal_the_stored_ones(sizes in prop::collection::vec(0usize..300, 1..200)) {
             let mut keep = Keep::new(2048);
             let mut put = Vec::new();
             for (i, size) in sizes.into_iter().enumerate() {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_is_not_kept() {
+    fn too_long_spans_are_rejected() {
         let mut keep = Keep::new(64);
         assert_eq!(keep.put(&[1; 100]), 0);
         assert_eq!(keep.get(0), None);

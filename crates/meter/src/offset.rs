@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_told_of_late_changes_nothing() {
+    fn a_late_call_changes_nothing() {
         let mut offsets = Offsets::default();
         let later = SLOT_MS * SLOTS as u64 * 10;
         (0..20).for_each(|i| _ = offsets.split((1, 2), 1000, 1000, later + i));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_survives_the_wire_and_a_senseless_one_does_not_count() {
+    fn a_delay_survives_the_wire_and_an_invalid_one_is_ignored() {
         let half_past_one = Duration::from_millis(1500);
         let sent = status(14, "busy", Some(half_past_one)).encode_to_vec();
         assert_eq!(retry_after(&sent), Some(half_past_one));

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_and_every_nanosecond_has_the_same_chance() {
+    fn every_call_and_every_nanosecond_is_equally_likely() {
         // One call in twenty is nineteen times slower, which makes half of the lost time. These are spread
         // evenly.
         let gaps = || (0..4_000u64).map(|i| if i % 20 == 7 { 19_000_000 } else { 1_000_000 });
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pair_that_is_followed_every_call_is_taken_until_it_is_not() {
+    fn every_call_of_a_followed_pair_is_sampled() {
         let mut samples = Samples::new(SAMPLED, 0);
         let mut next = 0;
         let mut offer = |samples: &mut Samples, calls: u64| {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn few_calls_are_all_there_and_old_ones_go() {
+    fn few_calls_are_all_sampled_and_old_ones_dropped() {
         let drawn = draw((0..40).map(|i| i * 1000), 1);
         assert_eq!((drawn.by_call.len(), drawn.by_time.len(), drawn.calls), (40, 40, 40));
         assert!(drawn.by_time.iter().all(|(call, lost_ns)| call.gap_ns as f64 == *lost_ns));
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_forgotten_call_is_not_a_free_one() {
+    fn the_slot_of_a_retracted_call_stays_empty() {
         let mut samples = Samples::new(SAMPLED, 0);
         let mut offer = |id: u64| {
             let taken = samples.offer(0, 5);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_of_any_size_are_drawn() {
+    fn gaps_of_any_size_are_sampled() {
         for gap_ns in [0, 1, u32::MAX as u64, 1 << 47] {
             let drawn = draw(std::iter::repeat_n(gap_ns, 3_000), 9);
             assert_eq!((drawn.by_call.len(), drawn.by_time.len()), (SAMPLED, SAMPLED - 1), "{gap_ns}");

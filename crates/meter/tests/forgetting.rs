@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Compares the same stream with ample room, and with room for little more than the live entries.
     #[test]
-    fn forgetting_changes_no_answer_of_what_is_live(steps in steps(), seed in 0usize..3) {
+    fn removal_does_not_change_figures_of_live_pairs(steps in steps(), seed in 0usize..3) {
         let roomy = meter(Limits::default(), Grouping::Pair);
         let room = [
             Limits { names: 4_000, origins: 3_000, ..Limits::default() },
@@ -180,7 +180,7 @@ fn pods_come_and_go_and_new_pairs_find_room() {
 }
 
 #[test]
-fn calls_of_names_without_room_are_counted_as_other() {
+fn calls_with_rejected_names_count_as_other() {
     let meter = meter(Limits { names: 5, ..Limits::default() }, Grouping::Pair);
     for i in 1..=4u64 {
         meter.ingest(&request(&format!("client-{i}"), "h", 3, i, 500), 0).unwrap();

@@ -153,7 +153,7 @@ proptest! {
     /// and open minutes that replace those of the previous checkpoint. Intervals may or may not be summed up
     /// in between.
     #[test]
-    fn what_is_read_is_what_was_written(
+    fn queries_return_the_written_minutes(
         runs in prop::collection::vec(prop::collection::vec((scattered(), minutes(), any::<bool>()), 1..4), 1..3),
         from in 0u64..4_000, span in 0u64..4_000,
     ) {
@@ -216,7 +216,7 @@ proptest! {
 }
 
 #[test]
-fn two_runs_within_one_minute_sum_up() {
+fn two_runs_within_one_minute_are_added() {
     let directory = tempfile::tempdir().unwrap();
     for run in 0..2 {
         let mut history = open(&file(&directory), PLENTY, 600 + run);
@@ -247,7 +247,7 @@ fn a_call_is_found_by_its_ids() {
 }
 
 #[test]
-fn what_is_too_old_is_dropped() {
+fn old_rows_are_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let limits = Limits { max_age_s: 600, ..PLENTY };
     let mut history = open(&file(&directory), limits, 0);
@@ -264,7 +264,7 @@ fn what_is_too_old_is_dropped() {
 }
 
 #[test]
-fn the_file_stays_below_its_limit_and_shrinks_for_real() {
+fn the_file_stays_below_its_limit_and_shrinks_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let row = |at: u64, pair: u64| {
@@ -320,7 +320,7 @@ fn holes_lie_between_runs() {
 }
 
 #[test]
-fn the_end_of_the_last_run_is_told() {
+fn the_end_of_the_last_run_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let mut history = History::open(Some(&path), PLENTY, 1_700_000_000).unwrap();
@@ -342,7 +342,7 @@ fn the_end_of_the_last_run_is_told() {
 }
 
 #[test]
-fn a_damaged_row_is_left_out_and_counted() {
+fn a_damaged_row_is_skipped_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let mut history = open(&path, PLENTY, 0);
@@ -414,7 +414,7 @@ fn foreign_files_are_refused_with_their_path() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_refused() {
+fn an_unwritable_directory_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let mut permissions = std::fs::metadata(directory.path()).unwrap().permissions();
     permissions.set_readonly(true);
@@ -427,7 +427,7 @@ fn a_directory_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn a_database_that_is_damaged_is_set_aside_and_a_new_one_begun() {
+fn a_damaged_database_is_moved_aside_and_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let harm: [fn(&mut Vec<u8>); 3] = [
@@ -462,7 +462,7 @@ fn a_database_that_is_damaged_is_set_aside_and_a_new_one_begun() {
 }
 
 #[test]
-fn damage_that_is_met_later_does_not_end_it() {
+fn damage_found_later_does_not_end_the_history() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let mut history = open(&path, PLENTY, 0);
@@ -492,7 +492,7 @@ fn damage_that_is_met_later_does_not_end_it() {
 }
 
 #[test]
-fn what_waits_in_memory_is_in_answers_once() {
+fn waiting_minutes_are_in_answers_exactly_once() {
     let mut history = Recorded::new(History::open(None, PLENTY, 0).unwrap());
     let pair = key("a", "b");
     history.checkpoint(600, &[minute(0, &pair, &[10, 20], 1)], &[minute(60, &pair, &[30], 2)]).unwrap();
@@ -514,7 +514,7 @@ fn what_waits_in_memory_is_in_answers_once() {
 }
 
 #[test]
-fn where_minutes_were_dropped_coarser_rows_answer_and_that_is_said() {
+fn coarser_rows_replace_dropped_minutes_and_answers_say_so() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     let mut history = open(&path, PLENTY, 0);

@@ -131,7 +131,7 @@ fn a_jaeger_server_span_with_its_clients_id_becomes_its_child() {
 }
 
 #[test]
-fn a_zipkin_server_half_is_told_by_the_flag_even_when_its_client_is_missing() {
+fn a_zipkin_server_half_is_recognised_by_its_flag_without_a_client() {
     let (_, span) = one(
         r#"[{"traceId": "463ac35c9f6413ad48485a3953bb6124", "id": "c1", "parentId": "d1", "kind": "SERVER",
             "shared": true, "timestamp": 1, "duration": 2, "tags": {"error": "", "http.status_code": "500"}}]"#,
@@ -145,7 +145,7 @@ fn a_zipkin_server_half_is_told_by_the_flag_even_when_its_client_is_missing() {
 }
 
 #[test]
-fn a_zipkin_client_in_the_piece_before_is_remembered() {
+fn a_zipkin_client_in_the_previous_batch_is_remembered() {
     let span = |n: usize, kind: &str| {
         format!(
             r#"{{"traceId": "{:x}", "id": "{:x}", "kind": "{kind}", "timestamp": 9, "duration": 1}}"#,
@@ -164,7 +164,7 @@ fn a_zipkin_client_in_the_piece_before_is_remembered() {
 }
 
 #[test]
-fn zipkin_lists_may_come_one_a_line() {
+fn zipkin_lists_may_be_one_per_line() {
     let list =
         |id: u8| format!(r#"[{{"traceId": "1", "id": "{id}", "localEndpoint": {{"serviceName": "a"}}}}]"#);
     let (spans, report) = read(&format!("{}\n[{{\"trace\n{}\n[]\n", list(1), list(2)));

@@ -161,7 +161,7 @@ proptest! {
 
 /// Two ports process requests concurrently: the one that arrived first may be processed second.
 #[test]
-fn a_span_that_came_a_moment_before_its_mate_has_its_turn_after_it() {
+fn a_span_may_be_processed_after_a_mate_that_arrived_later() {
     let minute_ms = 7 * 60_000;
     let meter = Meter::new(Settings::default());
     meter.set_wall_clock(minute_ms, minute_ms);
@@ -219,7 +219,7 @@ fn a_retry_leaves_the_distributions_and_the_worst_list() {
 }
 
 #[test]
-fn negatives_are_counted_by_client_status_and_both_spans_are_kept_whole() {
+fn negatives_are_counted_by_client_status_with_both_complete_spans() {
     let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
     let mut cancelled = span(CLIENT, 1, 10, 0, 1000, 900);
     cancelled.attributes.push(attribute("rpc.grpc.status_code", any_value::Value::IntValue(4)));
@@ -273,7 +273,7 @@ fn minutes(of: &[PairMinute]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn minutes_follow_a_wall_clock_that_is_set() {
+fn minutes_follow_steps_of_the_wall_clock() {
     const DAY_MS: i64 = 86_400_000;
     let started_ms = 1_700_000_000_000 / 60_000 * 60_000;
     for (by_ms, told) in [(400 * DAY_MS, true), (-90 * 60_000, true), (25_000, true), (-400, false)] {
@@ -316,7 +316,7 @@ fn minutes_follow_a_wall_clock_that_is_set() {
 }
 
 #[test]
-fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
+fn closed_minutes_are_taken_once_and_totals_include_them() {
     let meter = Meter::new(Settings { epoch_unix_ms: 600_000, ..Settings::default() });
     let call = |trace, at| {
         meter.ingest(&request("a", vec![span(CLIENT, trace, trace, 0, 1000, 900)]), at).unwrap();
@@ -338,7 +338,7 @@ fn closed_minutes_are_handed_over_once_and_totals_keep_them() {
 /// All representations of a response size of 200,000 bytes by instrumentations, by side of the span; and some
 /// attributes without it.
 #[test]
-fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
+fn sizes_are_read_from_either_side_and_unknown_ones_are_reported() {
     use opentelemetry_proto::tonic::common::v1::ArrayValue;
     use opentelemetry_proto::tonic::trace::v1::span::Event;
     use spangap_meter::query::{pair_row, size_note};
@@ -357,8 +357,8 @@ fn sizes_are_learnt_from_either_side_and_unknown_ones_are_said() {
         let event = Event { name: "message".into(), attributes, ..Event::default() };
         move |span: &mut Span| span.events.extend([event.clone(), event.clone()])
     };
-    type Told = Box<dyn Fn(&mut Span)>;
-    let cases: Vec<(i32, Told, bool)> = vec![
+    type SetAttributes = Box<dyn Fn(&mut Span)>;
+    let cases: Vec<(i32, SetAttributes, bool)> = vec![
         (CLIENT, Box::new(with("http.response.body.size", int(200_000))), true),
         (SERVER, Box::new(with("http.response_content_length", int(200_000))), true),
         (CLIENT, Box::new(with("http.response_content_length_uncompressed", int(200_000))), true),

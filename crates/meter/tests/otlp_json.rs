@@ -356,7 +356,7 @@ fn request() -> impl Strategy<Value = TracesData> {
 
 proptest! {
     #[test]
-    fn every_spelling_reads_back_as_what_was_written(request in request(), spelling in spelling()) {
+    fn every_spelling_survives_a_round_trip(request in request(), spelling in spelling()) {
         let json = spelling.request(&request).to_string();
         let read = to_protobuf(json.as_bytes());
         // Compared as bytes, because NaN is not equal to itself.
@@ -364,7 +364,7 @@ proptest! {
     }
 
     #[test]
-    fn what_opentelemetry_proto_writes_is_understood(mut request in request()) {
+    fn output_of_opentelemetry_proto_is_accepted(mut request in request()) {
         drop_what_it_does_not_know(&mut request);
         let json = serde_json::to_string(&request).expect("serde support of opentelemetry-proto");
         prop_assert_eq!(to_protobuf(json.as_bytes()), Ok(request.encode_to_vec()), "{}", json);
@@ -387,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_json_is_refused_with_a_place_within_it(request in request(), spelling in spelling(), cut in any::<prop::sample::Index>()) {
+    fn damaged_json_is_refused_with_the_place_of_the_error(request in request(), spelling in spelling(), cut in any::<prop::sample::Index>()) {
         let json = spelling.request(&request).to_string();
         let cut = cut.index(json.len());
         let error = to_protobuf(&json.as_bytes()[..cut]).expect_err("a document that is cut off");

@@ -108,9 +108,12 @@ impl MetricsService for Receiver {
     }
 }
 
-type Seen = mpsc::UnboundedReceiver<Result<ExportMetricsServiceRequest, tonic::Code>>;
+type Requests = mpsc::UnboundedReceiver<Result<ExportMetricsServiceRequest, tonic::Code>>;
 
-fn serve(address: &str, answers: Vec<Result<ExportMetricsServiceResponse, Status>>) -> (SocketAddr, Seen) {
+fn serve(
+    address: &str,
+    answers: Vec<Result<ExportMetricsServiceResponse, Status>>,
+) -> (SocketAddr, Requests) {
     let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
     let address = incoming.local_addr().unwrap();
     let (seen, requests) = mpsc::unbounded_channel();
@@ -230,7 +233,7 @@ async fn a_receiver_gets_the_same_figures() {
 }
 
 #[tokio::test]
-async fn an_unavailable_receiver_is_tried_again_and_told_of_once() {
+async fn an_unavailable_receiver_is_retried_and_reported_once() {
     let unavailable = || Err(Status::unavailable("starting"));
     let (address, mut seen) = serve("127.0.0.1:0", vec![unavailable(), unavailable()]);
     let (notices, mut told) = mpsc::unbounded_channel();
@@ -256,7 +259,7 @@ async fn an_unavailable_receiver_is_tried_again_and_told_of_once() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_not_tried_again_before_the_next_push() {
+async fn a_refusal_is_not_retried_before_the_next_push() {
     let no = Err(Status::invalid_argument("no such thing"));
     let partial = ExportMetricsPartialSuccess { rejected_data_points: 5, error_message: "too many".into() };
     let partly = Ok(ExportMetricsServiceResponse { partial_success: Some(partial) });
@@ -275,7 +278,7 @@ async fn a_refusal_is_not_tried_again_before_the_next_push() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_comes_late_is_found() {
+async fn a_late_receiver_is_found() {
     // A port without a listener: bound, then released.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (notices, mut told) = mpsc::unbounded_channel();
@@ -290,14 +293,14 @@ async fn a_receiver_that_comes_late_is_found() {
 }
 
 #[tokio::test]
-async fn stop_does_not_wait_for_a_receiver_that_is_not_there() {
+async fn stop_does_not_wait_for_a_missing_receiver() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let push = Push::start(settings(free, Duration::from_secs(3600)), || snapshot(1), |_| {});
     tokio::time::timeout(PATIENCE, push.stop()).await.expect("it ends");
 }
 
 #[test]
-fn many_pairs_go_out_in_several_requests() {
+fn many_pairs_are_sent_in_several_requests() {
     let snapshot = snapshot(700);
     let requests = requests(&snapshot);
     assert!(requests.len() > 2);

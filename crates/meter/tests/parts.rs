@@ -80,7 +80,7 @@ fn rows(part: Part, ends: Ends) -> Vec<String> {
 }
 
 #[test]
-fn a_service_is_told_apart_by_what_its_resource_says_and_nothing_is_made_up() {
+fn services_are_separated_by_stated_parts_only() {
     assert_eq!(rows(Part::Node, Ends::Server), ["a b@n1 3", "a b@n2 3"]);
     assert_eq!(rows(Part::Pod, Ends::Server), ["a b@b-0 3", "a b@c-2 1", "a b@u-1 2"]);
     assert_eq!(rows(Part::Zone, Ends::Server), ["a b@? 1", "a b@z1 3", "a b@z2 2"]);

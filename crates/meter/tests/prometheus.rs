@@ -178,7 +178,7 @@ fn label_value(line: &str, name: &str) -> Option<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn any_names_are_written_so_that_they_read_back(names in prop::collection::btree_set(prop_oneof![any::<String>(), "[\\\\\"\n{},= a]{0,8}"], 1..60)) {
+    fn any_names_survive_a_round_trip(names in prop::collection::btree_set(prop_oneof![any::<String>(), "[\\\\\"\n{},= a]{0,8}"], 1..60)) {
         let mut one = PairStats::default();
         one.gap.record(1_000);
         let pairs = names.iter().map(|name| (key(name, "b", None), one.clone()));

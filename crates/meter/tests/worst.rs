@@ -223,7 +223,7 @@ fn streams() -> impl Strategy<Value = Vec<Call>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn worst_calls_and_largest_values_are_true_or_within_what_is_said(calls in streams()) {
+    fn worst_calls_and_largest_values_are_exact_or_within_the_stated_bound(calls in streams()) {
         let (exact, bounded) = compare(&calls);
         prop_assert!(exact + bounded > 0 || truths(&calls).is_empty());
     }

@@ -1,32 +1,34 @@
-//! What became slower: instructions by a fixed share, ratios by more than their rounds and other days differ.
+//! Detects regressions: of instructions by a fixed share, of ratios beyond the variation between rounds and
+//! days.
 
 use crate::measures::{Kind, Measured, Value};
 use crate::record::Record;
 use spangap_bench::compare::statistics::shift;
 
-/// Instructions do not vary; a compiler that lays code out another way changes them by less.
+/// Tolerance of instruction counts. They are deterministic, and a different code layout by the compiler
+/// changes them by less.
 const INSTRUCTIONS_SHARE: f64 = 0.03;
-/// Chance of a false alarm among all ratios of a run.
+/// Probability of a false alarm among all ratios of a run.
 const FALSE_ALARMS: f64 = 0.02;
-/// Between two days on one machine ratios differ by so much, whatever the rounds of one day say.
+/// Variation of ratios between two days on one machine, regardless of the rounds within a day.
 const DAYS_SHARE: f64 = 0.05;
 
-/// A figure beside the committed one.
+/// A figure compared with the committed one.
 #[derive(Debug)]
 pub struct Outcome {
     name: String,
     before: Option<f64>,
     now: Option<f64>,
-    /// How much larger the figure is at least and at most, as ratios; of a ratio with 98 % together with all others.
+    /// Bounds of the growth of the figure, as ratios; for ratios with a joint confidence of 98 %.
     range: Option<(f64, f64)>,
-    /// What it may be larger without a word.
+    /// Tolerated growth.
     allowed: f64,
-    /// Whether a larger figure is a slower program.
+    /// Whether a larger figure means a slower program.
     larger_is_slower: bool,
     why_not: Option<String>,
 }
 
-/// The middle one.
+/// The median.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -38,7 +40,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Sets what was measured beside the committed figures.
+/// Compares the measurements with the committed figures.
 pub fn judge(before: &Record, now: &Record, measured: &[Measured], only: &[Kind]) -> Vec<Outcome> {
     let is_ratio = |one: &&Measured| matches!(one.value, Some(Value::Ratios(_)));
     let ratios = measured.iter().filter(is_ratio).count().max(1);
@@ -47,7 +49,7 @@ pub fn judge(before: &Record, now: &Record, measured: &[Measured], only: &[Kind]
         .iter()
         .map(|one| outcome(one, before.figures.get(&one.name), now.figures.get(&one.name), confidence))
         .collect();
-    // A figure that nobody measures any more is one that nobody watches.
+    // A figure that is no longer measured would otherwise disappear unnoticed.
     let gone = before.figures.keys().filter(|name| !measured.iter().any(|one| one.name == **name));
     outcomes.extend(gone.filter(|_| only.is_empty()).map(|name| Outcome {
         name: name.clone(),
@@ -95,23 +97,23 @@ fn outcome(one: &Measured, before: Option<&Value>, now: Option<&Value>, confiden
 }
 
 impl Outcome {
-    /// How much slower it is at least, as a ratio.
+    /// Lower bound of the slowdown, as a ratio.
     fn slower(&self) -> Option<f64> {
         let (low, high) = self.range?;
         Some(if self.larger_is_slower { low } else { 1.0 / high })
     }
 
-    /// Whether it became slower by more than what chance and other days do.
+    /// Whether it became slower beyond chance and variation between days.
     pub fn is_slower(&self) -> bool {
         self.slower().is_some_and(|ratio| ratio > 1.0 + self.allowed)
     }
 
-    /// Whether it could be set beside a committed figure.
+    /// Whether it was compared with a committed figure.
     fn is_compared(&self) -> bool {
         self.why_not.is_none() && self.range.is_some()
     }
 
-    /// What became slower, by how much at least, and by how much beyond noise.
+    /// The regression, its lower bound, and its excess over noise.
     pub fn words(&self) -> String {
         let at_least = (self.slower().unwrap_or(1.0) - 1.0) * 100.0;
         let show = |value: Option<f64>| value.map_or("?".into(), number);
@@ -125,7 +127,7 @@ impl Outcome {
     }
 }
 
-/// What all of them come to, if nothing is slower. `None` if not one could be compared: then nothing is known.
+/// Summary if there is no regression. `None` if no figure could be compared: then nothing is known.
 pub fn nothing_slower(outcomes: &[Outcome]) -> Option<String> {
     let compared = outcomes.iter().filter(|outcome| outcome.is_compared()).count();
     let figures = outcomes.len();
@@ -138,7 +140,7 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// All of them.
+/// All outcomes.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = format!("{:<52}{:>12}{:>12}  {:<22}\n", "", "COMMITTED", "NOW", "CHANGE");
     for outcome in outcomes {
@@ -170,13 +172,13 @@ mod tests {
         judge(&record(before), &record(now), &[measured], &[])
     }
 
-    /// Rounds around a middle, no two alike.
+    /// Rounds around a mean, all different.
     fn rounds(middle: f64) -> Value {
         Value::Ratios((-4..=4).map(|n| middle * (1.0 + f64::from(n) * 0.01)).collect())
     }
 
     #[test]
-    fn three_percent_more_instructions_are_told() {
+    fn three_percent_more_instructions_are_reported() {
         for (now, told) in [(12_000.0, false), (12_350.0, false), (12_370.0, true), (9_000.0, false)] {
             let found = outcomes(Value::Instructions(12_000.0), Value::Instructions(now), true);
             assert_eq!(found[0].is_slower(), told, "{now}: {found:?}");
@@ -189,22 +191,22 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_told_when_all_of_it_is_beyond_the_noise() {
+    fn a_ratio_is_reported_if_all_of_it_is_beyond_the_noise() {
         for (now, told) in [(10.0, false), (10.6, false), (13.0, true), (7.0, false)] {
             assert_eq!(outcomes(rounds(10.0), rounds(now), true)[0].is_slower(), told, "{now}");
         }
-        // Where more is better, the other way around.
+        // If more is better, the direction is reversed.
         for (now, told) in [(10.0, false), (13.0, false), (7.0, true)] {
             assert_eq!(outcomes(rounds(10.0), rounds(now), false)[0].is_slower(), told, "{now}");
         }
-        // One wild round among nine is not the program's.
+        // A single outlier among nine rounds is not due to the program.
         let Value::Ratios(mut wild) = rounds(10.0) else { panic!("ratios") };
         wild[3] = 100.0;
         assert!(!outcomes(rounds(10.0), Value::Ratios(wild), true)[0].is_slower());
     }
 
     #[test]
-    fn what_cannot_be_compared_is_said_and_not_passed_over() {
+    fn missing_comparisons_are_reported() {
         let few = Value::Ratios(vec![10.0, 11.0]);
         let found = outcomes(few.clone(), few, true);
         assert!(!found[0].is_slower() && table(&found).contains("too few rounds"), "{}", table(&found));
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_end_says_how_much_it_rests_on() {
+    fn success_states_the_number_of_comparisons() {
         let mut found = outcomes(rounds(10.0), rounds(10.0), true);
         found.extend(judge(&record(rounds(1.0)), &Record::default(), &[], &[]));
         let said = nothing_slower(&found).expect("one was compared");

@@ -1,7 +1,7 @@
-//! `make bench-check`: the short part of the benchmarks, as ratios, beside those that are committed.
+//! `make bench-check`: a short version of the benchmarks, as ratios, compared with the committed ones.
 //!
-//! Each figure is a ratio to a floor or a peer that ran in the same minute, in many short rounds by turns, or a count of
-//! instructions. So it can be compared with one from another day, which a time cannot.
+//! Each figure is a ratio to a floor or a peer that ran in the same minute, in many short alternating rounds,
+//! or a count of instructions. Unlike a time, it can therefore be compared with one from another day.
 
 mod judge;
 mod measures;
@@ -40,26 +40,26 @@ struct Args {
     rounds: u32,
 }
 
-/// What went wrong.
+/// Why the check failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// A file of ours.
+    /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is invalid.
     #[error("{path}: {what}")]
     Content {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// What was expected.
         what: String,
     },
-    /// Not one figure could be set beside a committed one; the table says why for each.
+    /// No figure could be compared with a committed one; the table contains the reasons.
     #[error("no figure could be compared, so nothing is known: the table above says why")]
     NothingCompared,
 }

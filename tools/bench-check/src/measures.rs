@@ -1,4 +1,4 @@
-//! What is measured: by the benchmarks' own programs, in their shortest form.
+//! The measurements: the benchmarks' own programs, in their shortest form.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -26,11 +26,11 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Kind; 7] =
         [Kind::Instructions, Kind::Dissect, Kind::Tshark, Kind::Hunt, Kind::Meter, Kind::Tank, Kind::Host];
 
-    /// For whoever waits.
+    /// Name for progress messages.
     pub fn words(self) -> &'static str {
         match self {
             Kind::Instructions => "instructions of dissect",
@@ -48,38 +48,38 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Value {
-    /// Instructions of a packet, a call or a run.
+    /// Instructions per packet, call or run.
     Instructions(f64),
-    /// Ratios, round by round.
+    /// Ratios, one per round.
     Ratios(Vec<f64>),
 }
 
 /// A figure with its name.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Its name, the same from commit to commit.
+    /// Its name, which is stable between commits.
     pub name: String,
-    /// The figure; `None` where it could not be measured.
+    /// The figure; `None` if it could not be measured.
     pub value: Option<Value>,
     /// Whether a larger one is a slower program.
     pub larger_is_slower: bool,
-    /// Why there is none.
+    /// Why it could not be measured.
     pub not_run: Option<String>,
 }
 
-/// Where the programs are, and how often they run.
+/// Paths of the programs, and the number of rounds.
 pub struct Programs {
     /// Folder of the binary and of the benchmarks' programs.
     pub folder: PathBuf,
     /// Folder of the baselines.
     pub baselines: PathBuf,
-    /// Rounds of a ratio.
+    /// Rounds per ratio.
     pub rounds: u32,
 }
 
-/// Captures that are dense with calls, of six programs.
+/// Captures of six programs with a high density of calls.
 const DENSE: [&str; 6] = ["cpp", "go", "h2load", "java", "nginx", "node"];
-/// A pair of captures, both ends.
+/// Two captures, one per end.
 const BOTH_ENDS: [&str; 2] = [
     "fixtures/captures/head-of-line-large.client.pcapng.zst",
     "fixtures/captures/head-of-line-large.server.pcapng.zst",
@@ -112,7 +112,7 @@ fn figure(name: impl Into<String>, larger_is_slower: bool, value: Result<Value, 
     Measured { name: name.into(), value, larger_is_slower, not_run }
 }
 
-/// What a command prints on standard output and on standard error.
+/// A command's standard output and standard error.
 fn said(program: &Path, arguments: &[&str]) -> Result<(String, String), String> {
     let name = program.display();
     let output =
@@ -210,7 +210,7 @@ fn hunt(programs: &Programs) -> Vec<Measured> {
     let spangap = programs.folder.join("spangap").display().to_string();
     let count =
         |command: &[&str]| counted(&[&[spangap.as_str()], command].concat(), None).map(|(count, _)| count);
-    // What starting the program takes is in all of them.
+    // The start of the program is part of all of them.
     let start = count(&["--version"]);
     let own = |whole: Result<f64, String>| Ok((whole? - start.clone()?).max(1.0));
     let gaps = own(count(&["gaps", "fixtures/spans/otlp.pb", "--json"]));
@@ -225,7 +225,7 @@ fn hunt(programs: &Programs) -> Vec<Measured> {
     ]
 }
 
-/// A folder with nothing but the two captures, as hunt wants it.
+/// A folder with only the two captures, as hunt requires.
 fn folder_of_both_ends() -> Result<PathBuf, String> {
     let folder = PathBuf::from("target/bench-check/hunt");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -250,7 +250,8 @@ fn meter(programs: &Programs) -> Vec<Measured> {
         "1",
         "--spans",
         "65536",
-        // The generator of the benchmark, whatever else is there: figures of two workloads are not comparable.
+        // The benchmark's internal generator, even if the workload tool is available: figures of different
+        // workloads are not comparable.
         "--workload",
         "none",
         "--json",

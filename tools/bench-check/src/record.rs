@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The line after which rows are written.
+/// Header of the table.
 const TABLE: &str = "| commit |";
-/// Columns of the table: names of figures, with what stands at their heads in the document.
+/// Columns of the table: names of figures, with their headings in the document.
 const COLUMNS: [&str; 8] = [
     "dissect dense-go, instructions a call",
     "dissect dense-java, instructions a call",
@@ -35,7 +35,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of what was measured.
+    /// A record of measurements.
     pub fn of(measured: &[Measured]) -> Record {
         let figures =
             measured.iter().filter_map(|one| Some((one.name.clone(), one.value.clone()?))).collect();
@@ -49,14 +49,14 @@ impl Record {
         }
     }
 
-    /// Takes newer figures; those that are not among them stay as they are.
+    /// Merges newer figures; missing ones are retained.
     pub fn take(&mut self, newer: Record) {
         let mut figures = std::mem::take(&mut self.figures);
         figures.extend(newer.figures.clone());
         *self = Record { figures, ..newer };
     }
 
-    /// What makes figures of two records less comparable.
+    /// Differences that make two records less comparable.
     pub fn differs(&self, now: &Record) -> Vec<String> {
         let pairs = [("compiler", &self.compiler, &now.compiler), ("CPU", &self.cpu, &now.cpu)];
         let differing = pairs.into_iter().filter(|(_, before, now)| before != now);
@@ -81,7 +81,7 @@ impl Record {
     }
 }
 
-/// The first line that a command says; empty when it says none.
+/// The first line of a command's output; empty if there is none.
 fn said(command: &[&str]) -> String {
     let output = Command::new(command[0]).args(&command[1..]).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -91,7 +91,7 @@ fn said(command: &[&str]) -> String {
 /// Reads the committed figures.
 ///
 /// # Errors
-/// When there are none, or they are none.
+/// When the file is missing or invalid.
 pub fn read(path: &Path) -> Result<Record, CheckError> {
     let text = std::fs::read(path).map_err(|error| CheckError::File { path: path.to_owned(), error })?;
     serde_json::from_slice(&text)
@@ -108,7 +108,7 @@ pub fn write(path: &Path, record: &Record) -> Result<(), CheckError> {
     std::fs::write(path, text).map_err(|error| CheckError::File { path: path.to_owned(), error })
 }
 
-/// Puts the row of a record into the table of a document, in the place of another one of the same commit.
+/// Inserts the row of a record into the table of a document, replacing one of the same commit.
 ///
 /// # Errors
 /// When the document has no such table, or cannot be read or written.

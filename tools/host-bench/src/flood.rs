@@ -1,4 +1,4 @@
-//! `host record` under as many events as this machine can make: how many came, and whether any was lost.
+//! `host record` under the maximum event rate of this machine: number of events, and losses.
 
 use crate::BenchError;
 use crate::pipe::Endless;
@@ -7,26 +7,26 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What was recorded.
+/// Results of the recording.
 #[derive(Debug, Serialize)]
 pub struct Flood {
-    /// Ping-pongs that ran, one on each CPU.
+    /// Ping-pongs run, one per CPU.
     pub loads: usize,
-    /// For how long.
+    /// Duration.
     pub wall_s: f64,
     /// Events in the recording.
     pub events: u64,
-    /// Those that found no room.
+    /// Events lost for lack of room.
     pub lost: u64,
-    /// The fullest that the ring of a CPU has been, as a share.
+    /// Maximum fill of a CPU's ring, as a share.
     pub ring_fullest: f64,
-    /// Of the recording process, as a share of one CPU.
+    /// CPU of the recording process, as a share of one CPU.
     pub own_cpu: f64,
     /// Size of the recording.
     pub file_bytes: u64,
 }
 
-/// Records for so long while every CPU switches as fast as it can.
+/// Records for some seconds while every CPU switches at its maximum rate.
 pub fn flood(spangap: &Path, seconds: u64) -> Result<Flood, BenchError> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let loads = (0..cpus).map(|cpu| Endless::start(cpu as u32)).collect::<Result<Vec<_>, _>>()?;
@@ -40,7 +40,7 @@ pub fn flood(spangap: &Path, seconds: u64) -> Result<Flood, BenchError> {
         .stderr(Stdio::null())
         .output()
         .map_err(|error| BenchError::Start { program: program(), error })?;
-    // It may not have been made.
+    // It may not exist.
     let _ = std::fs::remove_file(&file);
     let text = String::from_utf8_lossy(&output.stdout);
     let wrong =

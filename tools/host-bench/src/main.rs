@@ -1,5 +1,5 @@
-//! `make bench-host`: what the host probes cost those who are looked at, beside the distribution's tools, and whether
-//! `host record` keeps up with a million events a second.
+//! `make bench-host`: overhead of the host probes for the observed processes, compared with the
+//! distribution's tools, and whether `host record` keeps up with a million events per second.
 
 mod flood;
 mod observers;
@@ -39,7 +39,7 @@ struct Cli {
     json: bool,
 }
 
-/// What went wrong.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A program cannot be started, or waited for.
@@ -47,10 +47,10 @@ pub enum BenchError {
     Start {
         /// Its name.
         program: String,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// It did not do what it should.
+    /// Its output is wrong.
     #[error("{program}: expected {expected}, found {found}")]
     Output {
         /// Its name.
@@ -69,13 +69,14 @@ pub struct Row {
     pub name: String,
     /// Whether it is one of ours.
     pub ours: bool,
-    /// At most so much more time, as a ratio.
+    /// Maximum additional time, as a ratio.
     pub goal: Option<f64>,
-    /// CPU time of the workload with it over that without, run by run.
+    /// CPU time of the workload with the tool divided by that without, per run.
     pub ratios: Vec<f64>,
-    /// The same of wall time, which others on that CPU disturb.
+    /// The same for wall time, which other processes on that CPU disturb.
     pub wall_ratios: Vec<f64>,
-    /// CPU time of the tool's process over the wall time, run by run; what it makes the kernel do in others is not in it.
+    /// CPU time of the tool's process divided by the wall time, per run, without the kernel work it causes in
+    /// other processes.
     pub own_cpu: Vec<f64>,
     /// Why there are no runs.
     pub not_run: Option<String>,
@@ -100,10 +101,10 @@ fn bench(cli: &Cli) -> Result<String, BenchError> {
         observers::all(&cli.spangap).into_iter().filter(|one| one.name.contains(&cli.only)).collect();
     let mut rows: Vec<Row> = observers.iter().map(Observer::row).collect();
     let mut usecs = Vec::new();
-    // What starting `perf` takes is no part of a turn.
+    // Starting `perf` is not part of a turn.
     let start = pipe::run(cli.cpu, 1)?.cpu_s;
     let run = || pipe::run(cli.cpu, cli.loops).map(|took| Took { cpu_s: took.cpu_s - start, ..took });
-    // Warm caches and clocks, which nobody should get the benefit of.
+    // Warms caches and clocks, so that no measurement benefits from its position.
     run()?;
     for round in 0..cli.rounds {
         let mut before = run()?;

@@ -1,4 +1,4 @@
-//! The tools: how each is started, when it is at work, how it is ended.
+//! The tools: how to start each, detect that it is active, and stop it.
 
 use crate::{BenchError, Row};
 use std::fs;
@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a tool may take until it is at work, and until it ends.
+/// Timeout of a tool's start and end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A tool attaches one program after the other; when nothing was added for so long, all are there.
+/// A tool attaches its programs one by one; after this long without an addition, all are attached.
 const ALL_THERE: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(10);
-/// What `/proc` counts CPU time in.
+/// Unit of CPU time in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
 
-/// A tool that looks on.
+/// An observing tool.
 #[derive(Debug)]
 pub struct Observer {
     /// Its command, shortened.
@@ -24,7 +24,7 @@ pub struct Observer {
     goal: Option<f64>,
 }
 
-/// A tool at work; ended with this.
+/// An active tool, stopped on drop.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -33,7 +33,7 @@ pub struct Running {
     used: f64,
 }
 
-/// All of them.
+/// All tools.
 pub fn all(spangap: &Path) -> Vec<Observer> {
     let spangap = spangap.display().to_string();
     let me = std::process::id().to_string();
@@ -55,7 +55,7 @@ pub fn all(spangap: &Path) -> Vec<Observer> {
     };
     vec![
         ours("host offcpu", Some(1.10), &["host", "offcpu", "--duration", "600s"]),
-        // Whoever waits for the runs does not take part in them.
+        // The process that waits for the runs is not part of them.
         ours("host offcpu, no match", Some(1.04), &["host", "offcpu", "--pid", &me, "--duration", "600s"]),
         ours("host record", Some(1.12), &["host", "record", "--pid", &me, "--write", &file]),
         ours("host thieves", None, &["host", "thieves", "--pid", &me, "--duration", "600s"]),
@@ -66,7 +66,7 @@ pub fn all(spangap: &Path) -> Vec<Observer> {
 }
 
 impl Observer {
-    /// Without runs yet.
+    /// A row without runs.
     pub fn row(&self) -> Row {
         let Observer { name, ours, goal, .. } = self;
         Row {
@@ -116,7 +116,7 @@ impl Running {
         }
     }
 
-    /// Ends it. Returns the CPU time of its process as a share of one CPU.
+    /// Stops it. Returns the CPU time of its process as a share of one CPU.
     pub fn stop(mut self) -> Result<f64, BenchError> {
         let share = (cpu_s(self.child.id()) - self.used) / self.began.elapsed().as_secs_f64();
         let told = Command::new("kill").args(["-s", "INT", &self.child.id().to_string()]).status();
@@ -134,13 +134,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or was not told to.
+        // It has ended, or could not be signalled.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Descriptors of a process that hold a program at its place.
+/// Number of descriptors of a process for attached programs.
 fn links(pid: u32) -> usize {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -154,7 +154,7 @@ fn links(pid: u32) -> usize {
 /// CPU time of a process so far, seconds.
 fn cpu_s(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name, which may hold anything: user and system time are the 12th and 13th.
+    // After the name, which may contain any character: user and system time are the 12th and 13th field.
     let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
     fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
 }

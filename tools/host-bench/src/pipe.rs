@@ -1,10 +1,10 @@
-//! The workload: `perf bench sched pipe`, two processes that wake each other in turn, on one CPU.
+//! The workload: `perf bench sched pipe`, two processes on one CPU that wake each other alternately.
 
 use crate::BenchError;
 use serde::Serialize;
 use std::process::{Child, Command, Stdio};
 
-/// The ping-pong, of so many turns, on a CPU.
+/// The ping-pong with this many turns on a CPU.
 pub fn command(cpu: u32, loops: u32) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "perf", "bench", "-f", "simple", "sched", "pipe", "-l"]);
@@ -12,13 +12,13 @@ pub fn command(cpu: u32, loops: u32) -> Command {
     command
 }
 
-/// What a run took.
+/// Cost of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Took {
-    /// By its own clock, seconds.
+    /// Duration by its own clock, seconds.
     pub wall_s: f64,
-    /// CPU time of its processes, seconds: what programs in the kernel take at its switches is in it, what others on that
-    /// CPU take is not.
+    /// CPU time of its processes, seconds: it includes BPF programs at its switches, but not other processes
+    /// on that CPU.
     pub cpu_s: f64,
 }
 
@@ -38,7 +38,7 @@ pub fn run(cpu: u32, loops: u32) -> Result<Took, BenchError> {
     Ok(Took { wall_s, cpu_s })
 }
 
-/// CPU time of all children that have ended, and of theirs, seconds.
+/// CPU time of all terminated children and their descendants, seconds.
 fn cpu_of_children() -> Result<f64, BenchError> {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN)
         .map_err(|error| BenchError::Start { program: "getrusage".into(), error: error.into() })?;
@@ -46,14 +46,14 @@ fn cpu_of_children() -> Result<f64, BenchError> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// One that runs until it is dropped.
+/// A ping-pong that runs until dropped.
 pub struct Endless(Child);
 
 impl Endless {
     /// Starts it.
     pub fn start(cpu: u32) -> Result<Endless, BenchError> {
         let mut command = command(cpu, 1_000_000_000);
-        // It ends with its other half when that finds the pipe closed.
+        // The other half ends too when it finds the pipe closed.
         let child = command.stdout(Stdio::null()).spawn();
         child
             .map(Endless)
@@ -63,7 +63,7 @@ impl Endless {
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        // `perf` forks the other half, which would go on waiting: both are ours.
+        // `perf` forks the other half, which would continue to wait: both are ours.
         let children = format!("/proc/{0}/task/{0}/children", self.0.id());
         let children = std::fs::read_to_string(children).unwrap_or_default();
         let _ = self.0.kill();

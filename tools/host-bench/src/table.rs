@@ -1,10 +1,10 @@
-//! The measurements as people and scripts read them.
+//! The measurements for people and scripts.
 
 use crate::Row;
 use crate::flood::Flood;
 use std::fmt::Write;
 
-/// Median, least and most of at least one figure.
+/// Median, minimum and maximum of at least one figure.
 fn spread(values: &[f64]) -> Option<(f64, f64, f64)> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -90,7 +90,7 @@ pub fn text(rows: &[Row], usecs: &[f64], flood: Option<&Flood>) -> String {
     out
 }
 
-/// The same for scripts.
+/// The measurements as JSON.
 pub fn json(rows: &[Row], usecs: &[f64], flood: Option<&Flood>) -> String {
     let medians: Vec<_> = rows.iter().map(|row| spread(&row.ratios).map(|(median, ..)| median)).collect();
     let document =

@@ -1,7 +1,8 @@
-//! The files of a machine on disk: two packages, two threads a core, a NIC with 64 queues, and containers.
+//! The files of a fictitious machine on disk: two packages, two threads per core, a NIC with 64 queues, and
+//! containers.
 //!
-//! Made up; names, columns and units are those of the kernel, as in `fixtures/isolate`. What `isolate` does not need to plan
-//! is left out.
+//! Names, columns and units are those of the kernel, as in `fixtures/isolate`. Files that `isolate` does not
+//! need for a plan are omitted.
 
 use crate::BenchError;
 use std::fmt::Write;
@@ -10,13 +11,13 @@ use std::path::{Path, PathBuf};
 const QUEUES: usize = 64;
 const FIRST_IRQ: usize = 100;
 
-/// A copy being written.
+/// A copy under construction.
 struct Copy<'a> {
     root: &'a Path,
     cpus: usize,
 }
 
-/// Writes a machine with so many CPUs, a multiple of four, and containers, two in a pod.
+/// Writes a machine with this many CPUs, a multiple of four, and containers, two per pod.
 pub fn write(root: &Path, version: u32, cpus: usize, containers: usize) -> Result<(), BenchError> {
     let copy = Copy { root, cpus };
     copy.processors()?;
@@ -44,7 +45,7 @@ impl Copy<'_> {
         format!("0-{}", self.cpus - 1)
     }
 
-    /// The second thread of a core is half of all CPUs behind the first; half of the cores are on each node.
+    /// The second threads of the cores are numbered after all first threads; each node has half of the cores.
     fn processors(&self) -> Result<(), BenchError> {
         let cores = self.cpus / 2;
         let of_node = |node: usize| {

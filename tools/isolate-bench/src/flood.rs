@@ -1,7 +1,8 @@
-//! A ping-pong on one CPU, and a flood whose packets are handled there: before, and after `isolate apply`.
+//! A ping-pong on one CPU, and a flood whose packets are handled there: before and after `isolate apply`.
 //!
-//! Two network namespaces with two veths between them. One carries the calls, the other a flood of packets that nobody
-//! waits for; steering in software (RPS) has these handled on the CPU of the ping-pong, as a NIC's interrupt would be.
+//! Two network namespaces are connected by two veth pairs. One carries the calls, the other a flood of
+//! packets that nobody reads; software steering (RPS) makes the CPU of the ping-pong handle these, as a NIC's
+//! interrupt would.
 
 use crate::BenchError;
 use crate::programs::{Running, json, number, run};
@@ -10,36 +11,37 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::Command;
 
-/// Of the ping-pong.
+/// CPU of the ping-pong.
 const CPU: usize = 1;
-/// Of the flood, and, after `apply`, of the interrupts.
+/// CPU of the flood and, after `apply`, of the interrupts.
 const OTHER_CPU: usize = 0;
 const ADDRESS: &str = "10.211.79.2";
 const PORT: &str = "50055";
 
-/// What the ping-pong did in one state, over all rounds.
+/// Measurements of the ping-pong in one state, over all rounds.
 #[derive(Debug, Serialize)]
 pub struct State {
-    /// In words.
+    /// Name in words.
     pub name: &'static str,
-    /// Latency that 99 % of the calls kept below, nanoseconds.
+    /// 99th percentile of the latency, nanoseconds.
     pub p99_ns: Spread,
-    /// The same of 99.9 %.
+    /// 99.9th percentile.
     pub p999_ns: Spread,
-    /// CPU time of both ends for each call, nanoseconds; time of softirqs that interrupt them is in it.
+    /// CPU time of both ends per call, nanoseconds, including softirqs that interrupt them.
     pub cpu_per_call_ns: Spread,
 }
 
-/// All of it.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub struct Flood {
     /// The states, in the order of each round.
     pub states: Vec<State>,
-    /// p99 with the flood over p99 after `apply`, of each round.
+    /// p99 with the flood divided by p99 after `apply`, per round.
     pub gain: Spread,
-    /// It is to be at least so much.
+    /// Its minimum.
     pub goal: f64,
-    /// What `host thieves` says of the flood's device: its share of the time that the target wanted, before and after.
+    /// Attribution of `host thieves` to the flood's device: its share of the time that the target wanted,
+    /// before and after.
     pub blamed: Result<[f64; 2], String>,
 }
 
@@ -54,13 +56,13 @@ pub fn why_not() -> Option<String> {
     (cpus < 2).then(|| "it takes two CPUs".into())
 }
 
-/// Two hosts with two links; gone when dropped.
+/// Two hosts with two links, removed on drop.
 struct Hosts {
     client: String,
     server: String,
 }
 
-/// The namespaces, the target, and where things are.
+/// The namespaces, the target, and paths.
 struct Bench<'a> {
     spangap: &'a Path,
     hosts: Hosts,
@@ -69,7 +71,7 @@ struct Bench<'a> {
     seconds: u64,
 }
 
-/// Measures so many rounds, each state for so long.
+/// Measures all states for some seconds each, in several rounds.
 pub fn measure(spangap: &Path, rounds: usize, seconds: u64) -> Result<Flood, BenchError> {
     let hosts = Hosts::new()?;
     let mut command = hosts.on(&hosts.server, "taskset");
@@ -117,7 +119,7 @@ impl Bench<'_> {
         command
     }
 
-    /// Packets as fast as one CPU sends them.
+    /// Sends packets as fast as one CPU can.
     fn flood(&self) -> Result<Running, BenchError> {
         const SEND: &str = "import socket\nout = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
             out.connect((\"10.211.80.2\", 9))\nwhile True:\n    try: out.send(b\"x\" * 64)\n    except OSError: pass";
@@ -157,7 +159,7 @@ impl Bench<'_> {
         run(&mut self.verb(&["isolate", "rollback", "--journal", &self.journal()])).map(drop)
     }
 
-    /// The share of the flood's device in what the target wanted of its CPU, before and after.
+    /// The share of the flood's device in the time that the target wanted of its CPU, before and after.
     fn blamed(&self) -> Result<[f64; 2], BenchError> {
         self.hosts.steer(CPU)?;
         let _flood = self.flood()?;
@@ -172,7 +174,7 @@ impl Bench<'_> {
         let _calls = Running::start(&mut self.tank(self.seconds + 2))?;
         let pid = self.target.pid().to_string();
         let duration = format!("{}s", self.seconds);
-        // The namespaces do not matter to it: it looks at the whole kernel.
+        // It observes the whole kernel, independent of namespaces.
         let report = json(Command::new(self.spangap).args([
             "host",
             "thieves",
@@ -219,7 +221,7 @@ impl Hosts {
         command
     }
 
-    /// Has the flood's packets handled on a CPU.
+    /// Steers the flood's packets to a CPU.
     fn steer(&self, cpu: usize) -> Result<(), BenchError> {
         let write = format!("echo {:x} >/sys/class/net/noise/queues/rx-0/rps_cpus", 1 << cpu);
         run(self.on(&self.server, "sh").args(["-c", &write])).map(drop)
@@ -228,7 +230,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // What was not made is not there.
+        // Namespaces may not have been created.
         let _ = ip(&["netns", "del", &self.client]);
         let _ = ip(&["netns", "del", &self.server]);
     }

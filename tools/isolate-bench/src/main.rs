@@ -1,5 +1,5 @@
-//! `make bench-isolate`: what `spangap isolate` wins for a ping-pong whose CPU a flood is steered to, and how long it takes
-//! on a copy of a machine with 256 CPUs and 2,000 containers.
+//! `make bench-isolate`: benefit of `spangap isolate` for a ping-pong on a CPU with a flood steered to it,
+//! and its duration on a copy of a machine with 256 CPUs and 2,000 containers.
 
 mod copy;
 mod flood;
@@ -41,7 +41,7 @@ struct Cli {
     json: bool,
 }
 
-/// What went wrong.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// A program cannot be started, or waited for.
@@ -49,10 +49,10 @@ pub enum BenchError {
     Start {
         /// Its name.
         program: String,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// It did not do what it should.
+    /// Its output is wrong.
     #[error("{program}: expected {expected}, found {found}")]
     Output {
         /// Its name.
@@ -65,19 +65,19 @@ pub enum BenchError {
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
 }
 
-/// All of it.
+/// All measurements.
 #[derive(Debug, Serialize)]
 pub struct Measured {
     /// The ping-pong under a flood, or why it was not run.
     pub flood: Option<Result<Flood, String>>,
-    /// The copy, with cpusets of both versions.
+    /// The copies, with cpusets of both versions.
     pub scale: Vec<Scale>,
 }
 

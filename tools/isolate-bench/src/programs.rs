@@ -1,4 +1,4 @@
-//! Programs that are started, and what they say.
+//! Runs programs and reads their output.
 
 use crate::BenchError;
 use serde_json::Value;
@@ -6,16 +6,16 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program that ends with its owner.
+/// A program that is killed on drop.
 #[derive(Debug)]
 pub struct Running(Child);
 
-/// What a command took.
+/// Cost of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// Wall time, seconds.
     pub wall_s: f64,
-    /// CPU time of it and its children that have ended, seconds.
+    /// CPU time including its terminated children, seconds.
     pub cpu_s: f64,
 }
 
@@ -24,7 +24,7 @@ fn name(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs it to its end; what it says is returned, with what it took.
+/// Runs a command to its end; returns its output and cost.
 pub fn run(command: &mut Command) -> Result<(String, Took), BenchError> {
     let before = cpu_of_children();
     let began = Instant::now();
@@ -39,7 +39,7 @@ pub fn run(command: &mut Command) -> Result<(String, Took), BenchError> {
     Ok((String::from_utf8_lossy(&done.stdout).into_owned(), Took { wall_s, cpu_s }))
 }
 
-/// Runs it, and reads what it says as JSON.
+/// Runs a command and parses its output as JSON.
 pub fn json(command: &mut Command) -> Result<Value, BenchError> {
     let (text, _) = run(command)?;
     serde_json::from_str(&text).map_err(|_| BenchError::Output {
@@ -49,7 +49,7 @@ pub fn json(command: &mut Command) -> Result<Value, BenchError> {
     })
 }
 
-/// A number somewhere in a document.
+/// A number inside a document.
 pub fn number(document: &Value, pointer: &str) -> Result<f64, BenchError> {
     document.pointer(pointer).and_then(Value::as_f64).ok_or_else(|| BenchError::Output {
         program: "a report".into(),
@@ -58,10 +58,10 @@ pub fn number(document: &Value, pointer: &str) -> Result<f64, BenchError> {
     })
 }
 
-/// CPU time of all children that have ended, and of theirs.
+/// CPU time of all terminated children and their descendants.
 fn cpu_of_children() -> Duration {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
-    // It fails for no process that has a right to ask for itself.
+    // Never fails for the own process.
     let Ok(usage) = usage else { return Duration::ZERO };
     let time =
         |time: nix::sys::time::TimeVal| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000);
@@ -81,11 +81,11 @@ impl Running {
         self.0.id()
     }
 
-    /// The first line that it says.
+    /// The first line of its output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         if let Some(out) = self.0.stdout.take() {
-            // Nothing comes from a program that has ended.
+            // A program that has ended writes nothing.
             let _ = BufReader::new(out).read_line(&mut line);
         }
         line

@@ -1,4 +1,5 @@
-//! `plan`, `apply` and `rollback` on a copy of a large machine, beside what the same reads and writes take.
+//! `plan`, `apply` and `rollback` on a copy of a large machine, compared with the same reads and writes
+//! alone.
 
 use crate::programs::{Took, json, run};
 use crate::spread::Spread;
@@ -15,32 +16,32 @@ use std::time::Instant;
 pub struct Verb {
     /// `plan`, `apply` or `rollback`.
     pub name: &'static str,
-    /// It is to take less, seconds.
+    /// Maximum duration, seconds.
     pub goal_s: Option<f64>,
     /// Wall time, seconds.
     pub wall_s: Spread,
     /// CPU time, seconds.
     pub cpu_s: Spread,
-    /// Wall time of the same reads and writes of files done plainly, seconds.
+    /// Wall time of the same file reads and writes alone, seconds.
     pub floor_s: Spread,
-    /// Those reads and writes, in words.
+    /// Description of those reads and writes.
     pub floor: &'static str,
 }
 
-/// A copy.
+/// Results on one copy.
 #[derive(Debug, Serialize)]
 pub struct Scale {
-    /// Of cpusets.
+    /// Version of the cpusets.
     pub version: u32,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: usize,
-    /// Containers.
+    /// Number of containers.
     pub containers: usize,
-    /// Files of the copy.
+    /// Number of files.
     pub files: usize,
-    /// Changes of the plan.
+    /// Number of planned changes.
     pub changes: usize,
-    /// What took how long.
+    /// Results by verb.
     pub verbs: Vec<Verb>,
 }
 
@@ -54,7 +55,7 @@ const GOALS_S: [(&str, Option<f64>, &str); 3] = [
     ("rollback", None, "as many files read, written and read again, a line appended, one fsync"),
 ];
 
-/// Measures so many rounds.
+/// Measures several rounds.
 pub fn measure(
     spangap: &Path,
     version: u32,
@@ -126,7 +127,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, BenchError> {
     Ok(found)
 }
 
-/// The files of a copy that a plan writes and that are there before.
+/// The existing files of a copy that a plan writes.
 fn written(root: &Path, plan: &serde_json::Value) -> Vec<PathBuf> {
     let places = plan["changes"]
         .as_array()
@@ -136,7 +137,8 @@ fn written(root: &Path, plan: &serde_json::Value) -> Vec<PathBuf> {
     places.map(|path| root.join(path.trim_start_matches('/'))).filter(|file| file.is_file()).collect()
 }
 
-/// Reads each file, writes the same again, reads it; so many lines are appended to another file that is synced once.
+/// Reads each file, writes the same content, and reads it again; appends `lines` lines to another file with a
+/// single sync.
 fn plainly(files: &[PathBuf], lines: usize, journal: &Path) -> Result<f64, BenchError> {
     let began = Instant::now();
     let mut out = fs::OpenOptions::new().create(true).append(true).open(journal).map_err(failed(journal))?;

@@ -1,20 +1,20 @@
-//! Figures of several rounds as one.
+//! Summary of figures from several rounds.
 
 use serde::Serialize;
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub least: f64,
-    /// The most.
+    /// The maximum.
     pub most: f64,
 }
 
 impl Spread {
-    /// Of some figures; all are `NaN` when there is none.
+    /// The spread of some figures; all `NaN` if there are none.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Spread {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Spread {
         Spread { median, least: at(0), most: at(figures.len().wrapping_sub(1)) }
     }
 
-    /// Each of them times a factor.
+    /// All values multiplied by a factor.
     pub fn times(self, factor: f64) -> Spread {
         Spread { median: self.median * factor, least: self.least * factor, most: self.most * factor }
     }

@@ -1,4 +1,4 @@
-//! The measurements as people and scripts read them.
+//! The measurements for people and scripts.
 
 use crate::Measured;
 use crate::flood::Flood;
@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// One JSON document.
 pub fn json(measured: &Measured) -> String {
-    // Figures and names alone: there is nothing in it that could not be written.
+    // Contains only figures and names, all of which can be serialised.
     serde_json::to_string_pretty(measured).unwrap_or_default()
 }
 

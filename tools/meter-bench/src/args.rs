@@ -73,7 +73,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether this case is wanted.
+    /// Whether this case is selected.
     pub fn runs(&self, case: Case) -> bool {
         self.only.is_empty() || self.only.contains(&case)
     }

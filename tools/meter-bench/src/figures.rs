@@ -11,34 +11,34 @@ use spangap_meter_bench::cases::throughput::Run;
 use spangap_meter_bench::goals::Goal;
 use std::fmt;
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    /// What the work costs at least here.
+    /// Minimum cost of the work on this machine.
     pub floor: Option<FloorFigure>,
-    /// One row for each protocol and batch size.
+    /// One row per protocol and batch size.
     pub throughput: Vec<Throughput>,
     /// Comparisons with the truth.
     pub truth: Vec<TruthFigure>,
-    /// Pending spans.
+    /// Memory of pending spans.
     pub memory: Option<Memory>,
-    /// Twice what it can take.
+    /// Twice the capacity.
     pub overload: Option<Overload>,
-    /// A question about a whole day.
+    /// A query for a whole day.
     pub history: Option<HistoryFigure>,
-    /// What the samples of calls cost.
+    /// Cost of the samples of calls.
     pub samples: Option<SamplesFigure>,
-    /// What is done under the engine's lock.
+    /// Work under the engine's lock.
     pub lock: Option<LockFigure>,
-    /// What keeping all spans costs, by how they come.
+    /// Cost of storing all spans, by encoding.
     pub spool: Vec<SpoolFigure>,
-    /// The goals that these figures decide.
+    /// The goals for these figures.
     pub goals: Vec<Goal>,
-    /// What could not be done here, and why.
+    /// What could not be measured here, and why.
     pub not_run: Vec<String>,
 }
 
-/// CPU time of the least possible work.
+/// CPU time of the minimum work.
 #[derive(Debug, Serialize)]
 pub struct FloorFigure {
     /// Reading every byte once.
@@ -52,11 +52,11 @@ pub struct FloorFigure {
 pub struct Throughput {
     /// `grpc`, `http+gzip`.
     pub wire: String,
-    /// Spans in a request, at most.
+    /// Maximum number of spans in a request.
     pub batch: usize,
     /// CPU time.
     pub cpu_us_per_span: Spread,
-    /// CPU time in the program itself.
+    /// CPU time in user mode.
     pub user_us_per_span: Spread,
     /// Wall time.
     pub spans_per_s: Spread,
@@ -64,23 +64,23 @@ pub struct Throughput {
     pub wire_bytes_per_span: f64,
 }
 
-/// Several runs in three figures.
+/// Summary of several runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// The middle one.
+    /// Median.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
 }
 
 /// One comparison.
 #[derive(Debug, Serialize)]
 pub struct TruthFigure {
-    /// Which.
+    /// Its name.
     pub case: &'static str,
-    /// Where the meter's report differs; empty is good.
+    /// Differences from the truth; empty is good.
     pub differences: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ impl Figures {
         });
     }
 
-    /// Holds the figures against the goals.
+    /// Compares the figures with the goals.
     pub fn judge(&mut self) {
         let median = |wire: &str| {
             let row = self.throughput.iter().find(|row| row.wire == wire);

@@ -1,4 +1,5 @@
-//! What the work costs at least on this machine, measured in the same run: reading every byte, and the walk alone.
+//! Minimum cost of the work on this machine, measured in the same run: reading every byte, and the walk
+//! alone.
 
 use crate::workload::Workload;
 use rustix::time::{ClockId, clock_gettime};
@@ -11,7 +12,7 @@ use std::hint::black_box;
 pub struct Floor {
     /// Reading every byte of the requests once.
     pub touch_us: f64,
-    /// The zero-copy walk, with nothing done with what it finds.
+    /// The zero-copy walk, ignoring its results.
     pub walk_us: f64,
 }
 
@@ -27,7 +28,7 @@ impl OriginSink for NoOrigins {
     }
 }
 
-/// Goes over the workload once each way.
+/// Processes the workload once in each way.
 pub fn measure(workload: &Workload) -> Floor {
     let spans = workload.spans().max(1) as f64;
     let interest = Interest::new(false, &RESPONSE_SIZE_ATTRIBUTES);
@@ -48,7 +49,7 @@ pub fn measure(workload: &Workload) -> Floor {
     Floor { touch_us: touch / spans, walk_us: walked / spans }
 }
 
-/// CPU time that work takes on this thread, microseconds.
+/// CPU time of some work on this thread, microseconds.
 pub fn thread_cpu_us(work: impl FnOnce()) -> f64 {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

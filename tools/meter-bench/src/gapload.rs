@@ -1,4 +1,4 @@
-//! The workload tool, where its sources and Go are there: a generator independent of this one, with exact truth.
+//! The workload tool, if its sources and Go are available: an independent generator with an exact truth.
 
 use crate::BenchError;
 use crate::truth::Truth;
@@ -17,10 +17,10 @@ pub struct Gapload {
 }
 
 impl Gapload {
-    /// Builds the tool from `sources` into `folder`. The error says why it cannot be used here.
+    /// Builds the tool from `sources` into `folder`.
     ///
     /// # Errors
-    /// In words, what is missing.
+    /// In words, why it cannot be used here.
     pub fn build(sources: &Path, folder: &Path) -> Result<Gapload, String> {
         if !sources.join("go.mod").is_file() {
             return Err(format!("no workload tool at {}", sources.display()));
@@ -42,7 +42,7 @@ impl Gapload {
         }
     }
 
-    /// Generates a workload with these further arguments, unless the folder has it, and reads it.
+    /// Reads a workload with these further arguments, generating it if the folder does not contain it.
     ///
     /// # Errors
     /// The tool fails, or its files cannot be read.
@@ -67,11 +67,11 @@ impl Gapload {
     }
 }
 
-/// The namespace of every service that has one, read by a decoder that is not the meter's.
+/// The namespace of every service that has one, from a decoder independent of the meter's.
 fn namespaces(workload: &Workload) -> HashMap<String, String> {
     let mut namespaces = HashMap::new();
     for batch in &workload.batches {
-        // A batch that is no request is the meter's to refuse.
+        // Rejecting an invalid batch is the meter's task.
         let Ok(request) = ExportTraceServiceRequest::decode(&batch.bytes[..]) else { continue };
         for resource in request.resource_spans.iter().filter_map(|spans| spans.resource.as_ref()) {
             let text = |key: &str| {
@@ -91,7 +91,7 @@ fn namespaces(workload: &Workload) -> HashMap<String, String> {
     namespaces
 }
 
-/// The tool's truth has bare names of services; the meter says `namespace/name`, as a name is unique within its
+/// The tool's truth has bare service names; the meter uses `namespace/name`, as a name is unique within its
 /// namespace only.
 fn qualify(truth: &mut Truth, namespaces: &HashMap<String, String>) {
     for name in truth.pairs.iter_mut().flat_map(|pair| [&mut pair.client, &mut pair.server]) {

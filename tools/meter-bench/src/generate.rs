@@ -1,5 +1,5 @@
-//! A small workload with a known truth, for machines without the workload tool: services that call each other,
-//! pods that batch their spans, gaps and durations log-normal.
+//! A small workload with a known truth, for machines without the workload tool: services that call each
+//! other, pods that batch their spans, log-normal gaps and durations.
 
 use crate::truth::{PairTruth, Truth, WorstTruth};
 use crate::workload::{SpanBatch, Workload};
@@ -11,16 +11,16 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// What to generate.
+/// Parameters of the workload.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// CLIENT and SERVER spans together, at least; the last call may bring one more.
+    /// Minimum number of CLIENT and SERVER spans together; the last call may add one.
     pub spans: u64,
     /// Spans in a batch.
     pub batch: usize,
     /// Share of calls whose SERVER span is missing, 0 to 1.
     pub missing_servers: f64,
-    /// Same seed, same workload.
+    /// Seed of the workload.
     pub seed: u64,
 }
 
@@ -36,7 +36,7 @@ const PAIRS: u64 = 24;
 const START_UNIX_NS: u64 = 1_767_225_600_000_000_000;
 const WORST: usize = 5;
 
-/// Makes the workload and its truth.
+/// Generates the workload and its truth.
 pub fn generate(shape: &Shape) -> (Workload, Truth) {
     let mut random = Random(shape.seed);
     let pods = SERVICES * PODS_PER_SERVICE;
@@ -225,7 +225,7 @@ fn pair_truth(client: u64, server: u64, mut gaps: Vec<WorstTruth>) -> PairTruth 
     }
 }
 
-/// Splitmix64: small, and the same on every machine.
+/// Splitmix64: small, and identical on every machine.
 pub struct Random(pub u64);
 
 impl Random {
@@ -238,7 +238,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A whole number below `limit`.
+    /// An integer below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.bits() % limit
     }
@@ -254,7 +254,7 @@ impl Random {
         (median * (sigma * normal).exp()) as u64
     }
 
-    /// Puts the items into a random order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for at in (1..items.len()).rev() {
             items.swap(at, self.below(at as u64 + 1) as usize);

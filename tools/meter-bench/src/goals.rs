@@ -1,4 +1,4 @@
-//! What the meter must reach, beside what was found.
+//! The meter's goals, and their comparison with the measurements.
 
 use crate::cases::history::HistoryFigure;
 use crate::cases::memory::Memory;
@@ -7,49 +7,49 @@ use crate::cases::spool::SpoolFigure;
 use serde::Serialize;
 use std::fmt;
 
-/// CPU time per span over gRPC at most, in microseconds.
+/// Maximum CPU time per span over gRPC, in microseconds.
 pub const CPU_US_PER_SPAN: f64 = 1.0;
-/// CPU time over HTTP against gRPC at most.
+/// Maximum ratio of the CPU time over HTTP to gRPC.
 pub const HTTP_TO_GRPC: f64 = 1.2;
-/// Bytes per pending span at most, beyond [`FIXED_BYTES`].
+/// Maximum bytes per pending span, beyond [`FIXED_BYTES`].
 pub const BYTES_PER_PENDING_SPAN: u64 = 64;
 /// The part of the memory that does not depend on the spans.
 pub const FIXED_BYTES: u64 = 100 << 20;
-/// After an overload ends, an API request and a batch are answered within this.
+/// Maximum time until an API request and a batch are answered after an overload.
 pub const RECOVERY_MS: f64 = 1000.0;
 
-/// A question about a whole day of many pairs is answered within this.
+/// Maximum duration of a query for a whole day of many pairs.
 pub const QUESTION_MS: f64 = 1000.0;
-/// Memory that the question takes at most.
+/// Maximum memory of the query.
 pub const QUESTION_BYTES: u64 = 200 << 20;
-/// A request that needs no history takes no longer meanwhile.
+/// Maximum duration of a request without history meanwhile.
 pub const OTHERS_MS: f64 = 250.0;
 
-/// CPU time per span of keeping all spans at most, beside the meter's own.
+/// Maximum CPU time per span of storing all spans, besides the meter's own.
 pub const SPOOL_US_PER_SPAN: f64 = 0.5;
-/// A kept trace is found within this.
+/// Maximum duration of a trace look-up.
 pub const LOOKUP_MS: f64 = 50.0;
 
-/// How a figure stands against its goal.
+/// Comparison of a figure with its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Reached.
+    /// Met.
     Pass,
-    /// Not reached.
+    /// Not met.
     Short,
 }
 
 /// One goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// What is asked.
+    /// The goal.
     pub goal: &'static str,
-    /// What it must be.
+    /// The required value.
     pub wanted: String,
-    /// What it is.
+    /// The measured value.
     pub found: String,
-    /// How that stands.
+    /// The comparison.
     pub verdict: Verdict,
 }
 
@@ -69,7 +69,7 @@ impl Goal {
         )
     }
 
-    /// CPU time over HTTP against gRPC.
+    /// CPU time over HTTP compared with gRPC.
     pub fn http(grpc_us: f64, http_us: f64) -> Goal {
         let ratio = http_us / grpc_us;
         Goal::new(
@@ -102,7 +102,7 @@ impl Goal {
         Goal::new(goal, "no difference".into(), found, differences.is_empty())
     }
 
-    /// What keeping all spans costs, and how soon a trace is found.
+    /// Cost of storing all spans, and duration of a trace look-up.
     pub fn spool(spool: &SpoolFigure) -> [Goal; 2] {
         let cost = spool.cost_us_per_span;
         [
@@ -124,7 +124,7 @@ impl Goal {
         ]
     }
 
-    /// The three things asked of a question to the history.
+    /// The three goals of a history query.
     pub fn history(history: &HistoryFigure) -> [Goal; 3] {
         let time = history.question_ms;
         let grown = history.grown_bytes;
@@ -151,7 +151,7 @@ impl Goal {
         ]
     }
 
-    /// The three things asked of an overload.
+    /// The three goals of an overload.
     pub fn overload(overload: &Overload) -> [Goal; 3] {
         let bound = FIXED_BYTES + overload.pending_bytes_limit;
         let peak = format!("peak {} MiB", overload.peak_bytes >> 20);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_is_reached_at_its_bound_and_not_beyond() {
+    fn a_goal_is_met_up_to_its_bound() {
         assert_eq!(Goal::cpu(1.0).verdict, Verdict::Pass);
         assert_eq!(Goal::cpu(1.001).verdict, Verdict::Short);
         assert_eq!(Goal::http(0.5, 0.6).verdict, Verdict::Pass);

@@ -1,6 +1,6 @@
-//! Measures the meter as a user runs it: the real binary, pinned to one core, fed over real sockets.
+//! Measures the meter as users run it: the real binary, pinned to one core, fed over real sockets.
 //!
-//! The parts are a library so that the command line's tests hold the meter to the same truth.
+//! The parts are a library so that the command line's tests can compare the meter with the same truth.
 
 pub mod cases;
 pub mod floor;
@@ -15,39 +15,39 @@ pub mod workload;
 
 use std::path::PathBuf;
 
-/// Why something could not be measured.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A file or folder.
+    /// A file or folder cannot be accessed.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file that is there but is not what it should be.
+    /// The content of an existing file is invalid.
     #[error("{}: offset {offset}: expected {expected}", path.display())]
     Format {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// Where in it.
+        /// The offset.
         offset: usize,
-        /// What should have been there.
+        /// The expected content.
         expected: &'static str,
     },
-    /// A program that did not start or did not do its work.
+    /// A program failed to start or to do its work.
     #[error("{program}: {reason}")]
     Program {
-        /// Which.
+        /// The program.
         program: String,
         /// What happened instead.
         reason: String,
     },
-    /// The meter did not answer as it should.
+    /// The meter's answer is wrong.
     #[error("{peer}: {reason}")]
     Peer {
-        /// Address and, if it matters, path.
+        /// Address and, if relevant, path.
         peer: String,
         /// What happened instead.
         reason: String,

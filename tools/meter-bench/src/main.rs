@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const GZIP_GRPC: Wire = Wire { protocol: Protocol::Grpc, gzip: true };
 const GZIP_HTTP: Wire = Wire { protocol: Protocol::Http, gzip: true };
-/// Spans in a request of an SDK, and of an agent that merges those of its node.
+/// Spans per request of an SDK, and of an agent that merges the batches of its node.
 const SDK_BATCH: usize = 512;
 const AGENT_BATCH: usize = 8192;
 
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Where workloads come from: the workload tool, or the generator in here.
+/// Source of workloads: the workload tool, or the internal generator.
 struct Source {
     tool: Option<Gapload>,
     spans: u64,
@@ -70,7 +70,7 @@ impl Source {
                 let (spans, missing) = (self.spans.to_string(), missing_servers.to_string());
                 let name = format!("spans-{spans}-batch-{batch}-missing-{missing}");
                 let batch = batch.to_string();
-                // An agent merges the batches of the SDKs of its node.
+                // An agent merges the batches of the SDKs on its node.
                 let kind = if batch == AGENT_BATCH.to_string() { "-agent" } else { "-batch" };
                 tool.generate(&name, &["-spans", &spans, kind, &batch, "-orphan", &missing])?
             }
@@ -109,7 +109,7 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
             (&agent, Wire::HTTP),
         ];
         let mut runs = vec![Vec::new(); rows.len()];
-        // Interleaved, so that a machine that slows down or speeds up does so for all rows.
+        // Interleaved, so that speed changes of the machine affect all rows.
         for number in 1..=args.runs {
             for ((workload, wire), runs) in rows.iter().zip(&mut runs) {
                 eprintln!(
@@ -164,7 +164,7 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
     if args.runs(Case::Spool) {
         for gzip in [false, true] {
             eprintln!("spool: {} rounds with and without{}", args.rounds, if gzip { ", gzip" } else { "" });
-            // On all CPUs: the spool has a thread of its own.
+            // On all CPUs: the spool has its own thread.
             figures.spool.push(spool::run(&sdk, args.rounds, gzip, &args.folder)?);
         }
     }
@@ -179,7 +179,7 @@ impl From<floor::Floor> for figures::FloorFigure {
 }
 
 impl Spread {
-    /// Median, least and most of some runs.
+    /// Median, minimum and maximum of some runs.
     fn of(values: impl Iterator<Item = f64>) -> Spread {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);

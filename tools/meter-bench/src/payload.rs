@@ -1,4 +1,4 @@
-//! Encoded batches as they go over the wire.
+//! Batches encoded for the wire.
 
 use crate::workload::SpanBatch;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ pub enum Protocol {
     Http,
 }
 
-/// How batches are sent, and whether compressed.
+/// Protocol and compression of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
     /// The protocol.
@@ -40,17 +40,17 @@ impl Wire {
     }
 }
 
-/// One request's body, ready to be sent.
+/// Body of one request, ready to be sent.
 #[derive(Clone)]
 pub struct Payload {
-    /// The body; for gRPC with the message's five-byte prefix.
+    /// The body; for gRPC including the message's five-byte prefix.
     pub body: Bytes,
-    /// Spans in it.
+    /// Number of spans.
     pub spans: u64,
 }
 
 impl Payload {
-    /// Encodes a batch under the ids of pass `pass`.
+    /// Encodes a batch with the ids of pass `pass`.
     pub fn new(batch: &SpanBatch, pass: u32, wire: Wire) -> Payload {
         const PREFIX: usize = 5;
         let prefix = if wire.protocol == Protocol::Grpc { PREFIX } else { 0 };

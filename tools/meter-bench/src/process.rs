@@ -1,4 +1,4 @@
-//! The meter as a process of its own: started on a core, asked for its figures, stopped.
+//! The meter as a separate process: started on a core, queried, stopped.
 
 use crate::BenchError;
 use bytes::Bytes;
@@ -16,29 +16,29 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// An API request that takes longer is an error.
+/// Timeout of an API request.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// A meter that takes longer to stop is killed, and that is said.
+/// Timeout of a stop, after which the meter is killed with a message.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
-/// A running meter. Dropping it ends it.
+/// A running meter, stopped on drop.
 pub struct MeterProcess {
     child: Child,
-    /// Where it takes OTLP over gRPC.
+    /// Address of OTLP over gRPC.
     pub otlp_grpc: SocketAddr,
-    /// Where it takes OTLP over HTTP.
+    /// Address of OTLP over HTTP.
     pub otlp_http: SocketAddr,
-    /// Where its API is.
+    /// Address of the API.
     pub http: SocketAddr,
-    // Its history; removed with it.
+    // Its history, removed with it.
     _data: TempDir,
 }
 
-/// Busy processes; they end when this is dropped.
+/// Busy processes, stopped on drop.
 pub struct Neighbours(Vec<Child>);
 
 impl Neighbours {
-    /// Starts `count` of them, inheriting the caller's core.
+    /// Starts `count` of them on the caller's core.
     ///
     /// # Errors
     /// There is no shell.
@@ -65,47 +65,48 @@ impl Drop for Neighbours {
     }
 }
 
-/// CPU time of the two sides of a process in microseconds. The kernel counts it in ticks of 10 ms.
+/// CPU time of a process in user and kernel mode, microseconds. The kernel counts it in ticks of 10 ms.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuTime {
-    /// In the program.
+    /// In user mode.
     pub user_us: u64,
-    /// In the kernel on its behalf.
+    /// In kernel mode.
     pub system_us: u64,
 }
 
 impl CpuTime {
-    /// Both.
+    /// Sum of both.
     pub fn total_us(self) -> u64 {
         self.user_us + self.system_us
     }
 }
 
-/// Pins the calling thread, and what it starts from now on, to one core. Where that is not allowed it runs unpinned.
+/// Pins the calling thread, and all that it starts from now on, to one core. Runs unpinned without the
+/// permission.
 pub fn pin_to(cpu: usize) -> bool {
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// The cores this process may use.
+/// The cores available to this process.
 pub fn usable_cpus() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
 impl MeterProcess {
-    /// Starts `binary meter` on free ports with further arguments, inheriting the caller's core, and waits until
-    /// it is ready.
+    /// Starts `binary meter` on free ports with further arguments on the caller's core, and waits until it is
+    /// ready.
     ///
     /// # Errors
-    /// It does not start, or ends before it is ready; its own words are on standard error.
+    /// It does not start, or ends before it is ready; its own message is on standard error.
     pub fn start<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Result<MeterProcess, BenchError> {
         let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
         MeterProcess::start_over(binary, data, arguments)
     }
 
-    /// The same over a history that is there already.
+    /// Like [`MeterProcess::start`], with an existing history.
     ///
     /// # Errors
     /// As [`MeterProcess::start`].
@@ -169,7 +170,7 @@ impl MeterProcess {
         Ok(CpuTime { user_us: at(14), system_us: at(15) })
     }
 
-    /// Resident memory now, and the most it ever was, in bytes.
+    /// Current and peak resident memory in bytes.
     ///
     /// # Errors
     /// The process is gone.
@@ -190,7 +191,7 @@ impl MeterProcess {
     /// `GET /api/v1/pairs`.
     ///
     /// # Errors
-    /// The meter does not answer, or not with that.
+    /// The meter does not answer, or with something else.
     pub async fn pairs(&self) -> Result<PairsReport, BenchError> {
         self.get("/api/v1/pairs").await
     }
@@ -198,15 +199,15 @@ impl MeterProcess {
     /// `GET /api/v1/coverage`.
     ///
     /// # Errors
-    /// The meter does not answer, or not with that.
+    /// The meter does not answer, or with something else.
     pub async fn coverage(&self) -> Result<Coverage, BenchError> {
         self.get("/api/v1/coverage").await
     }
 
-    /// `GET` of any path that answers JSON.
+    /// `GET` of any path with a JSON answer.
     ///
     /// # Errors
-    /// The meter does not answer, or not with that.
+    /// The meter does not answer, or with something else.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
         let peer = format!("http://{}{path}", self.http);
         let answer = tokio::time::timeout(ANSWER_WITHIN, get(self.http, path)).await;
@@ -234,7 +235,7 @@ impl Drop for MeterProcess {
     }
 }
 
-/// Reads until the line `ready`; `None` when the output ends before.
+/// Reads up to the line `ready`; `None` if the output ends before.
 fn read_ready(
     mut lines: BufReader<ChildStdout>,
     addresses: &mut [Option<SocketAddr>; 3],
@@ -256,7 +257,7 @@ fn read_ready(
     None
 }
 
-/// Keeps the pipe open and empty, so that the meter never waits for a reader.
+/// Keeps the pipe open and empty, so that the meter never blocks on it.
 fn drain(mut rest: BufReader<ChildStdout>) {
     std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
 }

@@ -1,4 +1,5 @@
-//! The exporters' side: pre-encoded batches over several connections, in order, a fixed number in flight.
+//! The exporters' side: pre-encoded batches over several connections, in order, with a fixed number in
+//! flight.
 
 use crate::BenchError;
 use crate::payload::{Payload, Protocol, Wire};
@@ -23,12 +24,12 @@ const UNAVAILABLE: &str = "14";
 /// Requests in flight in a closed loop.
 pub const IN_FLIGHT: usize = 16;
 
-/// What became of what was sent.
+/// Outcome of the sent requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sent {
-    /// Spans in requests that were accepted whole.
+    /// Spans in requests accepted completely.
     pub accepted_spans: u64,
-    /// Requests that were accepted whole.
+    /// Requests accepted completely.
     pub accepted: u64,
     /// Spans in requests refused with a retryable error.
     pub refused_spans: u64,
@@ -39,7 +40,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Spans that were offered, taken or not.
+    /// Spans offered, accepted or not.
     pub fn offered_spans(&self) -> u64 {
         self.accepted_spans + self.refused_spans
     }
@@ -68,10 +69,10 @@ enum Connection {
 }
 
 impl Exporter {
-    /// Connects: gRPC as few connections with many streams, HTTP as one for each request in flight.
+    /// Connects: gRPC with few connections and many streams, HTTP with one connection per request in flight.
     ///
     /// # Errors
-    /// The meter does not take connections.
+    /// The meter does not accept connections.
     pub async fn connect(meter: &MeterProcess, wire: Wire, in_flight: usize) -> Result<Exporter, BenchError> {
         let (address, count) = match wire.protocol {
             Protocol::Grpc => (meter.otlp_grpc, GRPC_CONNECTIONS.min(in_flight)),
@@ -84,10 +85,10 @@ impl Exporter {
         Ok(Exporter { wire, address, connections })
     }
 
-    /// Sends all payloads, `in_flight` at a time and in their order, and waits for every answer.
+    /// Sends all payloads in order, `in_flight` at a time, and waits for every answer.
     ///
     /// # Errors
-    /// An answer that is neither an acceptance nor a retryable refusal.
+    /// An answer is neither an acceptance nor a retryable refusal.
     pub async fn send_all<I>(&self, payloads: I, in_flight: usize) -> Result<Sent, BenchError>
     where
         I: Iterator<Item = Payload> + Send + 'static,
@@ -95,11 +96,11 @@ impl Exporter {
         self.run(payloads, in_flight, None).await
     }
 
-    /// Offers payloads at `spans_per_s` for `duration`, as long as fewer than `in_flight` requests are open; a
-    /// sender that is held back by that catches up as soon as it can.
+    /// Offers payloads at `spans_per_s` for `duration`, as long as fewer than `in_flight` requests are open;
+    /// a sender delayed by that limit catches up as soon as it can.
     ///
     /// # Errors
-    /// An answer that is neither an acceptance nor a retryable refusal.
+    /// An answer is neither an acceptance nor a retryable refusal.
     pub async fn send_at_rate<I>(
         &self,
         payloads: I,
@@ -123,7 +124,7 @@ impl Exporter {
         I: Iterator<Item = Payload> + Send + 'static,
     {
         let start = Instant::now();
-        // The payload and the moment at which it is due.
+        // The payload and its due time.
         let queue = Arc::new(Mutex::new((payloads, 0u64)));
         let mut workers = JoinSet::new();
         for worker in 0..in_flight {
@@ -189,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Whether the payload was accepted; false for a refusal that asks to try again.
+    /// Whether the payload was accepted; false for a retryable refusal.
     async fn send(&mut self, payload: &Payload, wire: Wire, address: SocketAddr) -> Result<bool, BenchError> {
         let request = request(payload, wire, address).map_err(BenchError::peer(address))?;
         let failed = || BenchError::peer::<hyper::Error>(address);
@@ -238,7 +239,7 @@ fn http_answer(status: StatusCode, address: SocketAddr) -> Result<bool, BenchErr
     }
 }
 
-/// An accepted request is answered by an empty message: five bytes. More than that is a partial success.
+/// An accepted request has an empty message as its answer: five bytes. A longer one is a partial success.
 fn grpc_answer(trailers: &HeaderMap, body_bytes: usize, address: SocketAddr) -> Result<bool, BenchError> {
     let of = |name| trailers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let reason = match (of("grpc-status"), body_bytes) {

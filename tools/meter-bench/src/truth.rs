@@ -1,4 +1,4 @@
-//! What the meter must find in a workload, and where its answer differs.
+//! Expected figures of a workload, and their differences from the meter's answer.
 
 use serde::Deserialize;
 use spangap_meter::report::{PairRow, PairsReport};
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use crate::BenchError;
 
-/// What is in a workload, known from making it. Reads the workload tool's `.truth.json`.
+/// Content of a workload, known by construction. Reads the workload tool's `.truth.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Truth {
     /// All spans.
     pub spans: u64,
     /// CLIENT spans whose SERVER span is missing.
     pub unpaired: u64,
-    /// The pairs with at least one whole call.
+    /// The pairs with at least one complete call.
     pub pairs: Vec<PairTruth>,
 }
 
@@ -25,7 +25,7 @@ pub struct PairTruth {
     pub client: String,
     /// Called service.
     pub server: String,
-    /// Whole calls.
+    /// Number of complete calls.
     pub count: u64,
     /// Sum of their gaps.
     pub sum_ns: u64,
@@ -58,7 +58,7 @@ impl Truth {
     /// Reads a truth file.
     ///
     /// # Errors
-    /// The file cannot be read or is not one.
+    /// The file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Truth, BenchError> {
         let text = std::fs::read_to_string(path).map_err(BenchError::file(path))?;
         serde_json::from_str(&text).map_err(|error| BenchError::Program {
@@ -67,8 +67,8 @@ impl Truth {
         })
     }
 
-    /// Every difference between the truth and the meter's report, in words. `sent_times` is how often each batch
-    /// was sent; the spans of the later times are duplicates.
+    /// All differences between the truth and the meter's report, in words. `sent_times` is the number of
+    /// times each batch was sent; repeated spans are duplicates.
     pub fn differences(&self, report: &PairsReport, sent_times: u64) -> Vec<String> {
         let mut found = Differences::default();
         let joined: u64 = self.pairs.iter().map(|pair| 2 * pair.count).sum();
@@ -100,7 +100,7 @@ impl Differences {
         }
     }
 
-    /// Quantiles are known to within their bucket, so one bucket beside is as good.
+    /// Quantiles are known to within their bucket, so an adjacent bucket is accepted.
     fn quantile(&mut self, what: &str, expected_ns: u64, found_ns: u64) {
         let bucket = |ns: u64| if ns == 0 { i32::MIN / 2 } else { bucket_index(ns) };
         if (bucket(expected_ns) - bucket(found_ns)).abs() > 1 {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_named() {
+    fn each_difference_is_reported() {
         let (truth, report) = measured(&Shape { spans: 20_000, ..Shape::default() }, 1);
         type Change = fn(&mut PairsReport);
         let changes: [(&str, Change); 7] = [

@@ -1,7 +1,8 @@
-//! Batches of spans, encoded once and sent many times under fresh ids.
+//! Batches of spans, encoded once and sent many times with fresh ids.
 //!
-//! A workload file (`GAPLOAD1`) is: the magic, a `u32` length and that much JSON; then for each batch `u32` bytes,
-//! `u32` spans, `u64` time, and an encoded `ExportTraceServiceRequest`. All numbers are little-endian.
+//! A workload file (`GAPLOAD1`) consists of the magic, a `u32` length and that much JSON; then for each batch
+//! `u32` bytes, `u32` spans, `u64` time, and an encoded `ExportTraceServiceRequest`. All numbers are
+//! little-endian.
 
 use crate::BenchError;
 use std::path::Path;
@@ -13,9 +14,9 @@ const BATCH_HEADER: usize = 16;
 pub struct SpanBatch {
     /// Encoded `ExportTraceServiceRequest`.
     pub bytes: Vec<u8>,
-    /// Spans in it.
+    /// Number of spans.
     pub spans: u64,
-    /// Where the trace ids, span ids and parents' span ids start in `bytes`.
+    /// Offsets of the trace ids, span ids and parents' span ids in `bytes`.
     ids: Vec<u32>,
 }
 
@@ -26,15 +27,15 @@ pub struct Workload {
 }
 
 impl SpanBatch {
-    /// Takes an encoded request; `None` when it is not one.
+    /// A batch from an encoded request; `None` if it is invalid.
     pub fn new(bytes: Vec<u8>) -> Option<SpanBatch> {
         let mut found = Ids::default();
         find_ids(&bytes, 0, Level::Request, &mut found)?;
         Some(SpanBatch { bytes, spans: found.spans, ids: found.at })
     }
 
-    /// A copy whose ids are those of pass `pass`: equal ids stay equal, and none is that of another pass.
-    /// Pass 0 is the batch as it is.
+    /// A copy with the ids of pass `pass`: equal ids stay equal, and different passes share none. Pass 0 is
+    /// the unchanged batch.
     pub fn of_pass(&self, pass: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         self.patch(pass, &mut bytes);
@@ -58,7 +59,7 @@ impl Workload {
     /// Reads a workload file.
     ///
     /// # Errors
-    /// The file, and the offset at which it is not what it should be.
+    /// The file, and the offset of the error.
     pub fn read(path: &Path) -> Result<Workload, BenchError> {
         let data = std::fs::read(path).map_err(BenchError::file(path))?;
         let wrong = |offset, expected| BenchError::Format { path: path.into(), offset, expected };
@@ -85,12 +86,12 @@ impl Workload {
         Ok(Workload { batches })
     }
 
-    /// All spans.
+    /// Number of spans.
     pub fn spans(&self) -> u64 {
         self.batches.iter().map(|batch| batch.spans).sum()
     }
 
-    /// All bytes of the requests.
+    /// Number of bytes in all requests.
     pub fn bytes(&self) -> u64 {
         self.batches.iter().map(|batch| batch.bytes.len() as u64).sum()
     }
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_back_and_a_cut_one_is_refused() {
+    fn a_file_survives_a_round_trip_and_a_truncated_one_is_refused() {
         let (workload, _) = generate(&Shape { spans: 1024, ..Shape::default() });
         let mut data = b"GAPLOAD1\x02\0\0\0{}".to_vec();
         for batch in &workload.batches {

@@ -1,15 +1,15 @@
-//! Ratios, with what they are made of, and the goals that they decide.
+//! Ratios with their components, and their goals.
 
 use crate::programs::Sample;
 use serde::Serialize;
 use std::fmt;
 
-/// `raw`: how far its median latency may be from the plainest program's.
+/// `raw`: maximum deviation of its median latency from that of the plainest program.
 const RAW_P50_WITHIN: f64 = 0.05;
-/// 99 of 100 calls of an open loop are sent within this of their time.
+/// Maximum lateness of 99 % of an open loop's calls.
 const LATENESS_P99_NS: f64 = 100_000.0;
 
-/// What a row's goal is about.
+/// Metric of a row's goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -36,26 +36,26 @@ impl Sample {
     }
 }
 
-/// Ours against theirs.
+/// Comparison of our stack with another program.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Our stack.
     pub ours: String,
     /// The other program.
     pub theirs: String,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: u32,
-    /// What the goal is about.
+    /// Metric of the goal.
     pub metric: Metric,
-    /// Least ratio, where one is asked.
+    /// Minimum ratio, if there is a goal.
     pub goal: Option<f64>,
     /// Our runs.
     pub our_samples: Vec<Sample>,
-    /// Theirs; the n-th ran beside our n-th.
+    /// Their runs; the n-th ran beside our n-th.
     pub their_samples: Vec<Sample>,
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     median: f64,
@@ -76,7 +76,7 @@ impl Spread {
 }
 
 impl Row {
-    /// Ratios of the runs that stood side by side.
+    /// Ratios of the paired runs.
     fn ratio(&self, of: impl Fn(&Sample) -> f64) -> Option<Spread> {
         Spread::of(
             self.our_samples.iter().zip(&self.their_samples).map(|(ours, theirs)| of(ours) / of(theirs)),
@@ -93,26 +93,27 @@ impl Row {
 pub struct Lateness {
     /// Stack.
     pub stack: &'static str,
-    /// From due to sent.
+    /// Median time from due to sent.
     pub p50_ns: f64,
-    /// The same.
+    /// Its 99th percentile.
     pub p99_ns: f64,
-    /// The same.
+    /// Its maximum.
     pub max_ns: f64,
-    /// How late an exact sleep of 1 ms wakes here, p99: what no stack can be better than without burning a CPU.
+    /// Lateness of an exact sleep of 1 ms on this machine, p99: the lower bound for any stack that does not
+    /// busy-wait.
     pub timer_p99_ns: f64,
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    /// Ours against theirs.
+    /// Comparisons.
     pub rows: Vec<Row>,
     /// Open loops.
     pub lateness: Vec<Lateness>,
-    /// The goals that these decide.
+    /// The goals for these figures.
     pub goals: Vec<Goal>,
-    /// What could not be done here, and why.
+    /// What could not be measured here, and why.
     pub not_run: Vec<String>,
 }
 
@@ -126,7 +127,7 @@ pub struct Goal {
 }
 
 impl Figures {
-    /// Holds the figures against the goals.
+    /// Compares the figures with the goals.
     pub fn judge(&mut self) {
         let mut goals = Vec::new();
         for row in &self.rows {

@@ -1,6 +1,6 @@
-//! `make bench-tank`: measures `spangap tank` against the plainest programs that do the same, and against its peers.
+//! `make bench-tank`: compares `spangap tank` with the plainest equivalent programs, and with its peers.
 //!
-//! Every row is a ratio of two programs that ran in turn, against one target, each end on a CPU of its own.
+//! Every row is a ratio of two programs that ran alternately against one target, each end on its own CPU.
 
 mod figures;
 mod peers;
@@ -104,7 +104,7 @@ fn measure(args: &Args) -> Result<Figures, BenchError> {
     Ok(figures)
 }
 
-/// Runs two programs in turn; the order changes from pair to pair, so that drift favours neither.
+/// Runs two programs in turn; the order alternates between pairs, so that drift favours neither.
 fn in_turn(
     runs: u32,
     mut ours: impl FnMut() -> Result<Sample, BenchError>,
@@ -128,7 +128,7 @@ fn raw(args: &Args, bench: &Bench, figures: &mut Figures) -> Result<(), BenchErr
         figures.not_run.push("raw: the baseline pingpong is not built".into());
         return Ok(());
     };
-    // Each client with the server of its own kind: the two do not speak the same frames.
+    // Each client uses a server of its own kind: the two have different frames.
     let target = bench.target_with("raw", &["--response-bytes", "56"])?;
     let plain = Target::start_plain(bench, &baseline)?;
     for &in_flight in &[1, 8, 64] {

@@ -1,20 +1,21 @@
-//! Load generators of others.
+//! Other load generators.
 
 use crate::programs::{Bench, BenchError, Sample, number, output};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One of them.
+/// A load generator.
 pub struct Peer {
     /// Name of its program.
     pub name: &'static str,
     arguments: fn(&mut Command, &str, u32, f64),
-    /// Calls and seconds in what it prints.
+    /// Extracts calls and seconds from its output.
     read: fn(&str) -> Option<(f64, f64)>,
 }
 
-/// Each makes unary gRPC calls with empty messages over one connection; fortio knows only the health check.
+/// Each makes unary gRPC calls with empty messages over one connection; fortio supports only the health
+/// check.
 pub const ALL: &[Peer] = &[
     Peer { name: "ghz", arguments: ghz, read: read_ghz },
     Peer { name: "fortio", arguments: fortio, read: read_fortio },
@@ -32,7 +33,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Peer {
-    /// One run. Its CPU time is that of the whole process, start included: these programs do not tell it otherwise.
+    /// One run. The CPU time is that of the whole process, including its start: these programs do not report
+    /// it.
     pub fn run(
         &self,
         bench: &Bench,
@@ -99,7 +101,7 @@ fn read_fortio(printed: &str) -> Option<(f64, f64)> {
 }
 
 fn h2load(command: &mut Command, address: &str, in_flight: u32, seconds: f64) {
-    // An empty gRPC message is five zero bytes; h2load takes a body only from a file.
+    // An empty gRPC message is five zero bytes; h2load accepts a body only from a file.
     command.args(["-c", "1", "-t", "1", "-m", &in_flight.to_string(), "-D", &seconds.to_string()]);
     command.args(["-d", concat!(env!("CARGO_MANIFEST_DIR"), "/empty-message.bin")]);
     command.args(["-H", "content-type: application/grpc", "-H", "te: trailers"]);
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_peers_print_is_read() {
+    fn output_of_peers_is_parsed() {
         let h2load = "starting...\nfinished in 2.00s, 61234.50 req/s, 2.1MB/s\n\
                       requests: 122469 total, 122485 started, 122469 done, 122460 succeeded, 9 failed, 0 errored\n";
         assert_eq!(read_h2load(h2load), Some((122460.0, 2.0)));

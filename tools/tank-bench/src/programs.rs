@@ -1,4 +1,4 @@
-//! Starts the programs that are measured, each pinned, and reads what they print.
+//! Starts the measured programs, each pinned, and reads their output.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -8,13 +8,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Why something could not be measured.
+/// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// A program that did not start or did not do its work.
+    /// A program failed to start or to do its work.
     #[error("{program}: {reason}")]
     Program {
-        /// Which, with its arguments.
+        /// The program with its arguments.
         program: String,
         /// What happened instead.
         reason: String,
@@ -24,24 +24,24 @@ pub enum BenchError {
 /// One run of one program.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Sample {
-    /// Calls that succeeded.
+    /// Successful calls.
     pub calls: f64,
     /// Wall time.
     pub seconds: f64,
     /// CPU time of the client.
     pub cpu_s: f64,
-    /// Median latency, where the program tells.
+    /// Median latency, if the program reports it.
     pub p50_ns: Option<f64>,
 }
 
-/// CPUs this process may use.
+/// CPUs available to this process.
 pub fn usable_cpus() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
     set.map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
         .unwrap_or_default()
 }
 
-/// Where things are and how long they run.
+/// Paths, CPUs and duration of runs.
 pub struct Bench {
     /// The binary.
     pub spangap: PathBuf,
@@ -55,7 +55,7 @@ pub struct Bench {
     pub client_cpu: Option<usize>,
 }
 
-/// `program` on one CPU.
+/// `program`, pinned to one CPU.
 fn pinned(program: &Path, cpu: Option<usize>) -> Command {
     match cpu {
         Some(cpu) => {
@@ -73,14 +73,14 @@ fn failed(command: &Command, reason: impl ToString) -> BenchError {
     BenchError::Program { program, reason: reason.to_string() }
 }
 
-/// CPU time of all children that have ended so far.
+/// CPU time of all terminated children.
 fn children_cpu_s() -> f64 {
     // Fails only for an unknown `who`.
     getrusage(UsageWho::RUSAGE_CHILDREN)
         .map_or(0.0, |usage| (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }
 
-/// Standard output and CPU time of a client that is run to its end.
+/// Runs a client to its end; returns its standard output and CPU time.
 pub fn output(mut command: Command) -> Result<(String, f64), BenchError> {
     let before = children_cpu_s();
     let output = command.stdin(Stdio::null()).output().map_err(|error| failed(&command, error))?;
@@ -100,7 +100,7 @@ pub fn number(document: &Value, pointer: &str) -> Option<f64> {
 }
 
 impl Bench {
-    /// A client, pinned.
+    /// A pinned client.
     pub fn client(&self, program: &Path) -> Command {
         pinned(program, self.client_cpu)
     }
@@ -115,7 +115,7 @@ impl Bench {
         self.target_with(stack, &[])
     }
 
-    /// Starts `spangap target` with more flags.
+    /// Starts `spangap target` with further flags.
     pub fn target_with(&self, stack: &str, flags: &[&str]) -> Result<Target, BenchError> {
         let mut command = pinned(&self.spangap, self.target_cpu);
         command.args(["target", "--listen", "127.0.0.1:0", "--stack", stack]).args(flags);
@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// A baseline program: it prints calls, seconds and CPU seconds as JSON.
+    /// A baseline program, which prints calls, seconds and CPU seconds as JSON.
     pub fn plain(&self, program: &Path, arguments: &[&str], in_flight: u32) -> Result<Sample, BenchError> {
         let mut command = self.client(program);
         command.args(arguments).arg(in_flight.to_string()).arg("0.5").arg(self.seconds.to_string());
@@ -157,7 +157,8 @@ impl Bench {
         }
     }
 
-    /// Lateness of an open loop of 1,000 calls a second: p50, p99, max; and p99 of exact sleeps of 1 ms just before.
+    /// Lateness of an open loop of 1,000 calls per second: p50, p99, maximum; and p99 of exact sleeps of 1 ms
+    /// just before.
     pub fn lateness(&self, target: &Target, stack: &str) -> Result<[f64; 4], BenchError> {
         let mut command = self.client(&self.spangap);
         command.args([
@@ -187,7 +188,7 @@ impl Bench {
     }
 }
 
-/// A serving program. It ends when dropped.
+/// A server, stopped on drop.
 pub struct Target {
     child: Child,
     address: String,
@@ -231,7 +232,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

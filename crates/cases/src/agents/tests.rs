@@ -93,7 +93,7 @@ fn a_registration_that_is_replayed_is_refused_and_one_that_reconnects_is_not() {
 }
 
 #[test]
-fn one_that_says_nothing_is_stale_and_is_asked_nothing() {
+fn a_silent_agent_is_stale_and_gets_no_requests() {
     let agents = Arc::new(Agents::default());
     let attached = agents.attach(hello("a", 1, 1), link().0, 0).unwrap();
     assert_eq!((agents.places(STALE_MS).len(), agents.places(STALE_MS + 1).len()), (1, 0));
@@ -104,7 +104,7 @@ fn one_that_says_nothing_is_stale_and_is_asked_nothing() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_cancelled() {
+fn abandoned_requests_are_cancelled() {
     let agents = Arc::new(Agents::default());
     let (to, mut from) = link();
     let attached = agents.attach(hello("a", 1, 1), to, 0).unwrap();
@@ -139,7 +139,7 @@ fn what_an_agent_says_is_bounded_and_what_is_cut_is_counted() {
 }
 
 #[test]
-fn there_is_room_for_so_many() {
+fn the_number_of_agents_is_bounded() {
     let agents = Arc::new(Agents::default());
     let all: Vec<Attached> =
         (0..MOST_AGENTS as u64).map(|n| agents.attach(hello("a", n, n), link().0, 0).unwrap()).collect();
@@ -148,7 +148,7 @@ fn there_is_room_for_so_many() {
 }
 
 #[test]
-fn nobody_and_strangers_are_not_welcome() {
+fn unidentified_agents_and_unknown_protocols_are_refused() {
     let agents = Arc::new(Agents::default());
     let none = Hello { host_name: String::new(), ..hello("", 1, 1) };
     assert_eq!(agents.attach(none, link().0, 0).unwrap_err(), Unwelcome::Nobody);

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn no_effect_is_refuted_and_half_of_one_too() {
+    fn no_effect_and_less_than_half_are_refuted() {
         for treated in [40.0, 30.0] {
             let judged = judge(&blocks(8, treated, 40.0, 0.5, 2), &EXPECTED);
             assert_eq!(judged.outcome, Outcome::Refuted, "{judged:?}");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_too_few_calls_and_a_fault_that_has_gone_are_undecided() {
+    fn noise_few_calls_and_a_vanished_fault_are_undecided() {
         let noisy = (0..40).map(|seed| judge(&blocks(8, 20.0, 40.0, 150.0, seed), &EXPECTED));
         let noisy: Vec<Judged> = noisy.collect();
         let undecided = noisy.iter().filter(|one| one.outcome == Outcome::Undecided).count();

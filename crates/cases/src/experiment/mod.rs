@@ -27,9 +27,9 @@ use tokio::sync::watch;
 /// Validity of a plan.
 const PLAN_MS: u64 = 600_000;
 /// Maximum number of experiments stored with a case, the most recent.
-const MOST_KEPT: usize = 16;
+const MAX_STORED: usize = 16;
 /// Maximum number of plans retained, the most recent.
-const MOST_PLANS: usize = 64;
+const MAX_PLANS: usize = 64;
 /// Delay of spans of treated calls after the last undo: exporters send every five seconds, and calls last.
 const LATE_MS: u64 = 15_000;
 
@@ -145,7 +145,7 @@ impl Cases {
         let report = plan.report.clone();
         let mut inner = self.experiments.inner();
         inner.plans.retain(|(_, other)| other.report.case != report.case);
-        if inner.plans.len() >= MOST_PLANS {
+        if inner.plans.len() >= MAX_PLANS {
             inner.plans.remove(0);
         }
         inner.plans.push((now_unix_ms(), plan));
@@ -194,7 +194,7 @@ impl Cases {
         self.change(id, |case| {
             case.time_line
                 .push(moment(now_ms, format!("experiment, requested by {asked_by}: {}", found.report.words)));
-            if case.experiments.len() >= MOST_KEPT {
+            if case.experiments.len() >= MAX_STORED {
                 case.experiments.remove(0);
             }
             case.experiments.push(ExperimentReport {
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_count_as_tried_until_the_last_of_them_has_been_exported() {
+    fn calls_count_as_treated_until_the_last_is_exported() {
         let experiments = Experiments::default();
         assert!(!experiments.is_tried_since(0), "nothing was tried");
         let (stop, _stopped) = watch::channel(false);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_and_probabilities_are_those_of_tables() {
+    fn critical_values_and_probabilities_match_tables() {
         // Critical values of the two-sided test at 5 %: none for 5 pairs, 0 for 6, 3 for 8, 8 for 10.
         for (pairs, cut) in [(5, 0), (6, 1), (7, 3), (8, 4), (10, 9), (12, 14)] {
             assert_eq!(largest_cut(pairs, 0.025), Some(cut), "{pairs}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_and_chance_is_rarely_taken_for_an_effect() {
+    fn intervals_cover_the_truth_and_false_alarms_are_rare() {
         let mut random = fastrand::Rng::with_seed(7);
         let rounds = 2_000;
         for shape in 0..3 {

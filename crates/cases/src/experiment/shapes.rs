@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_of_a_median_is_the_one_of_the_tables() {
+    fn median_intervals_match_tables() {
         // Ranks of the sign test's interval, counted from 1, as in tables.
         for (number, ranks) in
             [(6, (1, 6)), (10, (2, 9)), (20, (6, 15)), (25, (8, 18)), (66, (25, 42)), (100, (40, 61))]
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_has_its_figures_in_any_order() {
+    fn an_arm_does_not_depend_on_order() {
         let arm = ArmRow::of((1..=20).rev().collect());
         assert_eq!(
             (arm.calls, arm.mean_ns, arm.p50_ns, arm.p50_ci95_ns, arm.p99_ns),

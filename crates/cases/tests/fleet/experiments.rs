@@ -340,7 +340,7 @@ async fn an_undo_that_nobody_confirms_is_not_called_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_experiment_can_be_followed_while_it_runs() {
+async fn a_running_experiment_shows_its_progress() {
     let scene = Scene::new(&[41001, 41002, 41003, 41004], Word::Kept).await;
     let plan = scene.plan("halves").await;
     assert_eq!(scene.start(&plan).await.0, 202);

@@ -12,7 +12,7 @@ const PAIRS: usize = 40;
 /// cases and reserves one for a person. Those that lose the most are examined, the rest is reported, and a
 /// person does not have to wait.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_rest_is_told() {
+async fn of_many_slow_pairs_the_worst_are_examined_and_the_rest_reported() {
     let folder = tempfile::tempdir().unwrap();
     let meter =
         Served::still(folder.path(), Default::default(), |settings| settings.slices_per_minute = 6).await;
@@ -48,7 +48,7 @@ async fn of_many_pairs_that_are_slow_at_once_the_worst_are_looked_at_and_the_res
 
 /// Noise has opened an inconclusive case, and before the pair is back, it becomes much slower.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pair_that_is_out_and_becomes_much_worse_gets_another_case() {
+async fn a_slow_pair_that_becomes_much_slower_gets_another_case() {
     let meter = Served::start().await;
     let slots = |slots: u64, gap_ms: u64| {
         for _ in 0..slots {

@@ -59,7 +59,7 @@ async fn a_case_gets_packets_of_both_hosts_and_the_verdict_of_hunt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_host_a_case_says_what_is_missing() {
+async fn a_case_without_hosts_states_what_is_missing() {
     let meter = Served::start().await;
     meter.calls(40);
     let case = meter.concluded(&meter.open().await).await;

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 const CAPTURES: [&str; 2] = ["nagle-client.client.pcapng", "nagle-client.server.pcapng"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_an_agent_on_one_host_a_case_says_what_that_one_shows_and_what_is_missing() {
+async fn a_case_with_one_agent_states_its_evidence_and_what_is_missing() {
     for side in [0, 1] {
         let meter = Served::start().await;
         // The spans of both name one host, which is neither's.
@@ -37,7 +37,7 @@ async fn with_an_agent_on_one_host_a_case_says_what_that_one_shows_and_what_is_m
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_came_after_the_calls_is_asked_and_says_what_it_does_not_have() {
+async fn an_agent_started_after_the_calls_states_what_it_lacks() {
     let meter = Served::start().await;
     let mut server = Agent::attach(&meter, hello(HOSTS[1], 2)).await.expect("welcome");
     meter.calls(40);
@@ -58,7 +58,7 @@ async fn an_agent_that_came_after_the_calls_is_asked_and_says_what_it_does_not_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_whose_clock_is_off_is_asked_by_its_own() {
+async fn a_host_with_a_wrong_clock_is_asked_by_its_own_time() {
     const HOUR: i64 = 3600;
     for ahead_s in [[-HOUR, 0], [HOUR, 0], [0, HOUR], [-40, 40]] {
         let meter = Served::start().await;
@@ -104,7 +104,7 @@ async fn hosts_whose_machine_id_was_copied_are_both_asked() {
 /// One of three replicas is slow, and the client's host is one of two: packets are requested from the two
 /// hosts of the slow calls.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_hosts_those_of_most_slow_calls_are_asked() {
+async fn of_many_hosts_those_with_most_slow_calls_are_asked() {
     let meter = Served::start().await;
     let address = |number: usize| format!("10.88.7.{}", number + 1);
     let host = |number: usize| Hello {
@@ -191,7 +191,7 @@ async fn hosts_that_no_span_names_are_found_by_their_packets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_an_agent_that_no_span_names_is_said_with_what_to_do() {
+async fn an_unnamed_host_without_an_agent_is_reported_with_advice() {
     let meter = Served::start().await;
     let inventory = Some(Inventory { addresses: vec!["10.77.0.9".into()], containers: Vec::new() });
     let mut agent =

@@ -1,4 +1,4 @@
-//! Tracks and slices -> packets of the format, in order of time.
+//! Tracks and slices to packets of the format, in order of time.
 
 use super::Shown;
 use super::format::{
@@ -8,14 +8,14 @@ use super::format::{
 use spangap_model::Side;
 use std::collections::HashMap;
 
-/// All packets are of one writer.
+/// A single writer emits all packets.
 const SEQUENCE: u32 = 1;
 
 /// A track of the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TrackId(u64);
 
-/// Values that stand with an event.
+/// Values attached to an event.
 #[derive(Default)]
 pub(super) struct Args(Vec<DebugAnnotation>);
 
@@ -30,7 +30,7 @@ impl Args {
         self.0.push(DebugAnnotation { name, int_value, ..DebugAnnotation::default() });
     }
 
-    /// How far off the event's times may be either way.
+    /// Adds the maximum error of the event's times in either direction.
     pub(super) fn bound(&mut self, bound_ns: Option<u64>) {
         match bound_ns {
             Some(bound) => self.number("bound_ns", i64::try_from(bound).unwrap_or(i64::MAX)),
@@ -39,13 +39,13 @@ impl Args {
     }
 }
 
-/// What is drawn so far.
+/// The drawing so far.
 pub(super) struct Drawing {
     first_ns: i64,
     tracks: Vec<TrackDescriptor>,
-    /// Time, and at one time ends before begins.
+    /// Sorted by time; at equal times, ends precede begins.
     events: Vec<(u64, u8, TrackEvent)>,
-    /// Tracks beside one another for slices that overlap: until when each is busy.
+    /// Parallel tracks for overlapping slices, with the end of each one's last slice.
     beside: HashMap<TrackId, Vec<(i64, TrackId)>>,
 }
 
@@ -95,7 +95,7 @@ impl Drawing {
         args: Args,
         flow_ids: Vec<u64>,
     ) {
-        // Of a slice without length begin and end would change places.
+        // The begin and end of an empty slice would change places.
         let to_ns = to_ns.max(from_ns.saturating_add(1));
         let begin = TrackEvent {
             debug_annotations: args.0,
@@ -110,7 +110,7 @@ impl Drawing {
         self.event(to_ns, 0, end);
     }
 
-    /// A slice that others may overlap: it goes to a track of its own then.
+    /// A slice that may overlap others: it is then moved to a parallel track.
     pub(super) fn free_slice(&mut self, track: TrackId, name: &str, stretch: (i64, i64), args: Args) {
         let until = stretch.1.max(stretch.0.saturating_add(1));
         let lanes = self.beside.entry(track).or_default();
@@ -142,7 +142,7 @@ impl Drawing {
         self.event(at_ns, 1, event);
     }
 
-    /// How far the clocks may be off, from one call to the next.
+    /// The possible error between the clocks, from call to call.
     pub(super) fn clock_bounds(&mut self, parent: TrackId, calls: &[Shown<'_>], base: Side) {
         let other = base.other();
         let track = self.track(
@@ -173,7 +173,7 @@ impl Drawing {
         self.events.sort_by_key(|(at, order, _)| (*at, *order));
         let first = u64::try_from(self.first_ns).unwrap_or(0);
         let first = self.events.first().map_or(first, |(at, ..)| first.min(*at));
-        // Times are Unix time already; that the format's own clock is the same lets viewers show dates.
+        // Times are already Unix time; declaring the format's own clock equal to it lets viewers show dates.
         let clock = |clock_id| Clock { clock_id: Some(clock_id), timestamp: Some(first) };
         let snapshot = TracePacket {
             timestamp: Some(first),

@@ -1,15 +1,15 @@
-//! The subset of Perfetto's trace format in use: field numbers as in its `perfetto_trace.proto`.
+//! The subset of Perfetto's trace format in use, with the field numbers of its `perfetto_trace.proto`.
 
 use prost::Message;
 
-/// A trace: packets one after the other.
+/// A trace: a sequence of packets.
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }
 
-/// An event, a track, or how clocks stand to one another.
+/// An event, a track, or a relation between clocks.
 #[derive(Clone, PartialEq, Message)]
 pub struct TracePacket {
     #[prost(uint64, optional, tag = "8")]
@@ -24,14 +24,14 @@ pub struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
-/// One moment by several clocks.
+/// One moment on several clocks.
 #[derive(Clone, PartialEq, Message)]
 pub struct ClockSnapshot {
     #[prost(message, repeated, tag = "1")]
     pub clocks: Vec<Clock>,
 }
 
-/// A clock at that moment.
+/// Reading of one clock at that moment.
 #[derive(Clone, PartialEq, Message)]
 pub struct Clock {
     #[prost(uint32, optional, tag = "1")]
@@ -40,11 +40,11 @@ pub struct Clock {
     pub timestamp: Option<u64>,
 }
 
-/// CLOCK_REALTIME and CLOCK_BOOTTIME, as the format numbers them; times without a clock are by the latter.
+/// Numbers of CLOCK_REALTIME and CLOCK_BOOTTIME in the format; times without a clock use the latter.
 pub const REALTIME: u32 = 1;
 pub const BOOTTIME: u32 = 6;
 
-/// A line of the picture, or a group of lines.
+/// A track, or a group of tracks.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
@@ -61,10 +61,10 @@ pub struct TrackDescriptor {
     pub description: Option<String>,
 }
 
-/// Children stand in the order of their ranks.
+/// Children are ordered by their ranks.
 pub const EXPLICIT: i32 = 3;
 
-/// Something on a track.
+/// An event on a track.
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
@@ -86,7 +86,7 @@ pub const SLICE_BEGIN: i32 = 1;
 pub const SLICE_END: i32 = 2;
 pub const INSTANT: i32 = 3;
 
-/// A value that stands with an event.
+/// A value attached to an event.
 #[derive(Clone, PartialEq, Message)]
 pub struct DebugAnnotation {
     #[prost(string, optional, tag = "10")]

@@ -1,11 +1,12 @@
 //! Calls as a Perfetto trace: both hosts on one timeline, for ui.perfetto.dev or a copy of it.
 //!
-//! Protobuf rather than Chrome's JSON: times there are microseconds in floating point, which at Unix time cannot tell apart
-//! moments 200 ns from one another, and tracks there are threads of processes, which legs and taps are not.
+//! Protobuf rather than Chrome's JSON: JSON times are microseconds in floating point, which at Unix time
+//! cannot distinguish moments 200 ns apart, and JSON tracks are threads of processes, which legs and taps are
+//! not.
 //!
-//! All times are by the client's clock, which is not corrected. The server's times are mapped to it by the midpoint of
-//! the offsets that the packets allow; each event so moved carries the bound (`bound_ns`), and the track `clocks` shows
-//! it over time.
+//! All times are by the client's clock, which is not corrected. The server's times are mapped to it by the
+//! midpoint of the offsets that the packets allow; each event moved in this way carries the bound
+//! (`bound_ns`), and the track `clocks` shows it over time.
 
 mod draw;
 mod format;
@@ -17,7 +18,7 @@ use spangap_model::Side;
 use spangap_wire::call::Call;
 use spangap_wire::report::{Axis, CallReport};
 
-/// The trace; `None` where no call can be drawn.
+/// The trace; `None` if no call can be drawn.
 pub fn trace(gathered: &Gathered) -> Option<Vec<u8>> {
     let calls = gathered.dissection.calls.iter().zip(&gathered.reports);
     let mut calls: Vec<Shown<'_>> = calls
@@ -25,7 +26,7 @@ pub fn trace(gathered: &Gathered) -> Option<Vec<u8>> {
             Some(Shown { call, report, axis: Axis::of(call, &gathered.dissection)? })
         })
         .collect();
-    // Calls that only the server's end saw have no place on the client's time line.
+    // Calls seen only by the server's end have no place on the client's timeline.
     let base = match calls.iter().any(|call| call.axis.base() == Side::Client) {
         true => Side::Client,
         false => Side::Server,
@@ -33,7 +34,7 @@ pub fn trace(gathered: &Gathered) -> Option<Vec<u8>> {
     let all = calls.len();
     calls.retain(|call| call.axis.base() == base);
     calls.sort_by_key(|call| call.axis.start_unix_ns());
-    // Of two ends the clocks are known by a call that both saw.
+    // The relation of two clocks is known from a call that both ends saw.
     let both = |call: &&Shown<'_>| call.axis.correction(base.other(), call.axis.start_unix_ns()).is_some();
     let axis = calls.iter().find(both).or(calls.first())?.axis;
     let mut drawing = Drawing::new(axis.start_unix_ns());
@@ -87,7 +88,7 @@ struct Lane {
     spans: [TrackId; 2],
 }
 
-/// The first lane that is free again, or a new one.
+/// The first free lane, or a new one.
 fn lane(drawing: &mut Drawing, free: &mut Vec<(i64, Lane)>, parent: TrackId, shown: &Shown<'_>) -> Lane {
     let until = shown.end_ns().saturating_add(1);
     if let Some((busy_until, lane)) = free.iter_mut().find(|(until, _)| *until <= shown.start_ns()) {
@@ -133,8 +134,9 @@ fn one_call(drawing: &mut Drawing, lane: Lane, shown: &Shown<'_>, flow: u64, gat
         let name = format!("{} span", side.name().to_uppercase());
         drawing.slice(lane.spans[side.index()], &name, stretch, args);
     }
-    // A leg below zero is two things at once: it takes no room, and the legs after it begin earlier by it. Without the
-    // client's packets the call's begin has another clock than the rest, so that legs have no place.
+    // A leg below zero means that two things happen at once: it takes no room, and the following legs begin
+    // earlier by it. Without the client's packets, the start of the call is on another clock than the rest,
+    // so that legs cannot be placed.
     let mut at_ns = start_ns;
     let mut told_ns = start_ns;
     for leg in report.legs.iter().filter(|_| axis.base() == Side::Client) {
@@ -179,7 +181,7 @@ fn one_call(drawing: &mut Drawing, lane: Lane, shown: &Shown<'_>, flow: u64, gat
     }
 }
 
-/// The packets at one host's tap, and what its threads did.
+/// The packets at one host's tap, and the activity of its threads.
 fn host(drawing: &mut Drawing, side: Side, calls: &[Shown<'_>], axis: &Axis<'_>, gathered: &Gathered) {
     let tracks: Vec<_> = gathered.tracks.iter().filter(|track| track.side == side).collect();
     let ladders = || calls.iter().filter_map(|shown| Some((shown, shown.report.ladder.as_ref()?)));
@@ -204,7 +206,7 @@ fn host(drawing: &mut Drawing, side: Side, calls: &[Shown<'_>], axis: &Axis<'_>,
         for (shown, ladder) in ladders() {
             let of_side = ladder.packets.iter().filter(|rung| rung.seen_at == side);
             for rung in of_side {
-                // Calls on one connection have packets in common.
+                // Calls on one connection share packets.
                 if !seen.insert((rung.capture, rung.packet)) {
                     continue;
                 }

@@ -32,7 +32,7 @@ const CLOSE_GRACE_MS: u64 = 2_000;
 /// The engine follows a change of the wall clock of at least this size; smaller ones are drift and rounding.
 const CLOCK_STEP_MS: u64 = 1_000;
 /// Reported steps of the wall clock; earlier ones are only counted.
-const CLOCK_STEPS_TOLD: usize = 8;
+const MAX_REPORTED_CLOCK_STEPS: usize = 8;
 /// Interval between removals of idle origins, normally and when room is short.
 const SWEEP_MS: u64 = 60_000;
 const SWEEP_CROWDED_MS: u64 = 1_000;
@@ -40,7 +40,7 @@ const SWEEP_CROWDED_MS: u64 = 1_000;
 /// past the time to live.
 const IDLE_GRACE_MS: u64 = 5_000;
 /// Closed minutes retained for a late recorder; beyond this the oldest are dropped and counted.
-const CLOSED_KEPT: usize = 8;
+const MAX_CLOSED_MINUTES: usize = 8;
 
 /// Validated settings of the engine.
 #[derive(Clone, Debug)]
@@ -355,7 +355,7 @@ impl Meter {
         while let Some(mut closed) = state.windows.close_before(safe_ms) {
             state.candidates.minute_closed(&closed.pairs);
             closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
-            if state.closed.len() >= CLOSED_KEPT {
+            if state.closed.len() >= MAX_CLOSED_MINUTES {
                 state.closed.pop_front();
                 state.minutes_dropped += 1;
             }
@@ -401,7 +401,7 @@ impl Meter {
         state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
         state.clock_steps += 1;
         state.last_clock_steps.push_back(ClockStep { unix_s: unix_ms / 1000, by_ms });
-        if state.last_clock_steps.len() > CLOCK_STEPS_TOLD {
+        if state.last_clock_steps.len() > MAX_REPORTED_CLOCK_STEPS {
             state.last_clock_steps.pop_front();
         }
     }

@@ -13,11 +13,11 @@ use spangap_model::{KeptCall, Side};
 use std::collections::BTreeMap;
 
 /// Maximum number of different attributes; further ones are ignored.
-const MOST_NAMES: usize = 2_000;
+const MAX_NAMES: usize = 2_000;
 /// Maximum number of attributes per span or resource.
-const MOST_OF_ONE: usize = 256;
+const MAX_ATTRIBUTES: usize = 256;
 /// Maximum length of a text in characters; longer ones are truncated.
-const LONGEST: usize = 200;
+const MAX_TEXT_CHARS: usize = 200;
 
 /// A number usable as a key: two are equal if their bits are equal.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ impl<'a> Pool<'a> {
                 pool.calls.push(Pooled { call, stretch });
                 for (name, value) in attributes {
                     let names = &mut pool.names;
-                    let full = names.len() >= MOST_NAMES;
+                    let full = names.len() >= MAX_NAMES;
                     let at = match numbers_of_names.get(&name) {
                         Some(at) => *at,
                         None if full => continue,
@@ -218,8 +218,8 @@ fn of_side(side: Side, kept: &KeptSide, all: &mut Vec<(String, Value)>) -> Optio
     let resource = Resource::decode(&whole.resource[..]).ok()?;
     let span = Span::decode(&whole.span[..]).ok()?;
     all.push((format!("{side}: span name"), Value::Text(cut(&span.name))));
-    let attributes = resource.attributes.into_iter().take(MOST_OF_ONE);
-    for KeyValue { key, value, .. } in attributes.chain(span.attributes.into_iter().take(MOST_OF_ONE)) {
+    let attributes = resource.attributes.into_iter().take(MAX_ATTRIBUTES);
+    for KeyValue { key, value, .. } in attributes.chain(span.attributes.into_iter().take(MAX_ATTRIBUTES)) {
         if let Some(value) = value.and_then(of_any) {
             all.push((format!("{side}: {}", cut(&key)), value));
         }
@@ -243,7 +243,7 @@ fn of_any(value: AnyValue) -> Option<Value> {
 }
 
 fn cut(text: &str) -> Box<str> {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]).into(),
         None => text.into(),
     }

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_nodes_and_pods_as_far_as_they_fit() {
+    fn labels_include_nodes_and_pods_as_far_as_they_fit() {
         let short = call(side("node-1", "web-5f"), side("node-2", "cart-7c"));
         let labels = &ExemplarCall::new(&short).labels;
         let pairs: Vec<_> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();

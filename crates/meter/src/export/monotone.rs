@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_one_name_are_one_series_and_missing_ones_stay() {
+    fn pairs_with_equal_names_are_one_series_and_missing_pairs_remain() {
         let mut stats = PairStats::default();
         stats.gap.record(5);
         let mut monotone = Monotone::new(2);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_past_the_limit_are_one_and_no_call_is_lost_or_moved() {
+    fn pairs_past_the_limit_are_combined_without_losing_or_moving_calls() {
         let stats = |calls: u64| {
             let mut stats = PairStats::default();
             (0..calls).for_each(|ns| stats.gap.record(ns + 1));

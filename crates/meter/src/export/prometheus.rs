@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scrapers_get_what_they_ask_for() {
+    fn scrapers_get_the_requested_format() {
         // Prometheus 2.42 with native histograms, and without; Prometheus 3; a browser; curl.
         let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let classic = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_and_parameters_are_read_as_http_has_them() {
+    fn weights_and_parameters_follow_http() {
         assert_eq!(
             negotiate("text/plain;q=0.2, application/openmetrics-text ; Version=\"1.0.0\" ; q=0.3"),
             Format::OpenMetrics

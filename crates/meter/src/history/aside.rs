@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// Damaged histories retained beside the new one; the oldest is deleted first. A failing disk must not fill
 /// up with them.
-const KEPT: usize = 3;
+const MAX_DAMAGED: usize = 3;
 const PAGE: usize = 4096;
 /// Pages examined to recognise a database whose header is gone.
-const PAGES_SEEN: usize = 16;
+const PAGES_EXAMINED: usize = 16;
 
 /// Renames the database at `path` and its companion files. Returns the new name.
 ///
@@ -53,7 +53,7 @@ fn forget_oldest(path: &Path) {
         .map(|file| file.path())
         .collect();
     aside.sort();
-    for old in &aside[..aside.len().saturating_sub(KEPT)] {
+    for old in &aside[..aside.len().saturating_sub(MAX_DAMAGED)] {
         for part in ["", "-wal", "-shm"] {
             let _ = std::fs::remove_file(suffixed(old, part));
         }
@@ -64,7 +64,8 @@ fn forget_oldest(path: &Path) {
 /// same name is left alone.
 pub fn was_history(path: &Path) -> bool {
     let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| file.take((PAGE * PAGES_SEEN) as u64).read_to_end(&mut head));
+    let read =
+        File::open(path).and_then(|file| file.take((PAGE * PAGES_EXAMINED) as u64).read_to_end(&mut head));
     if read.is_err() || head.len() < PAGE {
         return false;
     }
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_histories_are_set_aside_and_only_some_are_kept() {
+    fn only_histories_are_moved_aside_and_their_number_is_limited() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.sqlite");
         for foreign in [&b"my diary"[..], &b"a long letter ".repeat(2000), &[b'x'; 8 * PAGE]] {
@@ -105,6 +106,6 @@ mod tests {
             assert_eq!(std::fs::read(&aside).unwrap(), damaged);
         }
         let left = std::fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(left, 2 * KEPT);
+        assert_eq!(left, 2 * MAX_DAMAGED);
     }
 }

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_make_one_whole() {
+    fn the_shares_add_up_to_one() {
         assert_eq!(SHARES.iter().flat_map(|(_, shares)| shares).sum::<u64>(), 1000);
         assert_eq!(SHARES.map(|(step, _)| step), Step::ALL);
     }

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_nest_and_rows_are_in_the_order_of_time() {
+    fn steps_nest_and_rows_are_ordered_by_time() {
         for pair in Step::ALL.windows(2) {
             assert_eq!(pair[1].seconds() % pair[0].seconds(), 0);
             assert_eq!((pair[1].finer(), pair[0].coarser()), (Some(pair[0]), Some(pair[1])));

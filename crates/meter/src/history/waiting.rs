@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_minutes_stay_and_the_dropped_are_counted() {
+    fn the_newest_minutes_remain_and_dropped_ones_are_counted() {
         let one = bytes_of(&minute(0));
         let mut waiting = Waiting::new(4, 10 * one);
         (0..17).for_each(|i| waiting.push(vec![minute(60 * i)]));

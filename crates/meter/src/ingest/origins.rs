@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn same_resource_same_number_and_the_node_is_the_host() {
+    fn equal_resources_share_a_number_and_the_node_is_the_host() {
         let origins = Origins::new(Limits::default(), Part::Node);
         let a = origins.resource(&resource(&[
             ("service.name", "a"),
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn services_of_one_name_in_two_namespaces_are_two() {
+    fn services_with_one_name_in_two_namespaces_are_distinct() {
         let origins = Origins::new(Limits::default(), Part::Node);
         let name = |pairs: &[(&str, &str)]| {
             let id = origins.resource(&resource(pairs));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_called_other_is_not_the_overflow() {
+    fn a_service_named_other_is_not_the_overflow() {
         let origins = Origins::new(Limits::default(), Part::Node);
         let ids = ["other", "other (service)", "other (service) (service)", "others", "other@x"]
             .map(|name| origins.resource(&resource(&[("service.name", name)])));
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_limit_everything_is_other_and_counted() {
+    fn past_the_limit_everything_counts_as_other() {
         let origins = Origins::new(Limits { origins: 3, ..Limits::default() }, Part::Node);
         let ids: Vec<u32> =
             (0..5).map(|i| origins.resource(&resource(&[("service.name", &format!("s{i}"))]))).collect();
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_stay_distinct() {
+    fn long_names_are_truncated_and_stay_distinct() {
         let long = |end: &str| format!("{}{end}", "ü".repeat(5_000_000));
         let origins = Origins::new(Limits::default(), Part::Node);
         let name = |origins: &Origins, service: &str| {
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_names_make_room_for_others() {
+    fn removed_names_make_room_for_others() {
         let origins = Origins::new(Limits { names: 10, ..Limits::default() }, Part::Node);
         for round in 0..20u64 {
             origins.set_now(round * 1000);

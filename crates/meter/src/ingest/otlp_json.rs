@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_accepted_in_every_allowed_spelling() {
+    fn numbers_are_accepted_in_every_permitted_spelling() {
         for spelling in ["1700000000000000001", "\"1700000000000000001\""] {
             let read = span(&format!("\"startTimeUnixNano\": {spelling}")).unwrap();
             assert_eq!(read.start_time_unix_nano, 1_700_000_000_000_000_001);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_and_unknown_fields_are_stepped_over() {
+    fn nulls_and_unknown_fields_are_skipped() {
         let read =
             span("\"traceId\": null, \"new\": [{\"deep\": [1, 2]}], \"name\": \"a\", \"status\": null")
                 .unwrap();
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_hex_of_either_case_and_base64_is_named_as_the_mistake() {
+    fn ids_are_hex_of_either_case_and_base64_gets_a_specific_error() {
         assert_eq!(span("\"spanId\": \"00fFaB0102030405\"").unwrap().span_id, [0, 0xff, 0xab, 1, 2, 3, 4, 5]);
         let error = span("\n\"traceId\": \"W47/95gDgQPSabYzgT/GDA==\"").unwrap_err();
         assert!(error.reason.contains("base64"), "{error}");

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_out_as_they_stand() {
+    fn values_are_returned_verbatim() {
         let text = r#" [ {"a": "}\"]\\", "b": [1, {"c": null}]}, "x,y", -1.5e3 ,true, [] ]"#;
         let values = with(text, |scanner| {
             scanner.enter_array().unwrap();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_values_end_where_values_end() {
+    fn skipping_a_value_stops_at_its_end() {
         with(r#"{"a": {"x": "}}"}, "b": 7, "c" : "d"} "#, |scanner| {
             scanner.enter_object().unwrap();
             let (mut first, mut keys) = (true, Vec::new());
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_state_their_place() {
         let broken = with("[1, 2\n,, 3]", |scanner| {
             scanner.enter_array().unwrap();
             let mut first = true;
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_document_if_it_looks_like_one() {
+    fn one_document_per_line_is_detected() {
         assert!(one_document_a_line(b"{\"a\": [1]}\n{\"a\": 2}\n"));
         assert!(one_document_a_line(b"{\"resourceSpans\":[]}"));
         assert!(one_document_a_line(b"{\"resourceSpans\":[{\"re\n{\"resourceSpans\":[]}\n"));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_where_it_is_told_to() {
+    fn on_read_can_end_the_input() {
         let text = vec![0u8; 10 << 20];
         let mut reads = 0;
         let mut twice = || {

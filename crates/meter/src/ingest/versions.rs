@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_that_was_not_there_before_is_a_change_once() {
+    fn a_new_version_is_one_change() {
         let mut versions = Versions::default();
         for (service, version, at) in [
             ("a", "1", 1),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_many_versions_finds_a_bound() {
+    fn many_versions_are_bounded() {
         let mut versions = Versions::default();
         for number in 0..30_000 {
             versions.seen(&format!("service {}", number % 12_000), &"x".repeat(number % 400), number as u64);

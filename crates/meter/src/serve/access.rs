@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_tokens_is_read_whole_or_not_at_all() {
+    fn a_token_file_is_accepted_as_a_whole_or_rejected() {
         let read = |text: &str| Access::default().with_tokens(text).map(|_| ()).unwrap_err();
         assert_eq!(read("view"), TokenError::Line(1));
         assert_eq!(read("\nadmin 0123456789abcdef"), TokenError::Line(2));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_another_name_or_from_another_page_are_refused() {
+    fn requests_for_another_host_or_from_a_foreign_page_are_refused() {
         let access = Access::new(vec!["Meter.example".into()], false);
         let uri = Uri::from_static("/api/v1/pairs");
         for (host, origin, ours) in [

@@ -269,7 +269,7 @@ mod tests {
     const NEVER: Duration = Duration::from_secs(86_400);
 
     #[test]
-    fn the_budget_is_given_back() {
+    fn the_budget_is_returned() {
         let admission = Admission::new(100, NEVER);
         let mut first = admission.permit(PEERS[0]).unwrap();
         assert_eq!(first.grow(150), Ok(()), "alone in the house");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_by_the_slowest_of_the_heaviest_peer_and_never_by_what_has_arrived() {
+    fn the_oldest_slow_request_of_the_heaviest_peer_makes_room_and_never_a_complete_one() {
         let admission = Admission::new(100 + 5 * REQUEST_BYTES, Duration::ZERO);
         let mut whole = admission.permit(PEERS[0]).unwrap();
         whole.grow(40).unwrap();

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_passes_on_either_side_and_a_name_only_on_its_own() {
+    fn service_matches_either_side_and_client_and_server_only_one() {
         let pair = key("a", "b", None);
         let with = |filter: Filter| filter.matches(&pair);
         let is = |name: &str| Some(name.to_string());

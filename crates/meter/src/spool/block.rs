@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_in_every_coding_and_behind_each_other() {
+    fn blocks_survive_a_round_trip_in_every_coding_and_in_sequence() {
         let text = b"requests one after the other ".repeat(40);
         let gzip = |bytes: &[u8]| {
             let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_bit_goes_unnoticed() {
+    fn every_flipped_bit_is_detected() {
         let payload = b"some payload";
         let mut whole = Vec::new();
         head(Coding::Plain, payload, payload.len()).write(payload, &mut whole);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_comes_out_than_is_announced() {
+    fn decompression_stops_at_the_declared_length() {
         let bomb = zstd::encode_all(&vec![0u8; 10 << 20][..], 1).unwrap();
         assert_eq!(plain(&head(Coding::Zstd, &bomb, 1000), &bomb).unwrap().len(), 1000);
     }

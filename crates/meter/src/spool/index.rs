@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_of_counted_ids_are_spread_over_the_buckets() {
+    fn digests_of_consecutive_ids_spread_over_the_buckets() {
         let mut sorted: Vec<u64> = (0..100_000).map(|id| word(DIGESTER.digest([0, id]), 0)).collect();
         sorted.sort_unstable();
         sorted.dedup();

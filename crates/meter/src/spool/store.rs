@@ -17,7 +17,7 @@ const ENDING: &str = ".spool";
 const ASIDE: &str = ".damaged";
 const LOCK: &str = "lock";
 /// Maximum number of words per segment; they stay in memory until it is sealed.
-const MOST_WORDS: usize = 4 << 20;
+const MAX_WORDS: usize = 4 << 20;
 /// Number of segments that the retention time and the byte limit are divided into, because segments are
 /// dropped as a whole.
 const PARTS: u64 = 30;
@@ -189,7 +189,7 @@ impl Store {
         let has_some = current.writing.end > segment::FIRST_BLOCK;
         has_some
             && (current.writing.end + bytes > self.segment_bytes
-                || runs.words() + words > MOST_WORDS
+                || runs.words() + words > MAX_WORDS
                 || now_unix_ms.saturating_sub(entry.content.first_unix_ms) > self.segment_ms)
     }
 
@@ -436,8 +436,8 @@ impl State {
 
     /// Retains the most recent few.
     fn note(&mut self, note: String) {
-        const KEPT: usize = 4;
-        if self.notes.len() >= KEPT {
+        const MAX_NOTES: usize = 4;
+        if self.notes.len() >= MAX_NOTES {
             self.notes.remove(0);
         }
         self.notes.push(note);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_gathered_by_resource_and_what_was_sent_twice_is_there_once() {
+    fn a_trace_is_grouped_by_resource_without_duplicates() {
         let requests =
             [request(1, &[7, 8, 7]), request(2, &[7]), request(1, &[7, 8, 7]), request(1, &[9, 7])];
         let mut trace = Trace::default();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_large_spans_is_cut_at_its_bytes() {
+    fn a_trace_of_large_spans_is_truncated_at_the_byte_limit() {
         let mut trace = Trace::default();
         let span = |number: u8| Span {
             trace_id: vec![7; 16],
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_of_the_walk() {
+    fn ids_match_those_of_the_walk() {
         let mut found = Vec::new();
         let all = [request(1, &[7, 8]), request(2, &[0])].concat();
         trace_ids(&all, |id| found.push(id)).unwrap();

@@ -14,7 +14,7 @@ fn compact(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_cut_anywhere_keeps_what_came_before_and_is_reported() {
+fn truncation_anywhere_keeps_the_spans_before_it_and_is_reported() {
     // The text to cut, a key that occurs once per span, and the number of spans that the very last byte may
     // cost.
     let text = [
@@ -49,7 +49,7 @@ fn a_cut_anywhere_keeps_what_came_before_and_is_reported() {
 }
 
 #[test]
-fn a_cut_of_binary_keeps_what_came_before_and_is_reported() {
+fn truncation_of_binary_files_keeps_the_spans_before_it_and_is_reported() {
     for name in ["otlp.pb", "otlp-lengths.pb", "otlp-lengths-zstd.pb", "otlp.jsonl.gz", "otlp.jsonl.zst"] {
         let whole = content(name);
         let (expected, _) = read_well(&whole);
@@ -136,7 +136,7 @@ fn a_broken_line_loses_only_itself() {
 }
 
 #[test]
-fn a_cut_line_keeps_its_complete_spans() {
+fn a_truncated_line_keeps_its_complete_spans() {
     let lines = lines();
     let cut = lines[0].windows(6).rposition(|w| w == b"\"spanI").expect("a span id");
     let text = [&lines[0][..cut], b"\n", &lines[2]].concat();
@@ -147,7 +147,7 @@ fn a_cut_line_keeps_its_complete_spans() {
 }
 
 #[test]
-fn a_bad_span_loses_only_itself_and_is_counted() {
+fn an_invalid_span_loses_only_itself_and_is_counted() {
     let text = |name| String::from_utf8(content(name)).expect("text");
     let cases = [
         (text("otlp.json").replace("\"spanId\": \"1112131415161718\"", "\"spanId\": \"not hex\""), 1, "hex"),
@@ -174,7 +174,7 @@ fn a_bad_span_loses_only_itself_and_is_counted() {
 }
 
 #[test]
-fn the_place_of_a_mistake_is_exact() {
+fn the_place_of_an_error_is_exact() {
     let text = String::from_utf8(content("otlp.json")).expect("text");
     let at = text.find("\"3132333435363738\"").expect("a span id of the fixture");
     let text = text.replacen("3132333435363738", "3132333435363x38", 1);
@@ -187,7 +187,7 @@ fn the_place_of_a_mistake_is_exact() {
 }
 
 #[test]
-fn only_so_many_records_of_what_was_skipped_are_kept() {
+fn records_of_skipped_places_are_bounded() {
     let text = "{\"resourceSpans\":[{\"scopeSpans\":[{\"spans\":[7]}]}]}\n".repeat(SKIPPED_KEPT * 3);
     let report = read_bytes(text.as_bytes()).1.expect("readable");
     assert_eq!(report.skipped.len(), SKIPPED_KEPT);
@@ -198,7 +198,7 @@ fn only_so_many_records_of_what_was_skipped_are_kept() {
 }
 
 #[test]
-fn what_is_no_file_of_spans_is_said_to_be_none() {
+fn other_files_are_rejected_with_a_reason() {
     for (bytes, found) in [
         (&b""[..], "empty"),
         (b"  \n ", "  \\n "),
@@ -222,7 +222,7 @@ fn what_is_no_file_of_spans_is_said_to_be_none() {
 }
 
 #[test]
-fn other_signals_in_the_same_file_are_no_mistake() {
+fn other_signals_in_the_same_file_are_accepted() {
     let text =
         [&b"{\"resourceLogs\":[{\"scopeLogs\":[]}]}\n"[..], &lines()[0], b"{\"resourceMetrics\":[]}\n"]
             .concat();
@@ -230,7 +230,7 @@ fn other_signals_in_the_same_file_are_no_mistake() {
 }
 
 #[test]
-fn damaged_compression_keeps_what_was_decompressed() {
+fn damaged_compression_keeps_the_spans_before_the_damage() {
     // Several blocks, so that some output precedes the damage.
     let text = large_document(20_000, false);
     for compressed in [gzip(&text), zstd(&text)] {
@@ -244,7 +244,7 @@ fn damaged_compression_keeps_what_was_decompressed() {
 }
 
 #[test]
-fn zipkin_v1_is_told_apart() {
+fn zipkin_v1_is_recognised() {
     let text =
         br#"[{"traceId":"1","id":"2","name":"x","annotations":[{"timestamp":1,"value":"cs","endpoint":{}}]},
         {"traceId":"1","id":"2","kind":"CLIENT","timestamp":5,"duration":1}]"#;

@@ -132,7 +132,7 @@ fn derived_fixtures_are_what_they_claim() {
 }
 
 #[test]
-fn every_format_tells_the_same_facts() {
+fn every_format_yields_the_same_facts() {
     let (expected, report) = read_well(&content("otlp.json"));
     assert_eq!((expected.len(), report.format.as_str()), (11, "OTLP JSON"));
     let formats = [
@@ -161,7 +161,7 @@ fn every_format_tells_the_same_facts() {
 }
 
 #[test]
-fn a_resource_that_cannot_be_read_does_not_cost_its_spans() {
+fn an_invalid_resource_does_not_lose_its_spans() {
     let text = r#"{"resourceSpans":[{"resource":7,"scopeSpans":[{"scope":[],"spans":[{"traceId":"01","spanId":"02"}]}]}]}"#;
     let (requests, report) = read_bytes(text.as_bytes());
     let report = report.expect("readable");
@@ -199,7 +199,7 @@ fn halves_that_share_an_id_become_two_spans() {
 }
 
 #[test]
-fn whole_spans_are_kept_with_all_that_was_said_about_them() {
+fn complete_spans_keep_all_their_fields() {
     let (requests, _) = read_bytes(&content("jaeger.json"));
     let spans: Vec<&Span> = requests
         .iter()

@@ -21,7 +21,7 @@ pub fn large_document(spans: usize, resource_last: bool) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_document_comes_in_pieces_with_its_resource() {
+fn a_large_document_is_delivered_in_pieces_with_its_resource() {
     for resource_last in [false, true] {
         let document = large_document(20_000, resource_last);
         let (requests, report) = read_bytes(&document);
@@ -51,7 +51,7 @@ impl Read for Pieces<'_> {
 }
 
 #[test]
-fn it_does_not_matter_how_the_bytes_arrive() {
+fn the_result_does_not_depend_on_how_the_bytes_arrive() {
     for name in [
         "otlp.json",
         "otlp.jsonl",
@@ -69,7 +69,7 @@ fn it_does_not_matter_how_the_bytes_arrive() {
 }
 
 #[test]
-fn reading_can_be_ended() {
+fn reading_can_be_stopped() {
     let document = large_document(20_000, false);
     let mut spans = 0;
     let mut sink = |request: &[u8]| {

@@ -38,7 +38,7 @@ fn this_binary(test: &str) -> Command {
 }
 
 #[test]
-fn a_kill_loses_no_finished_checkpoint_and_leaves_no_half_one() {
+fn a_kill_neither_loses_a_finished_checkpoint_nor_leaves_a_partial_one() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory);
     for run in 0..5u64 {
@@ -122,7 +122,7 @@ fn process_on_a_small_disk() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_it_refused_is_written_later() {
+fn a_full_disk_is_reported_and_refused_minutes_are_written_later() {
     let directory = tempfile::tempdir().unwrap();
     let mount = format!(
         "mount -t tmpfs -o size=2m tmpfs '{}' || exit 77; exec \"$0\" \"$@\"",

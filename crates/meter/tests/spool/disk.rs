@@ -53,7 +53,7 @@ fn nobody_else_on_the_machine_reads_it() {
 }
 
 #[test]
-fn a_changed_bit_anywhere_costs_one_segment_at_most_and_is_said() {
+fn a_flipped_bit_costs_at_most_one_segment_and_is_reported() {
     let whole = tempfile::tempdir().unwrap();
     let now = three_segments(whole.path());
     let size = fs::metadata(&files(whole.path())[1]).unwrap().len();
@@ -96,7 +96,7 @@ fn a_changed_bit_anywhere_costs_one_segment_at_most_and_is_said() {
 }
 
 #[test]
-fn a_segment_set_aside_counts_as_bytes_and_is_dropped_in_its_time() {
+fn a_segment_moved_aside_counts_as_bytes_until_its_retention_ends() {
     let folder = tempfile::tempdir().unwrap();
     let now = three_segments(folder.path());
     fs::write(&files(folder.path())[0], "no segment at all").unwrap();
@@ -121,7 +121,7 @@ fn a_segment_set_aside_counts_as_bytes_and_is_dropped_in_its_time() {
 }
 
 #[test]
-fn a_segment_cut_off_anywhere_has_its_whole_blocks() {
+fn a_truncated_segment_keeps_its_complete_blocks() {
     let whole = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicU64::new(at(0)));
     let spool = open(whole.path(), 8 << 20, &now);
@@ -148,7 +148,7 @@ fn a_segment_cut_off_anywhere_has_its_whole_blocks() {
 
 /// The folder is on a file system of a megabyte, mounted privately for this test; needs root.
 #[test]
-fn a_full_disk_costs_the_oldest_and_then_the_new_and_both_are_counted() {
+fn a_full_disk_loses_the_oldest_then_new_spans_and_counts_both() {
     let folder = tempfile::tempdir().unwrap();
     let mounted =
         Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(folder.path()).output();

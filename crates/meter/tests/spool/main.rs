@@ -16,7 +16,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Equivalence with a map, through all codings, restarts, kills and full segments.
     #[test]
-    fn every_span_that_was_kept_is_found_by_its_trace(
+    fn every_kept_span_is_found_by_its_trace(
         requests in prop::collection::vec(
             (prop::collection::vec(1u8..40, 1..30), 0usize..3, 0u8..12),
             1..60,
@@ -70,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_older_than_asked_for_is_dropped_and_the_rest_is_not() {
+fn only_spans_beyond_the_retention_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicU64::new(at(0)));
     let spool = open(folder.path(), 64 << 20, &now);
@@ -90,7 +90,7 @@ fn what_is_older_than_asked_for_is_dropped_and_the_rest_is_not() {
 }
 
 #[test]
-fn the_limit_in_bytes_holds_and_the_oldest_go_first() {
+fn the_byte_limit_holds_and_the_oldest_are_dropped_first() {
     let folder = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicU64::new(at(0)));
     let limit = 3 << 20;
@@ -119,7 +119,7 @@ fn the_limit_in_bytes_holds_and_the_oldest_go_first() {
 }
 
 #[test]
-fn a_request_larger_than_the_limit_allows_is_counted() {
+fn a_request_above_the_limit_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let spool = open(folder.path(), 1 << 20, &Arc::new(AtomicU64::new(at(0))));
     let mut seed = 3;
@@ -133,7 +133,7 @@ fn a_request_larger_than_the_limit_allows_is_counted() {
 }
 
 #[test]
-fn a_full_queue_is_counted_and_nobody_waits_for_it() {
+fn a_full_queue_is_counted_and_never_blocks() {
     let folder = tempfile::tempdir().unwrap();
     let settings =
         spangap_meter::spool::SpoolSettings { queue_bytes: 10, ..settings(folder.path(), 1 << 20) };
@@ -145,7 +145,7 @@ fn a_full_queue_is_counted_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn one_folder_is_for_one_meter() {
+fn a_folder_admits_one_meter() {
     let folder = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicU64::new(at(0)));
     let first = open(folder.path(), 1 << 20, &now);

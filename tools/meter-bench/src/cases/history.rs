@@ -1,5 +1,5 @@
-//! A question about a whole day to a history of many pairs: how long it takes, what memory it takes, and whether
-//! others wait for it.
+//! A query for a whole day of a history with many pairs: its duration, its memory, and its effect on other
+//! requests.
 
 use super::{Bench, wrong};
 use crate::BenchError;
@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
 
-/// Calls of a pair in a minute.
+/// Calls per pair and minute.
 const CALLS: u64 = 64;
-/// Different minutes; each row of the history is one of them, under its own name and with its own worst calls.
+/// Different minutes; each row of the history is one of them, with its own name and worst calls.
 const MINUTES_MADE: u64 = 1_000;
-/// Questions asked.
+/// Number of queries.
 const QUESTIONS: usize = 5;
-/// Between two requests that must not wait.
+/// Interval between the other requests, which must not be delayed.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// What one question about all of it took.
+/// Cost of one query for all of it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct HistoryFigure {
     /// Pairs in the history.
@@ -36,19 +36,19 @@ pub struct HistoryFigure {
     pub hours: u64,
     /// Size of the file.
     pub file_bytes: u64,
-    /// Reading the file's bytes once, from the page cache.
+    /// Time to read the file once from the page cache.
     pub read_ms: f64,
-    /// Median of the questions.
+    /// Median of the queries.
     pub question_ms: f64,
     /// CPU time of the meter for one of them.
     pub question_cpu_ms: f64,
-    /// What the most memory ever resident grew by.
+    /// Growth of the peak resident memory.
     pub grown_bytes: u64,
-    /// The longest that `/api/v1/coverage` took meanwhile.
+    /// Maximum duration of `/api/v1/coverage` meanwhile.
     pub coverage_ms: f64,
 }
 
-/// Makes a history with the meter's own writer, and asks the meter for all of it.
+/// Writes a history with the meter's own writer, and queries all of it.
 ///
 /// # Errors
 /// The history cannot be written, or the meter fails.
@@ -105,7 +105,7 @@ pub async fn run(bench: &Bench, pairs: u64, hours: u64) -> Result<HistoryFigure,
     })
 }
 
-/// Writes a history that ends with the minute before this one into a folder: its file, and its end in Unix seconds.
+/// Writes a history up to the previous minute into a folder; returns its file, and its end in Unix seconds.
 ///
 /// # Errors
 /// The history cannot be written.
@@ -120,7 +120,7 @@ pub fn write(folder: &Path, pairs: u64, hours: u64) -> Result<(PathBuf, u64), Be
     Ok((path, end_s))
 }
 
-/// Bytes of the file, and how long reading them took the second time.
+/// Bytes of the file, and the duration of the second read.
 fn read(path: &Path) -> std::io::Result<(u64, f64)> {
     let mut all = (0, 0.0);
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! What of the work on a span is done under the engine's one lock: it bounds what any number of cores can take together.
+//! The part of a span's processing under the engine's single lock, which bounds the throughput of any number
+//! of cores.
 
 use super::samples::quartiles;
 use crate::floor::thread_cpu_us;
@@ -9,25 +10,25 @@ use spangap_meter::ingest::origins::Origins;
 use spangap_meter::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use spangap_meter::ingest::walk::{Batch, walk};
 
-/// A pass every so many milliseconds of the meter's clock.
+/// Interval between passes in milliseconds of the meter's clock.
 const PASS_MS: u64 = 1_000;
 
-/// CPU time per span of one thread, microseconds.
+/// CPU time per span on one thread, microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct LockFigure {
     /// Passes.
     pub rounds: u32,
-    /// Median of the walk with resources interned, which takes no lock but to read them.
+    /// Median of the walk including interned resources, which takes a lock only to read them.
     pub walk_us_per_span: f64,
-    /// Median of the whole of it.
+    /// Median of the complete processing.
     pub ingest_us_per_span: f64,
-    /// Median of the differences: what is done under the lock.
+    /// Median of the differences: the work under the lock.
     pub locked_us_per_span: f64,
-    /// The quarter and the three quarters of these differences.
+    /// First and third quartile of these differences.
     pub locked_quartiles_us: [f64; 2],
 }
 
-/// Walks alone and ingests the workload in turns; the first round warms up.
+/// Runs the walk alone and the complete processing in turns; the first round warms up.
 pub fn run(workload: &Workload, rounds: u32) -> LockFigure {
     let spans = workload.spans().max(1) as f64;
     let settings = Settings::default();
@@ -40,7 +41,7 @@ pub fn run(workload: &Workload, rounds: u32) -> LockFigure {
         let requests: Vec<Vec<u8>> =
             workload.batches.iter().map(|batch| batch.of_pass(round).to_vec()).collect();
         let now_ms = u64::from(round) * PASS_MS + 1;
-        // Who goes second finds the requests in the cache: they take turns.
+        // The second one finds the requests in the cache, so the order alternates.
         for turn in 0..2 {
             let which = (turn + round as usize) % 2;
             let took_us = thread_cpu_us(|| {

@@ -1,4 +1,4 @@
-//! Memory of spans that wait for mates that never come.
+//! Memory of spans whose mates never arrive.
 
 use super::{Bench, payloads, wrong};
 use crate::BenchError;
@@ -10,30 +10,30 @@ use std::sync::Arc;
 
 const SPANS_A_PASS: u64 = 1_000_000;
 
-/// What the meter takes for its pending spans.
+/// Memory of the meter with pending spans.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Memory {
-    /// Spans that wait.
+    /// Number of pending spans.
     pub pending: u64,
     /// Resident bytes before the first span.
     pub start_bytes: u64,
-    /// Resident bytes with all of them waiting.
+    /// Resident bytes with all of them pending.
     pub resident_bytes: u64,
-    /// The most that was ever resident.
+    /// Peak resident bytes.
     pub peak_bytes: u64,
 }
 
 impl Memory {
-    /// Resident bytes that came with each pending span, the fixed part included.
+    /// Resident bytes added per pending span, including the fixed part.
     pub fn bytes_per_span(&self) -> f64 {
         self.resident_bytes.saturating_sub(self.start_bytes) as f64 / self.pending as f64
     }
 }
 
-/// Sends `pending` CLIENT spans that no SERVER span follows, under a time to live that keeps them all.
+/// Sends `pending` CLIENT spans without SERVER spans, with a time to live that retains them all.
 ///
 /// # Errors
-/// The meter fails, or does not hold every one of them.
+/// The meter fails, or does not retain all of them.
 pub async fn run(bench: &Bench, pending: u64) -> Result<Memory, BenchError> {
     let passes = pending.div_ceil(SPANS_A_PASS) as u32;
     let shape = Shape { spans: pending / u64::from(passes), missing_servers: 1.0, ..Shape::default() };

@@ -1,4 +1,4 @@
-//! What is measured, one case a file.
+//! The measurements, one per file.
 
 pub mod history;
 pub mod lock;
@@ -19,12 +19,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The binary under test, and where it and its load run.
+/// The binary under test, and the cores of meter and load.
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// `spangap`.
     pub binary: PathBuf,
-    /// Core of the meter; `None` to leave both where they are.
+    /// Core of the meter; `None` to pin neither.
     pub meter_cpu: Option<usize>,
     /// Core of the load.
     pub load_cpu: Option<usize>,
@@ -39,7 +39,7 @@ impl Bench {
         self.on_meter_cpu(|| MeterProcess::start(&self.binary, arguments))
     }
 
-    /// The same over a history that is there already, which ends with the meter.
+    /// Like [`Bench::start`], with an existing history, which is removed with the meter.
     ///
     /// # Errors
     /// It does not start.
@@ -51,7 +51,7 @@ impl Bench {
         self.on_meter_cpu(|| MeterProcess::start_over(&self.binary, data, arguments))
     }
 
-    /// Runs `work` on the meter's core, then goes back to the load's.
+    /// Runs `work` on the meter's core, then returns to the load's.
     pub fn on_meter_cpu<T>(&self, work: impl FnOnce() -> T) -> T {
         self.meter_cpu.map(pin_to);
         let done = work();
@@ -60,7 +60,7 @@ impl Bench {
     }
 }
 
-/// The batches of some passes in order, encoded one by one as they are asked for.
+/// The batches of some passes in order, encoded on demand.
 pub fn payloads(
     workload: &Arc<Workload>,
     passes: Range<u32>,
@@ -74,7 +74,7 @@ pub fn payloads(
     numbers.map(move |(pass, batch)| Payload::new(&workload.batches[batch], pass, wire))
 }
 
-/// An error of the meter's answers.
+/// An error in the meter's answers.
 fn wrong(meter: &MeterProcess, reason: String) -> BenchError {
     BenchError::Peer { peer: meter.http.to_string(), reason }
 }

@@ -1,8 +1,8 @@
-//! Twice what the meter can take: it must stay within its memory, account for every span, and recover at once.
+//! Twice the meter's capacity: it must stay within its memory, account for every span, and recover at once.
 //!
-//! A sender costs about as much CPU as the meter, so one core of load cannot offer twice what one core of meter
-//! takes. Busy neighbours on the meter's core leave it a third of that core; what it then takes is measured
-//! first, and twice that is offered.
+//! A sender needs about as much CPU as the meter, so one core of load cannot offer twice the capacity of one
+//! core of meter. Busy neighbours on the meter's core leave it a third of that core; its capacity is then
+//! measured first, and twice that is offered.
 
 use super::{Bench, payloads};
 use crate::BenchError;
@@ -14,44 +14,44 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that may be open at once: many exporters, each with a few. Together they are more than the meter's
-/// budget for requests in hand, so that it must refuse.
+/// Maximum number of open requests: many exporters, each with a few. Together they exceed the meter's budget
+/// for requests in progress, so that it must refuse.
 pub const OPEN_REQUESTS: usize = 1024;
 /// Busy processes on the meter's core.
 const NEIGHBOURS: usize = 2;
-/// Small enough to be full within the minute.
+/// Small enough to fill up within the minute.
 const PENDING_LIMIT: &str = "--max-pending-bytes=128MiB";
 
-/// What the overload did.
+/// Results of the overload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overload {
-    /// Spans per second that the meter took beside its neighbours, all of them accepted.
+    /// Spans per second that the meter accepts beside its neighbours, without refusals.
     pub capacity_spans_per_s: f64,
-    /// Spans per second that were due, twice the capacity.
+    /// Scheduled spans per second, twice the capacity.
     pub target_spans_per_s: f64,
-    /// Spans per second that were sent, taken or refused; the rest waited at the sender for an open request to end.
+    /// Spans per second sent, accepted or refused; the rest waited at the sender for an open request to end.
     pub offered_spans_per_s: f64,
     /// Spans per second that were accepted.
     pub accepted_spans_per_s: f64,
-    /// Requests refused with a retryable error, as the sender counted.
+    /// Requests refused with a retryable error, according to the sender.
     pub refused_requests: u64,
-    /// The same as the meter counted.
+    /// Requests refused according to the meter.
     pub refused_counted: u64,
-    /// Spans the sender was told were accepted.
+    /// Spans accepted according to the sender's answers.
     pub accepted_spans: u64,
-    /// Spans the meter says it received.
+    /// Spans received according to the meter.
     pub received_spans: u64,
     /// The sum of the meter's classes.
     pub classified_spans: u64,
     /// Spans evicted because the store was full.
     pub evicted_spans: u64,
-    /// The most memory that was ever resident.
+    /// Peak resident bytes.
     pub peak_bytes: u64,
-    /// The meter's own limit of the store of pending spans.
+    /// The meter's limit of the store of pending spans.
     pub pending_bytes_limit: u64,
-    /// From the last answer of the overload to the answer of an API request.
+    /// Time from the last answer of the overload to the answer of an API request.
     pub api_recovery_ms: f64,
-    /// How long a batch took after that; `None` when it was refused.
+    /// Duration of a batch after that; `None` if it was refused.
     pub batch_recovery_ms: Option<f64>,
 }
 
@@ -64,10 +64,10 @@ impl Overload {
     }
 }
 
-/// Measures what the meter takes, and offers twice that for `duration`.
+/// Measures the meter's capacity, and offers twice that for `duration`.
 ///
 /// # Errors
-/// The meter fails, or answers other than by accepting or refusing.
+/// The meter fails, or answers with neither acceptance nor refusal.
 pub async fn run(
     bench: &Bench,
     workload: &Arc<Workload>,
@@ -77,7 +77,7 @@ pub async fn run(
     let meter = bench.start(&[PENDING_LIMIT])?;
     let neighbours = bench.on_meter_cpu(|| Neighbours::start(NEIGHBOURS))?;
     let exporter = Exporter::connect(&meter, wire, OPEN_REQUESTS).await?;
-    // Two passes: the first warms the meter up.
+    // Two passes, of which the first warms the meter up.
     let warm = exporter.send_all(payloads(workload, 0..1, wire), IN_FLIGHT).await?;
     let taken = exporter.send_all(payloads(workload, 1..2, wire), IN_FLIGHT).await?;
     let capacity = taken.accepted_spans as f64 / taken.seconds;

@@ -1,11 +1,12 @@
-//! What the samples of calls cost: one engine with them and one without, on the same requests, in turns.
+//! Cost of the samples of calls: one engine with them and one without, on the same requests, in turns.
 
 use crate::floor::thread_cpu_us;
 use crate::workload::Workload;
 use serde::Serialize;
 use spangap_meter::engine::{Meter, Settings};
 
-/// A pass every so many milliseconds of the meter's clock: a stretch of the samples is many passes, as it is many requests.
+/// Interval between passes in milliseconds of the meter's clock: an interval of the samples comprises many
+/// passes, as in reality it comprises many requests.
 const PASS_MS: u64 = 1_000;
 
 /// CPU time per span of this thread, microseconds.
@@ -19,7 +20,7 @@ pub struct SamplesFigure {
     pub with_us_per_span: f64,
     /// Median of the differences of neighbouring rounds.
     pub cost_us_per_span: f64,
-    /// The quarter and the three quarters of these differences.
+    /// First and third quartile of these differences.
     pub cost_quartiles_us: [f64; 2],
 }
 
@@ -33,7 +34,7 @@ pub fn run(workload: &Workload, rounds: u32) -> SamplesFigure {
         let requests: Vec<Vec<u8>> =
             workload.batches.iter().map(|batch| batch.of_pass(round).to_vec()).collect();
         let now_ms = u64::from(round) * PASS_MS + 1;
-        // Who goes second finds the requests in the cache: they take turns.
+        // The second one finds the requests in the cache, so the order alternates.
         for turn in 0..2 {
             let which = (turn + round as usize) % 2;
             let took_us = thread_cpu_us(|| {
@@ -59,7 +60,7 @@ pub fn run(workload: &Workload, rounds: u32) -> SamplesFigure {
     }
 }
 
-/// The quarter, the half and the three quarters of some values.
+/// The three quartiles of some values.
 pub(super) fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values.get(values.len() * quarter / 4).copied().unwrap_or(f64::NAN))

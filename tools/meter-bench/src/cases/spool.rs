@@ -1,5 +1,6 @@
-//! What keeping every span costs: one engine with a spool beside it and one without, on the same requests, in turns. CPU time
-//! of the whole process, for the spool writes in a thread of its own; and how long it takes to find a trace.
+//! Cost of storing all spans: one engine with a spool and one without, on the same requests, in turns. It
+//! includes the CPU time of the whole process, because the spool writes in its own thread. Also measures the
+//! look-up of traces.
 
 use super::samples::quartiles;
 use crate::BenchError;
@@ -13,37 +14,37 @@ use spangap_meter::spool::{Request, Spool, SpoolSettings};
 use std::path::Path;
 use std::time::Instant;
 
-/// A pass every so many milliseconds of the meter's clock.
+/// Interval between passes in milliseconds of the meter's clock.
 const PASS_MS: u64 = 1_000;
-/// Traces looked for.
+/// Number of look-ups.
 const LOOKUPS: usize = 200;
 
 /// CPU time per span, microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpoolFigure {
-    /// Whether requests came compressed by gzip.
+    /// Whether requests arrived compressed with gzip.
     pub gzip: bool,
     /// Passes of each.
     pub rounds: u32,
-    /// Median without.
+    /// Median without the spool.
     pub without_us_per_span: f64,
-    /// Median with it.
+    /// Median with the spool.
     pub with_us_per_span: f64,
     /// Median of the differences of neighbouring rounds.
     pub cost_us_per_span: f64,
-    /// The quarter and the three quarters of these differences.
+    /// First and third quartile of these differences.
     pub cost_quartiles_us: [f64; 2],
-    /// Bytes on disk for each span kept.
+    /// Bytes on disk per stored span.
     pub bytes_per_span: f64,
-    /// Spans kept at the end.
+    /// Spans stored at the end.
     pub kept_spans: u64,
-    /// Spans that were not.
+    /// Spans not stored.
     pub not_kept: u64,
     /// Files at the end.
     pub segments: u64,
-    /// Median and largest time to find a trace, milliseconds.
+    /// Median and maximum duration of a look-up, milliseconds.
     pub lookup_ms: [f64; 2],
-    /// The same in CPU time, which a busy machine does not lengthen.
+    /// The same in CPU time, which does not depend on the load of the machine.
     pub lookup_cpu_ms: [f64; 2],
 }
 
@@ -57,7 +58,7 @@ fn process_cpu_us(work: impl FnOnce()) -> f64 {
     now() - start
 }
 
-/// Walks, joins and keeps the workload in turns; the first round of each warms up.
+/// Walks, joins and stores the workload in turns; the first round of each warms up.
 ///
 /// # Errors
 /// When the folder cannot be used.
@@ -88,13 +89,14 @@ pub fn run(workload: &Workload, rounds: u32, gzip: bool, folder: &Path) -> Resul
             })
             .collect();
         let now_ms = u64::from(round) * PASS_MS + 1;
-        // Who goes second finds the requests in the cache: they take turns.
+        // The second one finds the requests in the cache, so the order alternates.
         for turn in 0..2 {
             let which = (turn + round as usize) % 2;
             let took_us = process_cpu_us(|| {
                 let mut ahead = 0;
                 for (plain, arrived) in &requests {
-                    // A sender waits for its answers; here nobody does, and the queue would tell how fast this loop is.
+                    // A sender waits for its answers; this loop does not, and without a flush the queue would
+                    // only measure its speed.
                     ahead += arrived.len();
                     if which == 1 && ahead > 32 << 20 {
                         spool.flush();
@@ -194,7 +196,7 @@ fn ingest_and_keep(
 fn compressed(plain: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    // Into memory.
+    // Writing to memory does not fail.
     let _ = gzip.write_all(plain);
     gzip.finish().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! CPU time per span of the meter's process, and the wall time beside it.
+//! CPU time per span of the meter's process, and the wall time.
 
 use super::{Bench, payloads, wrong};
 use crate::BenchError;
@@ -8,15 +8,15 @@ use crate::workload::Workload;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Sixteen requests of an agent, 4 MB each, are more than the default.
+/// Sixteen requests of an agent, 4 MB each, exceed the default.
 const REQUEST_BUDGET: &str = "--request-budget=128MiB";
 
 /// One run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Run {
-    /// CPU time per span in microseconds, kernel included.
+    /// CPU time per span in microseconds, including the kernel.
     pub cpu_us_per_span: f64,
-    /// The part of it in the program itself.
+    /// Its part in user mode.
     pub user_us_per_span: f64,
     /// Accepted spans per second of wall time.
     pub spans_per_s: f64,
@@ -24,10 +24,10 @@ pub struct Run {
     pub wire_bytes_per_span: f64,
 }
 
-/// Runs a fresh meter: one pass to warm it up, then `passes` that count.
+/// Runs a fresh meter: one pass to warm it up, then `passes` measured ones.
 ///
 /// # Errors
-/// The meter fails, or does not count every span that it accepted.
+/// The meter fails, or does not count every accepted span.
 pub async fn run(
     bench: &Bench,
     workload: &Arc<Workload>,

@@ -1,4 +1,5 @@
-//! One pass of a workload against its truth, in its own order, in a random one, and with every batch sent twice.
+//! One pass of a workload compared with its truth: in its own order, in a random one, and with every batch
+//! sent twice.
 
 use super::Bench;
 use crate::BenchError;
@@ -8,14 +9,14 @@ use crate::send::{Exporter, IN_FLIGHT};
 use crate::truth::Truth;
 use crate::workload::Workload;
 
-/// In which way the batches arrive.
+/// Order of the batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// As exporters would send them.
+    /// As sent by exporters.
     InOrder,
     /// In a random order.
     Shuffled,
-    /// Each one twice, the second right after the first.
+    /// Each one twice in succession.
     Twice,
 }
 
