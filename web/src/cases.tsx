@@ -54,6 +54,9 @@ export function NoCases({ listens }: { listens: Listens | null }) {
   );
 }
 
+/** Time since the first moment: tenths of a second count in the first two minutes. */
+export const offset = (seconds: number) => (seconds < 120 ? `${seconds.toFixed(1)} s` : span(seconds));
+
 /** What was found, in a word or a sentence. */
 export function foundWords(one: CaseRow): string {
   if (one.verdict) return one.verdict.culprit ? causeWords(one.verdict.culprit, one.verdict.side) : one.verdict.words;
@@ -259,7 +262,7 @@ function Timeline({ report, agents }: { report: CaseReport; agents: Agent[] }) {
       <ol class="time-line">
         {events.map((event, at) => (
           <li key={at}>
-            <time dateTime={new Date(event.unix_ms).toISOString()}>{new Date(event.unix_ms).toLocaleTimeString([], { hour12: false })}</time> <span class="quiet">+{((event.unix_ms - first) / 1000).toFixed(1)} s</span> {event.what.replaceAll(AGENT_ID, (id) => agentName(id, agents))}
+            <time dateTime={new Date(event.unix_ms).toISOString()}>{new Date(event.unix_ms).toLocaleTimeString([], { hour12: false })}</time> <span class="quiet">+{offset((event.unix_ms - first) / 1000)}</span> {event.what.replaceAll(AGENT_ID, (id) => agentName(id, agents))}
           </li>
         ))}
       </ol>

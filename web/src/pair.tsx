@@ -183,7 +183,8 @@ function Apart({ total }: { total: PairRow }) {
 function unsaid(total: PairRow): string {
   const parts: string[] = [];
   if (total.size_known_ratio !== null && total.size_known_ratio < 0.5) {
-    parts.push(`The spans of only ${percent(total.size_known_ratio)} of the calls tell the size of the response; large responses among the others are not left out.`);
+    const known = total.size_known_ratio === 0 ? "No span says how large a response was: large ones" : `Only ${percent(total.size_known_ratio)} of the calls have spans that say how large the response was: large ones among the others`;
+    parts.push(`${known} are not left out.`);
   }
   return parts.join(" ");
 }

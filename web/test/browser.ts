@@ -34,25 +34,29 @@ export interface OpenBrowser {
   close: () => Promise<void>;
 }
 
-/** What is cut off or wider than the window. A table may scroll in its own box, if the box says so and can be reached by keyboard. */
-const misfits = (): string[] => {
+/**
+ * What is cut off or wider than the window, in words or whether there is nothing. A table may scroll in its own box, if the box says so
+ * and can be reached by keyboard.
+ */
+const misfits = (inWords: boolean): string | boolean => {
   const { scrollWidth } = document.documentElement;
   const wrong = scrollWidth > innerWidth ? [`the page is ${scrollWidth} px wide`] : [];
   for (const one of document.querySelectorAll<HTMLElement>("body *")) {
     const { overflowX, textOverflow } = getComputedStyle(one);
-    if (one.clientWidth === 0 || one.scrollWidth <= one.clientWidth + 1 || overflowX === "visible" || one.closest(".unseen, svg *, input, select")) continue;
+    // What is folded away has a size all the same.
+    if (!one.checkVisibility() || one.clientWidth <= 1 || one.scrollWidth <= one.clientWidth + 1 || overflowX === "visible" || one.closest(".unseen, svg *, input, select")) continue;
     const what = `${one.tagName.toLowerCase()}.${one.className} is ${one.clientWidth} px wide and holds ${one.scrollWidth} px`;
     if (overflowX === "hidden" || overflowX === "clip") {
-      if (textOverflow !== "ellipsis" && one.clientWidth > 1) wrong.push(`${what}, cut off`);
+      if (textOverflow !== "ellipsis") wrong.push(`${what}, cut off`);
     } else if (!one.matches(".scroller[data-more][tabindex='0']")) wrong.push(`${what}, without a hint`);
   }
-  return wrong;
+  return inWords ? wrong.join("; ") : wrong.length === 0;
 };
 
 /** Fails unless everything comes to fit the window: drawings follow a new width a moment later. */
 export async function fits(page: Page, where: string): Promise<void> {
-  const isSo = page.waitForFunction(`(${misfits.toString()})().length === 0`, undefined, { timeout: 10_000 });
-  await isSo.catch(async () => assert.fail(`${where}: ${(await page.evaluate(misfits)).join("; ")}`));
+  const isSo = page.waitForFunction(misfits, false, { timeout: 10_000 });
+  await isSo.catch(async () => assert.fail(`${where}: ${await page.evaluate(misfits, true)}`));
 }
 
 /** Starts Chromium with a new profile. */

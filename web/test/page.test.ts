@@ -38,7 +38,7 @@ const coloursOf = (target: Page, selector: string) =>
     return new Set(new Uint32Array(data.buffer)).size;
   });
 
-const plain = (text: string) => text.replace(/[\u202f,]/g, "");
+const plain = (text: string) => text.replace(/\u202f|(?<=\d),(?=\d{3})/g, "");
 const rowsOf = (target: Page) => target.$$eval(".pairs tbody th", (cells) => cells.map((cell) => cell.textContent));
 
 before(async () => {

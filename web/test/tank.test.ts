@@ -43,7 +43,7 @@ async function open(name: string, of: TankReport): Promise<Watched> {
   return await browser.open(`file://${file}`);
 }
 
-const plain = (text: string | null) => (text ?? "").replace(/[\u202f,]/g, "");
+const plain = (text: string | null) => (text ?? "").replace(/\u202f|(?<=\d),(?=\d{3})/g, "");
 
 /** Moves a chart's cursor to a place by keyboard and reads what its legend says. */
 async function readChart(page: Page, section: string, at: string): Promise<Map<string, string>> {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CallReport, Coverage, PairRow, Quantiles } from "../src/api";
 import { lay, whichLeg } from "../src/call";
-import { foundWords } from "../src/cases";
+import { foundWords, offset } from "../src/cases";
 import type { CaseRow } from "../src/cases_api";
 import { ramp } from "../src/colour";
 import { awaited } from "../src/empty";
@@ -279,4 +279,8 @@ test("charts begin where something could be recorded", () => {
   assert.equal(chartStart(at(50_000), 10_000, 100_000, 1_000), 50_000);
   assert.equal(chartStart(at(99_990), 10_000, 100_000, 20), 99_700);
   assert.equal(chartStart([], 10_000, 100_000, 900_000), 10_000);
+});
+
+test("times of a case are to the tenth of a second while that matters", () => {
+  assert.deepEqual([0, 17.34, 119.94, 1_210.2, 90_000].map((seconds) => offset(seconds).replace(/\u202f/g, " ")), ["0.0 s", "17.3 s", "119.9 s", "20 min 10 s", "1 d 1 h"]);
 });

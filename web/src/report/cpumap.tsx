@@ -140,7 +140,7 @@ function Rows({ cpus }: { cpus: CpuPage[] }) {
 function List({ list }: { list: ListPage }) {
   return (
     <Panel title={list.title}>
-      <pre class="lines" tabIndex={0} role="region" aria-label={list.title}>
+      <pre class="lines scroller" tabIndex={0} role="region" aria-label={list.title}>
         {list.lines.join("\n")}
       </pre>
     </Panel>

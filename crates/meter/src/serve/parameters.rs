@@ -17,7 +17,7 @@ use spangap_model::duration::parse_ns;
 /// Longer values are cut where an error quotes them; in characters.
 const QUOTED: usize = 60;
 /// Names less alike than this are not what was meant.
-const ALIKE: f64 = 0.6;
+const ALIKE: f64 = 0.75;
 
 /// What the query string asks for.
 #[derive(Debug)]
