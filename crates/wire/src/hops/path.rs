@@ -81,7 +81,9 @@ impl Inside {
 }
 
 /// First and last moment of a call, each with the number of its capture.
-fn ends(call: &Call) -> Option<[(i64, u8); 2]> {
+type Ends = [(i64, u8); 2];
+
+fn ends(call: &Call) -> Option<Ends> {
     let (first, last) = Moments::of(&call.halves).ends()?;
     let placed = |(at, side): (i64, Side)| (at, call.halves.captures[side.index()]);
     Some([placed(first), placed(last)])
@@ -95,8 +97,7 @@ pub(crate) fn path(call: &Call, clocks: &AllClocks) -> Vec<PathLeg> {
 }
 
 /// Where in a call its hops are, and each with its ends; `None` without hops, or where the moments of a call do not tell.
-#[allow(clippy::type_complexity)]
-fn passed_on(call: &Call) -> Option<(Inside, Vec<(&Call, [(i64, u8); 2])>)> {
+fn passed_on(call: &Call) -> Option<(Inside, Vec<(&Call, Ends)>)> {
     let inside = Inside::of(&Moments::of(&call.halves)).filter(|_| !call.hops.is_empty())?;
     let hops = call.hops.iter().map(|hop| Some((&hop.call, ends(&hop.call)?)));
     Some((inside, hops.collect::<Option<_>>()?))
