@@ -82,7 +82,8 @@ fn cover(
         damage.unwrap_or_else(on_damage);
     }
     ended_ns = recording.end().map_or(ended_ns, |end| end.ended_ns);
-    let (hands, handovers) = finder.finish();
+    let names = recording.names();
+    let (hands, handovers) = finder.finish(&|tid| names.tgid(tid));
     let all = covered.into_iter().zip(hands).map(|((leg, window), hands)| Covered { leg, window, hands });
     let known = all.filter(|one| one.hands.any() && one.window.to_ns <= ended_ns);
     (known.collect(), handovers, ended_ns)
@@ -114,8 +115,9 @@ fn lay_one(
         take(dissection, &one.leg, &laid, recording);
     }
     // Of one call no two are the same leg.
-    let taken: HashSet<(usize, usize)> = covered.iter().map(|one| (one.leg.call, one.leg.leg)).collect();
-    legs.retain(|leg| !taken.contains(&(leg.call, leg.leg)));
+    let id = |leg: &HostLeg| (leg.call, leg.nth, leg.leg);
+    let taken: HashSet<(usize, usize, usize)> = covered.iter().map(|one| id(&one.leg)).collect();
+    legs.retain(|leg| !taken.contains(&id(leg)));
     if covered.is_empty() {
         dissection.caveats.push(format!(
             "{} covers the time of calls shown, but no reads or writes on their connections: it was recorded for \
@@ -206,7 +208,7 @@ fn take(dissection: &mut Dissection, leg: &HostLeg, laid: &SplitWindow, recordin
         begun_ns,
         held_ns,
     });
-    if let Some(call) = dissection.calls.get_mut(leg.call) {
+    if let Some(call) = dissection.calls.get_mut(leg.call).and_then(|call| call.nth(leg.nth)) {
         call.take_host(leg.leg, leg.side, HostTime { threads, tids: laid.threads.clone(), read, parts });
     }
 }

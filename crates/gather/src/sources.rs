@@ -114,7 +114,7 @@ fn kind_of(name: &str, begin: &[u8]) -> Kind {
     let has = |key: &str| begin.windows(key.len()).any(|window| window == key.as_bytes());
     let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
     if !matches!(first, Some(b'{' | b'[')) {
-        return Kind::Other;
+        return if spangap_meter::ingest::file::is_otlp_protobuf(begin) { Kind::Spans } else { Kind::Other };
     }
     if has("\"resourceSpans\"") || has("\"resource_spans\"") || has("\"traceId\"") || has("\"traceID\"") {
         return Kind::Spans;
@@ -139,6 +139,10 @@ mod tests {
             ("x", b"{\n \"runs\": [{\"stack\": \"rust\"}]}", Kind::Tank),
             ("x", b"{\n \"evidence\": {\n  \"version\": 1,", Kind::Document),
             ("truth.json", b"{\"culprit\": \"rto\"}", Kind::Other),
+            ("spans.pb", b"\x0a\x30\x0a\x18\x0a\x16\x0a\x0cservice.name\x12\x06\x0a\x04shop", Kind::Spans),
+            ("x", b"\0\0\0\x32\x0a\x30\x0a\x18\x0a\x16\x0a\x0cservice.name\x12\x06", Kind::Spans),
+            ("x", b"\0\0\x10\0\x28\xb5\x2f\xfd", Kind::Spans),
+            ("notes", b"\nX\nlines that begin as a message might", Kind::Other),
             ("README", b"how it was made", Kind::Other),
             ("empty", b"", Kind::Other),
         ] {

@@ -17,6 +17,8 @@ use spangap_model::{Cause, Doing, Leg, Legs, Side, Taker};
 pub struct HostLeg {
     /// Place of the call in [`Dissection::calls`].
     pub call: usize,
+    /// Which of the calls by which proxies passed it on, counted from 1 as [`Call::nth`] does; zero for the call itself.
+    pub nth: usize,
     /// Place of the leg in [`Call::legs`].
     pub leg: usize,
     /// Which host.
@@ -43,12 +45,17 @@ pub struct HostLeg {
 
 /// The legs of the calls kept that pass on one host and take any time.
 pub fn host_legs(dissection: &Dissection) -> Vec<HostLeg> {
-    let calls = dissection.calls.iter().enumerate();
-    calls.flat_map(|(place, call)| of_call(place, call, dissection)).collect()
+    let mut legs = Vec::new();
+    for (place, call) in dissection.calls.iter().enumerate() {
+        let mut nth = 0;
+        of_call((place, &mut nth), call, dissection, &mut legs);
+    }
+    legs
 }
 
-fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
-    let mut legs = Vec::new();
+/// The legs of a call and of those by which proxies passed it on.
+fn of_call((place, nth): (usize, &mut usize), call: &Call, dissection: &Dissection, legs: &mut Vec<HostLeg>) {
+    let own = *nth;
     Moments::of(&call.halves).raw(|raw| {
         let Some(side) = host_of(raw.legs).filter(|side| (raw.from.1, raw.to.1) == (*side, *side)) else {
             return;
@@ -62,6 +69,7 @@ fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
         if raw.to.0 > raw.from.0 {
             legs.push(HostLeg {
                 call: place,
+                nth: own,
                 leg,
                 side,
                 from_ns: raw.from.0,
@@ -76,7 +84,10 @@ fn of_call(place: usize, call: &Call, dissection: &Dissection) -> Vec<HostLeg> {
             });
         }
     });
-    legs
+    for hop in &call.hops {
+        *nth += 1;
+        of_call((place, nth), &hop.call, dissection, legs);
+    }
 }
 
 /// The host that neighbouring legs pass on, if they do on one.
@@ -112,6 +123,20 @@ fn bytes(halves: &Halves, side: Side) -> (Option<(u32, u32)>, Option<u32>) {
 }
 
 impl Call {
+    /// The call itself for zero, and from 1 on those by which proxies passed it on: each before its own hops.
+    pub fn nth(&mut self, nth: usize) -> Option<&mut Call> {
+        fn find<'c>(call: &'c mut Call, left: &mut usize) -> Option<&'c mut Call> {
+            if *left == 0 {
+                return Some(call);
+            }
+            call.hops.iter_mut().find_map(|hop| {
+                *left -= 1;
+                find(&mut hop.call, left)
+            })
+        }
+        find(self, &mut { nth })
+    }
+
     /// Takes in what a host did in a leg: parts that sum to it by that host's own clock. The client's clock may run
     /// at another rate, so the longest part takes up the difference.
     pub fn take_host(&mut self, leg: usize, side: Side, host: HostTime) {

@@ -486,3 +486,46 @@ fn people_and_programs_get_the_hops() {
     let hops = page.calls[0].hops.as_ref().expect("the page has the way");
     assert!(!hops.way.is_empty() && hops.rows.iter().any(|row| row[0].contains("proxy")), "{hops:?}");
 }
+
+#[test]
+fn what_was_recorded_of_a_server_behind_a_proxy_stands_with_its_legs() {
+    use spangap_model::Side;
+    use spangap_model::evidence::{HopPlace, HostPart, HostTime};
+    use spangap_wire::hosts::host_legs;
+    let mut recorded = 0;
+    for name in names() {
+        let mut dissection = all_four(&name);
+        let legs = host_legs(&dissection);
+        for leg in legs.iter().filter(|leg| leg.nth > 0 && leg.side == Side::Server) {
+            let call = dissection.calls[leg.call].nth(leg.nth).expect("the call that the leg is of");
+            assert_eq!(
+                call.ends.map(|[client, server]| (server, client)),
+                Some((leg.local, leg.peer)),
+                "{name}"
+            );
+            let ns = call.legs[leg.leg].ns;
+            let part = HostPart {
+                doing: spangap_model::Doing::Stopped,
+                behind: None,
+                waited_for: None,
+                woken_by: None,
+                waker: None,
+                ns: ns.unsigned_abs(),
+            };
+            let host =
+                HostTime { tids: vec![leg.local.port.into()], parts: vec![part], ..HostTime::default() };
+            call.take_host(leg.leg, leg.side, host);
+        }
+        for record in spangap_wire::report::evidence(&dissection).calls {
+            for step in &record.path {
+                let Some(host) = &step.host else { continue };
+                assert!(step.hop > 0 && matches!(step.place, HopPlace::Leg(_)), "{name}: {step:?}");
+                assert_eq!(host.parts[0].ns, step.ns.unsigned_abs(), "{name}: {step:?}");
+                recorded += 1;
+            }
+            // The calls of the proxy are no calls of the client's.
+            assert!(record.legs.iter().all(|leg| leg.host.is_none()), "{name}");
+        }
+    }
+    assert!(recorded > 500, "{recorded}");
+}

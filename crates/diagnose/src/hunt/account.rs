@@ -3,20 +3,31 @@
 use super::Owner;
 use super::logical::Logical;
 use super::turns::{Turns, between_threads};
-use crate::claims::{Rank, counts, is_clients_own, is_place, of_host, rank};
-use spangap_model::evidence::{CallRecord, Finding, HopPlace, Instrument, LegRecord};
+use crate::claims::{Rank, counts, host_of, is_clients_own, is_place, of_host, rank};
+use spangap_model::evidence::{CallRecord, Finding, HopPlace, HostPart, HostTime, Instrument, LegRecord};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
 /// Nanoseconds by owner; they sum to the call's duration exactly.
 pub type Account = BTreeMap<Owner, i64>;
 
-/// What of a leg nobody has claimed yet.
+/// Which leg of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Its own leg, by place.
+    Leg(usize),
+    /// The leg over all hops, by place in its path.
+    Step(usize),
+}
+
+/// The part of a leg that nobody has claimed yet.
 struct Free {
     owner: Owner,
     hop: u8,
     /// Place among the legs of the call, where it is one of them.
     place: Option<usize>,
+    /// Place in the path of a call through proxies.
+    step: Option<usize>,
     /// Stretches since the call began that nobody has claimed, nanoseconds.
     stretches: Vec<(i64, i64)>,
     /// What is not claimed, nanoseconds; less than the stretches where a claim did not say when. Below zero in a leg that
@@ -25,6 +36,13 @@ struct Free {
 }
 
 impl Free {
+    fn is_at(&self, at: At) -> bool {
+        match at {
+            At::Leg(place) => self.place == Some(place),
+            At::Step(step) => self.step == Some(step),
+        }
+    }
+
     /// Takes up to `ns`, from what lies within a stretch where that is known. How much.
     fn take(&mut self, ns: i64, within: Option<(i64, i64)>) -> i64 {
         let most = ns.min(self.ns).max(0);
@@ -60,8 +78,8 @@ struct Claim {
     ns: i64,
     /// The stretch that it lies in, since the call began; `None` where that is not known.
     within: Option<(i64, i64)>,
-    /// The leg that it lies in, by place; `None` for any.
-    leg: Option<usize>,
+    /// The leg that it lies in; `None` for any.
+    leg: Option<At>,
     /// The hop that it lies in; `None` for any.
     hop: Option<u8>,
 }
@@ -78,7 +96,7 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
         hop: None,
     });
     let waited = queued(call).chain(in_turn(call));
-    let mut account = laid(call.record, earlier.into_iter().chain(waited), turns);
+    let mut account = assigned(call.record, earlier.into_iter().chain(waited), turns);
     let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
     let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
     if whole != record {
@@ -87,17 +105,28 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
     account
 }
 
-/// Lays a call's time to its owners: the most particular claim first, none gets more than is left.
+/// Assigns a call's time to owners. The most specific claim is served first, and no claim gets more than is left.
 pub fn account(call: &CallRecord) -> Account {
-    laid(call, std::iter::empty(), &Turns::default())
+    assigned(call, std::iter::empty(), &Turns::default())
 }
 
-/// What other calls that the same threads had in hand have of the time before this one was begun with, and what these waited for
-/// themselves, after all that is known of these threads.
+/// Claims to the wait before a server's thread began with the call: for the queue, and for whatever held up the calls that the
+/// thread had in hand meanwhile. They rank below everything that is known of the thread itself.
 fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
-    let place = call.record.legs.iter().position(|leg| leg.legs == Legs::one(Leg::ServerHostIn));
+    let record = call.record;
+    let is_direct = record.path.is_empty();
+    let before = Legs::one(Leg::ServerHostIn);
+    let place = match is_direct {
+        true => record.legs.iter().position(|leg| leg.legs == before).map(At::Leg),
+        false => record
+            .path
+            .iter()
+            .rposition(|step| step.place == HopPlace::Leg(before) && step.hop > 0)
+            .map(At::Step),
+    };
     let handed_on: i64 = call.queued.behind.iter().map(|(_, ns)| ns).sum();
-    let queue = (QUEUE, call.queued.ns - handed_on);
+    // Behind a proxy, a queue stays a place: the proxy decides which server gets how many calls.
+    let queue = (QUEUE, if is_direct { call.queued.ns - handed_on } else { 0 });
     let claim = move |(culprit, ns): (Culprit, i64)| {
         Some(Claim {
             rank: Rank::Own,
@@ -112,7 +141,7 @@ fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
     all.filter(|(_, ns)| *ns > 0).filter_map(claim)
 }
 
-/// What other responses of its connection have of the time in which this one waited to be handed over.
+/// The claim of a connection's other responses to the time that this one waited for the client to take it.
 fn in_turn(call: &Logical<'_>) -> Option<Claim> {
     let leg = call.record.legs.iter().rposition(|leg| leg.legs == Legs::one(Leg::ClientAppIn))?;
     (call.in_turn_ns > 0).then_some(Claim {
@@ -120,20 +149,29 @@ fn in_turn(call: &Logical<'_>) -> Option<Claim> {
         owner: Owner::Culprit(Culprit::at(Cause::SharedConnection, Side::Client)),
         ns: call.in_turn_ns,
         within: None,
-        leg: Some(leg),
+        leg: Some(At::Leg(leg)),
         hop: None,
     })
 }
 
-/// Calls that wait for the server's threads.
+/// The queue of calls in front of the server's threads.
 pub const QUEUE: Culprit = Culprit::at(Cause::ServerQueue, Side::Server);
 
-fn laid(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Turns) -> Account {
+fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Turns) -> Account {
     let mut free = if call.path.is_empty() { free(&call.legs) } else { over_hops(call) };
     let mut account = Account::new();
     let mut claims: Vec<Claim> =
         call.findings.iter().filter_map(|finding| of_finding(finding, call)).collect();
-    claims.extend(call.legs.iter().enumerate().flat_map(|(place, leg)| of_leg(place, leg, turns)));
+    let own =
+        |(place, leg): (usize, &LegRecord)| of_host_time(At::Leg(place), leg.legs, leg.host.as_ref(), turns);
+    claims.extend(call.legs.iter().enumerate().flat_map(own));
+    claims.extend(call.path.iter().enumerate().flat_map(|(step, leg)| match leg.place {
+        // What a proxy does on its way to the next server is its own, and no client's.
+        HopPlace::Leg(legs) if host_of(legs) == Side::Server => {
+            of_host_time(At::Step(step), legs, leg.host.as_ref(), turns)
+        }
+        _ => Vec::new(),
+    }));
     claims.extend(more);
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
@@ -146,7 +184,7 @@ fn laid(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Turns)
         };
         for late in [false, true] {
             for free in free.iter_mut().filter(|free| is_late(free) == late) {
-                let elsewhere = claim.leg.is_some_and(|leg| free.place != Some(leg))
+                let elsewhere = claim.leg.is_some_and(|leg| !free.is_at(leg))
                     || claim.hop.is_some_and(|hop| free.hop != hop);
                 if elsewhere {
                     continue;
@@ -163,7 +201,7 @@ fn laid(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Turns)
         *account.entry(free.owner).or_default() += free.ns;
     }
     let known: i64 = account.values().sum();
-    // A call whose legs are not known passed somewhere.
+    // Time outside of the known legs has no finer place than the whole call.
     let unknown = i64::try_from(call.duration_ns).unwrap_or(i64::MAX).saturating_sub(known);
     if unknown != 0 {
         *account.entry(Owner::Place(ALL)).or_default() += unknown;
@@ -177,7 +215,7 @@ pub const ALL: Legs = Legs { first: Leg::ClientAppOut, last: Leg::ClientAppIn };
 /// From the client's host and back to it.
 pub const BEYOND_CLIENT: Legs = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
 
-/// Legs one after the other, each where the ones before it end.
+/// The time line on which legs follow each other.
 struct Row(i64);
 
 impl Row {
@@ -185,7 +223,7 @@ impl Row {
         let from = self.0;
         self.0 += ns;
         let stretches = if ns > 0 { vec![(from, self.0)] } else { Vec::new() };
-        Free { owner, hop, place, stretches, ns }
+        Free { owner, hop, place, step: None, stretches, ns }
     }
 }
 
@@ -195,13 +233,13 @@ fn free(legs: &[LegRecord]) -> Vec<Free> {
     legs.iter().enumerate().map(one).collect()
 }
 
-/// The legs over all hops. Where the proxy itself waited for somebody, which is then only possible, its time is a place.
+/// The legs over all hops. If the proxy may itself have waited for another host, its time is a place and no culprit.
 fn over_hops(call: &CallRecord) -> Vec<Free> {
     let waited =
         call.findings.iter().any(|finding| finding.culprit.cause == Cause::Proxy && !finding.is_shown());
     let mut row = Row(0);
     let mut over = Vec::with_capacity(call.path.len());
-    for leg in &call.path {
+    for (step, leg) in call.path.iter().enumerate() {
         let owner = match leg.place {
             HopPlace::Leg(legs) if leg.hop == 0 => Owner::Place(legs),
             HopPlace::Leg(legs) => Owner::Hop(leg.hop, legs),
@@ -213,7 +251,7 @@ fn over_hops(call: &CallRecord) -> Vec<Free> {
             HopPlace::Leg(legs) if leg.hop == 0 => call.legs.iter().position(|own| own.legs == legs),
             _ => None,
         };
-        over.push(row.next(owner, leg.hop, place, leg.ns));
+        over.push(Free { step: Some(step), ..row.next(owner, leg.hop, place, leg.ns) });
     }
     over
 }
@@ -241,6 +279,9 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
         Some(too_large) if matches!(finding.culprit.cause, Cause::Rto | Cause::TailLoss) => too_large.culprit,
         _ => finding.culprit,
     };
+    // The client of a connection behind a proxy is the proxy.
+    let is_proxys = finding.hop.is_some_and(|hop| hop > 0) && culprit.side == Some(Side::Client);
+    let culprit = if is_proxys { Culprit::of(culprit.cause) } else { culprit };
     Some(Claim {
         rank: rank(finding.culprit.cause)?,
         owner: Owner::Culprit(culprit),
@@ -254,30 +295,32 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     })
 }
 
-fn of_leg<'c>(place: usize, leg: &'c LegRecord, turns: &'c Turns) -> impl Iterator<Item = Claim> + 'c {
-    leg.host.iter().flat_map(|host| &host.parts).filter_map(move |part| {
+fn of_host_time(at: At, legs: Legs, host: Option<&HostTime>, turns: &Turns) -> Vec<Claim> {
+    let is_own_leg = matches!(at, At::Leg(_));
+    let of_part = |part: &HostPart| {
         let ns = i64::try_from(part.ns).unwrap_or(i64::MAX);
-        let (rank, owner) = match of_host(part, leg.legs) {
+        let (rank, owner) = match of_host(part, legs) {
             Some(culprit) => (Rank::Host, Owner::Culprit(culprit)),
-            None if turns.is_lock(part, leg.legs) => {
+            None if turns.is_lock(part, legs) => {
                 (Rank::Host, Owner::Culprit(Culprit::at(Cause::Lock, Side::Server)))
             }
-            None if leg.legs == Legs::one(Leg::ServerApp) && between_threads(part).is_some() => {
-                (Rank::Own, Owner::Between(leg.legs))
+            None if is_own_leg && legs == Legs::one(Leg::ServerApp) && between_threads(part).is_some() => {
+                (Rank::Own, Owner::Between(legs))
             }
-            None if is_clients_own(part, leg.legs) => {
+            None if is_clients_own(part, legs) => {
                 (Rank::Own, Owner::Culprit(Culprit::at(Cause::ClientApp, Side::Client)))
             }
             None => return None,
         };
-        Some(Claim { rank, owner, ns, within: None, leg: Some(place), hop: None })
-    })
+        Some(Claim { rank, owner, ns, within: None, leg: Some(at), hop: None })
+    };
+    host.iter().flat_map(|host| &host.parts).filter_map(of_part).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spangap_model::evidence::{Certainty, HostPart, HostTime, Interval, Scope};
+    use spangap_model::evidence::{Certainty, Interval, Scope};
     use spangap_model::{Doing, Side};
 
     const MS: i64 = 1_000_000;

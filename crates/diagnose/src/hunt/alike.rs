@@ -4,7 +4,7 @@
 use super::catalogue::{is_by_host, is_on_host};
 use super::population::{EFFECTIVE, LEAST, Row, effective};
 use super::{Owner, RECORDED};
-use spangap_model::evidence::{CallRecord, LegRecord};
+use spangap_model::evidence::{CallRecord, HostTime};
 use spangap_model::{Doing, Side};
 use std::collections::BTreeMap;
 
@@ -90,8 +90,8 @@ fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
 /// Time of a call on that end's host: what was recorded there, and all of it, nanoseconds.
 pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
     let (mut known, mut all) = (0, 0);
-    for leg in call.legs.iter().filter(|leg| is_on_host(leg.legs, side)) {
-        known += recorded_ns(leg);
+    for leg in call.end_to_end().filter(|leg| is_on_host(leg.legs, side)) {
+        known += recorded_ns(leg.ns, leg.host);
         all += u64::try_from(leg.ns).unwrap_or(0);
     }
     (known, all)
@@ -99,10 +99,10 @@ pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
 
 /// How much of a leg was recorded, nanoseconds. Once threads are known that had the call in hand, a stretch in which none had it
 /// is known, too: the call lay in a queue of the program's own, or waited for an answer from elsewhere.
-pub fn recorded_ns(leg: &LegRecord) -> u64 {
-    let Some(host) = &leg.host else { return 0 };
+pub fn recorded_ns(leg_ns: i64, host: Option<&HostTime>) -> u64 {
+    let Some(host) = host else { return 0 };
     if !host.tids.is_empty() && !host.parts.is_empty() {
-        return u64::try_from(leg.ns).unwrap_or(0);
+        return u64::try_from(leg_ns).unwrap_or(0);
     }
     host.parts.iter().filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum()
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::super::tests::{MS, call, leg, of};
     use super::super::{Hunt, Kind};
     use super::*;
-    use spangap_model::evidence::{HostPart, HostTime};
+    use spangap_model::evidence::{HostPart, LegRecord};
     use spangap_model::{Cause, Culprit, Leg};
 
     fn stopped(ms: i64, is_recorded: bool) -> LegRecord {

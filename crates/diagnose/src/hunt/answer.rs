@@ -4,6 +4,7 @@ use super::account::{Account, BEYOND_CLIENT, QUEUE};
 use super::alike::{Compared as Alike, unseen_by_side, unseen_ns};
 use super::catalogue::recorded;
 use super::contrary::within_the_whole;
+use super::knock_on::set_off;
 use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::unwatched::{in_doubt, in_no_hand_ns};
@@ -175,12 +176,14 @@ pub fn answer(
     let ours: Vec<(&Row<'_>, f64)> = rows.iter().map(|row| (*row, row.call.weight)).collect();
     let unseen = unseen_by_side(&ours, others);
     let in_doubt = in_doubt(&ours, others);
+    let set_off = set_off(rows, others);
     let widened = |owner: &Owner, share: Share, each_ns: f64| {
         let bounds = slack.get(owner).copied().unwrap_or(0.0);
         let (ours, theirs) = unseen_ns(owner, &unseen);
         let doubt: f64 = in_doubt.iter().filter(|(of, _)| of == owner).map(|(_, ns)| ns).sum();
         let each_ns = each_ns.max(1.0);
-        share.widened((bounds + theirs + doubt) / each_ns, (bounds + ours) / each_ns)
+        let set_off = set_off.get(owner).copied().unwrap_or(0.0);
+        share.widened((bounds + theirs + doubt) / each_ns, (bounds + ours + set_off) / each_ns)
     };
     let of_owner = |(owner, share): (&Owner, &Share)| (*owner, widened(owner, *share, by_owner.each_ns.mid));
     let mut shares: Vec<(Owner, Share)> = by_owner.shares.iter().map(of_owner).collect();

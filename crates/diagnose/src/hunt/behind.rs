@@ -15,8 +15,8 @@ const CROWDED: f64 = 0.1;
 /// Names them, over all calls: who takes a CPU takes it from whoever is there.
 pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     let mut taken: BTreeMap<Option<&Taker>, u64> = BTreeMap::new();
-    for leg in evidence.calls.iter().flat_map(|call| &call.legs) {
-        for part in leg.host.iter().flat_map(|host| &host.parts) {
+    for leg in evidence.calls.iter().flat_map(|call| call.end_to_end()) {
+        for part in leg.host.into_iter().flat_map(|host| &host.parts) {
             let is_it = of_host(part, leg.legs).is_some_and(|culprit| {
                 culprit.cause == blamed.culprit.cause
                     && blamed.culprit.side.is_none_or(|side| side == host_of(leg.legs))
@@ -49,9 +49,10 @@ pub(super) fn crowded(blamed: &mut Blamed, evidence: &Evidence) {
     if !matches!(blamed.culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp) {
         return;
     }
-    let legs = evidence.calls.iter().flat_map(|call| &call.legs).filter(|leg| host_of(leg.legs) == side);
+    let legs =
+        evidence.calls.iter().flat_map(|call| call.end_to_end()).filter(|leg| host_of(leg.legs) == side);
     let (mut all, mut waited) = (0, 0);
-    for part in legs.flat_map(|leg| leg.host.iter().flat_map(|host| &host.parts)) {
+    for part in legs.filter_map(|leg| leg.host).flat_map(|host| &host.parts) {
         all += part.ns;
         waited += if is_behind_itself(part) { part.ns } else { 0 };
     }

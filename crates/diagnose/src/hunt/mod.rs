@@ -18,6 +18,7 @@ pub mod catalogue;
 mod contrary;
 mod held_up;
 mod in_turn;
+mod knock_on;
 pub mod logical;
 mod noise;
 pub mod population;
@@ -40,18 +41,18 @@ use std::collections::BTreeMap;
 use turns::Turns;
 pub use verdict::{Hunt, Kind};
 
-/// Whose a stretch of a call's time is.
+/// Who owns a stretch of a call's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// Something that takes time, as an instrument showed it.
+    /// A cause that an instrument showed.
     Culprit(Culprit),
-    /// Many, none of whom is to blame: what so held the call up is the machine's own [`noise`].
+    /// The machine's own [`noise`]: waits behind many programs, none of which is to blame.
     Noise(Culprit),
-    /// Nobody that was shown: the time passed in these legs.
+    /// No known cause: the time passed in these legs.
     Place(Legs),
-    /// Nobody that was shown: in this leg, a thread waited for another one of its process, for a lock or for a result.
+    /// No known cause: in this leg, a thread waited for another thread of its process, for a lock or for a result.
     Between(Legs),
-    /// Nobody that was shown: the time passed behind so many proxies, in these legs.
+    /// No known cause: the time passed behind so many proxies, in these legs.
     Hop(u8, Legs),
 }
 
@@ -99,38 +100,38 @@ pub enum Asked {
     Against,
 }
 
-/// How far a judgement has come, told while it is made.
+/// Progress of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step<'a> {
-    /// The sheets of so many calls are drawn up: each has its time laid to owners.
+    /// The time of so many calls is assigned to owners.
     Accounted(u64),
-    /// What the suspects have to answer for: so many calls, and so much of each in the mean, nanoseconds.
+    /// The number of calls to explain, and the mean time to explain in each, nanoseconds.
     InQuestion(u64, u64),
-    /// One cause is crossed off, at these sides.
+    /// One cause is ruled out, at these sides.
     Cleared(&'a [Cleared]),
 }
 
 /// Hears each [`Step`] as it is taken.
 pub type OnStep<'a> = dyn FnMut(Step<'_>) + 'a;
 
-/// So much of the time in a leg has to be recorded for what is left of it to be the application's.
+/// The share of a leg's time that has to be recorded before its remainder counts as the application's.
 const RECORDED: f64 = 0.5;
 
-/// Asks both questions of the evidence, and says what it comes to.
+/// Answers both questions from the evidence, and draws the verdict.
 pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
     hunt_aloud(evidence, question, &mut |_| {})
 }
 
-/// The same, and says how far it is: each suspect as it is crossed off.
+/// The same, and reports progress: each suspect as it is ruled out.
 pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut OnStep<'_>) -> Hunt {
     let (calls, not_behind_proxies) = sampled::seen_behind_proxies(logical::calls(evidence, question));
     let (mut calls, without_spans) = sampled::with_spans(calls);
-    tell_queues(&mut calls);
+    find_queues(&mut calls);
     let reference = question.against.map(|reference| {
         // The time of a reference is its own.
         let of = Question { method: question.method.clone(), ..Question::default() };
         let mut calls = logical::calls(reference, &of);
-        tell_queues(&mut calls);
+        find_queues(&mut calls);
         calls
     });
     let (mut recorded, mut noise) = (Recorded::of(&calls), Noise::of(&calls));
@@ -157,7 +158,7 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
     hunt
 }
 
-fn tell_queues(calls: &mut [Logical<'_>]) {
+fn find_queues(calls: &mut [Logical<'_>]) {
     let queued = queued::queued(calls);
     for (call, queued) in calls.iter_mut().zip(queued) {
         call.queued = queued;
@@ -168,7 +169,7 @@ fn tell_queues(calls: &mut [Logical<'_>]) {
     }
 }
 
-/// The sheet of each call.
+/// The account of each call.
 fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Account> {
     let turns = Turns::of(calls);
     let sheet = |call: &Logical<'_>| {
@@ -179,11 +180,11 @@ fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Accou
     accounts
 }
 
-/// The legs in which what is left when the host is cleared is the application's, with the name of that.
+/// Legs whose remainder, once the host is ruled out, is the application's, with the cause that names it.
 const APPLICATIONS: [(Leg, Cause, Side); 2] =
     [(Leg::ServerApp, Cause::ServerApp, Side::Server), (Leg::ServerHostIn, Cause::ServerQueue, Side::Server)];
 
-/// In which legs of [`APPLICATIONS`] the host was recorded for most of the time.
+/// Whether the host was recorded for most of the time in each leg of [`APPLICATIONS`].
 struct Recorded([bool; APPLICATIONS.len()]);
 
 impl Recorded {
@@ -193,7 +194,7 @@ impl Recorded {
             let Some(place) = APPLICATIONS.iter().position(|(one, ..)| leg.legs == Legs::one(*one)) else {
                 continue;
             };
-            let known = alike::recorded_ns(leg);
+            let known = alike::recorded_ns(leg.ns, leg.host.as_ref());
             sums[place].0 += known;
             sums[place].1 += u64::try_from(leg.ns).unwrap_or(0);
         }
@@ -269,6 +270,8 @@ mod brief;
 mod innocents;
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod replicas;
 #[cfg(test)]
 mod strangers;
 #[cfg(test)]

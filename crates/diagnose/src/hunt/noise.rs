@@ -8,14 +8,14 @@ use crate::claims::{host_of, of_host};
 use spangap_model::{Cause, Culprit, Side, Taker};
 use std::collections::BTreeMap;
 
-/// Whoever has this much of the time for which threads waited is to blame for it.
+/// The share of the waits that makes one program to blame for them.
 const MOST: f64 = 0.5;
 
-/// At which ends waits for a CPU are noise.
+/// The ends at which waits for a CPU are noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noise([bool; 2]);
 
-/// Who had the CPU: a program with all its processes, a process whose name is not known, or what is none.
+/// Who had the CPU: a program with all its processes, a process of unknown name, or something other than a process.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Program(String),
@@ -24,13 +24,13 @@ enum Who {
 }
 
 impl Noise {
-    /// By all calls together: who takes a CPU takes it from whoever is there.
+    /// Over all calls together, because a program that takes a CPU takes it from whichever call is there.
     pub fn of(calls: &[Logical<'_>]) -> Noise {
         let mut waited: [BTreeMap<Option<Who>, f64>; 2] = Default::default();
         let programs = programs(calls);
         for call in calls {
-            for leg in &call.record.legs {
-                let parts = leg.host.iter().flat_map(|host| &host.parts);
+            for leg in call.record.end_to_end() {
+                let parts = leg.host.into_iter().flat_map(|host| &host.parts);
                 for part in parts.filter(|part| is_wait(of_host(part, leg.legs))) {
                     let who = part.behind.as_ref().map(|taker| who(taker, &programs));
                     let of = &mut waited[host_of(leg.legs).index()];
@@ -48,12 +48,12 @@ impl Noise {
         }))
     }
 
-    /// Where it is noise for both.
+    /// The ends at which both see noise.
     pub fn both(self, other: Noise) -> Noise {
         Noise([0, 1].map(|side: usize| self.0[side] && other.0[side]))
     }
 
-    /// The same sheet, in which noise is nobody's.
+    /// The same account with waits that are noise under [`Owner::Noise`].
     pub fn taken_out(self, account: Account) -> Account {
         let owner = |owner| match owner {
             Owner::Culprit(culprit) if is_wait(Some(culprit)) && self.is_at(culprit.side) => {
@@ -75,7 +75,7 @@ fn is_wait(culprit: Option<Culprit>) -> bool {
 
 /// Names of processes, as far as their first threads were seen: a job that runs as many processes is one program.
 fn programs<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, &'c str> {
-    let hosts = calls.iter().flat_map(|call| &call.record.legs).filter_map(|leg| leg.host.as_ref());
+    let hosts = calls.iter().flat_map(|call| call.record.end_to_end()).filter_map(|leg| leg.host);
     let takers = hosts.flat_map(|host| &host.parts).filter_map(|part| part.behind.as_ref());
     let named = takers.filter_map(|taker| match taker {
         Taker::Task { tid, pid: Some(pid), name: Some(name) } if tid == pid => Some((*pid, name.as_str())),

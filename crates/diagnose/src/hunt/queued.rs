@@ -5,27 +5,27 @@
 use super::logical::Logical;
 use super::population::quantile;
 use crate::claims::of_host;
-use spangap_model::evidence::{CallRecord, LegRecord};
+use spangap_model::evidence::{CallRecord, EndLeg, HopLeg, HopPlace};
 use spangap_model::{Culprit, Leg, Legs};
 use std::collections::BTreeMap;
 
-/// So many calls that came while no other was in hand tell what it takes to begin with one.
+/// The number of calls that have to arrive at an idle thread before their waits count as usual.
 const LEAST: usize = 8;
 
 /// A stretch of time, Unix nanoseconds.
 type Stretch = (i64, i64);
 
-/// How long a call was in such a queue.
+/// A call's time in such a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queued {
-    /// All of it, nanoseconds.
+    /// The whole time, nanoseconds.
     pub ns: i64,
-    /// What of it the calls before it waited for themselves, nanoseconds.
+    /// The part of it in which the calls in front were held up themselves, by culprit, nanoseconds.
     pub behind: Vec<(Culprit, i64)>,
 }
 
-/// For each call how long it was in such a queue: what it waited while others were in hand, beyond what calls wait that come
-/// while none is. A server whose spans begin late is not one with a queue.
+/// Each call's time in such a queue: its wait while its thread handled others, beyond the usual wait of calls that arrive at an
+/// idle thread. A server whose spans begin late has no queue.
 pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<Queued> {
     let busy = busy(calls);
     let waits: Vec<(i64, Behind<'_>)> = calls.iter().map(|call| wait(call.record, &busy)).collect();
@@ -35,26 +35,26 @@ pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<Queued> {
     waits.into_iter().map(|(_, behind)| behind.beyond(usual)).collect()
 }
 
-/// What one thread had in hand.
+/// The calls that one thread handled.
 #[derive(Default)]
 struct Busy<'c> {
     /// When it had any: disjoint stretches in order of time.
     any: Vec<Stretch>,
     /// When it had each, by begin, with the latest end so far.
-    each: Vec<(Stretch, i64, &'c LegRecord)>,
+    each: Vec<(Stretch, i64, EndLeg<'c>)>,
 }
 
-/// What the threads had in hand before a call.
+/// The calls in front of a call.
 #[derive(Default)]
 struct Behind<'c> {
     /// For how long any, nanoseconds.
     ns: i64,
     /// Each, with how long it was in hand meanwhile.
-    calls: Vec<(&'c LegRecord, i64)>,
+    calls: Vec<(EndLeg<'c>, i64)>,
 }
 
 impl Behind<'_> {
-    /// Leaves what is more than usual, and shares it as those before it spent their time.
+    /// The wait beyond the usual one, split as the calls in front spent their time.
     fn beyond(&self, usual: i64) -> Queued {
         let ns = (self.ns - usual).max(0);
         let in_hand: f64 = self.calls.iter().map(|(_, ns)| *ns as f64).sum();
@@ -63,7 +63,7 @@ impl Behind<'_> {
         }
         let mut of: BTreeMap<Culprit, f64> = BTreeMap::new();
         for (served, overlap) in &self.calls {
-            for part in served.host.iter().flat_map(|host| &host.parts) {
+            for part in served.host.into_iter().flat_map(|host| &host.parts) {
                 if let Some(culprit) = of_host(part, served.legs) {
                     *of.entry(culprit).or_default() += *overlap as f64 * part.ns as f64 / served.ns as f64;
                 }
@@ -74,7 +74,7 @@ impl Behind<'_> {
     }
 }
 
-/// When each thread had calls in hand.
+/// When each thread handled calls.
 fn busy<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, Busy<'c>> {
     let mut busy: BTreeMap<u32, Busy<'c>> = BTreeMap::new();
     for call in calls {
@@ -120,18 +120,23 @@ fn wait<'c>(call: &CallRecord, busy: &BTreeMap<u32, Busy<'c>>) -> (i64, Behind<'
     (to - from, Behind { ns: behind(&tid), calls: calls.collect() })
 }
 
-/// A leg that is told apart from its neighbours, and when it was.
-fn leg(call: &CallRecord, name: Leg) -> Option<(&LegRecord, Stretch)> {
-    let mut from = call.start_unix_ns;
-    for leg in &call.legs {
-        if leg.legs == Legs::one(name) {
-            return (leg.ns > 0).then_some((leg, (from, from.saturating_add(leg.ns))));
+/// A leg that stands alone, not joined with its neighbours, and when it was.
+fn leg(call: &CallRecord, name: Leg) -> Option<(EndLeg<'_>, Stretch)> {
+    let is_it = |leg: &EndLeg<'_>| leg.legs == Legs::one(name) && leg.ns > 0;
+    let before_ns: i64 = match call.path.is_empty() {
+        true => call.legs.iter().take_while(|leg| leg.legs != Legs::one(name)).map(|leg| leg.ns).sum(),
+        // Of several attempts, the last one was served.
+        false => {
+            let is_there = |step: &HopLeg| step.hop > 0 && step.place == HopPlace::Leg(Legs::one(name));
+            let step = call.path.iter().rposition(is_there)?;
+            call.path[..step].iter().map(|step| step.ns).sum()
         }
-        from = from.saturating_add(leg.ns);
-    }
-    None
+    };
+    let from = call.start_unix_ns.saturating_add(before_ns);
+    let last = call.end_to_end().filter(|leg| leg.legs == Legs::one(name)).last();
+    last.filter(is_it).map(|leg| (leg, (from, from.saturating_add(leg.ns))))
 }
 
-fn tids(leg: &LegRecord) -> impl Iterator<Item = u32> + '_ {
-    leg.host.iter().flat_map(|host| host.tids.iter().copied())
+fn tids(leg: EndLeg<'_>) -> impl Iterator<Item = u32> + '_ {
+    leg.host.into_iter().flat_map(|host| host.tids.iter().copied())
 }

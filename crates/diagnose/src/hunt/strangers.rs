@@ -293,7 +293,8 @@ fn a_wait_in_a_proxy_is_no_queue_of_the_server_where_a_capture_behind_it_begins_
                 let legs = vec![out, leg(Leg::ServerHostIn, wait), leg(Leg::ServerApp, 10), back];
                 return CallRecord { server, ..call(n, "/a", legs, Vec::new()) };
             }
-            let hop = |hop, place, ms: i64| HopLeg { hop, attempt: 0, place, ns: ms * MS, bound_ns: 0 };
+            let hop =
+                |hop, place, ms: i64| HopLeg { hop, attempt: 0, place, ns: ms * MS, bound_ns: 0, host: None };
             let of = |one| HopPlace::Leg(Legs::one(one));
             let path = vec![
                 hop(0, of(Leg::ClientAppOut), 0),

@@ -5,13 +5,13 @@
 //! row.
 
 use super::logical::Logical;
-use spangap_model::evidence::{CallRecord, HostPart, LegRecord, Waker};
+use spangap_model::evidence::{CallRecord, HostPart, Waker};
 use spangap_model::{Doing, Leg, Legs, WaitReason};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A shorter wait may be one for an interpreter's own lock, or for the lock around a result, nanoseconds.
 const LEAST_NS: u64 = 200_000;
-/// Waits that came by way of two others, or more: two in a row may be a result that is passed on.
+/// Waits that followed two others or more: two in a row may be a result that is passed on.
 const LEAST_HANDED_ON: usize = 3;
 /// Of the waits that were handed on, so many to one thread each: a result is told to all who wait for it.
 const MOST_TO_ONE: f64 = 0.75;
@@ -35,12 +35,13 @@ impl Turns {
         let mut of_thread: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for call in calls {
             let record = call.record;
-            for leg in record.legs.iter().filter(|leg| is_served(leg.legs)) {
+            for host in record.end_to_end().filter(|leg| is_served(leg.legs)).filter_map(|leg| leg.host) {
                 // The longest is what the call waited for.
-                let longest = parts(leg).filter_map(|part| Some((part.ns, between_threads(part)?))).max();
+                let longest =
+                    host.parts.iter().filter_map(|part| Some((part.ns, between_threads(part)?))).max();
                 let Some((_, by)) = longest.filter(|(ns, _)| *ns >= LEAST_NS) else { continue };
-                for tid in tids(leg) {
-                    of_thread.entry(tid).or_default().push(waits.len());
+                for tid in &host.tids {
+                    of_thread.entry(*tid).or_default().push(waits.len());
                 }
                 waits.push(Wait { call: span(record), by });
             }
@@ -89,14 +90,6 @@ pub fn between_threads(part: &HostPart) -> Option<u32> {
         (Doing::Blocked, Some(WaitReason::Futex), Some(Waker::Thread(tid))) => Some(tid),
         _ => None,
     }
-}
-
-fn parts(leg: &LegRecord) -> impl Iterator<Item = &HostPart> {
-    leg.host.iter().flat_map(|host| &host.parts)
-}
-
-fn tids(leg: &LegRecord) -> impl Iterator<Item = u32> + '_ {
-    leg.host.iter().flat_map(|host| host.tids.iter().copied())
 }
 
 fn span(call: &CallRecord) -> (i64, i64) {

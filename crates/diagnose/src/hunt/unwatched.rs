@@ -9,12 +9,11 @@ use crate::claims::{host_of, of_host};
 use spangap_model::evidence::{CallRecord, HostPart};
 use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
 
-/// Owners that have what is left of a leg of the server.
+/// Owners of the remainder of the server's legs.
 const REMAINDERS: [(Leg, Culprit); 2] =
     [(Leg::ServerHostIn, QUEUE), (Leg::ServerApp, Culprit::at(Cause::ServerApp, Side::Server))];
 
-/// How much of a call each remainder may have that is the host's doing, nanoseconds: of the calls in question, beyond what the
-/// others have.
+/// How much of each remainder may be the host's doing, nanoseconds of a call: in the calls in question, beyond the others.
 pub fn in_doubt(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> Vec<(Owner, f64)> {
     let (ours, theirs) = (kept(rows), kept(others));
     let kept = ((ours - theirs) / (1.0 - theirs).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
@@ -26,13 +25,12 @@ pub fn in_doubt(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> Vec<(Ow
     REMAINDERS.map(of).into()
 }
 
-/// Of the time in which threads of the server were seen with calls in hand, the share in which their host kept them from going
-/// on.
+/// Of the time in which threads of the server were seen handling calls, the share in which their host held them up.
 fn kept(rows: &[(&Row<'_>, f64)]) -> f64 {
     let (mut kept, mut seen) = (0.0, 0.0);
     for (row, weight) in rows {
-        for leg in row.call.record.legs.iter().filter(|leg| host_of(leg.legs) == Side::Server) {
-            for part in leg.host.iter().flat_map(|host| &host.parts).filter(|part| is_at_work(part)) {
+        for leg in row.call.record.end_to_end().filter(|leg| host_of(leg.legs) == Side::Server) {
+            for part in leg.host.into_iter().flat_map(|host| &host.parts).filter(|part| is_at_work(part)) {
                 let ns = weight * part.ns as f64;
                 seen += ns;
                 kept += if of_host(part, leg.legs).is_some() { ns } else { 0.0 };

@@ -1,5 +1,6 @@
 //! Finds, by connection and sequence number, who had the bytes of calls in hand.
 
+use super::births::Births;
 use super::{Connection, Handovers, Hands, Window};
 use crate::event::{Event, Tid, What};
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ pub struct Finder<'a> {
     windows: &'a [Window],
     connections: HashMap<Connection, Transfers>,
     handovers: Handovers,
+    births: Births,
 }
 
 /// What happened to the bytes of one connection.
@@ -38,12 +40,13 @@ impl<'a> Finder<'a> {
     pub fn new(windows: &'a [Window]) -> Finder<'a> {
         let connections = windows.iter().map(|window| (window.connection, Transfers::default())).collect();
         let handovers = Handovers::within(windows.iter().map(|window| (window.from_ns, window.to_ns)));
-        Finder { windows, connections, handovers }
+        Finder { windows, connections, handovers, births: Births::default() }
     }
 
     /// Takes in one event; they come in order of time.
     pub fn on(&mut self, event: &Event) {
         self.handovers.on(event);
+        self.births.on(event);
         let (tid, at) = match &event.what {
             What::Arrived(at) => (0, at),
             What::Read { tid, at } | What::Wrote { tid, at } => (*tid, at),
@@ -58,8 +61,8 @@ impl<'a> Finder<'a> {
         moments.push(Moment { at_ns: event.time_ns, tid, seq: at.seq });
     }
 
-    /// What was found.
-    pub fn finish(self) -> (Vec<Hands>, Handovers) {
+    /// What was found. `process_of` knows the processes of threads.
+    pub fn finish(self, process_of: &dyn Fn(Tid) -> Option<u32>) -> (Vec<Hands>, Handovers) {
         let hands = |window: &Window| {
             let Some(of) = self.connections.get(&window.connection) else { return Hands::default() };
             let around = (window.from_ns.saturating_sub(AROUND_NS), window.to_ns.saturating_add(AROUND_NS));
@@ -79,6 +82,7 @@ impl<'a> Finder<'a> {
                 arrived_ns: reached(&of.arrived).map(|moment| moment.at_ns),
                 read: read.map(|moment| (moment.tid, moment.at_ns)),
                 begun_ns,
+                created: read.and_then(|read| self.births.before(read.tid, read.at_ns, process_of)),
                 wrote: begun(&of.wrote).map(|moment| (moment.tid, moment.at_ns)),
             }
         };
@@ -226,14 +230,14 @@ mod tests {
             event(1, 90_600, 9_000),
         ];
         seen.iter().for_each(|event| finder.on(event));
-        let (hands, _) = finder.finish();
+        let (hands, _) = finder.finish(&|_| None);
         assert_eq!(hands[0], Hands::default());
         assert_eq!((hands[1].arrived_ns, hands[1].read.map(|(_, at)| at)), (Some(90_500), Some(90_600)));
         // One that was seen first in the call's own time is its own: that of a connection that has just been opened.
         let windows = [window(79_000, 81_000, 8_000)];
         let mut finder = Finder::new(&windows);
         seen.iter().for_each(|event| finder.on(event));
-        assert_eq!(finder.finish().0[0].arrived_ns, Some(80_000));
+        assert_eq!(finder.finish(&|_| None).0[0].arrived_ns, Some(80_000));
     }
 
     proptest! {
@@ -258,7 +262,7 @@ mod tests {
                 .collect();
             let mut finder = Finder::new(&windows);
             events.iter().for_each(|event| finder.on(event));
-            for (window, hands) in windows.iter().zip(finder.finish().0) {
+            for (window, hands) in windows.iter().zip(finder.finish(&|_| None).0) {
                 prop_assert_eq!(hands, one_by_one(window, &events));
             }
         }

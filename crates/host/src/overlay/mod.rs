@@ -4,6 +4,7 @@
 //! socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads between the two (see
 //! [`handovers`]). The second takes what these threads did.
 
+mod births;
 mod finder;
 mod handovers;
 
@@ -116,6 +117,8 @@ pub struct Hands {
     pub read: Option<(Tid, u64)>,
     /// When that thread had read the first byte.
     pub begun_ns: Option<u64>,
+    /// Who created that thread, and when, if it was created during the recording: the call was its creator's until then.
+    pub created: Option<(Tid, u64)>,
     /// Who wrote the first byte of the host's own, and when it began to.
     pub wrote: Option<(Tid, u64)>,
 }
@@ -172,7 +175,13 @@ fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stret
         _ => read_ns,
     };
     let late_until_ns = hands.arrived_ns.map_or(window.from_ns, within).min(read_ns);
-    add(window.from_ns, read_ns, reader, late_until_ns, false);
+    match hands.created.filter(|(_, at)| window.reads && (window.from_ns..read_ns).contains(at)) {
+        Some((creator, at)) => {
+            add(window.from_ns, at, Some(creator), late_until_ns, false);
+            add(at, read_ns, reader, 0, false);
+        }
+        None => add(window.from_ns, read_ns, reader, late_until_ns, false),
+    }
     let wrote_ns = match (window.writes, hands.wrote) {
         // Without anything read on the way the writer prepares what it writes.
         (true, Some(_)) if !window.reads => window.from_ns,

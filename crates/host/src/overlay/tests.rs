@@ -46,7 +46,7 @@ fn events(writer: Tid) -> Vec<Event> {
 fn laid(windows: &[Window], events: &[Event]) -> Vec<SplitWindow> {
     let mut finder = Finder::new(windows);
     events.iter().for_each(|event| finder.on(event));
-    let (hands, handovers) = finder.finish();
+    let (hands, handovers) = finder.finish(&|_| Some(1));
     let mut layer = Layer::new(windows, &hands, &handovers, 0);
     events.iter().for_each(|event| layer.on(event));
     layer.finish(10_000)
@@ -178,7 +178,7 @@ fn hands_of(writer: Tid, others: &[Event]) -> Vec<(Tid, u64, u64)> {
     events.sort_by_key(|event| event.time_ns);
     let mut finder = Finder::new(&windows);
     events.iter().for_each(|event| finder.on(event));
-    let (hands, handovers) = finder.finish();
+    let (hands, handovers) = finder.finish(&|_| Some(1));
     let holds = handovers.served(CONNECTION, &hands[0]);
     holds.iter().map(|hold| (hold.tid, hold.from_ns, hold.to_ns)).collect()
 }
@@ -263,7 +263,7 @@ fn a_clients_call_is_followed_from_who_made_it_and_to_who_gets_it() {
     let hands = |events: &[Event]| {
         let mut finder = Finder::new(&windows);
         events.iter().for_each(|event| finder.on(event));
-        let (mut hands, handovers) = finder.finish();
+        let (mut hands, handovers) = finder.finish(&|_| Some(1));
         hands[0] = Hands { wrote: Some((LOOP, 3500)), ..Hands::default() };
         hands[1] = Hands { read: Some((LOOP, 3100)), ..Hands::default() };
         let told = |holds: Vec<Hold>| -> Vec<(Tid, u64, u64)> {
@@ -367,13 +367,14 @@ fn many_calls_of_one_connection_and_thread_are_laid_at_once() {
     }
     let mut finder = Finder::new(&windows);
     events.iter().for_each(|event| finder.on(event));
-    let (hands, handovers) = finder.finish();
+    let (hands, handovers) = finder.finish(&|_| Some(1));
     for (call, hands) in hands.iter().enumerate() {
         let begin = begin(call as u32);
         let expected = Hands {
             arrived_ns: Some(begin + 100),
             read: Some((10, begin + 400)),
             begun_ns: None,
+            created: None,
             wrote: Some((10, begin + 900)),
         };
         assert_eq!(*hands, expected, "{call}");
@@ -387,4 +388,27 @@ fn many_calls_of_one_connection_and_thread_are_laid_at_once() {
         assert_eq!(of(Doing::Running), 600, "{call}: {:?}", laid.parts);
         assert_eq!(laid.parts.iter().map(|part| part.ns).sum::<u64>(), 800, "{call}");
     }
+}
+
+#[test]
+fn a_call_is_its_creators_until_the_thread_exists_that_reads_it() {
+    // Thread 30 accepts connections and starts a thread for each. It is stopped from 1100 to 2600, when the request arrives.
+    let events = [
+        switch(800, 0, Left::Runnable, 30, 0),
+        event(900, What::Arrived(transfer(100))),
+        switch(1100, 30, Left::Stopped, 0, 0),
+        event(1200, What::Arrived(transfer(150))),
+        switch(2600, 0, Left::Runnable, 30, 100),
+        switch(3000, 30, Left::Blocked, 31, 200),
+        event(3050, What::Read { tid: 31, at: transfer(100) }),
+        event(3100, What::Read { tid: 31, at: transfer(150) }),
+        event(3500, What::Wrote { tid: 31, at: transfer(900) }),
+    ];
+    let [before] =
+        <[SplitWindow; 1]>::try_from(laid(&[window(1200, 3100, true, false)], &events)).expect("one");
+    let ns = |doing| before.parts.iter().filter(|part| part.doing == doing).map(|part| part.ns).sum::<u64>();
+    // Stopped from the request's arrival until the creator was runnable again at 2500; the new thread is runnable from 2800 on.
+    assert_eq!((ns(Doing::Stopped), ns(Doing::Unknown)), (1300, 0), "{before:?}");
+    assert_eq!((ns(Doing::Runnable), ns(Doing::Running)), (300, 300));
+    assert_eq!(before.threads, [30, 31]);
 }

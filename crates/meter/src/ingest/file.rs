@@ -84,6 +84,11 @@ pub enum ReadError {
     },
 }
 
+/// Whether a file that begins so holds spans as OTLP protobuf, where nobody has said what it holds.
+pub fn is_otlp_protobuf(start: &[u8]) -> bool {
+    framing::is_otlp(start)
+}
+
 /// Reads one input to its end. Requests go to `sink` as OTLP protobuf, of bounded size, in the input's order.
 ///
 /// # Errors

@@ -48,6 +48,19 @@ pub fn detect(start: &[u8]) -> Option<Framing> {
     }
 }
 
+/// Whether a file begins as OTLP protobuf does, where nobody has said that it holds spans. The first bytes alone are no proof:
+/// a text that starts with an empty line looks the same. A message that is not compressed also names its service.
+pub fn is_otlp(start: &[u8]) -> bool {
+    const NAMES: [&[u8]; 2] = [b"service.name", b"telemetry.sdk."];
+    let names_service = || NAMES.iter().any(|name| start.windows(name.len()).any(|window| window == *name));
+    let is_compressed = || start.get(4..).is_some_and(|content| content.starts_with(&ZSTD_MAGIC));
+    match detect(start) {
+        Some(Framing::LengthPrefixed) => is_compressed() || names_service(),
+        Some(Framing::Bare) => names_service(),
+        None => false,
+    }
+}
+
 /// Reads messages with their lengths to the end of the input.
 pub fn length_prefixed(source: &mut Source<'_>, delivery: &mut Delivery<'_>) {
     while source.fill(1) {

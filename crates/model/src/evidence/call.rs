@@ -1,7 +1,7 @@
 //! A call as observed: its legs, the activity of its hosts in them, and its findings.
 
 use super::Finding;
-use crate::{Doing, Legs, Taker, WaitReason};
+use crate::{Doing, Leg, Legs, Taker, WaitReason};
 use serde::{Deserialize, Serialize};
 
 /// A call.
@@ -47,8 +47,8 @@ pub struct CallRecord {
     pub stands_for: Option<f64>,
 }
 
-/// The part of a leg that lies in one hop of a call through proxies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A leg of a call through proxies, as far as one hop goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HopLeg {
     /// Number of proxies before it; a proxy's own time belongs to the hop that leads to it.
     pub hop: u8,
@@ -60,6 +60,10 @@ pub struct HopLeg {
     pub ns: i64,
     /// Error bound in either direction.
     pub bound_ns: u64,
+    /// What its host did, as recorded, behind a proxy; absent without a recording. Legs before the first proxy have theirs in
+    /// [`CallRecord::legs`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host: Option<HostTime>,
 }
 
 /// A place in a call through proxies.
@@ -82,13 +86,49 @@ impl CallRecord {
         self.stands_for.unwrap_or(1.0)
     }
 
-    /// Total time of all legs with these names, in nanoseconds.
+    /// The legs that passed on the client's host or the server's, and on the way between them. Behind a proxy, the server is
+    /// the one that the proxy passed the call on to: neither the proxy's own time nor its calls count.
+    pub fn end_to_end(&self) -> impl Iterator<Item = EndLeg<'_>> {
+        let is_direct = self.path.is_empty();
+        let own = self.legs.iter().filter(move |leg| is_direct || is_clients(leg.legs));
+        let own = own.map(|leg| EndLeg { hop: 0, legs: leg.legs, ns: leg.ns, host: leg.host.as_ref() });
+        let behind = self.path.iter().filter_map(|step| match step.place {
+            HopPlace::Leg(legs) if step.hop > 0 && is_servers(legs) => {
+                Some(EndLeg { hop: step.hop, legs, ns: step.ns, host: step.host.as_ref() })
+            }
+            _ => None,
+        });
+        own.chain(behind)
+    }
+
+    /// Time of all legs of these names, nanoseconds.
     pub fn leg_ns(&self, legs: Legs) -> i64 {
         self.legs.iter().filter(|leg| leg.legs == legs).map(|leg| leg.ns).sum()
     }
 }
 
-/// Time of a leg. The true value lies in `ns - bound_ns ..= ns + bound_ns`.
+fn is_clients(legs: Legs) -> bool {
+    matches!(legs.last, Leg::ClientAppOut | Leg::ClientSend) || legs.first == Leg::ClientAppIn
+}
+
+fn is_servers(legs: Legs) -> bool {
+    Leg::ServerHostIn <= legs.first && legs.last <= Leg::ServerSend
+}
+
+/// A leg of [`CallRecord::end_to_end`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndLeg<'a> {
+    /// How many proxies are before it.
+    pub hop: u8,
+    /// Which leg, or which neighbouring legs together.
+    pub legs: Legs,
+    /// Nanoseconds; see [`LegTime`].
+    pub ns: i64,
+    /// What its host did, as recorded.
+    pub host: Option<&'a HostTime>,
+}
+
+/// A leg's time. The true one lies in `ns - bound_ns ..= ns + bound_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegTime {
     /// The leg, or several adjacent ones.

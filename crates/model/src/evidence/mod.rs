@@ -13,7 +13,7 @@ mod coverage;
 mod finding;
 mod testimony;
 
-pub use call::{CallRecord, HopLeg, HopPlace, HostPart, HostTime, LegRecord, LegTime, ReadBy, Waker};
+pub use call::{CallRecord, EndLeg, HopLeg, HopPlace, HostPart, HostTime, LegRecord, LegTime, ReadBy, Waker};
 pub use certainty::{Certainty, Missing, Need};
 pub use coverage::{Coverage, Instrument};
 pub use finding::{Finding, Interval, PacketRecord, Proof, Scope};

@@ -5,6 +5,7 @@ use crate::align::Clock;
 use crate::call::{Call, LegTime};
 use crate::legs::{Moment, Moments};
 use rustc_hash::FxHashMap;
+use spangap_model::evidence::HostTime;
 use spangap_model::{Leg, Legs, Side};
 
 /// The clocks of all captures.
@@ -80,7 +81,9 @@ impl Inside {
 }
 
 /// First and last moment of a call, each with the number of its capture.
-fn ends(call: &Call) -> Option<[(i64, u8); 2]> {
+type Ends = [(i64, u8); 2];
+
+fn ends(call: &Call) -> Option<Ends> {
     let (first, last) = Moments::of(&call.halves).ends()?;
     let placed = |(at, side): (i64, Side)| (at, call.halves.captures[side.index()]);
     Some([placed(first), placed(last)])
@@ -93,6 +96,29 @@ pub(crate) fn path(call: &Call, clocks: &AllClocks) -> Vec<PathLeg> {
     out
 }
 
+/// Where in a call its hops are, and each with its ends; `None` without hops, or where the moments of a call do not tell.
+fn passed_on(call: &Call) -> Option<(Inside, Vec<(&Call, Ends)>)> {
+    let inside = Inside::of(&Moments::of(&call.halves)).filter(|_| !call.hops.is_empty())?;
+    let hops = call.hops.iter().map(|hop| Some((&hop.call, ends(&hop.call)?)));
+    Some((inside, hops.collect::<Option<_>>()?))
+}
+
+/// What the hosts did in those legs of [`path`] that are legs of a call, in their order.
+pub(crate) fn hosts_along<'c>(call: &'c Call, out: &mut Vec<Option<&'c HostTime>>) {
+    let all = 0..call.legs.len();
+    let Some((_, hops)) = passed_on(call) else {
+        out.extend(all.map(|place| call.hosts.get(&place)));
+        return;
+    };
+    let before = call.legs.iter().take_while(|leg| !on_proxy(leg.legs)).count();
+    let after = call.legs.iter().rposition(|leg| on_proxy(leg.legs)).map_or(all.end, |place| place + 1);
+    out.extend((0..before).map(|place| call.hosts.get(&place)));
+    for (hop, _) in hops {
+        hosts_along(hop, out);
+    }
+    out.extend((after..all.end).map(|place| call.hosts.get(&place)));
+}
+
 /// `drift` is how much faster or slower the clock of these legs may be than that of the whole.
 fn add(call: &Call, clocks: &AllClocks, (hop, attempt): (u8, u8), drift: f64, out: &mut Vec<PathLeg>) {
     let drifting = |ns: i64| (ns.unsigned_abs() as f64 * drift).ceil() as u64;
@@ -103,9 +129,7 @@ fn add(call: &Call, clocks: &AllClocks, (hop, attempt): (u8, u8), drift: f64, ou
         ns: leg.ns,
         bound_ns: leg.bound_ns + drifting(leg.ns),
     };
-    let inside = Inside::of(&Moments::of(&call.halves)).filter(|_| !call.hops.is_empty());
-    let hops: Option<Vec<_>> = call.hops.iter().map(|hop| Some((&hop.call, ends(&hop.call)?))).collect();
-    let (Some(inside), Some(hops)) = (inside, hops) else {
+    let Some((inside, hops)) = passed_on(call) else {
         out.extend(call.legs.iter().map(own));
         return;
     };

@@ -4,6 +4,7 @@ use super::CallReport;
 use super::build::{call_report, clock_of, side_of};
 use crate::call::Call;
 use crate::dissect::{CaptureTotals, Dissection};
+use crate::hops::path::hosts_along;
 use crate::hops::{PathLeg, Stage};
 use spangap_model::evidence::{
     CallRecord, Clocks, Coverage, Evidence, HopLeg, HopPlace, Instrument, Interval,
@@ -26,11 +27,22 @@ fn records(dissection: &Dissection) -> Vec<CallRecord> {
     let each = others as f64 / dissection.drawn.max(1) as f64;
     let one = |(place, call): (usize, &Call)| {
         let mut record = record(call_report(call, dissection));
-        record.path = call.path.iter().map(hop_leg).collect();
+        record.path = path(call);
         record.stands_for = (place >= slowest && each > 1.0).then_some(each);
         record
     };
     dissection.calls.iter().enumerate().map(one).collect()
+}
+
+fn path(call: &Call) -> Vec<HopLeg> {
+    let mut hosts = Vec::new();
+    hosts_along(call, &mut hosts);
+    let mut hosts = hosts.into_iter();
+    let mut leg = |leg: &PathLeg| {
+        let host = if matches!(leg.stage, Stage::Call(_)) { hosts.next().flatten() } else { None };
+        HopLeg { host: host.filter(|_| leg.hop > 0).cloned(), ..hop_leg(leg) }
+    };
+    call.path.iter().map(&mut leg).collect()
 }
 
 fn hop_leg(leg: &PathLeg) -> HopLeg {
@@ -45,7 +57,7 @@ fn hop_leg(leg: &PathLeg) -> HopLeg {
         }
         Stage::ProxyRetry => HopPlace::BetweenAttempts,
     };
-    HopLeg { hop, attempt, place, ns, bound_ns }
+    HopLeg { hop, attempt, place, ns, bound_ns, host: None }
 }
 
 fn record(call: CallReport) -> CallRecord {

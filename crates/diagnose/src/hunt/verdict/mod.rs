@@ -15,7 +15,7 @@ use crate::verdict::{self as brief, Verdict};
 use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
-use spangap_model::evidence::{CallRecord, Evidence, Need};
+use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeSet;
 
@@ -404,6 +404,22 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
             read.beside_noise.map_or(String::new(), |named| percent(named.share)),
         ),
+        _ if answered.asked != Asked::All && read.by_chance.is_none() && answered.noise.mid > MOST => {
+            let largest = answered.shares.iter().find(|(owner, _)| !matches!(owner, Owner::Noise(_)));
+            let rest = largest.map_or(String::new(), |(owner, share)| {
+                let name = match owner {
+                    Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.to_string(),
+                    Owner::Place(legs) | Owner::Between(legs) => legs.in_words().to_string(),
+                    Owner::Hop(hop, legs) => format!("{} behind proxy {hop}", legs.in_words()),
+                };
+                format!(" Another {} belongs to: {name}.", percent(*share))
+            });
+            format!(
+                "{} of that passed while threads waited for CPUs behind many others.{rest} A run on a quieter machine would tell \
+                 whether that is more than noise.",
+                percent(answered.noise)
+            )
+        }
         _ => match &read.by_chance {
             Some(named) => format!(
                 "{} of that, but nearly all of it in fewer than four separate moments: too few to blame it.",
@@ -526,9 +542,11 @@ fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
         spans.extra_attempts > 1 && spans.extra_attempts as f64 >= MANY * spans.joined as f64
     });
     let opens = |call: &CallRecord| {
-        call.findings
-            .iter()
-            .any(|finding| finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown())
+        // Connections behind a proxy are the proxy's.
+        let is_clients = |finding: &Finding| finding.hop.is_none_or(|hop| hop == 0);
+        call.findings.iter().any(|finding| {
+            finding.culprit.cause == Cause::ConnectionPerCall && finding.is_shown() && is_clients(finding)
+        })
     };
     // Where the begin of a call is known, what it took to connect is on its sheet.
     let is_on_sheet =

@@ -198,7 +198,9 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     }
     if answered.asked != Asked::All && is_noise(answered) {
         let beside_noise = culprits.iter().copied().find(|named| tells_apart(named, answered));
-        let kind = if beside_noise.is_some() { Kind::Unknown } else { Kind::Nothing };
+        // Noise stretches whatever a call does. What has a third of the excess besides is more than that.
+        let is_all_there_is = beside_noise.is_none() && largest_beside_noise(answered) <= THIRD;
+        let kind = if is_all_there_is { Kind::Nothing } else { Kind::Unknown };
         return Read {
             kind,
             culprits: Vec::new(),
@@ -211,6 +213,12 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     let place = place(answered).filter(|place| is_told(place, answered));
     let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
     Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None, is_usual_place: false }
+}
+
+/// The largest share that a single owner has besides noise.
+fn largest_beside_noise(answered: &Answered) -> f64 {
+    let others = answered.shares.iter().filter(|(owner, _)| !matches!(owner, Owner::Noise(_)));
+    others.map(|(_, share)| share.mid).fold(0.0, f64::max)
 }
 
 /// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.

@@ -1,0 +1,121 @@
+//! What a culprit sets off that has an owner of its own: a thread that was stopped, or that has long work to do, needs a CPU
+//! on a busy machine afterwards; calls queue behind the call that was held up; a sender slows down after a loss. Such time
+//! may belong to the culprit, because without it nobody would have waited, or to its own owner. As long as nothing tells which,
+//! the culprit's interval reaches up to both.
+
+use super::Owner;
+use super::account::QUEUE;
+use super::population::Row;
+use crate::claims::is_of_host;
+use spangap_model::{Cause, Culprit, Leg, Legs, Side};
+use std::collections::BTreeMap;
+
+/// How much of a call in question each owner may have set off, nanoseconds: in the calls that have the owner, beyond what ordinary
+/// calls have of it.
+pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, f64> {
+    let calls: f64 = rows.iter().map(|row| row.call.weight).sum();
+    let mut usual: BTreeMap<Owner, f64> = BTreeMap::new();
+    let all_others: f64 = others.iter().map(|(_, weight)| weight).sum();
+    for (row, weight) in others {
+        for (owner, ns) in row.account {
+            *usual.entry(*owner).or_default() += weight * *ns as f64 / all_others.max(f64::MIN_POSITIVE);
+        }
+    }
+    let mut set_off: BTreeMap<Owner, BTreeMap<Owner, f64>> = BTreeMap::new();
+    for row in rows {
+        let has = row.account.iter().filter(|(_, ns)| **ns > 0);
+        for (owner, _) in has.clone().filter(|(owner, _)| matches!(owner, Owner::Culprit(_))) {
+            for (other, ns) in has.clone().filter(|(other, _)| may_set_off(owner, other)) {
+                let beyond = *ns as f64 - usual.get(other).copied().unwrap_or(0.0);
+                *set_off.entry(*owner).or_default().entry(*other).or_default() += row.call.weight * beyond;
+            }
+        }
+    }
+    let mean = |of: BTreeMap<Owner, f64>| of.into_values().map(|ns| ns.max(0.0) / calls.max(1.0)).sum();
+    set_off.into_iter().map(|(owner, of)| (owner, mean(of))).collect()
+}
+
+/// Whether the time of one owner may be there because of the other.
+fn may_set_off(owner: &Owner, other: &Owner) -> bool {
+    let Owner::Culprit(culprit) = owner else { return false };
+    match other {
+        // Whoever has waited or worked for long needs a CPU for longer, or once more.
+        Owner::Noise(noise) => {
+            noise.side == culprit.side && culprit.cause != Cause::RunQueue && is_at_host(*culprit)
+        }
+        Owner::Culprit(queue) => {
+            *queue == QUEUE && culprit.side == Some(Side::Server) && is_of_host(culprit.cause)
+        }
+        // A congestion window that a loss has halved lets the rest of a message leave later.
+        Owner::Place(legs) => {
+            let sends = [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs);
+            sends
+                && matches!(
+                    culprit.cause,
+                    Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop
+                )
+        }
+        Owner::Between(_) | Owner::Hop(..) => false,
+    }
+}
+
+/// Whether a cause acts on the threads of a host.
+fn is_at_host(culprit: Culprit) -> bool {
+    is_of_host(culprit.cause)
+        || matches!(culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::innocents::{by_thread, running};
+    use super::super::tests::{call, of};
+    use super::super::{CallRecord, Hunt};
+    use super::*;
+    use spangap_model::evidence::HostPart;
+    use spangap_model::{Doing, Taker};
+
+    /// Every eighth call is stopped for 60 ms; its thread, or that of another such call, then waits for 20 ms behind many.
+    fn stopped(is_the_same_call: bool) -> Hunt {
+        of((0..400).map(|n| -> CallRecord {
+            let stop = HostPart { doing: Doing::Stopped, ..running(60) };
+            let behind = Taker::Task { tid: n as u32, pid: Some(n as u32), name: None };
+            let wait = |ms| HostPart { doing: Doing::Runnable, behind: Some(behind.clone()), ..running(ms) };
+            let (ms, parts) = match (n % 8 == 0, is_the_same_call, n % 16 == 0) {
+                (true, true, _) => (81, vec![stop, wait(20), running(1)]),
+                (true, false, true) => (61, vec![stop, running(1)]),
+                (true, false, false) => (41, vec![wait(40), running(1)]),
+                _ => (1, vec![running(1)]),
+            };
+            call(n * 10, "/a", vec![by_thread(Leg::ServerApp, 1, ms, parts)], Vec::new())
+        }))
+    }
+
+    fn share(hunt: &Hunt) -> super::super::shares::Share {
+        let stopped = Culprit::at(Cause::Stopped, Side::Server);
+        let lines = &hunt.questions.slow.as_ref().expect("some are slow").sheet;
+        lines.iter().find(|line| line.culprit == Some(stopped)).expect("a line of its own").share
+    }
+
+    #[test]
+    fn waits_of_the_calls_that_were_stopped_may_be_due_to_the_stop() {
+        let same = share(&stopped(true));
+        assert!((same.mid - 0.75).abs() < 0.02, "{same:?}");
+        assert!(same.low > 0.6 && same.low < 0.75 && same.high >= 1.0, "{same:?}");
+        // Waits of other calls are not.
+        let others = share(&stopped(false));
+        assert!((others.mid - 0.6).abs() < 0.02 && others.high < 0.85, "{others:?}");
+    }
+
+    #[test]
+    fn only_what_can_follow_is_set_off() {
+        let at = |cause, side| Owner::Culprit(Culprit::at(cause, side));
+        let noise = |side| Owner::Noise(Culprit::at(Cause::RunQueue, side));
+        let sends = Owner::Place(Legs::one(Leg::ServerSend));
+        let disk = at(Cause::Disk, Side::Server);
+        assert!(may_set_off(&disk, &noise(Side::Server)) && !may_set_off(&disk, &noise(Side::Client)));
+        assert!(may_set_off(&disk, &Owner::Culprit(QUEUE)) && !may_set_off(&Owner::Culprit(QUEUE), &disk));
+        let loss = Owner::Culprit(Culprit::of(Cause::FastRetransmit));
+        assert!(may_set_off(&loss, &sends) && !may_set_off(&disk, &sends));
+        assert!(!may_set_off(&loss, &noise(Side::Server)), "packets need no CPU of the program");
+    }
+}
