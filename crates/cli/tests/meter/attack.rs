@@ -245,8 +245,8 @@ async fn a_peer_that_never_reads_is_cut() {
 /// Readers of /metrics who never read: each holds what its answer is written from.
 const DAWDLERS: usize = 100;
 
-#[test]
-fn readers_who_dawdle_keep_nobody_from_an_answer() {
+/// A meter whose scrapes have megabytes.
+fn meter_with_many_pairs() -> Meter {
     let meter = Meter::start(&["--idle-timeout", "1h"]);
     // An answer of megabytes, which no buffer of a socket takes whole.
     for at in 0..10 {
@@ -256,6 +256,12 @@ fn readers_who_dawdle_keep_nobody_from_an_answer() {
         let sent = request(meter.otlp_http, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body);
         assert_eq!(sent.status, 200);
     }
+    meter
+}
+
+#[test]
+fn readers_who_dawdle_keep_nobody_from_an_answer() {
+    let meter = meter_with_many_pairs();
     let scrape = || {
         let answer = meter.get("/metrics");
         let whole = answer.body.ends_with(b"\n") && answer.body.len() > 4 * MIB;
@@ -271,6 +277,36 @@ fn readers_who_dawdle_keep_nobody_from_an_answer() {
     });
     assert!(displaced <= DAWDLERS as u64, "{displaced}: whoever reads is not cut off");
     meter.pair("web-7", "cart", 1);
+    drop(dawdlers);
+}
+
+/// Requests from an address of loopback that nobody else has; none is read.
+async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStream> {
+    let mut all = Vec::new();
+    for _ in 0..DAWDLERS {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind((address, 0).into()).expect("an address of loopback");
+        let mut stream = socket.connect(meter.http).await.expect("it listens");
+        let head = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", meter.http);
+        tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.expect("it reads");
+        all.push(stream);
+    }
+    all
+}
+
+/// Whoever reads waits for one place, however many readers of another address dawdle in line before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_dawdlers_stands_behind_a_reader_from_elsewhere() {
+    let meter = meter_with_many_pairs();
+    let dawdlers = dawdlers_at([127, 0, 0, 2], &meter).await;
+    until("the meter has them all", || (port(&meter, "http").accepted > DAWDLERS as u64).then_some(()));
+    let mut reader = open(meter.http, "GET /metrics HTTP/1.1\r\nHost: meter\r\nConnection: close\r\n\r\n");
+    let mut answer = vec![0];
+    reader.read_exact(&mut answer).expect("an answer begins");
+    let displaced = meter.coverage().displaced_answers;
+    assert!(displaced < DAWDLERS as u64 / 2, "{displaced} of {DAWDLERS} came first");
+    reader.read_to_end(&mut answer).expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() > 4 * MIB, "{} bytes", answer.len());
     drop(dawdlers);
 }
 

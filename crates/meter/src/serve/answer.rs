@@ -70,7 +70,8 @@ struct Pieces {
 impl Pieces {
     fn hand_over(&mut self) -> io::Result<()> {
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        self.runtime.block_on(async {
+        self.place.waits_for_reader();
+        let sent = self.runtime.block_on(async {
             tokio::select! {
                 biased;
                 () = self.place.told_to_go() => Err(io::Error::other("others wait, and this reader is slow")),
@@ -79,7 +80,9 @@ impl Pieces {
                     _ => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")),
                 },
             }
-        })
+        });
+        self.place.goes_on();
+        sent
     }
 }
 
@@ -124,11 +127,10 @@ pub async fn streamed(
         match done.and_then(|()| out.hand_over()) {
             Ok(()) => {}
             // The body ends in an error, so that nobody takes the part for the whole; when the client has gone,
-            // nobody is there to hear it. Whoever waits for the place does not wait for that.
+            // nobody is there to hear it. Neither the place nor the thread waits for that.
             Err(error) => {
-                let Pieces { to, runtime, place, .. } = out;
-                drop(place);
-                drop(runtime.block_on(tokio::time::timeout(TAKES_WITHIN, to.send(Err(error)))));
+                let Pieces { to, runtime, .. } = out;
+                runtime.spawn(async move { tokio::time::timeout(TAKES_WITHIN, to.send(Err(error))).await });
             }
         }
     });
@@ -156,6 +158,7 @@ pub async fn streamed(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::places::Peer;
     use crate::serve::readers::Readers;
 
     #[test]
@@ -199,7 +202,7 @@ mod tests {
                 let mut headers = HeaderMap::new();
                 headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(name));
                 let wanted = plain.clone();
-                let place = readers.enter().await;
+                let place = readers.enter(Peer::NOBODY).await.expect("a place");
                 let answer = streamed(&headers, place, "text/plain", move |out| out.write_all(&wanted)).await;
                 let coding =
                     answer.headers().get(header::CONTENT_ENCODING).map(|v| v.to_str().unwrap().to_owned());
@@ -216,7 +219,7 @@ mod tests {
             out.write_all(&[7; 3 * PIECE])?;
             Err(io::Error::other("the disk is gone"))
         };
-        let place = Readers::new().enter().await;
+        let place = Readers::new().enter(Peer::NOBODY).await.expect("a place");
         let answer = streamed(&HeaderMap::new(), place, "text/plain", broken).await;
         assert!(axum::body::to_bytes(answer.into_body(), usize::MAX).await.is_err());
     }

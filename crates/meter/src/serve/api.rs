@@ -8,7 +8,7 @@ use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
 use super::otlp::Receiver;
 use super::parameters::{self, Ask, BadQuery};
-use super::places::Port;
+use super::places::{Peer, Port};
 use super::readers::{Place, Readers};
 use super::recorder::Store;
 use super::table::{self, Table};
@@ -23,7 +23,8 @@ use crate::ingest::versions::VersionChange;
 use crate::query::{self, Matches};
 use crate::report::*;
 use crate::spool::Spool;
-use axum::extract::State;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
@@ -34,8 +35,9 @@ use spangap_machine::facts::process_stat;
 use spangap_model::PairKey;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+use tokio::sync::watch;
 
 /// Questions to the history that are worked on at once; others stand in line, and no other request does.
 const QUERIES: usize = 2;
@@ -53,14 +55,17 @@ pub struct Api {
     ports: [Arc<Port>; 3],
     pub(super) store: Arc<Store>,
     exported: Arc<Mutex<Monotone>>,
-    turns: Arc<Semaphore>,
-    line: Arc<Semaphore>,
+    /// The snapshot that was taken last, while anybody reads it, and when.
+    latest: Arc<Mutex<(Option<Instant>, Weak<Snapshot>)>>,
+    /// Questions to the history that are worked on.
+    turns: Arc<Readers>,
+    /// Who asks.
+    pub(super) peer: Peer,
     /// Those who read answers about the history, scrapes, and all others: none of them waits for another kind.
     readers: [Arc<Readers>; 3],
     pub(super) spool: Option<Arc<Spool>>,
-    /// Those who look for kept traces, and those of them whose turn it is.
-    pub(super) lookup_line: Arc<Semaphore>,
-    pub(super) lookups: Arc<Semaphore>,
+    /// Those who look for kept traces.
+    pub(super) lookups: Arc<Readers>,
     /// Tells this run from others.
     pub(super) started_unix_ms: u64,
     /// Changes when the service ends.
@@ -130,6 +135,18 @@ pub fn refused(denied: &Denied) -> Response {
 }
 
 pub(super) type Answer = Result<Response, Problem>;
+
+/// The API as the peer of a request uses it.
+pub(super) struct For(pub(super) Api);
+
+impl FromRequestParts<Api> for For {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<For, Self::Rejection> {
+        let peer = parts.extensions.get::<Peer>().copied().unwrap_or(Peer::NOBODY);
+        Ok(For(Api { peer, ..api.clone() }))
+    }
+}
 
 /// All routes but the page.
 pub fn router(api: Api) -> Router {
@@ -253,7 +270,6 @@ impl Api {
         stopping: watch::Receiver<()>,
     ) -> Api {
         let exported = Arc::new(Mutex::new(Monotone::new(exported_pairs)));
-        let (turns, line) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(LINE)));
         Api {
             refusals: Refusals::default(),
             meter,
@@ -262,12 +278,12 @@ impl Api {
             ports,
             store,
             exported,
-            turns,
-            line,
-            readers: std::array::from_fn(|_| Readers::new()),
+            latest: Arc::default(),
+            turns: Readers::turns(QUERIES, LINE),
+            peer: Peer::NOBODY,
+            readers: [Readers::with_line(LINE), Readers::new(), Readers::new()],
             spool: None,
-            lookup_line: Arc::new(Semaphore::new(LINE)),
-            lookups: Arc::new(Semaphore::new(QUERIES)),
+            lookups: Readers::turns(QUERIES, LINE),
             started_unix_ms: clock.unix_ms(),
             stopping,
         }
@@ -282,9 +298,8 @@ impl Api {
             let many = format!("{LINE} queries of the history are already waiting; try again");
             Problem(StatusCode::SERVICE_UNAVAILABLE, many)
         };
-        let _place = self.line.try_acquire().map_err(|_| busy())?;
-        let turn = self.turns.clone().acquire_owned().await.map_err(|_| busy())?;
-        let place = self.readers[0].enter().await;
+        let place = self.readers[0].enter(self.peer).await.map_err(|_| busy())?;
+        let turn = self.turns.enter(self.peer).await.map_err(|_| busy())?;
         let cancel = Arc::new(Cancel::default());
         let _gone = CancelOnDrop(cancel.clone());
         let api = self.clone();
@@ -306,9 +321,16 @@ impl Api {
         &self,
         work: impl FnOnce(&Api) -> Result<T, Problem> + Send + 'static,
     ) -> Result<Made<T>, Problem> {
-        let place = self.readers[2].enter().await;
+        let place = self.place(2).await?;
         let api = self.clone();
         off_thread(move || work(&api)).await.map(|made| Made(made, place))
+    }
+
+    /// A place to read an answer of this kind.
+    async fn place(&self, kind: usize) -> Result<Place, Problem> {
+        let busy =
+            |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting; try again".into());
+        self.readers[kind].enter(self.peer).await.map_err(busy)
     }
 
     fn displaced_answers(&self) -> u64 {
@@ -383,6 +405,18 @@ impl Api {
         Api { refusals, ..self }
     }
 
+    /// All figures as of this moment or later, of which those who asked meanwhile have one copy.
+    fn snapshot_since(&self, asked: Instant) -> Arc<Snapshot> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let (taken, snapshot) = &*latest;
+        if let Some(snapshot) = snapshot.upgrade().filter(|_| taken.is_some_and(|taken| taken >= asked)) {
+            return snapshot;
+        }
+        let (taken, snapshot) = (Instant::now(), Arc::new(self.snapshot()));
+        *latest = (Some(taken), Arc::downgrade(&snapshot));
+        snapshot
+    }
+
     /// All figures since the start, for the exporters.
     pub fn snapshot(&self) -> Snapshot {
         let mut overview = self.meter.overview();
@@ -430,7 +464,7 @@ pub(super) fn covered(covered: Covered, from_s: u64) -> Option<u64> {
 }
 
 async fn pairs(
-    State(api): State<Api>,
+    For(api): For,
     uri: Uri,
     headers: HeaderMap,
     Ask((stretch, filter, table)): Ask<(Period, Filter, Table)>,
@@ -445,7 +479,7 @@ async fn pairs(
 }
 
 async fn timeline(
-    State(api): State<Api>,
+    For(api): For,
     uri: Uri,
     headers: HeaderMap,
     Ask((stretch, filter, steps)): Ask<(Period, Filter, Steps)>,
@@ -460,7 +494,7 @@ async fn timeline(
 }
 
 async fn pair(
-    State(api): State<Api>,
+    For(api): For,
     uri: Uri,
     headers: HeaderMap,
     Ask((stretch, asked)): Ask<(Period, PairQuery)>,
@@ -491,7 +525,7 @@ async fn pair(
 const DEFAULT_LIMIT: usize = 20;
 
 async fn worst(
-    State(api): State<Api>,
+    For(api): For,
     uri: Uri,
     headers: HeaderMap,
     Ask((stretch, asked, which)): Ask<(Period, PairQuery, WhichCalls)>,
@@ -517,7 +551,7 @@ async fn worst(
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
+async fn explained(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
     let key = asked.key()?;
     let explanation = api.query(move |api, _| {
         let samples = api.meter.samples(|other| *other == key);
@@ -527,7 +561,7 @@ async fn explained(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): As
     Ok(explanation.await?.answer(&headers).await)
 }
 
-async fn call(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
+async fn call(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
     let missing = || BadQuery("trace_id is missing: expected 32 hex digits".into());
     let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
     let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));
@@ -547,7 +581,7 @@ async fn call(State(api): State<Api>, headers: HeaderMap, Ask((asked,)): Ask<(As
 
 /// Ready as long as spans are taken. A disk that is full does not make it unready: whoever took it out of service for
 /// that would lose the spans as well. The answer says so, and metrics do.
-async fn ready(State(api): State<Api>) -> String {
+async fn ready(For(api): For) -> String {
     match api.store.degraded() {
         None => "ready\n".into(),
         Some(why) => format!("ready, degraded: {why}\n"),
@@ -565,19 +599,20 @@ pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-async fn annotations(State(api): State<Api>, headers: HeaderMap) -> Answer {
+async fn annotations(For(api): For, headers: HeaderMap) -> Answer {
     Ok(api.look(|api| Ok(api.annotations())).await?.answer(&headers).await)
 }
 
-async fn coverage(State(api): State<Api>, headers: HeaderMap) -> Answer {
+async fn coverage(For(api): For, headers: HeaderMap) -> Answer {
     Ok(api.look(|api| Ok(api.coverage()?)).await?.answer(&headers).await)
 }
 
-async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Answer {
+async fn metrics(For(api): For, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
-    let place = api.readers[1].enter().await;
-    let snapshot = off_thread(move || Ok(api.snapshot())).await?;
+    let asked = Instant::now();
+    let place = api.place(1).await?;
+    let snapshot = off_thread(move || Ok(api.snapshot_since(asked))).await?;
     Ok(streamed(&headers, place, format.content_type(), move |out| write(&snapshot, format, out)).await)
 }
 

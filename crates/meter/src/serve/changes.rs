@@ -1,9 +1,8 @@
 //! Versions of API content: entity tags for unchanged answers, and waiting for the next version.
 
-use super::api::{Answer, Api};
+use super::api::{Answer, Api, For};
 use super::parameters::{self, Ask};
 use crate::report::Changes;
-use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -68,11 +67,7 @@ pub(super) struct Waiting {
 }
 
 /// Answers when there is something new, or when the wait is over.
-pub(super) async fn changes(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Ask((asked,)): Ask<(Waiting,)>,
-) -> Answer {
+pub(super) async fn changes(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(Waiting,)>) -> Answer {
     let wait = match asked.wait.as_deref() {
         None => WAIT,
         Some(text) => Duration::from_nanos(parameters::duration_ns("wait", text)?).min(WAIT_AT_MOST),

@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 pub struct Peer(IpAddr);
 
 impl Peer {
+    /// Whoever is not known.
+    pub const NOBODY: Peer = Peer::of_v4([0; 4]);
+
     /// The peer of this address.
     pub fn of(address: IpAddr) -> Peer {
         match address.to_canonical() {

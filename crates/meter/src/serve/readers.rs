@@ -1,89 +1,321 @@
-//! Answers on their way to their readers: so many at once, since each holds in memory what it is written from. A reader
-//! that dawdles gives its place up as soon as somebody else wants one.
+//! Answers on their way to their readers: so many at once, since each holds in memory what it is written from.
+//!
+//! How long a reader waits does not depend on how many others dawdle. The next place goes to the peer that holds the
+//! fewest and had the fewest taken away lately; among equals, to the newest and the oldest request in turn. While
+//! somebody waits, a reader that takes nothing or little loses its place: one of the heaviest peer first.
 
+use super::places::Peer;
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
 /// Answers of one kind that are read at once.
 const READERS: usize = 16;
-/// A reader that has had its place for so long may have it taken.
+/// Requests of one kind that wait for a place.
+const LINE: usize = 1024;
+/// A reader that has taken nothing for so long may lose its place.
+const STALLED_AFTER: Duration = Duration::from_millis(100);
+/// So may one that has been reading for so long at less than [`LEAST_PER_S`],
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// How long somebody who was told to go may take, before another one is told.
-const GOES_WITHIN: Duration = Duration::from_millis(100);
+/// and any that has been reading for so long.
+const LONG_AFTER: Duration = Duration::from_secs(5);
+/// Pieces a second: 1 MiB.
+const LEAST_PER_S: f64 = 16.0;
+/// How often readers are looked at while somebody waits.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Half of the places that a peer lost count no more after this long.
+const HALF_LIFE: Duration = Duration::from_secs(10);
+/// What a place is in the burden of its peer.
+const PLACE: u64 = 100;
+/// Peers whose lost places are remembered.
+const REMEMBERED: usize = 4096;
+
+/// Limits of one kind of answer.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    places: usize,
+    line: usize,
+    stalled_after: Duration,
+    slow_after: Duration,
+    long_after: Duration,
+}
 
 /// The places of one kind of answer.
 #[derive(Debug)]
 pub struct Readers {
-    free: Arc<Semaphore>,
-    slow_after: Duration,
-    taken: Mutex<Taken>,
+    limits: Limits,
+    began: Instant,
+    state: Mutex<State>,
     /// Answers that were cut off because others waited.
     pub displaced: AtomicU64,
+    /// Requests refused because too many waited.
+    pub turned_away: AtomicU64,
 }
 
-/// By number: the oldest is the first.
+/// Too many requests wait already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineFull;
+
+/// Both by number: the oldest is the first.
 #[derive(Debug, Default)]
-struct Taken {
+struct State {
     next: u64,
-    places: BTreeMap<u64, (Instant, Arc<Notify>)>,
+    reading: BTreeMap<u64, Reader>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// The newest of equals comes next, not the oldest.
+    is_newest_next: bool,
+    /// When readers were looked at last.
+    looked: Option<Instant>,
+    /// Places that each peer lost, as of a moment.
+    lost: FxHashMap<Peer, (f64, Instant)>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    peer: Peer,
+    told: Arc<Notify>,
+    is_told: bool,
+    pace: Arc<Pace>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    peer: Peer,
+    place: oneshot::Sender<Place>,
+}
+
+/// A time that is not there.
+const NONE: u64 = u64::MAX;
+
+/// Milliseconds since the start.
+#[derive(Debug)]
+struct Pace {
+    /// First piece.
+    begun_ms: AtomicU64,
+    /// Since when its writer has been waiting for the reader, if it is.
+    stalled_ms: AtomicU64,
+    /// Pieces that the reader took.
+    pieces: AtomicU64,
+}
+
+impl State {
+    fn lost(&self, peer: Peer, now: Instant) -> f64 {
+        let halved = |(lost, at): &(f64, Instant)| {
+            lost * 0.5_f64.powf(now.duration_since(*at).as_secs_f64() / HALF_LIFE.as_secs_f64())
+        };
+        self.lost.get(&peer).map_or(0.0, halved)
+    }
+
+    /// Notes that a peer lost a place. With too many peers, those without a recent loss are forgotten.
+    fn loses(&mut self, peer: Peer, now: Instant) {
+        let lost = self.lost(peer, now) + 1.0;
+        if self.lost.len() >= REMEMBERED && !self.lost.contains_key(&peer) {
+            self.lost.retain(|_, (_, at)| now.duration_since(*at) < HALF_LIFE);
+        }
+        if self.lost.len() < REMEMBERED || self.lost.contains_key(&peer) {
+            self.lost.insert(peer, (lost, now));
+        }
+    }
+
+    /// What a peer burdens the others with: places that it holds, and those that it lost lately.
+    fn burden(&self, peer: Peer, now: Instant) -> u64 {
+        let holds = self.reading.values().filter(|reader| reader.peer == peer).count();
+        ((holds as f64 + self.lost(peer, now)) * PLACE as f64) as u64
+    }
+
+    /// The burden of each peer among these.
+    fn burdens(&self, peers: impl Iterator<Item = Peer>, now: Instant) -> FxHashMap<Peer, u64> {
+        let mut burdens = FxHashMap::default();
+        for peer in peers {
+            burdens.entry(peer).or_insert_with(|| self.burden(peer, now));
+        }
+        burdens
+    }
+
+    /// Who has the next place.
+    fn next(&mut self, now: Instant) -> Option<Waiting> {
+        let burdens = self.burdens(self.waiting.values().map(|waiting| waiting.peer), now);
+        let rank = |(number, waiting): (&u64, &Waiting)| (burdens[&waiting.peer], *number);
+        let ranks = self.waiting.iter().map(rank);
+        let (_, number) = match self.is_newest_next {
+            true => ranks.min_by_key(|(burden, number)| (*burden, Reverse(*number))),
+            false => ranks.min(),
+        }?;
+        self.is_newest_next = !self.is_newest_next;
+        self.waiting.remove(&number)
+    }
+
+    /// Sends one away that waits: of the peer with the most requests, the oldest, which is the likeliest to be given up.
+    fn turn_away(&mut self, now: Instant) {
+        let mut requests = self.burdens(self.waiting.values().map(|waiting| waiting.peer), now);
+        self.waiting.values().for_each(|waiting| *requests.entry(waiting.peer).or_default() += PLACE);
+        let rank = |(number, waiting): (&u64, &Waiting)| (requests[&waiting.peer], Reverse(*number));
+        if let Some((_, Reverse(number))) = self.waiting.iter().map(rank).max() {
+            self.waiting.remove(&number);
+        }
+    }
 }
 
 impl Readers {
     /// Nobody reads yet.
     pub fn new() -> Arc<Readers> {
-        Readers::of(READERS, SLOW_AFTER)
+        Readers::with_line(LINE)
     }
 
-    fn of(places: usize, slow_after: Duration) -> Arc<Readers> {
-        let (free, displaced) = (Arc::new(Semaphore::new(places)), AtomicU64::new(0));
-        Arc::new(Readers { free, slow_after, taken: Mutex::default(), displaced })
+    /// With so many requests that may wait.
+    pub fn with_line(line: usize) -> Arc<Readers> {
+        Readers::of(Limits {
+            places: READERS,
+            line,
+            stalled_after: STALLED_AFTER,
+            slow_after: SLOW_AFTER,
+            long_after: LONG_AFTER,
+        })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Turns at work, which nobody loses.
+    pub fn turns(places: usize, line: usize) -> Arc<Readers> {
+        let never = Duration::MAX;
+        Readers::of(Limits { places, line, stalled_after: never, slow_after: never, long_after: never })
     }
 
-    /// A place, as soon as there is one: that of a slow reader, if need be. Whoever comes first has it first.
-    pub async fn enter(self: &Arc<Self>) -> Place {
-        let mut free = std::pin::pin!(self.free.clone().acquire_owned());
-        let permit = loop {
+    fn of(limits: Limits) -> Arc<Readers> {
+        Arc::new(Readers {
+            limits,
+            began: Instant::now(),
+            state: Mutex::default(),
+            displaced: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// A place, as soon as there is one: that of a slow reader, if need be.
+    pub async fn enter(self: &Arc<Self>, peer: Peer) -> Result<Place, LineFull> {
+        let (given, mut place) = oneshot::channel();
+        let number = {
+            let mut state = self.state();
+            let number = state.next;
+            state.next += 1;
+            state.waiting.insert(number, Waiting { peer, place: given });
+            number
+        };
+        let _leaves = Leaves { line: self, number };
+        self.give();
+        {
+            let mut state = self.state();
+            if state.waiting.len() > self.limits.line {
+                state.turn_away(Instant::now());
+                self.turned_away.fetch_add(1, Relaxed);
+            }
+        }
+        loop {
+            let look = self.make_room();
             tokio::select! {
                 biased;
-                permit = &mut free => break permit.ok(),
-                () = sleep(self.make_room()) => {}
+                place = &mut place => return place.map_err(|_| LineFull),
+                () = sleep(look) => {}
             }
-        };
-        let told = Arc::new(Notify::new());
-        let mut taken = self.taken();
-        let number = taken.next;
-        taken.next += 1;
-        taken.places.insert(number, (Instant::now(), told.clone()));
-        drop(taken);
-        Place { of: self.clone(), number, told, _permit: permit }
+        }
     }
 
-    /// Tells the one with the oldest place to go, if it is slow and somebody must; when to look again.
-    fn make_room(&self) -> Duration {
-        if self.free.available_permits() > 0 {
-            return GOES_WITHIN;
-        }
-        let mut taken = self.taken();
-        let Some((since, _)) = taken.places.first_key_value().map(|(_, place)| place) else {
-            return GOES_WITHIN;
-        };
-        let left = self.slow_after.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            if let Some((_, (_, told))) = taken.places.pop_first() {
-                told.notify_one();
-                self.displaced.fetch_add(1, Relaxed);
+    /// Gives free places to those who wait.
+    fn give(self: &Arc<Self>) {
+        loop {
+            let given = {
+                let mut state = self.state();
+                if state.reading.len() >= self.limits.places {
+                    return;
+                }
+                let Some(next) = state.next(Instant::now()) else { return };
+                let number = state.next;
+                state.next += 1;
+                let pace = Pace {
+                    begun_ms: AtomicU64::new(NONE),
+                    stalled_ms: AtomicU64::new(NONE),
+                    pieces: AtomicU64::new(0),
+                };
+                let (told, pace) = (Arc::new(Notify::new()), Arc::new(pace));
+                let reader =
+                    Reader { peer: next.peer, told: told.clone(), is_told: false, pace: pace.clone() };
+                state.reading.insert(number, reader);
+                (next.place, Place { of: self.clone(), number, told, pace })
+            };
+            let (to, place) = given;
+            if let Err(place) = to.send(place) {
+                // Its request was given up just now.
+                self.state().reading.remove(&place.number);
             }
-            return GOES_WITHIN;
         }
-        left
+    }
+
+    /// Tells readers to go that others need the places of; when to look again.
+    fn make_room(&self) -> Duration {
+        let (now, now_ms) = (Instant::now(), self.now_ms());
+        let mut state = self.state();
+        // One of all who wait looks for all.
+        if state.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            return 2 * LOOK_EVERY;
+        }
+        state.looked = Some(now);
+        let mut going = state.reading.values().filter(|reader| reader.is_told).count();
+        let burdens = state.burdens(state.reading.values().map(|reader| reader.peer), now);
+        // Whoever waits takes nothing from a lighter peer.
+        let waiting = state.burdens(state.waiting.values().map(|waiting| waiting.peer), now);
+        let lightest = waiting.into_values().min().unwrap_or(u64::MAX);
+        while going < state.waiting.len() {
+            let since = |from_ms: u64| Duration::from_millis(now_ms.saturating_sub(from_ms));
+            let rank = |(number, reader): (&u64, &Reader)| {
+                let begun_ms = reader.pace.begun_ms.load(Relaxed);
+                let stalled_ms = reader.pace.stalled_ms.load(Relaxed);
+                let burden = burdens[&reader.peer];
+                // Whoever is no heavier than those who wait may just have been scheduled late.
+                let patience = if burden > lightest.saturating_add(PLACE) { 1 } else { 2 };
+                let is_stalled = stalled_ms != NONE
+                    && since(stalled_ms) >= self.limits.stalled_after.saturating_mul(patience);
+                let reads_for = if begun_ms == NONE { Duration::ZERO } else { since(begun_ms) };
+                let pieces_per_s =
+                    reader.pace.pieces.load(Relaxed) as f64 / reads_for.as_secs_f64().max(1e-3);
+                let is_slow = reads_for >= self.limits.slow_after && pieces_per_s < LEAST_PER_S;
+                let is_overdue =
+                    is_stalled || begun_ms != NONE && (is_slow || reads_for >= self.limits.long_after);
+                let may_go = !reader.is_told && is_overdue && burden >= lightest;
+                may_go.then_some((burden, is_stalled, Reverse(begun_ms), Reverse(*number)))
+            };
+            let Some((.., Reverse(number))) = state.reading.iter().filter_map(rank).max() else { break };
+            let Some(reader) = state.reading.get_mut(&number) else { break };
+            reader.is_told = true;
+            reader.told.notify_one();
+            let peer = reader.peer;
+            state.loses(peer, now);
+            self.displaced.fetch_add(1, Relaxed);
+            going += 1;
+        }
+        LOOK_EVERY
+    }
+}
+
+/// Leaves the line when its request is given up.
+struct Leaves<'a> {
+    line: &'a Readers,
+    number: u64,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.line.state().waiting.remove(&self.number);
     }
 }
 
@@ -93,7 +325,7 @@ pub struct Place {
     of: Arc<Readers>,
     number: u64,
     told: Arc<Notify>,
-    _permit: Option<OwnedSemaphorePermit>,
+    pace: Arc<Pace>,
 }
 
 impl Place {
@@ -101,48 +333,29 @@ impl Place {
     pub async fn told_to_go(&self) {
         self.told.notified().await;
     }
+
+    /// From now on the writer waits for the reader.
+    pub fn waits_for_reader(&self) {
+        let now_ms = self.of.now_ms();
+        let _ = self.pace.begun_ms.compare_exchange(NONE, now_ms, Relaxed, Relaxed);
+        self.pace.stalled_ms.store(now_ms, Relaxed);
+    }
+
+    /// The reader has taken a piece.
+    pub fn goes_on(&self) {
+        self.pace.pieces.fetch_add(1, Relaxed);
+        self.pace.stalled_ms.store(NONE, Relaxed);
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.of.taken().places.remove(&self.number);
+        let had = self.of.state().reading.remove(&self.number);
+        if had.is_some() {
+            self.of.give();
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::time::timeout;
-
-    const NEVER: Duration = Duration::from_secs(86_400);
-
-    #[tokio::test]
-    async fn the_slowest_makes_room_and_nobody_who_is_quick() {
-        let readers = Readers::of(2, Duration::ZERO);
-        let (first, second) = (readers.enter().await, readers.enter().await);
-        let enter = tokio::spawn({
-            let readers = readers.clone();
-            async move { readers.enter().await }
-        });
-        first.told_to_go().await;
-        assert!(!enter.is_finished(), "it has not gone yet");
-        drop(first);
-        let third = enter.await.expect("no panic");
-        assert_eq!(readers.displaced.load(Relaxed), 1);
-        assert!(timeout(Duration::ZERO, second.told_to_go()).await.is_err(), "one is enough");
-        drop((second, third));
-        assert!(readers.taken().places.is_empty());
-        assert_eq!(readers.free.available_permits(), 2);
-    }
-
-    #[tokio::test]
-    async fn whoever_is_not_slow_keeps_the_place() {
-        let readers = Readers::of(1, NEVER);
-        let first = readers.enter().await;
-        let waits = timeout(Duration::from_millis(20), readers.enter());
-        assert!(waits.await.is_err());
-        assert_eq!(readers.displaced.load(Relaxed), 0);
-        drop(first);
-        readers.enter().await;
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
-use super::api::{Answer, Api, Made, Problem, from_hex};
+use super::api::{Answer, Api, For, Made, Problem, from_hex};
 use crate::report::KeptCoverage;
 use crate::spool::{Kept, SpoolFigures, jaeger};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
@@ -25,8 +25,7 @@ impl Api {
         let busy = || {
             Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into())
         };
-        let _place = self.lookup_line.try_acquire().map_err(|_| busy())?;
-        let turn = self.lookups.clone().acquire_owned().await.map_err(|_| busy())?;
+        let turn = self.lookups.enter(self.peer).await.map_err(|_| busy())?;
         self.look(move |_| {
             let kept = spool.find(&trace_id);
             let shaped = match kept.trace.spans {
@@ -64,7 +63,7 @@ fn trace_id(text: &str) -> Result<[u8; 16], Problem> {
     from_hex(&format!("{text:0>32}")).ok_or_else(wrong)
 }
 
-pub(super) async fn otlp(State(api): State<Api>, headers: HeaderMap, Path(id): Path<String>) -> Answer {
+pub(super) async fn otlp(For(api): For, headers: HeaderMap, Path(id): Path<String>) -> Answer {
     Ok(api.kept(trace_id(&id)?, in_otlp).await?.answer(&headers).await)
 }
 
@@ -82,11 +81,7 @@ fn in_otlp(Kept { trace, incomplete }: Kept) -> Result<Value, Problem> {
     Ok(answer)
 }
 
-pub(super) async fn of_jaeger(
-    State(api): State<Api>,
-    headers: HeaderMap,
-    Path(id): Path<String>,
-) -> Response {
+pub(super) async fn of_jaeger(For(api): For, headers: HeaderMap, Path(id): Path<String>) -> Response {
     // It has a span.
     let in_jaeger =
         |kept: Kept| Ok(jaeger::answer(&kept.trace.resource_spans, &kept.incomplete).unwrap_or_default());
@@ -100,7 +95,7 @@ pub(super) async fn of_jaeger(
     }
 }
 
-pub(super) async fn services(State(api): State<Api>, headers: HeaderMap) -> Answer {
+pub(super) async fn services(For(api): For, headers: HeaderMap) -> Answer {
     let names = |api: &Api| {
         let services = api.meter.overview().services;
         let mut names: Vec<String> = services.into_iter().map(|(name, _)| name.to_string()).collect();
