@@ -5,6 +5,7 @@ use crate::agents::Agents;
 use crate::budget::Budget;
 use crate::experiment::Experiments;
 use crate::folder::{CASE, Folder, free_id};
+use crate::memory::Freed;
 use crate::nearest::{NEAREST, Nearest, near};
 use crate::pursuit::LOOK_BACK_NS;
 use crate::report::{
@@ -175,6 +176,7 @@ impl Cases {
         let mut second = interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut next_slot_ms = now_unix_ms() + SLOT_MS;
+        let mut freed = Freed::default();
         loop {
             second.tick().await;
             let now_ms = now_unix_ms();
@@ -182,8 +184,14 @@ impl Cases {
                 // A clock that was set back does not stop the slots.
                 next_slot_ms = now_ms + SLOT_MS - (now_ms - next_slot_ms).min(SLOT_MS - 1);
                 let cases = self.clone();
+                let mut freed_before = std::mem::take(&mut freed);
                 // A panic in there is a bug; the pairs are watched on.
-                let _ = tokio::task::spawn_blocking(move || cases.slot(now_ms)).await;
+                let work = tokio::task::spawn_blocking(move || {
+                    cases.slot(now_ms);
+                    freed_before.give_back_if_grown();
+                    freed_before
+                });
+                freed = work.await.unwrap_or_default();
             } else if next_slot_ms > now_ms + 2 * SLOT_MS {
                 next_slot_ms = now_ms + SLOT_MS;
             }

@@ -2,6 +2,7 @@
 //! all.
 
 use crate::report::{CaseReport, FileRow, State};
+use serde::Serialize;
 use spangap_model::PairKey;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -110,6 +111,16 @@ impl Folder {
         let mut part = self.create(id, name)?;
         part.write_all(bytes)?;
         part.finish()
+    }
+
+    /// Writes a file of a case as JSON, without holding all of it in memory.
+    ///
+    /// # Errors
+    /// As [`Folder::write`].
+    pub fn write_json(&self, id: &str, name: &str, document: &impl Serialize) -> io::Result<()> {
+        let mut out = io::BufWriter::new(self.create(id, name)?);
+        serde_json::to_writer(&mut out, document)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
     }
 
     /// Removes the files of a slice that was called so.

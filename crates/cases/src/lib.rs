@@ -12,6 +12,7 @@ mod clocks;
 pub mod experiment;
 pub mod folder;
 pub mod hosts;
+mod memory;
 mod nearest;
 pub mod pursuit;
 pub mod report;

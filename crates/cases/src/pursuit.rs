@@ -96,6 +96,7 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
             windows(&samples, opened_ms, by, reach)
         }
     };
+    drop(samples);
     let slices = slices(&cases, &id, &pair, &hosts, &windows, &ends).await;
     conclude(&cases, &case, &pair, slices).await;
 }
@@ -111,7 +112,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> V
             lacks.push(format!("The spans of the {name} were no longer held."));
             continue;
         };
-        let written = cases.folder.write(id, &format!("{name}.spans.json"), document.to_string().as_bytes());
+        let written = cases.folder.write_json(id, &format!("{name}.spans.json"), &document);
         if let Err(error) = written {
             cases.agents.count(|refused| refused.not_written += 1);
             lacks.push(format!("The spans of the {name} could not be written: {error}."));

@@ -171,6 +171,7 @@ pub const CONFINED: &[Confined] = &[
 
 /// The files that may use `unsafe`, each block with a SAFETY line.
 pub const UNSAFE_FILES: &[&str] = &[
+    "crates/cases/src/memory.rs",
     "crates/host/src/probes/cost.rs",
     "crates/host/src/probes/intervals/ring.rs",
     "crates/host/src/probes/stacks/perf_event.rs",
