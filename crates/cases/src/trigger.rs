@@ -1,11 +1,14 @@
 //! Decides when a pair is worth a case: when it leaves its own baseline, or calls exceed a threshold. Pure; the caller
 //! passes in the contents of each window.
 //!
-//! A window is out of range if one of its figures (mean, p90 or p99 of the gaps or client durations) is far beyond the
+//! A window is out of range if one of its figures (median, mean, p90 or p99 of the gaps or client durations) is far beyond the
 //! windows of the last ten minutes: beyond their median by a factor *and* by a multiple of their spread, beyond nearly
 //! all of them, and by an amount that matters. One such window is noise. Two in a row, in the same figure, mean that
 //! the pair left its baseline, unless chance explains them: calls that long must be far more frequent than in the
 //! baseline. Windows out of range do not enter the baseline while they are news.
+//!
+//! The median is what is left where the others are noise: long calls that come and go, as on a host with busy neighbours,
+//! spread the mean and the upper quantiles so widely that no window is beyond them.
 //!
 //! A short baseline has seen little of a pair's noise, so the factor is larger during the first two minutes. A pair that is
 //! slower by less than that factor, but by enough for a long baseline, is out of range after four such windows in a row.
@@ -64,6 +67,8 @@ pub enum Figure {
 /// Which number of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
+    /// Half of the calls take longer.
+    Median,
     /// Mean.
     Mean,
     /// 90th percentile.
@@ -75,13 +80,15 @@ pub enum Statistic {
 }
 
 /// Those that a window has by itself, in the order of [`Window::figures`].
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 8] = [
     Figure::Gap(Statistic::P99),
     Figure::Gap(Statistic::P90),
     Figure::Gap(Statistic::Mean),
+    Figure::Gap(Statistic::Median),
     Figure::Client(Statistic::P99),
     Figure::Client(Statistic::P90),
     Figure::Client(Statistic::Mean),
+    Figure::Client(Statistic::Median),
 ];
 
 /// Those that take a baseline to be told. Their bits follow those of [`FIGURES`].
@@ -104,6 +111,7 @@ impl std::fmt::Display for Figure {
             Figure::Client(statistic) => ("client duration", statistic),
         };
         match statistic {
+            Statistic::Median => write!(f, "median of the {what}"),
             Statistic::Mean => write!(f, "mean {what}"),
             Statistic::P90 => write!(f, "p90 of the {what}"),
             Statistic::P99 => write!(f, "p99 of the {what}"),
@@ -201,6 +209,7 @@ impl Counts {
 
     fn statistic(&self, statistic: Statistic) -> Option<f64> {
         match statistic {
+            Statistic::Median => Some(self.quantile_ns(0.5)),
             Statistic::Mean => Some(self.mean_ns()),
             Statistic::P90 => Some(self.quantile_ns(0.9)),
             Statistic::P99 => (self.calls >= LEAST_FOR_P99).then(|| self.quantile_ns(0.99)),
@@ -315,7 +324,7 @@ pub struct Watch {
     /// The last windows, if they were out, or may be the first ones of a row.
     held: Vec<Window>,
     /// Figures that the last one was out in, a bit each.
-    out: u8,
+    out: u16,
     /// Windows in a row that each figure was beyond the factor of a long baseline.
     beyond: [u8; FIGURES.len()],
     /// When the latest row of them began: see [`Watch::row_began`].
@@ -346,7 +355,7 @@ impl Watch {
         }
         let lefts: Vec<Option<Left>> = self.lefts(&window, false).collect();
         let out =
-            lefts.iter().enumerate().fold(0, |out, (place, left)| out | (u8::from(left.is_some()) << place));
+            lefts.iter().enumerate().fold(0, |out, (place, left)| out | (u16::from(left.is_some()) << place));
         let beyond: Vec<Option<Left>> =
             (0..FIGURES.len()).map(|place| self.left(place, &window.figures, true)).collect();
         for (row, left) in self.beyond.iter_mut().zip(&beyond) {
@@ -411,9 +420,10 @@ impl Watch {
         all
     }
 
-    /// Whether calls of a stretch took well more than others: in the mean, at p90 or at p99, gaps or client durations.
+    /// Whether calls of a stretch took well more than others: in the median, in the mean, at p90 or at p99, gaps or client
+    /// durations.
     pub fn are_slower(slow: &[Counts; 2], usual: &[Counts; 2]) -> bool {
-        let statistics = [Statistic::Mean, Statistic::P90, Statistic::P99];
+        let statistics = [Statistic::Median, Statistic::Mean, Statistic::P90, Statistic::P99];
         slow.iter().zip(usual).any(|(slow, usual)| {
             statistics.iter().any(|statistic| {
                 let both = slow.statistic(*statistic).zip(usual.statistic(*statistic));

@@ -235,6 +235,32 @@ fn what_is_slower_by_less_than_twice_is_seen_when_it_lasts() {
     }
 }
 
+/// A pair on a host with busy neighbours: of the calls of a window, a share that varies wait for long.
+fn neighbours(pair: &mut Pair, share: f64, factor: f64) -> Option<Window> {
+    let busy = pair.dice.uniform();
+    pair.noise = Noise::Stalls { sigma: 0.3, share: share * busy * busy };
+    pair.slot(40.0, factor)
+}
+
+/// Noise carries the mean and the upper quantiles of such a pair as far as a slowness would. The median shows that each call takes
+/// longer.
+#[test]
+fn calls_that_all_take_longer_are_seen_beside_busy_neighbours() {
+    let out = |seed: u64, factor: f64| {
+        let mut pair = Pair::new(seed, Noise::Exponential);
+        let mut watch = Watch::default();
+        for _ in 0..9 {
+            watch.take(neighbours(&mut pair, 0.2, 1.0).unwrap());
+        }
+        (0..6).any(|_| matches!(watch.take(neighbours(&mut pair, 0.2, factor).unwrap()), State::Out(_)))
+    };
+    let seen = (0..100).filter(|seed| out(*seed, 4.0)).count();
+    assert!(seen >= 98, "{seen} of 100 within half a minute");
+    let false_alarms = (0..1000).filter(|seed| out(*seed, 1.0)).count();
+    // How busy the neighbours are changes from window to window: some of that is a change, and none of it is the median's.
+    assert!(false_alarms <= 25, "{false_alarms} of 1000");
+}
+
 /// What was held because it might have been the first of a row becomes usual when no row comes of it, and is not held for ever.
 #[test]
 fn what_may_be_a_row_and_is_none_becomes_usual() {
