@@ -34,6 +34,8 @@ const AROUND_NS: i64 = 50_000_000;
 /// Such a stretch has at least so many calls of a connection, and this length, nanoseconds.
 const LEAST_KEPT: u64 = 100;
 const LEAST_KEPT_NS: u64 = 1_500_000_000;
+/// Slow calls, other calls, and calls of a connection in a stretch that is known by spans.
+const LEAST_OF_EACH: u64 = 20;
 /// Servers behind one name that are asked for one by one.
 const MOST_ENDPOINTS: usize = 32;
 /// Hosts that are looked for among the agents, as spans name them; more go by no agent.
@@ -68,17 +70,15 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let samples = of_worst_hosts(&cases, &id, all, by);
     let kept = cases.kept_since(&pair).and_then(|since_ms| {
         let kept = samples::all_kept(&cases.meter, &pair, since_ms * 1_000_000, CLOSELY)?;
-        shared(&samples, kept)
+        let why = "calls share connections";
+        let shared = shared(&samples, kept.clone()).map(|kept| (kept, why));
+        shared.or_else(|| Some((known_by_spans(&samples, kept, by)?, "the time is the server's own")))
     });
-    if let Some(kept) = &kept {
+    let kept = kept.map(|(kept, why)| {
         let length = format_ns(kept.end - kept.start);
-        cases.note(
-            &id,
-            format!(
-                "calls share connections: only {length} are requested, in which every call has its spans"
-            ),
-        );
-    }
+        cases.note(&id, format!("{why}: only {length} are requested, in which every call has its spans"));
+        kept
+    });
     let mut hosts = hosts(&cases, &samples);
     let around = windows(&samples, opened_ms, by, [None, None]);
     find_missing(&cases, &id, &samples, &mut hosts, &around).await;
@@ -235,6 +235,31 @@ fn shared(samples: &[Sample], kept: Range<u64>) -> Option<Range<u64>> {
     // Each client sends its spans at a time of its own: of the last seconds, those of some are missing.
     let end = by_connection.values().filter(several).map(|(_, _, last)| *last).min()?;
     (end - kept.start >= LEAST_KEPT_NS).then_some(kept.start..end)
+}
+
+/// The part of a stretch in which the spans of all calls are there, if the calls are slow by what their client waited and not by
+/// their gap, so that the server took the time: spans alone tell what a server did. A slow call without them counts as unexplained.
+/// `None` where the stretch has too few slow or too few other calls.
+fn known_by_spans(samples: &[Sample], kept: Range<u64>, by: By) -> Option<Range<u64>> {
+    if by.measure != Measure::ClientDuration {
+        return None;
+    }
+    // Each client sends its spans at a time of its own.
+    let mut of_connection = BTreeMap::<Option<u64>, (u64, u64)>::new();
+    for sample in samples {
+        let began = sample.sides[0].start_unix_ns;
+        if (kept.start..=kept.end).contains(&began) {
+            let (calls, last) = of_connection.entry(port_of(sample)).or_default();
+            (*calls, *last) = (*calls + 1, began.max(*last));
+        }
+    }
+    let end =
+        of_connection.values().filter(|(calls, _)| *calls >= LEAST_OF_EACH).map(|(_, last)| *last).min()?;
+    let in_it = |sample: &&Sample| (kept.start..=end).contains(&sample.sides[0].start_unix_ns);
+    let (slow, others) = samples.split_at(slow(samples, by));
+    let is_enough =
+        [slow, others].iter().all(|some| some.iter().filter(in_it).count() as u64 >= LEAST_OF_EACH);
+    (is_enough && end >= kept.start + LEAST_KEPT_NS).then_some(kept.start..end)
 }
 
 /// The stretch in which these calls began, by the clock of either host.
@@ -555,6 +580,26 @@ mod tests {
         assert_eq!(shared(&alone, 0..3_990 * MS), None);
         assert_eq!(shared(&samples, 3_000 * MS..3_992 * MS), None);
         assert_eq!(shared(&rare.collect::<Vec<_>>(), 0..2_000 * MS), None);
+    }
+
+    /// A third of the calls takes the server 60 ms. All spans are there from the second second on, those of another client up to the
+    /// fourth.
+    #[test]
+    fn where_the_server_takes_the_time_every_call_has_its_spans() {
+        let long = call(1, 0, 30).sides[0].end_unix_ns;
+        let both = [(1, 6_000), (2, 4_000)].into_iter().flat_map(|(port, until_ms)| {
+            (0..until_ms / 20).map(move |n| call(port, 20 * n, 20 * n + if n % 3 == 0 { 60 } else { 2 }))
+        });
+        let mut samples: Vec<Sample> = both.collect();
+        samples.sort_by_key(|sample| std::cmp::Reverse(sample.took_ns(Measure::ClientDuration)));
+        let by = By { measure: Measure::ClientDuration, over_ns: Some(long) };
+        let kept = 2_000 * MS..5_980 * MS;
+        assert_eq!(known_by_spans(&samples, kept.clone(), by), Some(2_000 * MS..3_980 * MS));
+        // Packets tell where else time goes; one second is too short; and there must be both kinds of calls.
+        assert_eq!(known_by_spans(&samples, kept.clone(), By { measure: Measure::Gap, ..by }), None);
+        assert_eq!(known_by_spans(&samples, 3_000 * MS..5_980 * MS, by), None);
+        let slow = samples.partition_point(|sample| sample.took_ns(Measure::ClientDuration) > long);
+        assert_eq!(known_by_spans(&samples[..slow + 10], kept, by), None);
     }
 
     #[test]
