@@ -130,7 +130,7 @@ test("grade_api.ts has every shape of a grading and no other", () => {
   const score = readFileSync(`${folder}/score.rs`, "utf8");
   const report = readFileSync(`${folder}/report/mod.rs`, "utf8");
   const structs = ["Share", "Cell", "Matrix", "CulpritScore", "Score"].map((name) => structOf(score, name)).concat(["Row", "Counts", "Setting", "GradeReport"].map((name) => structOf(report, name)));
-  const source = structs.join("\n").replace("    #[serde(skip)]\n    judged: Option<Judged>,\n", "").replaceAll(/\b(Share)\b/g, "GradeShare").replaceAll("PathBuf", "String").replaceAll("outcome: Outcome", "outcome: String").replaceAll(/skip_serializing_if = "(Option::is_none|Vec::is_empty)"/g, 'skip_serializing_if = "$1", default');
+  const source = structs.join("\n").replace("    #[serde(skip)]\n    judged: Option<JudgedRun>,\n", "").replaceAll(/\b(Share)\b/g, "GradeShare").replaceAll("PathBuf", "String").replaceAll("outcome: Outcome", "outcome: String").replaceAll(/skip_serializing_if = "(Option::is_none|Vec::is_empty)"/g, 'skip_serializing_if = "$1", default');
   assert.deepEqual(differences(rustShapes(source), typescriptShapes(readFileSync("src/report/grade_api.ts", "utf8"))), []);
 });
 

@@ -84,6 +84,14 @@ impl CallStatus {
         }
     }
 
+    /// Whether clients try again after it: a server that is down, busy or broken, or a deadline that has passed. Of HTTP,
+    /// only the class is known here; 408, 425 and 429 are for the caller to add.
+    pub fn is_retryable(self) -> bool {
+        const RETRYABLE: [u8; 6] = [2, 4, 8, 10, 13, 14];
+        self == CallStatus::from_http(500)
+            || RETRYABLE.iter().any(|code| self == CallStatus::from_grpc(u64::from(*code)))
+    }
+
     /// A number below 64 for this status; [`CallStatus::from_code`] is the inverse.
     pub fn code(self) -> u8 {
         self.0

@@ -97,10 +97,17 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
     });
     let waited = queued(call).chain(in_turn(call));
     let mut account = assigned(call.record, earlier.into_iter().chain(waited), turns);
-    let whole = i64::try_from(call.duration_ns).unwrap_or(i64::MAX);
-    let record = i64::try_from(call.record.duration_ns).unwrap_or(i64::MAX);
-    if whole != record {
-        *account.entry(Owner::Culprit(retries)).or_default() += whole - record;
+    // Whatever held up an attempt with a span of its own keeps its time; trying again has what passed in between.
+    for attempt in &call.earlier {
+        for (owner, ns) in assigned(attempt, std::iter::empty(), turns) {
+            *account.entry(owner).or_default() += ns;
+        }
+    }
+    let ns = |duration_ns: u64| i64::try_from(duration_ns).unwrap_or(i64::MAX);
+    let attempts = call.earlier.iter().map(|attempt| ns(attempt.duration_ns)).sum::<i64>();
+    let between = ns(call.duration_ns) - ns(call.record.duration_ns) - attempts;
+    if between != 0 {
+        *account.entry(Owner::Culprit(retries)).or_default() += between;
     }
     account
 }

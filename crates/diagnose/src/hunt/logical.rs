@@ -1,10 +1,13 @@
-//! Logical calls: all attempts that carry the ids of one call of the application, merged.
+//! Logical calls: all attempts at one call of the application, merged.
+//!
+//! Attempts that carry the same ids are one call. Many clients give each attempt a span of its own instead: then the trace
+//! and the failures tell which calls repeat each other.
 
 use super::Question;
 use super::queued::Queued;
 use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Leg, Legs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A call as its application knows it.
 pub struct Logical<'a> {
@@ -16,6 +19,8 @@ pub struct Logical<'a> {
     pub duration_ns: u64,
     /// How often it was tried.
     pub attempts: usize,
+    /// Earlier attempts that have spans of their own, in order; what held these up is in their own records.
+    pub earlier: Vec<&'a CallRecord>,
     /// Time before the record of the last attempt begins, nanoseconds; zero where a span spans them all.
     pub before_ns: i64,
     /// The stretch of the record that earlier attempts took, nanoseconds since it began.
@@ -45,7 +50,59 @@ pub fn calls<'a>(evidence: &'a Evidence, question: &Question<'_>) -> Vec<Logical
         }
     }
     calls.sort_by_key(|call| call.start_unix_ns);
+    with_retries(calls)
+}
+
+/// Merges attempts with spans of their own: calls of one trace to one method, one after the other, of which all failed but the
+/// last. Where several did not fail, the program has many such calls to make, and which of them repeats which is unknown.
+fn with_retries<'a>(calls: Vec<Logical<'a>>) -> Vec<Logical<'a>> {
+    let mut groups: BTreeMap<(&str, Option<&str>, Option<&str>), Vec<usize>> = BTreeMap::new();
+    for (place, call) in calls.iter().enumerate().filter(|(_, call)| call.attempts == 1) {
+        if let Some(trace) = call.record.trace_id.as_deref() {
+            let client = call.record.client.as_deref().and_then(host);
+            groups.entry((trace, call.record.method.as_deref(), client)).or_default().push(place);
+        }
+    }
+    let is_retried = |group: &Vec<usize>| {
+        let tried = group.windows(2).all(|pair| {
+            let [first, next] = [&calls[pair[0]], &calls[pair[1]]];
+            first.record.retryable && end_unix_ns(first.record) <= next.start_unix_ns
+        });
+        tried && group.len() > 1 && group.last().is_some_and(|last| !calls[*last].record.retryable)
+    };
+    let earlier_of: BTreeMap<usize, Vec<&'a CallRecord>> = groups
+        .values()
+        .filter(|group| is_retried(group))
+        .filter_map(|group| {
+            let (last, earlier) = group.split_last()?;
+            Some((*last, earlier.iter().map(|place| calls[*place].record).collect()))
+        })
+        .collect();
+    let repeated: BTreeSet<usize> = groups
+        .into_values()
+        .filter(|group| group.last().is_some_and(|last| earlier_of.contains_key(last)))
+        .flatten()
+        .collect();
+    let merged = |(place, mut call): (usize, Logical<'a>)| match earlier_of.get(&place) {
+        None => (!repeated.contains(&place)).then_some(call),
+        Some(earlier) => {
+            let start_unix_ns = earlier.first().map_or(call.start_unix_ns, |first| first.start_unix_ns);
+            call.before_ns = call.start_unix_ns - start_unix_ns;
+            call.duration_ns += call.before_ns.unsigned_abs();
+            call.start_unix_ns = start_unix_ns;
+            call.attempts += earlier.len();
+            call.earlier = earlier.clone();
+            Some(call)
+        }
+    };
+    let mut calls: Vec<Logical<'_>> = calls.into_iter().enumerate().filter_map(merged).collect();
+    calls.sort_by_key(|call| call.start_unix_ns);
     calls
+}
+
+/// The host of an address with a port.
+fn host(address: &str) -> Option<&str> {
+    address.rsplit_once(':').map(|(host, _)| host)
 }
 
 fn single(record: &CallRecord) -> Logical<'_> {
@@ -54,6 +111,7 @@ fn single(record: &CallRecord) -> Logical<'_> {
         start_unix_ns: record.start_unix_ns,
         duration_ns: record.duration_ns,
         attempts: 1,
+        earlier: Vec::new(),
         before_ns: 0,
         retried: None,
         queued: Queued::default(),
@@ -73,9 +131,7 @@ fn end_unix_ns(record: &CallRecord) -> i64 {
 
 /// Records that carry the same ids: attempts one after the other, or, sent from elsewhere, the same call passed on.
 fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
-    let host = |record: &CallRecord| {
-        record.client.as_deref().and_then(|at| at.rsplit_once(':')).map(|at| at.0.to_owned())
-    };
+    let host = |record: &CallRecord| record.client.as_deref().and_then(host).map(str::to_owned);
     records.sort_by_key(|record| (sent_unix_ns(record), std::cmp::Reverse(record.duration_ns)));
     let Some(first) = records.first().copied() else { return Vec::new() };
     // Another host that carries these ids passes the call on: the time is in the call already.
@@ -95,6 +151,7 @@ fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
         start_unix_ns,
         duration_ns: u64::try_from(end_unix_ns.saturating_sub(start_unix_ns)).unwrap_or(0),
         attempts: records.len(),
+        earlier: Vec::new(),
         before_ns,
         retried: Some((retried.0.max(0), retried.1)).filter(|(from, to)| records.len() > 1 && to > from),
         queued: Queued::default(),

@@ -273,6 +273,8 @@ mod properties;
 #[cfg(test)]
 mod replicas;
 #[cfg(test)]
+mod retried;
+#[cfg(test)]
 mod strangers;
 #[cfg(test)]
 mod tests;

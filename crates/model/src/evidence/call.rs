@@ -41,6 +41,10 @@ pub struct CallRecord {
     /// proxies.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub path: Vec<HopLeg>,
+    /// Whether it failed in a way after which clients try again: without an answer, or with the status of a server that
+    /// is down or busy.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub retryable: bool,
     /// For a randomly drawn call, the number of calls that it represents; absent for one that represents
     /// itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]

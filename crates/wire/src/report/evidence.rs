@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::dissect::{CaptureTotals, Dissection};
 use crate::hops::path::hosts_along;
 use crate::hops::{PathLeg, Stage};
+use spangap_model::CallStatus;
 use spangap_model::evidence::{
     CallRecord, Clocks, Coverage, Evidence, HopLeg, HopPlace, Instrument, Interval,
 };
@@ -27,6 +28,7 @@ fn records(dissection: &Dissection) -> Vec<CallRecord> {
     let each = others as f64 / dissection.drawn.max(1) as f64;
     let one = |(place, call): (usize, &Call)| {
         let mut record = record(call_report(call, dissection));
+        record.retryable |= has_retryable_status(call);
         record.path = path(call);
         record.stands_for = (place >= slowest && each > 1.0).then_some(each);
         record
@@ -75,8 +77,22 @@ fn record(call: CallReport) -> CallRecord {
         legs: call.legs,
         findings: call.findings,
         path: Vec::new(),
+        retryable: call.ending.is_some_and(|ending| ending.unanswered),
         stands_for: None,
     }
+}
+
+/// Statuses of HTTP after which clients try again, besides those of the class 5xx.
+const RETRYABLE_HTTP: [u16; 3] = [408, 425, 429];
+
+/// Whether an end saw a status after which clients try again; the client's end counts where it saw one.
+fn has_retryable_status(call: &Call) -> bool {
+    let exchange =
+        call.halves.exchanges.iter().flatten().find(|exchange| exchange.status != CallStatus::UNSET);
+    exchange.is_some_and(|exchange| {
+        exchange.status.is_retryable()
+            || exchange.http_status.is_some_and(|status| RETRYABLE_HTTP.contains(&status))
+    })
 }
 
 fn clocks(dissection: &Dissection) -> Option<Clocks> {
