@@ -53,10 +53,13 @@ pub fn calls<'a>(evidence: &'a Evidence, question: &Question<'_>) -> Vec<Logical
     with_retries(calls)
 }
 
+/// What attempts at one call have in common: trace, method, and the client's host.
+type Repeatable<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
+
 /// Merges attempts with spans of their own: calls of one trace to one method, one after the other, of which all failed but the
 /// last. Where several did not fail, the program has many such calls to make, and which of them repeats which is unknown.
 fn with_retries<'a>(calls: Vec<Logical<'a>>) -> Vec<Logical<'a>> {
-    let mut groups: BTreeMap<(&str, Option<&str>, Option<&str>), Vec<usize>> = BTreeMap::new();
+    let mut groups: BTreeMap<Repeatable<'_>, Vec<usize>> = BTreeMap::new();
     for (place, call) in calls.iter().enumerate().filter(|(_, call)| call.attempts == 1) {
         if let Some(trace) = call.record.trace_id.as_deref() {
             let client = call.record.client.as_deref().and_then(host);
