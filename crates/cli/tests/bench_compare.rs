@@ -1,4 +1,4 @@
-//! `spangap bench compare` as users run it, over results that `spangap tank --json` may print.
+//! `spangap bench compare` as users run it, on results in the form that `spangap tank --json` prints.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn report(runs: &[String]) -> String {
     )
 }
 
-/// Five repetitions of both arms in turn; the second takes `factor` times as long.
+/// Five alternating repetitions of both arms; the second takes `factor` times as long.
 fn in_turn(factor: f64) -> Vec<(String, String)> {
     (0..5)
         .map(|i| {
@@ -134,7 +134,7 @@ fn one_run_each_gives_figures_and_no_verdict() {
     assert!(text.contains("cannot tell: 1 run each; at least 4 each are needed"), "{text}");
 }
 
-/// A target that lives as long as this.
+/// A target that is killed when this value is dropped.
 struct Target(std::process::Child);
 
 impl Drop for Target {

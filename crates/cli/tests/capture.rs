@@ -16,15 +16,15 @@ fn run(arguments: &[&str]) -> Output {
     spangap(arguments).stdin(Stdio::null()).output().expect("the binary starts")
 }
 
-/// A capture under way; killed when the test ends before it.
+/// A running capture, killed if the test ends first.
 struct Capturing {
     child: Child,
-    /// Until it is closed.
+    /// `None` once it is closed.
     stderr: Option<BufReader<ChildStderr>>,
 }
 
 impl Capturing {
-    /// Waits until packets are captured; `None` where this process may not.
+    /// Waits until packets are captured; `None` where this process lacks the rights.
     fn start(arguments: &[&str]) -> Option<Capturing> {
         let mut command = spangap(&[&["capture", "--json"], arguments].concat());
         let mut child =
@@ -52,7 +52,7 @@ impl Capturing {
         assert!(status.expect("kill is there").success());
     }
 
-    /// Waits for the end: the report.
+    /// Waits for the end, and returns the report.
     fn report(mut self) -> Value {
         let mut text = String::new();
         self.child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("it is text");
@@ -63,7 +63,7 @@ impl Capturing {
 
 impl Drop for Capturing {
     fn drop(&mut self) {
-        // It has ended when the test has gone well.
+        // If the test passed, it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -188,7 +188,7 @@ fn a_line_that_is_no_slow_call_is_said_at_once_with_its_place() {
     let arguments = ["--interface", "lo", "--filter", "tcp port 9", "--write", &path, "--trigger", &trigger];
     let Some(mut capturing) = Capturing::start(&arguments) else { return };
     std::fs::write(&log, "an older line\n{\"trace_id\": 7}\n").unwrap();
-    // While it goes on.
+    // While the capture is still running.
     let said = capturing.line();
     let place = format!("spangap: {}, line 2: column 14: invalid type", log.display());
     assert!(said.starts_with(&place), "{said}");
@@ -196,7 +196,7 @@ fn a_line_that_is_no_slow_call_is_said_at_once_with_its_place() {
     assert_eq!(capturing.report()["malformed_lines"], 1);
 }
 
-/// Forty responses that a stopped target had ready leave in one segment.
+/// Forty responses that a stopped target had ready leave in one segment when it continues.
 #[test]
 fn the_default_keeps_the_ends_of_calls_that_leave_in_one_segment() {
     let folder = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ fn wrong_wishes_are_refused_with_reasons() {
     assert_eq!(code, Some(2));
     assert!(said.contains("32 hexadecimal digits"), "{said}");
     assert_eq!(error(&["--interface", "lo", "--ring", "5"]).0, Some(2));
-    // Where nothing can be written is known before anything is lost.
+    // A file that cannot be written is reported before any packet is lost.
     let (code, said) = error(&["--interface", "lo"]);
     assert_eq!(code, Some(1));
     assert!(said.starts_with("spangap: cannot write /nonexistent/x.pcapng: No such file"), "{said}");

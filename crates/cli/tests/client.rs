@@ -34,7 +34,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -66,7 +66,7 @@ fn a_stall_of_the_client_shows_in_latency_and_not_in_from_send() {
     let (mut due, mut ok) = (0, 0);
     while let Some(message) = client.message() {
         if let ClientMessage::Interval(interval) = message {
-            // Another second, so that the calls that were held up have ended.
+            // Another second, so that the delayed calls have ended.
             drop(client.child.stdin.take());
             interval.latency.add_to(&mut latency);
             interval.from_send.add_to(&mut from_send);
@@ -79,7 +79,7 @@ fn a_stall_of_the_client_shows_in_latency_and_not_in_from_send() {
     let over_half = |distribution: &Distribution| {
         distribution.buckets().filter(|(ns, _)| *ns >= STALL_NS / 2).map(|(_, count)| count).sum::<u64>()
     };
-    // 100 calls came due meanwhile, half of them in its first half.
+    // 100 calls came due during the stop; those due in its first half were late by at least half of it.
     let (latency, from_send, lateness) = (over_half(&latency), over_half(&from_send), over_half(&lateness));
     assert!(lateness >= 48, "{lateness} calls were late");
     assert!(latency >= lateness, "{latency} of the {lateness} late calls show in the latency");

@@ -1,5 +1,5 @@
-//! What every verb ends with: 0 done, 1 failed, 2 wrong usage, 3 done and found what `--fail-on` asks about. Scripts chain
-//! verbs by it.
+//! Exit codes of every verb: 0 done, 1 failed, 2 wrong usage, 3 done and found what `--fail-on` asks about.
+//! Scripts depend on them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -69,7 +69,7 @@ fn help_is_0_and_a_flag_that_is_not_there_is_2() {
     assert_eq!(spangap(&["no-such-verb"]).code, Some(2));
 }
 
-/// The verbs above are all that there are.
+/// A reader of completions may close the pipe early.
 #[test]
 fn a_reader_of_completions_may_have_seen_enough() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
@@ -91,7 +91,7 @@ fn no_verb_is_left_out() {
         let commands = help.split("\nCommands:\n").nth(1).expect("a list of verbs");
         let listed = commands.lines().take_while(|line| line.starts_with("  "));
         let names = listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
-        // What is further in is the rest of a description.
+        // Text that is indented further continues a description.
         for name in names.filter(|name| *name != "help" && help.contains(&format!("\n  {name} "))) {
             let verb = [group, &[name]].concat();
             assert!(
@@ -123,7 +123,7 @@ fn what_verbs_end_with() {
         (&["hunt", &text], 1),
         (&["hunt"], 2),
         (&["hunt", &capture], 0),
-        // What cannot be tried is said, and the verdict stands.
+        // An experiment that cannot be tried is reported, and the verdict stands.
         (&["hunt", &capture, "--experiment", "auto"], 0),
         (&["hunt", &capture, "--experiment", "perhaps"], 2),
         (&["hunt", "web->cart", "--meter", "http://127.0.0.1:1", "--experiment", "auto"], 1),
@@ -150,7 +150,7 @@ fn what_verbs_end_with() {
         (&["isolate", "status", "--journal", &empty], 0),
         (&["isolate", "status", "--journal", &empty, "--fail-on", "drift"], 0),
         (&["isolate", "status", "--journal", &empty, "--fail-on", "moon"], 2),
-        // Nothing that could hold: no success for whoever chains on it.
+        // Nothing to verify is no success: scripts depend on it.
         (&["isolate", "verify", "--journal", &empty], 1),
         (&["isolate", "verify", "--journal", &empty, "--fail-on", "never,any"], 2),
         (&["isolate", "confirm", "--journal", &empty], 1),

@@ -1,4 +1,4 @@
-//! `spangap gaps` as people run it: the same figures from every format, what was skipped, exit codes.
+//! `spangap gaps` as users run it: the same figures from every format, skipped input, exit codes.
 
 use serde_json::Value;
 use std::io::Write;
@@ -59,7 +59,7 @@ fn the_figures_are_those_of_the_spans() {
     let names: Vec<_> = pairs.iter().map(|p| (p["client"].as_str(), p["server"].as_str())).collect();
     assert_eq!(names, [(Some("frontend"), Some("cart")), (Some("cart"), Some("payment"))]);
     let first = &pairs[0];
-    // Of three calls one has a negative gap: its client gave up before the server ended.
+    // One of the three calls has a negative gap: its client gave up before the server ended.
     assert_eq!((&first["calls"], &first["negative"]), (&2.into(), &1.into()));
     assert_eq!(first["negative_by_status"]["DEADLINE_EXCEEDED"], 1);
     assert_eq!(first["lost_ns_total"], 1_250_000 + 9_000_000);
@@ -101,7 +101,7 @@ fn spans_of_one_call_may_stand_in_different_files() {
     let text = std::fs::read_to_string(fixture("otlp.jsonl")).expect("fixture");
     let directory = tempfile::tempdir().expect("a directory");
     let mut files = Vec::new();
-    // One file for each service: every call crosses files.
+    // One file per service, so every call spans two files.
     for service in ["frontend", "cart", "payment"] {
         let mut lines = String::new();
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -163,7 +163,7 @@ fn bad_input_is_named_and_the_rest_counts() {
         "{report}"
     );
 
-    // What cannot be read at all fails the command, after the rest has been printed.
+    // A file that cannot be read at all fails the command, after the rest has been printed.
     let missing = directory.path().join("missing");
     let (code, table, stderr) = output(gaps().arg(&missing).arg(fixture("otlp.json")));
     assert_eq!(code, 1);
@@ -180,7 +180,7 @@ fn bad_input_is_named_and_the_rest_counts() {
     );
 }
 
-/// What people give it by mistake, and what helps them.
+/// Files that users pass by mistake get an error that helps.
 #[test]
 fn what_is_no_file_of_spans_is_said_to_be_what_it_is() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -255,7 +255,7 @@ fn ctrl_c_prints_what_was_read_until_then() {
         .spawn()
         .expect("spangap runs");
     let mut stdin = child.stdin.take().expect("piped");
-    // More than a pipe holds: when it is written, most of it has been read, and the file before it too.
+    // More than a pipe holds: once it is written, most of it has been read, and so has the file before it.
     let blanks = format!("{{\"resourceSpans\": [{}", " ".repeat(1 << 20));
     stdin.write_all(blanks.as_bytes()).expect("spangap reads");
     let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
@@ -272,7 +272,7 @@ fn calls_with_a_slow_node() -> String {
     let attribute =
         |key: &str, value: &str| format!(r#"{{"key":"{key}","value":{{"stringValue":"{value}"}}}}"#);
     let lines = (0..400u64).map(|number| {
-        // A multiplier that is prime to 256 shuffles the order.
+        // A multiplier coprime to 256 shuffles the order.
         let node = number * 77 % 256 % 8;
         let gap_us = 300 + number * 131 % 200 + if node == 3 { 30_000 } else { 0 };
         let start = 1_700_000_000_000_000_000 + number * 50_000_000;

@@ -1,4 +1,5 @@
-//! `spangap host check` on the real machine: each trap that a test can set is found, and is not found before.
+//! `spangap host check` on the real machine: each trap that a test can set is found, and is not found before
+//! it is set.
 
 use serde_json::Value;
 use std::fs;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true.
+/// Time limit for any condition.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn spangap() -> Command {
@@ -42,7 +43,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// A child that ends with the test.
+/// A child process that is killed when the test ends.
 struct Program {
     child: Child,
     said: BufReader<std::process::ChildStdout>,
@@ -61,7 +62,7 @@ impl Program {
         self.child.id()
     }
 
-    /// The next line that it prints; empty when it has ended.
+    /// The next line that it prints; empty once it has ended.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.said.read_line(&mut line).unwrap();
@@ -86,7 +87,7 @@ fn python(script: &str) -> Option<Program> {
     Program::start(Command::new("python3").args(["-c", script]))
 }
 
-/// A cgroup that is removed with the test.
+/// A cgroup that is removed when the test ends.
 struct Group(PathBuf);
 
 impl Drop for Group {
@@ -213,7 +214,7 @@ print('full', flush=True); sys.stdin.readline()
     assert!(evidence.contains("2 connections waiting to be accepted, at most 2"), "{evidence}");
 }
 
-/// A veth pair that is removed with the test.
+/// A veth pair that is removed when the test ends.
 struct Veth(String);
 
 impl Drop for Veth {
@@ -236,7 +237,7 @@ fn packets_steered_onto_the_cpu_of_a_process_are_found() {
         Program::start(Command::new("taskset").args(["-c", "0", "sh", "-c", "echo ready; read word"]));
     let Some(mut pinned) = pinned else { return println!("not run: no taskset here") };
     assert_eq!(pinned.line(), "ready");
-    // Other tests steer packets, too: only what concerns this interface is looked at.
+    // Other tests steer packets, too, so only findings about this interface count.
     let mask = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", veth.0);
     let steered = |report: &Value| finding(report, "packet-steering")["evidence"].to_string().contains(&mask);
     assert!(!steered(&check(pinned.pid())), "before");
@@ -264,7 +265,7 @@ fn what_was_read_is_judged_alike_when_it_is_read_again() {
     let findings = |text: &str| {
         let report: Value = serde_json::from_str(text).unwrap();
         let mut findings = report["findings"].as_array().unwrap().clone();
-        // Sockets are not in the file.
+        // The file contains no sockets.
         let of_sockets = ["tcp-nodelay", "unsent-data", "listen-overflow"];
         findings.retain(|finding| !of_sockets.iter().any(|trap| finding["trap"] == *trap));
         (report["looked_ns"].clone(), findings)
@@ -316,10 +317,10 @@ fn without_root_what_is_closed_says_so_and_the_rest_is_told() {
     if !is_root() {
         return println!("not run: becoming another user needs root");
     }
-    // Where nobody may start it.
+    // A place where other users may not run it.
     let folder = tempfile::Builder::new().prefix("spangap-check").tempdir().unwrap();
     let copy = folder.path().join("spangap");
-    // By a process of its own: see `tests/without_rights.rs`.
+    // Copied by a process of its own: see `tests/without_rights.rs`.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_spangap")).arg(&copy).status();
     assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
     for path in [folder.path(), &copy] {

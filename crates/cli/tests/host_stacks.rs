@@ -1,4 +1,4 @@
-//! `spangap host stacks` as users call it.
+//! `spangap host stacks` as users run it.
 
 use serde_json::Value;
 use spangap_host::kernel::Kernel;

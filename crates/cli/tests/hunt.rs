@@ -1,4 +1,5 @@
-//! `spangap hunt` over real captures: what is named, what is only placed, and what is said where nothing can be.
+//! `spangap hunt` on real captures: what it names, what it only places, and what it says where it can do
+//! neither.
 
 use serde_json::Value;
 use std::path::Path;
@@ -91,7 +92,8 @@ fn the_slowest_calls_are_written_as_a_trace_and_never_over_what_is_read() {
     let output = hunt(&[both("nagle-client"), vec!["--perfetto".into(), trace.clone()]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(&trace).expect("it was written");
-    // Packets of a trace: field 1, with lengths. What is in them, the tests of `gather` read by Perfetto's own description.
+    // Packets of a trace: field 1, with lengths. Their content is checked by the tests of `gather`, with
+    // Perfetto's own description.
     assert_eq!(bytes[0], 0x0a);
     let has = |words: &str| bytes.windows(words.len()).any(|window| window == words.as_bytes());
     assert!(has("packets at its tap") && has("nagle-delayed-ack (client)") && has("bound_ns"));
@@ -101,8 +103,9 @@ fn the_slowest_calls_are_written_as_a_trace_and_never_over_what_is_read() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--perfetto"), "{refused:?}");
 }
 
-/// The same on a terminal, at which standard error and standard input are; standard output is a file. Gives that file's text, and
-/// what the terminal showed. `None`, and said why, without the program that makes one.
+/// The same on a terminal for standard input and standard error, with standard output in a file. Returns the
+/// content of that file, and what the terminal showed. `None`, with a printed reason, without the program
+/// that provides a terminal.
 fn on_terminal(arguments: &[String]) -> Option<(String, String)> {
     let quoted = |text: &String| format!("'{text}'");
     let quoted: Vec<String> = arguments.iter().map(quoted).collect();
@@ -135,7 +138,7 @@ fn on_a_terminal_each_suspect_is_crossed_off_with_what_was_seen_of_it() {
     let mut told = 0;
     for one in cleared {
         let (cause, side) = (one["cause"].as_str().expect("a name"), one["side"].as_str().unwrap_or(""));
-        // The line of this cause and side has the figures that the document has.
+        // The line of this cause and side has the document's figures.
         let is_it = |line: &&&str| {
             let name = line.split("  ").next().unwrap_or_default();
             let of_cause = name == cause || name.starts_with(&format!("{cause} ("));
@@ -147,7 +150,7 @@ fn on_a_terminal_each_suspect_is_crossed_off_with_what_was_seen_of_it() {
         told += 1;
     }
     assert_eq!(told, cleared.len());
-    // Nobody is crossed off who is named, and the file has the verdict alone.
+    // A named culprit is not crossed off, and the file contains nothing but the verdict.
     assert!(!crossed.iter().any(|line| line.starts_with("nagle-delayed-ack (client")), "{shown}");
     assert!(
         text.starts_with("One culprit: nagle-delayed-ack (client)\n") && !text.contains("  x "),
@@ -178,7 +181,8 @@ fn a_verdict_is_one_screen_and_that_of_a_healthy_pair_one_paragraph() {
         let screen = text(&both(name)[..ends]);
         let longest = screen.lines().map(|line| line.chars().count()).max();
         assert!(longest <= Some(100) && screen.lines().count() <= 40, "{name}: {longest:?}\n{screen}");
-        // Legs that cannot be told apart are told as places, and what needs the same instrument is one line.
+        // Legs that cannot be told apart are described as places, and all suspects that need the same
+        // instrument share one line.
         assert!(!screen.contains("_wire+") && !screen.contains("+server_"), "{name}: {screen}");
         assert_eq!(
             screen.matches("a capture at the client that includes its DNS traffic").count(),
@@ -203,10 +207,10 @@ fn recorded_files_have_no_experiment_and_it_is_said_what_would_make_one() {
     for words in ["recorded files have no calls in flight", "--meter URL --experiment ask"] {
         assert!(said.contains(words), "{said}");
     }
-    // Nobody can change what is no lever, live or not.
+    // A cause without a lever cannot be experimented on, live or not.
     let asked = hunt(&[both("receive-window-server"), vec!["--experiment".into(), "ask".into()]].concat());
     let said = String::from_utf8_lossy(&asked.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(asked.status.success() && said.contains("would remedy receive-window (server)"), "{said}");
-    // Whoever did not ask hears nothing.
+    // Without the option, nothing is said about it.
     assert!(plain.stderr.is_empty(), "{plain:?}");
 }

@@ -1,4 +1,4 @@
-//! What the verbs save with --json reaches the evidence that a judge gets, whichever instrument it is.
+//! What the verbs save with `--json` reaches the judge's evidence, whichever instrument it comes from.
 
 use spangap_gather::{Sources, Wanted, evidence};
 use spangap_model::evidence::Instrument;
@@ -12,7 +12,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
-/// Saves what a verb prints.
+/// Saves the output of a verb.
 fn save(folder: &Path, name: &str, args: &[&str]) {
     let output = Command::new(env!("CARGO_BIN_EXE_spangap")).args(args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

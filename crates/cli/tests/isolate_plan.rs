@@ -1,4 +1,5 @@
-//! `spangap isolate plan` as people run it: the plan in words and as JSON, kept for `apply`, refusals, wrong usage.
+//! `spangap isolate plan` as users run it: the plan as text and as JSON, saved for `apply`; refusals; wrong
+//! usage.
 
 use serde_json::Value;
 use spangap_isolate::place::Place;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a condition may take to come true.
+/// Time limit for any condition.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Columns where the output is no terminal.
+/// Width of the output where it is not a terminal.
 const COLUMNS: usize = 100;
 
 fn show(arguments: &[&str]) -> Output {
@@ -42,7 +42,7 @@ fn fixtures() -> Vec<PathBuf> {
     all
 }
 
-/// The CPUs of the rows of the map, in order.
+/// The CPUs of the map's rows, in order.
 fn rows(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     let body = text.lines().skip_while(|line| !line.starts_with("    CPU ")).skip(1);
@@ -65,7 +65,7 @@ fn rows(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// The CPUs of the picture, in order.
+/// The CPUs of the drawing, in order.
 fn drawn(svg: &str) -> Vec<u32> {
     let numbers = svg.split("data-cpu=\"").skip(1);
     let mut cpus: Vec<u32> = numbers.map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
@@ -73,7 +73,7 @@ fn drawn(svg: &str) -> Vec<u32> {
     cpus
 }
 
-/// What a page draws.
+/// The document that a page renders.
 fn document(page: &str) -> Value {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
@@ -88,7 +88,7 @@ fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Whether a parser takes it for XML.
+/// Whether a parser accepts it as XML.
 fn is_xml(path: &Path) {
     let parse = "import sys, xml.etree.ElementTree as tree; tree.parse(sys.argv[1])";
     let ended = Command::new("python3").args(["-c", parse]).arg(path).output().unwrap();
@@ -183,13 +183,13 @@ fn what_was_saved_shows_the_same() {
     assert_eq!(fs::read(first).unwrap(), fs::read(second).unwrap());
     let (before, _) = parse_readings(&fs::read_to_string(&saved).unwrap()).unwrap();
     assert!(before.is_some(), "both readings are kept");
-    // A copy is kept as it is, too.
+    // A copy can itself be saved.
     let copy = path("copy.txt");
     let root = fixture("article-2x24x2");
     let of_copy = json(&["--root", root.to_str().unwrap(), "--save", &copy]);
     assert_eq!(of_copy["since_boot"], true);
     let mut kept = json(&["--root", &copy]);
-    // Two readings alike are no time: there is nothing to tell of it.
+    // Two identical readings span no time, so there is nothing to report about it.
     assert_eq!(kept["since_boot"].take(), false);
     assert_eq!(kept["topology"], of_copy["topology"]);
 }
@@ -271,7 +271,7 @@ fn ctrl_c_ends_the_wait_and_shows_what_there_is() {
         .spawn()
         .unwrap();
     let pid = child.id();
-    // It is ready for the signal once it catches it.
+    // Once it catches the signal, it is ready for it.
     let catches = || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();

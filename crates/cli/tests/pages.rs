@@ -1,8 +1,8 @@
-//! The commands that a page shows are run from the checkout, and say what the page says.
+//! Runs the commands that a page shows from the checkout, and compares their output with the page.
 //!
-//! A block marked `console` has commands after `$ `, each with its output below. `…` on a line by itself stands for any number
-//! of lines; everything else has to be there word by word. All other commands of all documents are held against the program's
-//! own options.
+//! A block marked `console` has commands after `$ `, each followed by its output. `…` on a line by itself
+//! stands for any number of lines; everything else must match word by word. All other commands of all
+//! documents are parsed by the program's own options.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The commands of a page, each with its line and what the page shows of its output.
+/// The commands of a page, each with its line and the output that the page shows.
 fn examples(page: &str) -> Vec<(usize, String, Vec<String>)> {
     let mut examples: Vec<(usize, String, Vec<String>)> = Vec::new();
     let mut inside = false;
@@ -31,7 +31,7 @@ fn examples(page: &str) -> Vec<(usize, String, Vec<String>)> {
     examples
 }
 
-/// The first line that is shown and is not there.
+/// The first line that the page shows and the output lacks.
 fn missing<'a>(shown: &'a [String], said: &[&str]) -> Option<&'a str> {
     let mut at = 0;
     let mut anywhere = false;
@@ -48,7 +48,7 @@ fn missing<'a>(shown: &'a [String], said: &[&str]) -> Option<&'a str> {
         let Some(found) = found else { return Some(line) };
         (at, anywhere) = (at + found + 1, false);
     }
-    // Without `…` at the end this is all of it.
+    // Without `…` at the end, the page shows the whole output.
     (!anywhere && at < said.len()).then_some("the end of the output")
 }
 
@@ -93,7 +93,7 @@ fn commands_of_pages_say_what_the_pages_show() {
     }
 }
 
-/// The commands of a document, each with its line: lines of blocks, and what stands between backquotes.
+/// The commands of a document with their lines: lines of code blocks, and text between backquotes.
 fn commands(text: &str) -> Vec<(usize, String)> {
     let mut commands = Vec::new();
     let mut inside = false;
@@ -105,7 +105,7 @@ fn commands(text: &str) -> Vec<(usize, String)> {
             let line = begun.clone() + line.trim().trim_start_matches("$ ").trim_start_matches("sudo ");
             begun = line.strip_suffix('\\').unwrap_or_default().to_owned();
             if begun.is_empty() && line.starts_with("spangap ") {
-                // Two spaces: what it does stands behind it.
+                // After two spaces comes an explanation.
                 commands.push((number + 1, line.split("  ").next().expect("one").to_owned()));
             }
         } else {
@@ -118,7 +118,8 @@ fn commands(text: &str) -> Vec<(usize, String)> {
     commands
 }
 
-/// What of a command the program itself gets, as far as it can be told without a shell.
+/// The arguments that the program itself gets from a command, as far as they can be determined without a
+/// shell.
 fn words(command: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut quote = None;
@@ -162,8 +163,8 @@ fn words_of_a_command_end_where_the_shell_goes_on() {
     }
 }
 
-/// No document shows a verb, an option or a value that there is not. `--help` at the end of a command has all before it read
-/// and checked, and nothing done.
+/// No document shows a verb, an option or a value that does not exist. `--help` at the end of a command makes
+/// the program parse everything before it without running it.
 #[test]
 fn commands_of_all_documents_are_understood() {
     let mut seen = 0;
@@ -178,7 +179,7 @@ fn commands_of_all_documents_are_understood() {
                 if words.is_empty() {
                     continue;
                 }
-                // What the reader has to put in: a process, a port.
+                // What the reader has to fill in: a process, a port.
                 for at in 0..words.len() {
                     words[at] = words[at].replace(":PORT", ":50051");
                     if at > 0
@@ -196,7 +197,8 @@ fn commands_of_all_documents_are_understood() {
                     .expect("it starts");
                 seen += 1;
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
-                // A name in capitals stands for one of several, and so does `a|b`; an option alone is one that is spoken of.
+                // A name in capitals stands for one of several, and so does `a|b`; an option by itself is
+                // only mentioned.
                 let value = said.split('\'').nth(1).unwrap_or_default();
                 let left_open = said.starts_with("error: invalid value")
                     && (value.contains('|') || value.chars().all(|c| c.is_ascii_uppercase()));
@@ -212,7 +214,7 @@ fn commands_of_all_documents_are_understood() {
     assert!(seen > 200, "{seen} commands");
 }
 
-/// Links between documents lead somewhere: the file is there, and so is the heading.
+/// Links between documents are valid: both the file and the heading exist.
 #[test]
 fn links_of_documents_lead_somewhere() {
     let mut links = 0;
@@ -246,7 +248,7 @@ fn links_of_documents_lead_somewhere() {
     assert!(links > 50, "{links} links");
 }
 
-/// The name by which a heading is linked.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = words.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

@@ -12,7 +12,7 @@ fn spangap(arguments: &[&str]) -> Command {
     command
 }
 
-/// A process that is killed when the test ends before it.
+/// A process that is killed if the test ends first.
 struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -40,7 +40,7 @@ impl Running {
         (target, address)
     }
 
-    /// Signals, and waits for the end: exit status and what was still printed.
+    /// Sends a signal and waits for the end; returns the exit status and the remaining output.
     fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status();
         assert!(status.expect("kill is there").success());
@@ -52,7 +52,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -102,7 +102,7 @@ fn interrupting_a_tank_prints_the_result_so_far() {
     let arguments =
         ["tank", &address, "--rate", "1000", "--warmup", "0ms", "--slow", "0us", "--slow-log", path];
     let tank = Running::start(&arguments);
-    // Every call is logged as slow: once the log has a line, calls are being made.
+    // Every call is logged as slow, so once the log has a line, calls are being made.
     let begun = Instant::now();
     while log.as_file().metadata().expect("the file is there").len() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "no call in a minute");

@@ -1,4 +1,4 @@
-//! `spangap target` as a process, with every stack that is there.
+//! `spangap target` as a process, with every stack that is installed.
 
 #[path = "meter/client.rs"]
 #[allow(dead_code)] // the meter's tests need more of it
@@ -25,7 +25,7 @@ fn target(arguments: &[&str]) -> Command {
     command
 }
 
-/// The stacks that this machine can serve, those that it cannot with a word.
+/// The stacks that this machine can serve; prints the others.
 fn stacks() -> Vec<TargetStack> {
     let beside = Path::new(env!("CARGO_BIN_EXE_spangap"));
     let folder = |name: &str| beside.with_file_name(name);
@@ -45,7 +45,7 @@ fn protocol(stack: TargetStack) -> Protocol {
     if stack == TargetStack::Raw { Protocol::Raw } else { Protocol::Grpc }
 }
 
-/// A process that is killed when the test ends before it.
+/// A process that is killed if the test ends first.
 struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -73,7 +73,7 @@ impl Serving {
         assert!(status.expect("kill is there").success());
     }
 
-    /// Signals, and waits for the end: exit status and what was still printed.
+    /// Sends a signal and waits for the end; returns the exit status and the remaining output.
     fn end(mut self, signal: &str) -> (ExitStatus, String) {
         self.signal(signal);
         let mut rest = String::new();
@@ -81,7 +81,7 @@ impl Serving {
         (self.child.wait().expect("it can be waited for"), rest)
     }
 
-    /// The process that serves: this one, or the program that it has started.
+    /// The serving process: this one, or the program that it has started.
     fn server(&self, stack: TargetStack) -> u32 {
         let asked = usage::ask(protocol(stack), &self.address.to_string(), PATIENCE);
         asked.expect("it answers").expect("it is one of ours").pid
@@ -90,13 +90,13 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until a process is gone, or no more than a zombie that nobody has asked for.
+/// Waits until a process is gone, or is a zombie that nobody has reaped.
 fn wait_until_gone(pid: u32) {
     let begun = Instant::now();
     while let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -191,7 +191,7 @@ fn nodelay_of_accepted_sockets_is_as_told() {
             let caller_end = caller.local_addr().expect("it is connected");
             let server = serving.server(stack);
             let begun = Instant::now();
-            // Accepted before the question just answered, but not always set by then.
+            // Accepted before the last answer, but its options may not be set yet.
             loop {
                 let sockets = sockets::look(server, &[caller_end]).expect("it runs");
                 match sockets.first().map(|socket| socket.nodelay) {
@@ -262,7 +262,7 @@ fn a_missing_program_is_told_with_what_to_do() {
     }
 }
 
-/// A folder with a program of the given name that is a shell script.
+/// A folder with a shell script of this name.
 fn script(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a temporary folder");

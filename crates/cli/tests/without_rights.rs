@@ -1,5 +1,5 @@
-//! The verbs that look into the kernel and into other processes, as an ordinary user: each works without the right, or
-//! says which one is missing.
+//! The verbs that look into the kernel and other processes, as an ordinary user: each works without the
+//! right, or says which one is missing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 /// Somebody without rights.
 const NOBODY: &str = "65534";
 
-/// A place for the binary that everyone can reach; `None`, and said, where one cannot become somebody else.
+/// A place for the binary that everyone can reach; `None`, with a printed reason, if this process cannot
+/// change its user.
 fn place() -> Option<tempfile::TempDir> {
     let root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     if !root || Command::new("setpriv").arg("--version").output().is_err() {
@@ -18,8 +19,8 @@ fn place() -> Option<tempfile::TempDir> {
     }
     let place = tempfile::tempdir().expect("a folder");
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    // By a process of its own: a file that this one holds open for writing would be inherited by whatever another test
-    // starts meanwhile, and could not be run until that ends (ETXTBSY).
+    // Copied by a process of its own: another test's child would inherit a file that this process holds open
+    // for writing, and the copy could not be run until that child ends (ETXTBSY).
     let copied =
         Command::new("cp").arg(env!("CARGO_BIN_EXE_spangap")).arg(place.path().join("spangap")).status();
     assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
@@ -37,7 +38,7 @@ fn as_nobody(place: &Path, arguments: &[&str]) -> Output {
         .expect("setpriv starts")
 }
 
-/// It fails, with one line that has these words.
+/// Checks that it fails with one line that contains these words.
 fn refused(place: &Path, arguments: &[&str], words: &[&str]) {
     let done = as_nobody(place, arguments);
     let said = String::from_utf8_lossy(&done.stderr);

@@ -1,4 +1,5 @@
-//! Orders to an agent, on a real kernel: sockets of a real client are changed and set back, whoever is killed meanwhile.
+//! Orders to an agent, on a real kernel: sockets of a real client are changed and restored, whichever process
+//! is killed meanwhile.
 
 use crate::meter::Meter;
 use crate::stage::{CLIENT, Ending, SERVER, Stage, until};
@@ -12,7 +13,7 @@ use std::process::Command;
 
 const CONNECTIONS: usize = 4;
 
-/// A client with connections to a target, an agent beside it, and a meter that orders.
+/// A client with connections to a target, an agent beside it, and a meter that gives orders.
 pub struct Scene {
     pub stage: Stage,
     meter: Option<Meter>,
@@ -22,11 +23,11 @@ pub struct Scene {
     port: u32,
     session: u64,
     folder: tempfile::TempDir,
-    /// What the agent is started with, when it may change anything.
+    /// The agent's `--allow` flags, if it may change anything.
     allow: &'static str,
 }
 
-/// Ends of the client's sockets with TCP_NODELAY on.
+/// Local ends of the client's sockets with TCP_NODELAY on.
 type On = BTreeSet<String>;
 
 impl Scene {
@@ -63,7 +64,7 @@ impl Scene {
         let flags = ["--allow", self.allow, "--audit", &audit, "--journal", &journals];
         let port = self.meter().port;
         self.agent = Some(self.stage.agent("client", port, if allow { &flags } else { &[] }));
-        // The hello of the one before is still known.
+        // The previous agent's hello is still recorded.
         let hello = until("a new session", || {
             let hello = self.meter().attached(self.netns());
             (hello.session != self.session).then_some(hello)
@@ -86,7 +87,7 @@ impl Scene {
         self.stage.netns("client")
     }
 
-    /// The client's sockets, as the kernel has them.
+    /// The client's sockets, as the kernel reports them.
     fn sockets(&self) -> Vec<Value> {
         let output = self
             .stage
@@ -122,7 +123,7 @@ impl Scene {
         self.order(id, order::What::Nodelay(SetNodelay { connections, for_ms }))
     }
 
-    /// What there is to change, once the actuator is ready.
+    /// The sockets that can be changed, once the actuator is ready.
     pub fn look(&self, id: u64) -> Vec<Socket> {
         let mut id = id * 1_000;
         until("the actuator", || {
@@ -132,7 +133,7 @@ impl Scene {
         })
     }
 
-    /// Half of the connections, changed for so long.
+    /// Changes half of the connections for this long.
     fn changed(&self, id: u64, for_ms: u32) -> On {
         let there = self.look(id);
         assert_eq!(there.len(), CONNECTIONS);
@@ -149,7 +150,7 @@ impl Scene {
         text.lines().map(|line| serde_json::from_str(line).expect("a line is whole")).collect()
     }
 
-    /// Nothing is changed, and there is no journal that says so.
+    /// Checks that nothing is changed, and that no journal claims otherwise.
     fn all_is_undone(&self) {
         until("the undo", || self.on().is_empty().then_some(()));
         until("the end of the journal", || {
@@ -170,7 +171,7 @@ impl Scene {
         self.meter.take().expect("it is there").end();
     }
 
-    /// The process that the agent has for changes.
+    /// Process id of the agent's actuator.
     pub fn actuator(&self) -> u32 {
         child(self.agent(), "agent-actuator")
     }
@@ -181,7 +182,7 @@ fn journals(folder: &Path) -> Vec<std::path::PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|ending| ending == "journal")).collect()
 }
 
-/// A child of a process with this word in its command line.
+/// A child of this process whose command line contains this word.
 pub fn child(of: u32, word: &str) -> u32 {
     until(word, || {
         let tasks = std::fs::read_dir(format!("/proc/{of}/task")).ok()?.flatten();
@@ -220,7 +221,7 @@ fn without_allow_no_message_makes_an_agent_change_anything() {
         assert!(report.stage() == Of::Refused && report.error.contains("--allow"), "{report:?}");
     }
     scene.meter().send(scene.netns(), from_meter::What::Undo(Undo { order: 0 }));
-    // It has read all three when it answers a fourth.
+    // The answer to the fourth shows that it has read the first three.
     assert_eq!(scene.meter().order(scene.netns(), scene.set(3, &sockets, 1)).stage(), Of::Refused);
     assert_eq!(scene.on(), On::new());
     assert!(scene.audit().is_empty() && journals(Path::new(&scene.path("journals"))).is_empty());
@@ -236,7 +237,7 @@ fn a_change_is_made_and_undone_in_its_time_and_each_is_a_line_of_the_log() {
     let undone = scene.meter().reported(scene.netns(), 1, Of::Undone);
     assert_eq!((undone.sockets.len(), undone.error.as_str()), (CONNECTIONS / 2, ""), "{undone:?}");
     scene.all_is_undone();
-    // Nobody asks for the second one's end.
+    // Nobody orders the second one's end.
     scene.changed(2, 500);
     let undone = scene.meter().reported(scene.netns(), 2, Of::Undone);
     assert!(undone.sockets.iter().all(|socket| socket.not_changed.is_empty()), "{undone:?}");
@@ -296,45 +297,45 @@ fn when_the_log_cannot_be_written_nothing_is_changed() {
     assert_eq!(scene.on(), On::new());
 }
 
-/// Long enough that only those who notice undo it within the patience of a test.
+/// So long that within a test's patience only a process that notices the death undoes it.
 const LONG_MS: u32 = 60_000;
 
 #[test]
 fn whoever_is_killed_in_the_middle_everything_is_undone() {
     let Some(mut scene) = Scene::new(true) else { return };
     let agent = |scene: &Scene| scene.agent();
-    // The agent: its actuator hears of it.
+    // Kill the agent: its actuator notices.
     scene.changed(1, LONG_MS);
     kill(agent(&scene));
     scene.all_is_undone();
     scene.start_agent(true);
-    // The actuator: the agent starts another one, which undoes what it finds.
+    // Kill the actuator: the agent starts another one, which undoes what it finds.
     scene.changed(2, LONG_MS);
     kill(scene.actuator());
     let report = scene.meter().reported(scene.netns(), 2, Of::Refused);
     assert!(report.error.contains("the actuator has exited"), "{report:?}");
     scene.all_is_undone();
-    // The guard: the actuator does its work.
+    // Kill the guard: the actuator undoes the change in time.
     scene.changed(3, LONG_MS);
     kill(child(scene.actuator(), "keep"));
     assert_eq!(scene.meter().reported(scene.netns(), 3, Of::Undone).error, "");
     scene.all_is_undone();
-    // Agent and actuator: the guard is left, and waits for its time.
+    // Kill agent and actuator: the guard remains, and waits until the time is up.
     scene.changed(4, 3_000);
     let pids = [scene.actuator(), agent(&scene)];
     pids.into_iter().for_each(kill);
     scene.all_is_undone();
     scene.start_agent(true);
-    // All three: the journal is left, for the next start.
+    // Kill all three: the journal remains, for the next start.
     let meant = scene.changed(5, LONG_MS);
     let pids = [child(scene.actuator(), "keep"), scene.actuator(), agent(&scene)];
-    // The last first: each would notice the one before.
+    // The last one first, because each would notice the death of the one before it.
     Command::new("kill").args(["-s", "STOP", &pids[1].to_string()]).status().expect("kill starts");
     pids.into_iter().for_each(kill);
     assert_eq!(scene.on(), meant);
     scene.start_agent(true);
     scene.all_is_undone();
-    // The meter: the agent has nobody who could end it.
+    // Kill the meter: nobody can tell the agent to end the change.
     scene.look(6);
     scene.changed(6, LONG_MS);
     scene.meter.take().expect("it is there").end();

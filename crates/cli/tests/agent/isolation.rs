@@ -1,20 +1,20 @@
-//! Orders to keep packets off the application's CPUs, on a real kernel: steering is changed and set back, whoever is killed
-//! meanwhile.
+//! Orders to keep packets off the application's CPUs, on a real kernel: steering is changed and restored,
+//! whichever process is killed meanwhile.
 
 use crate::change::{Scene, child, kill};
 use crate::stage::{Ending, until};
 use spangap_fleet::v1::{Isolate, LookIsolate, Order, OrderReport, Stage as Of, Undo, from_meter, order};
 use std::process::Command;
 
-/// The application runs on the second CPU; before it is asked for, packets are handled there.
+/// The application runs on the second CPU, which also handles packets until isolation is ordered.
 const APP: &str = "1";
 const BEFORE: &str = "2";
 const RPS: &str = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
-/// Long enough that only those who notice undo it within the patience of a test.
+/// So long that within a test's patience only a process that notices the death undoes it.
 const LONG_MS: u32 = 60_000;
 
 impl Scene {
-    /// `None`, and said, where it cannot be.
+    /// `None`, with a printed reason, where isolation is impossible.
     fn isolated(allow: &'static str) -> Option<Scene> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         if cpus < 2 {
@@ -22,7 +22,7 @@ impl Scene {
             return None;
         }
         let scene = Scene::with(allow)?;
-        // All threads of the tank and of the program that calls.
+        // All threads of the tank and of its client program.
         let tank = scene.tank.as_ref().expect("it runs").0.id();
         for pid in [tank, child(tank, "client")] {
             let done = Command::new("taskset").args(["-a", "-p", "-c", APP, &pid.to_string()]).output();
@@ -39,7 +39,7 @@ impl Scene {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Whether packets of the client are handled elsewhere than before.
+    /// Whether the client's packets are now handled on other CPUs than before.
     fn is_changed(&self) -> bool {
         let mask = self.shell(&format!("cat {RPS}"));
         let mask = u64::from_str_radix(&mask.trim().replace(',', ""), 16).expect("a mask");
@@ -68,11 +68,11 @@ impl Scene {
         assert_eq!(plan.stage(), Of::Looked, "{plan:?}");
         let made = self.meter().order(self.netns(), self.isolate(id, &["eth0"], &plan.net_cpus, for_ms));
         assert_eq!((made.stage(), made.error.as_str()), (Of::Changed, ""), "{made:?}");
-        // A short one may be over by now.
+        // A short change may be over by now.
         assert!(for_ms < LONG_MS || self.is_changed());
     }
 
-    /// As before, with a line in the log that says so, and no journal that says otherwise.
+    /// Checks that all is as before, that the log says so, and that no journal claims otherwise.
     fn is_as_before(&self, undone: usize) {
         until("the undo", || (!self.is_changed()).then_some(()));
         until("the line of the undo", || {
@@ -85,7 +85,7 @@ impl Scene {
         until("the end of the journal", || (!std::path::Path::new(&open).exists()).then_some(()));
     }
 
-    /// Whoever undoes it in time: a child of nobody that is left.
+    /// The guard, which undoes the change in time: its parent is gone.
     fn guard(&self) -> u32 {
         let journals = self.path("journals");
         until("the guard", || {
@@ -113,7 +113,7 @@ fn an_agent_that_may_change_sockets_alone_moves_no_packets() {
 #[test]
 fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_of_the_log() {
     let Some(mut scene) = Scene::isolated("sockets,isolate") else { return };
-    // Which interface it is the host finds by itself: the one that hands packets to the application's CPU.
+    // The host finds the interface by itself: the one that delivers packets to the application's CPU.
     let plan = scene.plan(1, &[]);
     assert_eq!((plan.stage(), plan.error.as_str()), (Of::Looked, ""), "{plan:?}");
     assert_eq!((plan.app_cpus.as_str(), plan.interfaces.as_slice()), (APP, &["eth0".to_owned()][..]));
@@ -131,13 +131,13 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
     }
     assert!(!scene.is_changed());
     scene.isolated_for(8, LONG_MS);
-    // One at a time: there is one journal of it.
+    // One at a time, because there is one journal.
     let again = scene.meter().order(scene.netns(), scene.isolate(9, &["eth0"], &plan.net_cpus, 1_000));
     assert_eq!(again.stage(), Of::Refused, "{again:?}");
     scene.meter().send(scene.netns(), from_meter::What::Undo(Undo { order: 8 }));
     assert_eq!(scene.meter().reported(scene.netns(), 8, Of::Undone).error, "");
     scene.is_as_before(1);
-    // Nobody asks for the second one's end.
+    // Nobody orders the second one's end.
     scene.isolated_for(10, 1_000);
     assert_eq!(scene.meter().reported(scene.netns(), 10, Of::Undone).error, "");
     scene.is_as_before(2);
@@ -148,7 +148,7 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
     for line in scene.audit() {
         assert_eq!(line["order"]["case"], "20261122-tank-target", "{line:#}");
     }
-    // A process that may run anywhere has no CPUs to keep packets off.
+    // A process that may run anywhere has no CPUs that packets could be kept off.
     let tank: Ending = scene.tank.take().expect("it runs");
     let client = child(tank.0.id(), "client").to_string();
     let every = format!("0-{}", std::thread::available_parallelism().map_or(1, usize::from) - 1);
@@ -161,29 +161,29 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
 #[test]
 fn whoever_is_killed_in_the_middle_packets_go_where_they_went_before() {
     let Some(mut scene) = Scene::isolated("isolate") else { return };
-    // The agent: its actuator hears of it.
+    // Kill the agent: its actuator notices.
     scene.isolated_for(1, LONG_MS);
     kill(scene.agent());
     scene.is_as_before(1);
     scene.start_agent(true);
-    // The actuator: the agent starts another one, which undoes what it finds.
+    // Kill the actuator: the agent starts another one, which undoes what it finds.
     scene.isolated_for(2, LONG_MS);
     kill(scene.actuator());
     let report = scene.meter().reported(scene.netns(), 2, Of::Refused);
     assert!(report.error.contains("the actuator has exited"), "{report:?}");
     scene.is_as_before(2);
-    // The guard: the actuator does its work.
+    // Kill the guard: the actuator undoes the change in time.
     scene.isolated_for(3, LONG_MS);
     kill(scene.guard());
     assert_eq!(scene.meter().reported(scene.netns(), 3, Of::Undone).error, "");
     scene.is_as_before(3);
-    // Agent and actuator: the guard is left, and waits for its time.
+    // Kill agent and actuator: the guard remains, and waits until the time is up.
     scene.isolated_for(4, 3_000);
     let pids = [scene.actuator(), scene.agent()];
     pids.into_iter().for_each(kill);
     scene.is_as_before(4);
     scene.start_agent(true);
-    // All three: the journal is left, for the next start.
+    // Kill all three: the journal remains, for the next start.
     scene.isolated_for(5, LONG_MS);
     let pids = [scene.guard(), scene.actuator(), scene.agent()];
     Command::new("kill").args(["-s", "STOP", &pids[1].to_string()]).status().expect("kill starts");
@@ -191,7 +191,7 @@ fn whoever_is_killed_in_the_middle_packets_go_where_they_went_before() {
     assert!(scene.is_changed());
     scene.start_agent(true);
     scene.is_as_before(5);
-    // The meter: the agent has nobody who could end it.
+    // Kill the meter: nobody can tell the agent to end the change.
     scene.isolated_for(6, LONG_MS);
     scene.end_meter();
     scene.is_as_before(6);

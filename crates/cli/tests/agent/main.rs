@@ -1,5 +1,5 @@
-//! `spangap agent` on two hosts, asked by a meter that is this test: what it sends is read by `dissect` like files made by hand;
-//! what it is ordered to change is changed for a while, or not at all.
+//! `spangap agent` on two hosts; the test plays the meter. `dissect` reads what the agents send as it reads
+//! captured files, and what they are ordered to change is changed for a limited time, or not at all.
 
 mod change;
 mod isolation;
@@ -32,7 +32,7 @@ fn calls(report: &Value) -> &Vec<Value> {
     report["calls"].as_array().expect("calls")
 }
 
-/// Legs that a recording of a host was laid over.
+/// Number of legs that a host recording has split.
 fn split(report: &Value) -> usize {
     let legs = calls(report).iter().flat_map(|call| call["legs"].as_array().expect("legs"));
     legs.filter(|leg| leg["host"]["parts"].as_array().is_some_and(|parts| !parts.is_empty())).count()
@@ -45,7 +45,7 @@ fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_th
     let Some(stage) = Stage::new() else { return };
     let meter = Meter::start();
     let folder = tempfile::tempdir().expect("a folder");
-    // It listens already when the agents look for processes.
+    // The target listens before the agents look for processes.
     let (target, address) = stage.target();
     let _agents =
         [stage.agent("client", meter.port, &[]), stage.agent("server", meter.port, &["--payload", "full"])];
@@ -115,7 +115,7 @@ fn an_agent_comes_back_to_a_meter_that_was_away_with_its_token_and_ends_when_ask
     assert!(health.memory_bytes > 1 << 20 && health.memory_limit_bytes == 256 << 20, "{health:?}");
     let port = meter.port;
     meter.end();
-    // A token is replaced while nobody looks.
+    // The token is replaced while no agent is connecting.
     std::fs::write(&token, "second\n").expect("a file");
     let meter = stage::until("the port", || Meter::at(port));
     let again = meter.attached(netns);

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 type Answer = Result<v1::FromMeter, Status>;
 
-/// What is known of the agent of one network namespace.
+/// State of the agent of one network namespace.
 #[derive(Default)]
 struct Agent {
     hello: Option<v1::Hello>,
@@ -44,7 +44,7 @@ pub struct Meter {
     runtime: Option<Runtime>,
 }
 
-/// A slice, put together.
+/// A reassembled slice.
 #[derive(Debug)]
 pub struct Slice {
     pub files: BTreeMap<&'static str, Vec<u8>>,
@@ -88,17 +88,17 @@ impl Meter {
         until(what, || self.agents.lock().unwrap().get(&netns).and_then(&mut look))
     }
 
-    /// The agent's hello, when it has come.
+    /// The agent's hello, once it has arrived.
     pub fn attached(&self, netns: u64) -> v1::Hello {
         self.with(netns, "an agent", |agent| agent.hello.clone())
     }
 
-    /// What it showed to be let in.
+    /// The credentials that it presented.
     pub fn authorization(&self, netns: u64) -> Option<String> {
         self.with(netns, "an agent", |agent| Some(agent.authorization.clone()))
     }
 
-    /// The first health from now on that is so.
+    /// The next health message that satisfies the condition.
     pub fn health(&self, netns: u64, what: &str, is: impl Fn(&v1::Health) -> bool) -> v1::Health {
         if let Some(agent) = self.agents.lock().unwrap().get_mut(&netns) {
             agent.health = None;
@@ -106,13 +106,13 @@ impl Meter {
         self.with(netns, what, |agent| agent.health.clone().filter(&is))
     }
 
-    /// A message of any kind.
+    /// Sends a message of any kind.
     pub fn send(&self, netns: u64, what: from_meter::What) {
         let to = self.with(netns, "a stream", |agent| agent.to.clone());
         let _gone = to.send(Ok(v1::FromMeter { what: Some(what) }));
     }
 
-    /// Asks for a slice, and waits for its end.
+    /// Requests a slice, and waits for its end.
     pub fn slice(
         &self,
         netns: u64,
@@ -141,21 +141,21 @@ impl Meter {
         Slice { files, end: arrived.end.unwrap() }
     }
 
-    /// Orders something, and waits for the first report of it.
+    /// Sends an order, and waits for the first report on it.
     pub fn order(&self, netns: u64, order: v1::Order) -> v1::OrderReport {
         let id = order.id;
         self.send(netns, from_meter::What::Order(order));
         self.with(netns, "a report", |agent| agent.reports.iter().find(|report| report.order == id).cloned())
     }
 
-    /// The report that an order has come to this stage.
+    /// Waits for the report that an order has reached this stage.
     pub fn reported(&self, netns: u64, order: u64, stage: v1::Stage) -> v1::OrderReport {
         self.with(netns, "a report", |agent| {
             agent.reports.iter().find(|report| report.order == order && report.stage() == stage).cloned()
         })
     }
 
-    /// It is gone, with all its connections.
+    /// Ends the meter and all its connections.
     pub fn end(mut self) {
         self.runtime.take().expect("it runs").shutdown_timeout(std::time::Duration::from_secs(5));
     }

@@ -8,31 +8,31 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long any one condition may take.
+/// Time limit for any one condition.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 pub const CLIENT: &str = "10.215.0.1";
 pub const SERVER: &str = "10.215.0.2";
 
-/// A process that ends with this value, at the latest.
+/// A process that is killed when this value is dropped, if it still runs.
 pub struct Ending(pub Child);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Ending {
-    /// Asks it to end. Gives its status.
+    /// Asks it to end, and returns its exit code.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         let _ = Command::new("kill").args(["-s", signal, &self.0.id().to_string()]).status();
         self.0.wait().expect("it can be waited for").code()
     }
 }
 
-/// Namespaces without names: they are gone with the processes that hold them, and their links with them.
+/// Unnamed namespaces: they and their links disappear with the processes that hold them.
 pub struct Stage {
     client: Ending,
     server: Ending,
@@ -77,7 +77,7 @@ fn host() -> Ending {
 }
 
 impl Stage {
-    /// `None`, and said why, where none can be made.
+    /// `None`, with a printed reason, where no namespaces can be made.
     pub fn new() -> Option<Stage> {
         let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         let has = |program: &str| {
@@ -131,14 +131,14 @@ impl Stage {
         std::fs::metadata(format!("/proc/{}/ns/net", self.holder(side).0.id())).expect("it is there").ino()
     }
 
-    /// A command on a side.
+    /// A command to run on one side.
     pub fn on(&self, side: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args([&format!("--net=/proc/{}/ns/net", self.holder(side).0.id()), program]);
         command
     }
 
-    /// The same with the `/sys` of its network namespace, beneath which are this machine's control groups.
+    /// The same with the `/sys` of its network namespace, and this machine's control groups below it.
     pub fn on_with_sys(&self, side: &str, program: &str) -> Command {
         const OWN_SYS: &str = "exec 9</sys/fs/cgroup && mount -t sysfs sysfs /sys && \
             mount --no-canonicalize --rbind /proc/self/fd/9 /sys/fs/cgroup && exec 9<&- && exec \"$@\"";
@@ -152,7 +152,7 @@ impl Stage {
         format!("http://10.216.{}.1:{port}", self.octets[usize::from(side == "server")])
     }
 
-    /// An agent on a side. What it says is said by the test.
+    /// An agent on one side. Its output becomes the test's.
     pub fn agent(&self, side: &'static str, port: u16, flags: &[&str]) -> Ending {
         let mut child = self
             .on_with_sys(side, env!("CARGO_BIN_EXE_spangap"))
@@ -169,7 +169,7 @@ impl Stage {
         Ending(child)
     }
 
-    /// A target on the server, and its address.
+    /// A target on the server's side, and its address.
     pub fn target(&self) -> (Ending, String) {
         let mut child = self
             .on("server", env!("CARGO_BIN_EXE_spangap"))
@@ -185,7 +185,7 @@ impl Stage {
         (Ending(child), address)
     }
 
-    /// A tank that calls on so many connections without TCP_NODELAY, until it is ended.
+    /// A tank that calls over this many connections without TCP_NODELAY until it is ended.
     pub fn tank(&self, address: &str, connections: u32) -> Ending {
         let channels = format!("pool:{connections}");
         let child = self
@@ -199,7 +199,7 @@ impl Stage {
         Ending(child)
     }
 
-    /// Makes so many calls, one after the other, on one connection.
+    /// Makes this many calls, one after the other, on one connection.
     pub fn call(&self, address: &str, calls: u32) {
         let mut client = self
             .on("client", env!("CARGO_BIN_EXE_spangap"))
@@ -219,7 +219,7 @@ impl Stage {
             .stdout(Stdio::null())
             .spawn()
             .expect("a client starts");
-        // Its standard input is its life line: it stays open until the client has ended.
+        // Standard input is the client's life line: it stays open until the client has ended.
         let mut life = client.stdin.take().expect("it is piped");
         life.write_all(b"go\n").expect("it listens");
         assert!(client.wait().expect("it ends").success());

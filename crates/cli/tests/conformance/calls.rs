@@ -1,4 +1,4 @@
-//! Calls that go well: as many as asked for, when they are due, with what they ask for.
+//! Successful calls: their number, due times and parameters.
 
 use crate::program::{SECOND_NS, Sums, Target, run, settings, with_each_target};
 use spangap_bench::contract::{Call, ClientSettings, Pace, Phase, Stack};
@@ -80,8 +80,9 @@ pub fn skipping(stack: Stack) {
         run.is_done(&["measured"]);
         let measured = run.sums(Phase::Measured);
         assert_eq!(measured.due, 300);
-        // Two at a time, each 100 ms: one after the other, up to the last one's sending. That is as late as the client was
-        // held up; if it was not, three for each of the two and those that begin at the edge, eight in all.
+        // Two calls at a time, 100 ms each, one after the other until the last send, which is as late as the
+        // client was delayed. Without a delay, each worker makes three, and calls on the boundary make it
+        // eight in all.
         let sending_ns = 300 * MS + measured.lateness.max_ns();
         let think_ns = 100 * MS - MS / 10;
         let most = 2 * (sending_ns / think_ns + 1);
@@ -91,7 +92,7 @@ pub fn skipping(stack: Stack) {
     });
 }
 
-/// Bytes that have come in over IP in this network namespace.
+/// Bytes received over IP in this network namespace.
 fn octets_in() -> u64 {
     let table = std::fs::read_to_string("/proc/net/netstat").expect("Linux has it");
     let mut rows = table.lines().filter(|line| line.starts_with("IpExt:"));
@@ -103,7 +104,7 @@ fn octets_in() -> u64 {
 pub fn sizes_and_think_times(stack: Stack) {
     with_each_target(stack, |target_stack| {
         let target = Target::start(target_stack, &["--response-bytes", "300KiB", "--think", "20ms"]);
-        // What is asked for, and what is used; request, response and think time.
+        // Requested and actual values of request size, response size and think time.
         let cases = [
             ((200_000, None, None), (300 << 10, 20 * MS)),
             ((0, Some(900_000), Some(3 * MS)), (900_000, 3 * MS)),

@@ -14,7 +14,7 @@ pub fn connections(stack: Stack) {
     let core = matches!(stack, Stack::CppSync | Stack::CppAsync | Stack::CppCallback);
     let modes = [
         (Channels::Shared, 1, 1),
-        // gRPC's core gives channels with equal arguments one connection.
+        // gRPC's core gives channels with equal arguments the same connection.
         (Channels::PerWorker, WORKERS, if core { 1 } else { WORKERS }),
         (Channels::Distinct, WORKERS, WORKERS),
         (Channels::LocalPool, WORKERS, WORKERS),
@@ -71,7 +71,7 @@ pub fn per_call(stack: Stack) {
             assert_eq!(ports.len(), 50, "each another one");
             assert!(opened.iter().all(|connection| connection.channel < Some(WORKERS)), "{opened:?}");
 
-            // One call after the other: a call ends when its connection is closed.
+            // A single call at a time: the call ends when its connection is closed.
             let mut alone = Client::start(&ClientSettings {
                 in_flight: 1,
                 calls: 0,
@@ -91,7 +91,7 @@ pub fn per_call(stack: Stack) {
     });
 }
 
-/// Waits until the kernel shows no connection.
+/// Waits until the kernel shows no open connection.
 fn nothing_is_open(pid: u32, target: SocketAddr) {
     let begun = Instant::now();
     while !sockets::look(pid, &[target]).expect("it runs").is_empty() {

@@ -1,4 +1,4 @@
-//! Calls and runs that do not go well: counted, told, and ended.
+//! Failing calls and runs: counted, reported and ended.
 
 use crate::program::{Client, Run, Target, client_program, run, settings, with_each_target};
 use spangap_bench::contract::{
@@ -12,7 +12,7 @@ pub fn timeouts(stack: Stack) {
     with_each_target(stack, |target_stack| {
         let target = Target::start(target_stack, &["--think", "1m"]);
         for pace in [Pace::Closed, Pace::Open(Schedule::every(5_000_000).expect("not 0"))] {
-            // It is the limit for connecting, too, on a machine that may be busy.
+            // It also limits connecting, on a machine that may be busy.
             let timeout = Duration::from_millis(300);
             let run = run(&ClientSettings {
                 pace,
@@ -26,7 +26,7 @@ pub fn timeouts(stack: Stack) {
             let expected = [("DEADLINE_EXCEEDED".to_owned(), 12 - measured.skipped)];
             assert_eq!((measured.due, measured.errors), (12, expected.into()));
         }
-        // A late answer is not the answer of the call that came after it.
+        // A late answer must not be taken for the answer to the next call.
         let run = run(&ClientSettings {
             think_ns: Some(400_000_000),
             timeout: Duration::from_millis(300),
@@ -72,7 +72,7 @@ fn dies_and_comes_back(stack: Stack, target_stack: TargetStack, call: Call) {
     let run = client.finish();
     assert_eq!((run.code, run.order().last().map(String::as_str)), (Some(0), Some("stopped")));
     let measured = run.sums(Phase::Measured);
-    // The three calls under way when it died may end with a status of the stack's own.
+    // The three calls in flight when it died may end with a status of the stack's own.
     let expected = ["UNAVAILABLE", "CANCELLED"];
     let other = measured.errors.iter().filter(|(name, _)| !expected.contains(&name.as_str()));
     assert!(other.map(|(_, count)| count).sum::<u64>() <= 3, "{:?}", measured.errors);
@@ -105,7 +105,7 @@ pub fn life_line(stack: Stack) {
         let early = early.finish();
         assert!(stopped(&early), "{:?}", early.said);
 
-        // Calls under way are cancelled after a second, however long they may take.
+        // Calls in flight are cancelled after a second, however long they would take.
         let mut client = Client::start(&ClientSettings {
             in_flight: 2,
             think_ns: Some(50_000_000_000),

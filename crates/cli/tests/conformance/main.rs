@@ -1,5 +1,5 @@
-//! One body of checks, run over every stack: whether its programs do what `clients/CONTRACT.md` says. A stack whose
-//! program is not there prints `not run: WHY`.
+//! One suite of checks, run over every stack: whether its programs follow `clients/CONTRACT.md`. A stack
+//! whose program was not built prints `not run: WHY`.
 
 mod calls;
 mod channels;
@@ -11,7 +11,7 @@ mod spans;
 
 use spangap_bench::contract::Stack;
 
-/// The checks of one stack, each a test of its own.
+/// The checks of one stack, each as a test of its own.
 macro_rules! stacks {
     ($($name:ident: $stack:ident),+ $(,)?) => { $(mod $name {
         const STACK: super::Stack = super::Stack::$stack;

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long any one thing may take; far more than it needs on a busy machine.
+/// Time limit for any one step; far more than it needs on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const SECOND_NS: u64 = 1_000_000_000;
 
@@ -22,12 +22,12 @@ fn programs() -> Programs {
     Programs::of(PathBuf::from(env!("CARGO_BIN_EXE_spangap")))
 }
 
-/// The program that calls with the stack; `None` when it is not there, which is printed.
+/// The client program of the stack. If it was not built, prints so and returns `None`.
 pub fn client_program(stack: Stack) -> Option<PathBuf> {
     programs().client(stack).map_err(|missing| println!("not run: {missing}")).ok()
 }
 
-/// The targets that a stack is tried with.
+/// The targets that a stack is tested against.
 pub fn targets_of(stack: Stack) -> &'static [TargetStack] {
     match stack {
         Stack::Raw => &[TargetStack::Raw],
@@ -37,7 +37,7 @@ pub fn targets_of(stack: Stack) -> &'static [TargetStack] {
     }
 }
 
-/// Runs the check with every target that is there, if the client is.
+/// Runs the check against every target that was built, if the client was.
 pub fn with_each_target(stack: Stack, check: impl Fn(TargetStack)) {
     if client_program(stack).is_none() {
         return;
@@ -50,7 +50,7 @@ pub fn with_each_target(stack: Stack, check: impl Fn(TargetStack)) {
     }
 }
 
-/// A target that serves.
+/// A serving target.
 pub struct Target {
     running: RunningProgram,
     pub stack: TargetStack,
@@ -81,7 +81,7 @@ impl Target {
         usage.unwrap_or_else(|error| panic!("{error}")).expect("our targets have the method")
     }
 
-    /// Ends it as Ctrl-C does. Returns what it says it did.
+    /// Ends it with SIGINT, and returns its summary.
     pub fn end(mut self) -> Value {
         let pid = rustix::process::Pid::from_raw(self.running.pid() as i32).expect("it has an id");
         rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
@@ -128,13 +128,13 @@ pub fn settings(stack: Stack, target: &impl ToString) -> ClientSettings {
     }
 }
 
-/// A client program, and what it has said so far.
+/// A client program, and its messages so far.
 pub struct Client {
     running: RunningProgram,
     pub said: Vec<ClientMessage>,
 }
 
-/// What a client did, from the beginning to the end.
+/// All messages of a client, from beginning to end.
 pub struct Run {
     pub said: Vec<ClientMessage>,
     pub code: Option<i32>,
@@ -152,7 +152,7 @@ impl Client {
         self.running.pid()
     }
 
-    /// Listens until it says what is wanted.
+    /// Reads messages until one is wanted.
     pub fn hear(&mut self, what: &str, wanted: impl Fn(&ClientMessage) -> bool) -> ClientMessage {
         loop {
             match self.next() {
@@ -163,7 +163,7 @@ impl Client {
         }
     }
 
-    /// The next message, `None` when it has ended.
+    /// The next message; `None` at the end.
     fn next(&mut self) -> Option<ClientMessage> {
         match self.running.listen(PATIENCE) {
             ProgramOutput::Line(line) => {
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Waits until it is connected. Returns the number of channels.
+    /// Waits until it is connected, and returns the number of channels.
     pub fn ready(&mut self) -> u32 {
         match self.hear("ready", |message| !matches!(message, ClientMessage::Connection(_))) {
             ClientMessage::Ready { channels, .. } => channels,
@@ -189,19 +189,19 @@ impl Client {
         self.running.say("go").expect("it reads");
     }
 
-    /// Ends its life line.
+    /// Closes its life line.
     pub fn let_go(&mut self) {
         self.running.let_go();
     }
 
-    /// Waits for the end, on a life line that lasts.
+    /// Waits for the end, and keeps the life line open.
     pub fn finish(mut self) -> Run {
         while self.next().is_some() {}
         Run { said: self.said, code: self.running.wait().expect("it has ended").code() }
     }
 }
 
-/// From ready to end.
+/// Runs a client from ready to end.
 pub fn run(settings: &ClientSettings) -> Run {
     let mut client = Client::start(settings);
     client.ready();
@@ -209,7 +209,7 @@ pub fn run(settings: &ClientSettings) -> Run {
     client.finish()
 }
 
-/// A phase added up.
+/// Sums over a phase.
 #[derive(Default)]
 pub struct Sums {
     pub due: u64,
@@ -250,7 +250,7 @@ impl Sums {
             let about: u128 =
                 part.buckets.iter().map(|(ns, count)| u128::from(*ns) * u128::from(*count)).sum();
             let count: u64 = part.buckets.iter().map(|(_, count)| *count).sum();
-            // No value is further than a thousandth and the rounding from its bucket's.
+            // Every value is within a thousandth of its bucket's, plus rounding.
             let slack = about / 1_000 + u128::from(count);
             assert!(about.abs_diff(part.sum.into()) <= slack, "sum {} of {:?}", part.sum, part.buckets);
             let highest = values.last().copied().unwrap_or(0);
@@ -266,7 +266,7 @@ impl Sums {
 }
 
 impl Run {
-    /// What the intervals of a phase add up to, each histogram consistent in itself.
+    /// Sums over the intervals of a phase, with each histogram checked for consistency.
     pub fn sums(&self, phase: Phase) -> Sums {
         let mut sums = Sums::default();
         for message in &self.said {
@@ -281,7 +281,7 @@ impl Run {
         sums
     }
 
-    /// Names of the events and phases, without intervals and connections.
+    /// Names of the events and phases in order, without intervals and connections.
     pub fn order(&self) -> Vec<String> {
         let name = |message: &ClientMessage| match message {
             ClientMessage::Ready { .. } => Some("ready".to_owned()),
@@ -293,7 +293,7 @@ impl Run {
         self.said.iter().filter_map(name).collect()
     }
 
-    /// Holds that it went from beginning to end, by itself.
+    /// Checks that the run went from beginning to end by itself.
     pub fn is_done(&self, phases: &[&str]) {
         assert_eq!(self.code, Some(0));
         assert_eq!(self.order(), [&["ready"], phases, &["drain", "drained", "done"]].concat());

@@ -1,4 +1,4 @@
-//! Records of calls, and the spans of the target that belong to them.
+//! Records of calls, and the target's spans for them.
 
 use crate::program::{Client, SECOND_NS, Target, run, settings, with_each_target};
 use crate::spans::Collector;

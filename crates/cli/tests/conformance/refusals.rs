@@ -1,4 +1,4 @@
-//! Flags that are refused: exit code 2, words on standard error, nothing on standard output.
+//! Invalid flags: exit code 2, a message on standard error, nothing on standard output.
 
 use crate::program::{client_program, settings};
 use spangap_bench::contract::{Channels, ClientSettings, Pace, Stack};

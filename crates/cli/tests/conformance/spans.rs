@@ -1,4 +1,4 @@
-//! An OTLP receiver that keeps what it is sent.
+//! An OTLP receiver that keeps the spans it receives.
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use std::sync::{Arc, Mutex, PoisonError};
 use tonic::{Request, Response, Status};
 
-/// Receives as long as it lives.
+/// Receives until dropped.
 pub struct Collector {
     url: String,
     kept: Arc<Mutex<Vec<Span>>>,
@@ -53,7 +53,7 @@ impl Collector {
         &self.url
     }
 
-    /// What has come so far.
+    /// The spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -4,7 +4,7 @@ use crate::process::{FREE_PORTS, Meter, Program};
 use crate::{done, here};
 use std::fs;
 
-/// Everything that the chart can render, and some ways to ask for less of it.
+/// Everything that the chart can render, and some configurations with less.
 const VALUES: [&[&str]; 6] = [
     &["meter.enabled=true"],
     &["agent.enabled=true", "agent.tokenSecret.name=spangap-agent"],
@@ -41,7 +41,7 @@ fn rendered(values: &[&str]) -> Option<String> {
         "template",
         "here",
         "deploy/helm/spangap",
-        // A helm that was built by `go install` takes itself for one of an old Kubernetes.
+        // A helm built by `go install` assumes an old Kubernetes.
         "--kube-version",
         "1.34.0",
         "--namespace",
@@ -76,7 +76,7 @@ fn helm_takes_the_chart() {
         assert!(all.contains(&format!("kind: {kind}\n")), "no {kind}");
     }
     assert!(rendered(VALUES[2]).is_some_and(|text| !text.contains("StatefulSet")));
-    // Without an image there is nothing to install: that is said, in words.
+    // Without an image nothing can be installed, and the error says so.
     let bare =
         crate::output("helm", &["template", "here", "deploy/helm/spangap", "--kube-version", "1.34.0"])
             .expect("helm is there");
@@ -86,8 +86,8 @@ fn helm_takes_the_chart() {
     );
 }
 
-/// Agents that may change something are asked for by name, have what they need for it and no more, and obey nobody without a
-/// token.
+/// Agents that may change something must be enabled by name, get the rights they need and no more, and obey
+/// nobody without a token.
 #[test]
 fn agents_change_nothing_unless_that_is_allowed() {
     let [usual, allowed] = [VALUES[1], VALUES[5]].map(rendered);
@@ -111,7 +111,7 @@ fn agents_change_nothing_unless_that_is_allowed() {
     assert!(!open.status.success() && said.contains("agent.allow needs meter.tokenSecret"), "{said}");
 }
 
-/// Kinds that Kubernetes does not bring along.
+/// Kinds that are not part of Kubernetes itself.
 const OF_OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
 #[test]
@@ -157,7 +157,7 @@ fn the_kustomize_base_is_what_the_chart_renders() {
     assert!(built.contains("kind: StatefulSet") && built.contains("namespace: spangap"), "{built}");
 }
 
-/// The chart writes options by name: the meter has to know them, and to start with them.
+/// The chart writes options by name: the meter must accept them and start.
 #[test]
 fn the_meter_starts_with_the_configuration_of_the_chart() {
     let folder = tempfile::tempdir().expect("a folder");

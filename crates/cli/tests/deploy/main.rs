@@ -1,5 +1,5 @@
-//! What is below `deploy/`, each checked by the program that will read it: Prometheus, Grafana's queries by a Prometheus with
-//! data of a real run, systemd, dpkg, helm.
+//! Everything below `deploy/`, each part checked by the program that will read it: Prometheus, Grafana's
+//! queries by a Prometheus with data from a real run, systemd, dpkg, helm.
 
 mod kubernetes;
 mod packages;
@@ -14,12 +14,13 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A path of this checkout.
+/// A path in this checkout.
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).canonicalize().expect(path)
 }
 
-/// A command in the checkout's folder, with the tools that `scripts/setup.sh` has put beside the system's.
+/// A command that runs in the checkout's folder and also finds the tools that `scripts/setup.sh` installed
+/// beside the system's.
 fn command(program: &str, arguments: &[&str]) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin");
@@ -29,7 +30,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// `None`: there is no such program.
+/// `None` if there is no such program.
 fn output(program: &str, arguments: &[&str]) -> Option<Output> {
     match command("sh", &["-c", "command -v \"$0\"", program]).output() {
         Ok(found) if found.status.success() => {
@@ -39,7 +40,7 @@ fn output(program: &str, arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// What a program said, which has to have done well; `None` where it is not there.
+/// The output of a program, which must succeed; `None` if it is not installed.
 fn done(program: &str, arguments: &[&str]) -> Option<String> {
     let output = output(program, arguments)?;
     let said =
@@ -48,7 +49,8 @@ fn done(program: &str, arguments: &[&str]) -> Option<String> {
     Some(said)
 }
 
-/// `make run` is what a newcomer types first: it neither installs nor builds what it does not run.
+/// `make run` is the first command a newcomer types: it must neither install nor build anything that it does
+/// not run.
 #[test]
 fn make_run_builds_no_program_of_other_stacks() {
     let says = |target: &str| done("make", &["--dry-run", "--always-make", target]).expect("make is there");

@@ -1,11 +1,11 @@
-//! Units of systemd, Debian packages, the container image.
+//! systemd units, Debian packages, the container image.
 
 use crate::process::{FREE_PORTS, Meter, Program};
 use crate::{command, done, here};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The binary of this build without its symbols, which would be most of a package.
+/// This build's binary without its symbols, which would make up most of a package.
 fn stripped(folder: &Path) -> Option<PathBuf> {
     let to = folder.join("spangap");
     let text = to.to_str().expect("a plain path");
@@ -18,7 +18,7 @@ fn systemd_takes_the_units() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["spangap-meter", "spangap-agent"] {
         let unit = fs::read_to_string(here(&format!("deploy/systemd/{name}.service"))).expect("text");
-        // Where it is installed there is nothing yet.
+        // The installed path does not exist yet.
         let unit = unit.replace("/usr/bin/spangap", env!("CARGO_BIN_EXE_spangap"));
         let path = folder.path().join(format!("{name}.service"));
         fs::write(&path, unit).expect("written");
@@ -26,7 +26,7 @@ fn systemd_takes_the_units() {
         let Some(said) = done("systemd-analyze", &["verify", "--man=no", path]) else {
             return println!("not run: the units of deploy/systemd: there is no systemd-analyze");
         };
-        // It says what it ignores, and is content.
+        // systemd-analyze prints what it ignores, and still succeeds.
         assert!(!said.contains(name), "{said}");
     }
 }
@@ -41,7 +41,7 @@ fn the_meter_starts_with_the_settings_of_the_package() {
         [&["meter"], &FREE_PORTS[..], &arguments[..], &[data.to_str().expect("a plain path")]].concat();
     let meter = Meter::ready(Program::start(&arguments));
     assert_eq!(meter.stop().code, Some(0));
-    // What is offered there as a comment is an option, too.
+    // What the file offers in a comment is an option, too.
     let text = fs::read_to_string(&settings).expect("text");
     let offered: String = text
         .lines()
@@ -72,7 +72,7 @@ fn the_meter_starts_with_the_settings_of_the_package() {
     assert_eq!(meter.stop().code, Some(0));
 }
 
-/// A supervisor may change its mind while a service starts.
+/// A supervisor may stop a service that is still starting.
 #[test]
 fn a_meter_that_is_stopped_as_soon_as_it_is_ready_ends_in_its_own_way() {
     for _ in 0..20 {
@@ -172,7 +172,7 @@ fn the_image_is_the_same_each_time_and_the_program_starts_in_it() {
     let config = read(&image.join(manifest[0]["Config"].as_str().expect("a name")));
     assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/spangap");
     let layer = image.join(manifest[0]["Layers"][0].as_str().expect("a name"));
-    // What is named by its digest has it.
+    // A blob named by its digest must have that digest.
     let sum = done("sha256sum", &[layer.to_str().expect("a plain path")]).expect("sha256sum is there");
     let digest = config["rootfs"]["diff_ids"][0].as_str().expect("a digest");
     assert_eq!(Some(digest.trim_start_matches("sha256:")), sum.split(' ').next());

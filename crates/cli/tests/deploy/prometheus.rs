@@ -1,4 +1,4 @@
-//! Rules and dashboards, by promtool and by a Prometheus that scrapes a meter with calls.
+//! Rules and dashboards, checked by promtool and by a Prometheus that scrapes a meter with calls.
 
 use crate::process::{FREE_PORTS, Meter, Program, until};
 use crate::server::{Prometheus, Scrape, installed};
@@ -17,12 +17,12 @@ fn promtool_takes_the_rules_and_their_tests_pass() {
     done("promtool", &["test", "rules", "deploy/prometheus/tests.yaml"]);
 }
 
-/// Every alert has a case in which it fires: `alertname` is followed by alerts that are expected.
+/// Every alert has a case in which it fires: its `alertname` is followed by expected alerts.
 #[test]
 fn every_alert_is_tested() {
     let read = |path: &str| std::fs::read_to_string(here(path)).expect("text");
     let (alerts, tests) = (read(RULES[1]), read("deploy/prometheus/tests.yaml"));
-    // The four of the budget differ in their windows and factors alone, and one of them is tested.
+    // The four budget alerts differ only in their windows and factors, and one of them is tested.
     let untested = ["SpangapGapBudgetBurns", "SpangapGapBudgetBurnsSlowly", "SpangapGapBudgetEbbs"];
     let mut named = 0;
     for name in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
@@ -43,7 +43,7 @@ fn dashboards_are_as_their_script_writes_them() {
     }
 }
 
-/// The queries of a dashboard with their variables filled in, by the title of their panel.
+/// The queries of a dashboard with their variables filled in, by panel title.
 fn queries(dashboard: &str) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(here(&format!("deploy/grafana/{dashboard}.json"))).expect("text");
     let document: Value = serde_json::from_str(&text).expect("JSON");
@@ -64,13 +64,13 @@ fn queries(dashboard: &str) -> Vec<(String, String)> {
     queries
 }
 
-/// Names of metrics in an expression.
+/// Names of the metrics in an expression.
 fn metrics(expr: &str) -> BTreeSet<String> {
     let words = expr.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     words.filter(|word| word.starts_with("spangap") && !word.ends_with(':')).map(str::to_owned).collect()
 }
 
-/// Series that are there only once something has happened that no healthy run has.
+/// Series that exist only after something has gone wrong that no healthy run does.
 const OF_TROUBLE: [&str; 2] = ["spangap_negative_calls_total", "spangap_whole_span_horizon_seconds"];
 
 #[test]
@@ -86,7 +86,7 @@ fn every_query_answers_of_a_real_run() {
         let data = prometheus.api("query", &[("query", expr)]);
         data["result"].as_array().cloned().unwrap_or_default()
     };
-    // A minute closes one time to live after its end; then the pair has counters that rise.
+    // A minute closes one time to live after its end; from then on the pair has rising counters.
     until("calls in the recording rules", || {
         answer("spangap:calls:rate5m > 0").into_iter().next().filter(|row| row["metric"]["client"] == "tank")
     });
@@ -94,7 +94,8 @@ fn every_query_answers_of_a_real_run() {
         for (title, expr) in queries(dashboard) {
             if !metrics(&expr).iter().any(|name| OF_TROUBLE.contains(&name.as_str())) {
                 eprintln!("{dashboard}, {title}");
-                // Rules come after the scrapes that they go by, and those that go by rules after them.
+                // Rules are evaluated after the scrapes they depend on, and rules that depend on rules later
+                // still.
                 prometheus.query(&expr);
             }
         }
@@ -105,7 +106,7 @@ fn every_query_answers_of_a_real_run() {
         for rule in group["rules"].as_array().expect("rules") {
             rules += 1;
             assert!(rule["lastError"].is_null(), "{rule:#}");
-            // A healthy run alerts nobody. Whether its calls are fast is up to who else uses the CPU.
+            // A healthy run fires no alert. Whether its calls are fast depends on who else uses the CPU.
             let of_speed = group["name"] == "spangap-slo";
             assert!(of_speed || rule["type"] != "alerting" || rule["state"] == "inactive", "{rule:#}");
         }
@@ -114,7 +115,7 @@ fn every_query_answers_of_a_real_run() {
     assert_eq!(demo.stop().code, Some(0));
 }
 
-/// What the unit of systemd and the pod of the chart allow the agent, and nothing else.
+/// The capabilities that the systemd unit and the chart's pod give the agent, and no others.
 const CAPABILITIES: &str = "-all,+net_raw,+bpf,+perfmon,+sys_ptrace,+syslog";
 
 #[test]
@@ -140,7 +141,7 @@ fn an_agent_with_the_capabilities_of_the_chart_fills_its_dashboard() {
     let mut command = crate::command("setpriv", &[]);
     command.args([format!("--bounding-set={CAPABILITIES}"), format!("--inh-caps={CAPABILITIES}")]);
     command.args(["--no-new-privs", env!("CARGO_BIN_EXE_spangap"), "agent", "--interface", "lo"]);
-    // Nobody takes its slices: it records all the same.
+    // Nobody accepts its slices; it records all the same.
     command.args(["--meter", "http://127.0.0.1:1", "--health", &address.to_string()]);
     let agent = Program::spawn(command);
     until("the agent's health port", || std::net::TcpStream::connect(address).ok());
@@ -153,7 +154,8 @@ fn an_agent_with_the_capabilities_of_the_chart_fills_its_dashboard() {
         health().as_str().expect("text").contains(&seen).then_some(())
     };
     until("packets in its ring", || is_recorded("capture"));
-    // Without the right to trace there would be none. Its programs are loaded after the packets are being kept.
+    // Without the right to trace there would be none. Its programs are loaded only once packets are being
+    // recorded.
     if spangap_host::kernel::Kernel::look().lost().is_empty() {
         until("events of the host in its ring", || is_recorded("host-record"));
     }

@@ -1,4 +1,4 @@
-//! `--calls`: every call as a line, and that the lines are the document's calls.
+//! `--calls`: one line per call, in agreement with the document's calls.
 
 use super::{dissect, ends, fixture, json, output};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,7 +21,7 @@ fn parsed(lines: &str) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).expect("one JSON value a line")).collect()
 }
 
-/// The document, and the lines written beside it.
+/// The document, and the lines written next to it.
 fn both(command: &mut Command) -> (Value, Vec<Value>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("calls.jsonl");
@@ -29,7 +29,7 @@ fn both(command: &mut Command) -> (Value, Vec<Value>) {
     (document, parsed(&fs::read_to_string(path).expect("the lines")))
 }
 
-/// What the document sums up over all calls, once more from its lines.
+/// The document's sums over all calls, computed again from the lines.
 fn sums(lines: &[Value]) -> Value {
     let count = |is: &dyn Fn(&Value) -> bool| lines.iter().filter(|line| is(line)).count() as u64;
     let ns = |value: &Value| value.as_u64().unwrap_or(0);
@@ -48,7 +48,7 @@ fn sums(lines: &[Value]) -> Value {
         }
         let mut told = BTreeSet::new();
         for finding in line["findings"].as_array().expect("findings") {
-            // Whether a proxy's connections were opened for one call is said of the connections.
+            // Whether a proxy opened a connection for a single call is a finding about the connection.
             let of_a_hop = finding.get("hop").is_some() && finding["cause"] == "connection-per-call";
             let cause = (finding["cause"].to_string(), finding["side"].to_string());
             if !of_a_hop && told.insert(cause.clone()) {
@@ -77,7 +77,7 @@ fn sums(lines: &[Value]) -> Value {
     })
 }
 
-/// The same of the document.
+/// The same sums, from the document.
 fn totals(document: &Value) -> Value {
     let totals = &document["totals"];
     let mut causes = BTreeMap::new();
@@ -111,7 +111,7 @@ fn legs(lines: &[Value]) -> BTreeMap<String, i64> {
     legs
 }
 
-/// The lines are the document's calls, and sum to what it says of all.
+/// Checks that the lines are the document's calls, and sum to its totals.
 fn hold(name: &str, document: &Value, lines: &[Value], one_clock: bool) {
     let mut shown = document["calls"].as_array().expect("calls").clone();
     shown.iter_mut().for_each(|call| drop(call.as_object_mut().expect("a call").remove("ladder")));
@@ -127,7 +127,7 @@ fn hold(name: &str, document: &Value, lines: &[Value], one_clock: bool) {
     for sum in document["totals"]["legs"].as_array().expect("legs") {
         let ns = of_lines.remove(sum["leg"].as_str().expect("a name")).unwrap_or(0);
         let (total, bound) = (sum["total_ns"].as_i64(), sum["bound_ns"].as_i64().expect("a bound"));
-        // Between two clocks the sum is known within a narrower bound than its parts.
+        // Between two clocks, the bound of the sum is narrower than that of its parts.
         let off = if one_clock { 0 } else { bound };
         assert!(total.is_some_and(|total| total.abs_diff(ns) as i64 <= off), "{name}: {sum}: {ns}");
     }
@@ -247,7 +247,7 @@ fn a_capture_is_never_written_over() {
 fn a_full_disk_leaves_whole_lines_and_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let lines = folder.path().join("calls.jsonl");
-    // The kernel refuses what goes beyond 600 blocks, as it does on a full disk.
+    // The kernel refuses writes beyond 600 blocks, as it does on a full disk.
     let limited = |command: &Command| {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' XFSZ; ulimit -f 600; exec \"$0\" \"$@\""]).arg(command.get_program());
@@ -271,7 +271,7 @@ fn a_full_disk_leaves_whole_lines_and_the_report() {
     assert!(code == 1 && stdout.contains("Where the time of all calls went"), "{stdout}");
     assert!(stderr.contains("0 of 158 were written") && stderr.contains("No space left"), "{stderr}");
 
-    // The copy of a pipe needs a disk, too.
+    // A pipe is copied to disk, too.
     let mut command = dissect();
     command.args(["-", "--calls", "-"]);
     let stdin = Stdio::from(File::open(unpacked("flow-control", folder.path())).expect("just written"));
@@ -280,7 +280,7 @@ fn a_full_disk_leaves_whole_lines_and_the_report() {
     assert!(stderr.contains("cannot copy what comes from the pipe (-) to a temporary file in"), "{stderr}");
 }
 
-/// The client's capture of a case, unpacked: more than a pipe holds.
+/// The client's capture of a case, decompressed: larger than a pipe's buffer.
 fn unpacked(case: &str, folder: &Path) -> PathBuf {
     let packed = File::open(&ends(case)[0]).expect("the fixture");
     let path = folder.join("unpacked.pcapng");
@@ -305,7 +305,7 @@ fn a_reader_that_has_seen_enough_ends_it_in_silence() {
     assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
 }
 
-/// Waits for a file without a name, of so many bytes, that the process has open.
+/// Waits until the process has an unnamed file of this size open.
 fn wait_for_copy(child: &Child, bytes: u64) {
     let begun = Instant::now();
     let has = || {

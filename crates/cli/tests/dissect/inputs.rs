@@ -1,4 +1,4 @@
-//! What comes in: files, pipes, and what is none of them.
+//! Inputs: files, pipes, and invalid ones.
 
 use super::{dissect, ends, fixture, json, output};
 use std::fs::File;
@@ -46,7 +46,7 @@ fn what_is_no_capture_is_said() {
         stderr.contains("README.md: not a capture: ") && stderr.contains("expected pcap or pcapng"),
         "{stderr}"
     );
-    // Spans belong elsewhere, and it is said where.
+    // Span files go to another option, and the error says to which.
     let (code, _, stderr) = output(dissect().arg(fixture("../spans/otlp.json")));
     assert_eq!(code, 1);
     assert!(stderr.contains("found JSON: spans are for `--spans`, and for `spangap gaps`"), "{stderr}");

@@ -1,9 +1,9 @@
-//! The JSON: its documented keys, and that its figures hold together.
+//! The JSON document: its documented keys, and the consistency of its figures.
 
 use super::{dissect, ends, json};
 use serde_json::Value;
 
-/// Keys that others rely on; more may come, none may go.
+/// Keys that users rely on; keys may be added, none removed.
 const KEYS: &[(&str, &[&str])] = &[
     (
         "",

@@ -1,4 +1,4 @@
-//! `spangap dissect` as people run it: on captures of real traffic (see the README of `fixtures/captures`).
+//! `spangap dissect` as users run it: on captures of real traffic (see the README of `fixtures/captures`).
 
 mod every_call;
 mod inputs;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A capture, or another file beside it.
+/// A capture, or another file next to it.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures").join(name)
 }
 
-/// Both ends of a case: client's, then server's.
+/// Both ends of a case: the client's, then the server's.
 pub fn ends(case: &str) -> [PathBuf; 2] {
     ["client", "server"].map(|end| {
         let plain = fixture(&format!("{case}.{end}.pcapng"));
@@ -36,7 +36,7 @@ pub fn output(command: &mut Command) -> (i32, String, String) {
     (status.code().expect("no signal"), text(stdout), text(stderr))
 }
 
-/// What it prints with `--json`; it must succeed.
+/// Its output with `--json`; it must succeed.
 pub fn json(command: &mut Command) -> Value {
     let (code, stdout, stderr) = output(command.arg("--json"));
     assert_eq!((code, stderr.as_str()), (0, ""));

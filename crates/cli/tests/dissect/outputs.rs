@@ -1,4 +1,4 @@
-//! What people read: table, ladder, page.
+//! Output for people: table, ladder, page.
 
 use super::{dissect, ends, json, output};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn a_healthy_capture_is_not_called_ill() {
     assert!(!text.contains("TCP_NODELAY") && !text.contains("lost"), "{text}");
 }
 
-/// What was waited for before the calls began has no cost within them, and none is told.
+/// A wait that was over before the calls began costs nothing within them, so no cost is shown.
 #[test]
 fn a_connection_for_each_call_costs_nothing_within_the_calls() {
     let (code, text, stderr) = output(dissect().args(ends("connection-per-call")));
@@ -44,7 +44,7 @@ fn the_page_needs_no_other_file() {
     let (code, _, stderr) = output(dissect().args(ends("nagle-client")).arg("--html").arg(&path));
     assert_eq!((code, stderr.as_str()), (0, ""));
     let page = std::fs::read_to_string(&path).expect("the page");
-    // Namespaces are names; what begins with # or data: stands in the page itself.
+    // Namespaces are only names, and links that begin with # or data: stay within the page.
     let inside = ["http://www.w3.org/", "url(\"#", "url(#", "href=\"data:"];
     let fetched = inside.iter().fold(page.clone(), |page, inside| page.replace(inside, ""));
     for needle in ["http:", "https:", "src=", "href=", "url(", "@import"] {
@@ -57,7 +57,7 @@ fn the_page_needs_no_other_file() {
         serde_json::from_str(rest.split_once("</script>").expect("its end").0).expect("JSON");
     let report = &document["report"];
     assert_eq!(document["kind"], "dissect");
-    // What web/test/reports.test.ts looks for in the drawn page.
+    // What web/test/reports.test.ts expects in the rendered page.
     let call = &report["calls"][0];
     assert!(call["legs"].as_array().is_some_and(|legs| legs.len() >= 5), "{call:#}");
     let ladder = &call["report"]["ladder"];

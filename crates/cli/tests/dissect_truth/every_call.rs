@@ -1,4 +1,4 @@
-//! The lines of `dissect --calls` against who counted the calls without it: tshark, and the logs of servers.
+//! The lines of `dissect --calls`, compared with independent counts: tshark's, and those of servers' logs.
 
 use crate::truth::tap;
 use crate::{capture, captures, has};
@@ -57,7 +57,7 @@ fn the_lines_are_the_calls_that_servers_logged() {
             counts
         };
         let path = |method: &str| method.split_once(' ').map_or(method, |(_, path)| path).to_owned();
-        // What a proxy passes on is a hop of the call, and no line of its own.
+        // What a proxy forwards is a hop of the call, without a line of its own.
         let outer = lines
             .iter()
             .filter(|line| line["client"].as_str().is_some_and(|end| end.starts_with("10.81.0.1:")));

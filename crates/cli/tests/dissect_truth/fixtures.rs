@@ -1,9 +1,10 @@
-//! Every capture of `fixtures/captures`: the cause that it was made to show is found, and none that it was made not to.
+//! Every capture of `fixtures/captures`: the cause it was made to show is found, and the causes it was made
+//! to exclude are not.
 
 use crate::{calls, capture, captures, dissect, names, truth};
 use serde_json::Value;
 
-/// What one fixture should say and does not.
+/// What dissect should report about one fixture and does not.
 fn misses(name: &str, about: &Value) -> Vec<String> {
     let ends = [capture(name, "client"), capture(name, "server")];
     let keys = captures().join(format!("{name}.keys"));
@@ -40,7 +41,7 @@ fn misses(name: &str, about: &Value) -> Vec<String> {
         if found < least {
             misses.push(format!("{causes} at {side:?}: {found} calls of at least {least}"));
         }
-        // What holds up a connection and no call has to be said of the connection.
+        // A cause that delays a connection but no call must be reported for the connection.
         if least == 0 && !report["connections"].to_string().contains(causes) {
             misses.push(format!("{causes} is said of no connection"));
         }
@@ -68,7 +69,7 @@ fn misses(name: &str, about: &Value) -> Vec<String> {
         }
     };
     named(&report, false, "by both ends", &mut misses);
-    // One end knows less: it may hold something possible, and convicts of nothing that is not so.
+    // With one end, less is known: a finding may be merely possible, but must not be shown and wrong.
     for (end, file) in ["the client's end", "the server's end"].into_iter().zip(&ends) {
         let report = dissect(&[file], &arguments);
         misses.extend(truth::contradictions(&report).into_iter().take(1));

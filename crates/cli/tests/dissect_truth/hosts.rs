@@ -1,19 +1,19 @@
-//! Two hosts on this machine with the delay line between them. Namespaces without names: they are gone with the
-//! processes that hold them, and these end with the test, however it ends.
+//! Two hosts on this machine with the delay line between them. The namespaces have no names: they disappear
+//! with the processes that hold them, and these end with the test, however it ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long any one condition may take.
+/// Time limit for any one condition.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The server's address; the client's is one less.
+/// The server's address; the client's is one lower.
 pub const SERVER: &str = "10.77.0.2";
-/// What the last packet carries that the taps see.
+/// Content of the last packet that the taps capture.
 const LAST_WORDS: &[u8] = b"that is all of it";
 
-/// A process that ends with this value, at the latest.
+/// A process that is killed when this value is dropped, if it still runs.
 pub struct Ending(pub Child);
 
 impl Ending {
@@ -38,7 +38,7 @@ pub struct Hosts {
     server: Ending,
 }
 
-/// What is missing to make them; `None` for nothing.
+/// What is missing to make them; `None` if nothing.
 pub fn missing() -> Option<String> {
     let root =
         std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
@@ -53,7 +53,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Hosts {
-    /// Makes them; packets take so long there and back.
+    /// Makes them; packets take this long in each direction.
     pub fn new(there_ns: u64, back_ns: u64) -> Hosts {
         let client = host("10.77.0.1");
         let server = host(SERVER);
@@ -80,8 +80,8 @@ impl Hosts {
         on(&self.server, program)
     }
 
-    /// Captures at both ends while `traffic` runs, from a target of the stack `rust` with these flags; the files are
-    /// client.pcapng and server.pcapng in the folder.
+    /// Captures at both ends while `traffic` runs against a target of the stack `rust` with these flags; the
+    /// files are client.pcapng and server.pcapng in the folder.
     pub fn captured(
         &self,
         folder: &Path,
@@ -91,7 +91,7 @@ impl Hosts {
         self.captured_of(folder, target, |hosts, address, _| traffic(hosts, address))
     }
 
-    /// The same; `traffic` is also told the process id of the target.
+    /// The same; `traffic` also gets the target's process id.
     pub fn captured_of(
         &self,
         folder: &Path,
@@ -103,7 +103,7 @@ impl Hosts {
         self.captured_from(folder, serving, traffic)
     }
 
-    /// The same, of any server that says first where it listens, as a target does.
+    /// The same with any server that first prints where it listens, as a target does.
     pub fn captured_from(
         &self,
         folder: &Path,
@@ -117,7 +117,7 @@ impl Hosts {
         let address = listening.strip_prefix("listening on ").expect("an address").to_owned();
         let files = ["client", "server"].map(|end| folder.join(format!("{end}.pcapng")));
         let taps = [tap(&self.client, &files[0]), tap(&self.server, &files[1])];
-        // nsenter has become the target.
+        // nsenter has replaced itself by the target.
         traffic(self, &address, serving.0.id());
         let words = String::from_utf8_lossy(LAST_WORDS);
         let sent =
@@ -144,7 +144,7 @@ fn host(address: &str) -> Ending {
     let host =
         Command::new("unshare").args(["-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut host = host.expect("unshare starts");
-    // It is in its namespace when it is cat, and answers.
+    // Once cat answers, the process is in its namespace.
     host.stdin.as_mut().expect("it is piped").write_all(b"there?\n").expect("it listens");
     assert_eq!(first_line(host.stdout.take().expect("it is piped")).0, "there?");
     let host = Ending(host);
@@ -166,7 +166,7 @@ fn on(host: &Ending, program: &str) -> Command {
     command
 }
 
-/// Begins to capture on the device `line`.
+/// Starts capturing on the device `line`.
 fn tap(host: &Ending, file: &Path) -> Ending {
     let mut tap = on(host, "dumpcap")
         .args(["-q", "-i", "line", "-w"])
@@ -179,19 +179,19 @@ fn tap(host: &Ending, file: &Path) -> Ending {
     let said = BufReader::new(tap.stderr.take().expect("it is piped"));
     let mut lines = said.lines();
     assert!(lines.any(|line| line.is_ok_and(|line| line.starts_with("File:"))), "dumpcap does not capture");
-    // What else it says is of no interest, but somebody has to read it.
+    // The rest of its output does not matter, but must be read.
     std::thread::spawn(move || lines.for_each(drop));
     Ending(tap)
 }
 
-/// The first line, without its end, and what the rest can be read from.
+/// The first line without its end, and a reader for the rest.
 fn first_line<R: std::io::Read>(from: R) -> (String, BufReader<R>) {
     let (mut line, mut from) = (String::new(), BufReader::new(from));
     from.read_line(&mut line).expect("a line");
     (line.trim_end().to_owned(), from)
 }
 
-/// dumpcap writes what it has captured when it has time.
+/// dumpcap writes what it has captured in its own time.
 fn until_it_has(file: &Path, words: &[u8]) {
     let (begun, mut read) = (Instant::now(), 0);
     loop {

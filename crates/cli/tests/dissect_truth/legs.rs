@@ -1,4 +1,5 @@
-//! Legs and clocks against the taps: both captures have one clock, and then one of them another.
+//! Legs and clocks, compared with the taps: first with one clock for both captures, then with another one for
+//! one of them.
 
 use crate::hosts::{Hosts, SERVER};
 use crate::rewritten::{self, Clock};
@@ -6,11 +7,11 @@ use crate::{calls, capture, dissect, has, hosts, truth};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Clocks that the server's tap might have had: seconds ahead and faster, an hour behind and slower, and barely off.
+/// Clocks of the server's tap: seconds ahead and faster, an hour behind and slower, and barely off.
 const CLOCKS: [(i64, i64); 3] = [(3_700_000_000, 80), (-3_600_000_000_000, -80), (40_000, 0)];
 
-/// Holds what dissect says of two captures with one clock to their times, and the same with other clocks at the
-/// server's end. Returns the widest bound of a leg between the ends.
+/// Checks dissect's report on two captures with one clock against their times, then the same with other
+/// clocks at the server's end. Returns the widest bound of a leg between the ends.
 fn hold(files: &[PathBuf; 2], folder: &Path, server_port: u16, least_calls: usize) -> u64 {
     let taps = [truth::tap(&files[0], server_port), truth::tap(&files[1], server_port)];
     let report = dissect(&[&files[0], &files[1]], &[]);
@@ -30,10 +31,10 @@ fn hold(files: &[PathBuf; 2], folder: &Path, server_port: u16, least_calls: usiz
         assert!(low <= off && off <= high, "{clock:?}: off by {off} ns, taken to be {low}..{high}");
         let (compared_again, _) = truth::hold(&report, &taps[0], &taps[1]);
         assert_eq!(compared_again, compared, "{clock:?}");
-        // The order of the captures on the command line is the user's.
+        // The user decides the order of the captures on the command line.
         let report = dissect(&[&rewritten, &files[0]], &[]);
         let (low, high, at) = truth::clock(&report).expect("bytes at both ends");
-        // Here the first capture is the one that is off; its own time has to be put right before.
+        // Here the first capture is the one that is off, so its own time has to be corrected first.
         let off = -clock.off_ns(at - clock.offset_ns);
         let slack = 1
             + (i128::from(offset_ns) * i128::from(skew_ppm) * i128::from(skew_ppm) / 1_000_000_000_000)
@@ -88,14 +89,14 @@ fn legs_over_the_delay_line_are_those_of_the_taps() {
             }
         });
         let widest = hold(&files, folder.path(), port, 200);
-        // Of the offset nothing is known but what goes there and back: half the round trip and what noise adds.
+        // The offset is known only from the round trip: half of it, plus what noise adds.
         let limit = (there_ns + back_ns) / 2 + 5_000_000;
         assert!(widest <= limit, "a bound of {widest} ns");
         hosts.end();
     }
 }
 
-/// Calls in a closed loop, over one connection, until so many are done.
+/// Calls in a closed loop over one connection, until this many are done.
 pub fn call(hosts: &Hosts, address: &str, in_flight: u32, calls: u32) {
     let mut client = hosts
         .on_client(env!("CARGO_BIN_EXE_spangap"))
@@ -115,7 +116,7 @@ pub fn call(hosts: &Hosts, address: &str, in_flight: u32, calls: u32) {
         .stdout(Stdio::null())
         .spawn()
         .expect("a client starts");
-    // Its standard input is its life line: it stays open until the client has ended.
+    // Standard input is the client's life line: it stays open until the client has ended.
     let mut life = client.stdin.take().expect("it is piped");
     std::io::Write::write_all(&mut life, b"go\n").expect("it listens");
     assert!(client.wait().expect("it ends").success());

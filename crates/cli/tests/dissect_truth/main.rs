@@ -1,4 +1,4 @@
-//! `spangap dissect` against truth that it had no part in: what tshark and the kernels saw, and how the traffic was
+//! `spangap dissect` against independent truth: what tshark and the kernels saw, and how the traffic was
 //! made.
 
 mod every_call;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the captures are.
+/// The folder of the captures.
 fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/captures")
 }
@@ -26,7 +26,7 @@ fn capture(name: &str, end: &str) -> PathBuf {
     if plain.exists() { plain } else { captures().join(format!("{name}.{end}.pcapng.zst")) }
 }
 
-/// What `spangap dissect --json` says, all calls listed.
+/// The output of `spangap dissect --json`, with all calls listed.
 fn dissect(captures: &[&Path], arguments: &[&str]) -> Value {
     let done = Command::new(env!("CARGO_BIN_EXE_spangap"))
         .arg("dissect")
@@ -45,7 +45,7 @@ fn calls(report: &Value) -> &[Value] {
     report["calls"].as_array().expect("a list of calls")
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 fn has(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).exists()))

@@ -1,11 +1,11 @@
-//! What calls wait for before their connection carries them, beside what their clients measured themselves: each call of a
-//! capture that waited has the finding, with what that took, and no call that did not wait has one.
+//! What calls wait for before their connection carries them, compared with what their clients measured: each
+//! call of a capture that waited has the finding, with its cost, and no other call has one.
 
 use crate::{calls, capture, captures, dissect};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// What each call waited by its client's clock, by trace id, nanoseconds.
+/// How long each call waited by its client's clock, in nanoseconds, by trace id.
 fn truth(name: &str) -> HashMap<String, u64> {
     let path = captures().join(format!("{name}.client.spans"));
     let spans: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("spans")).expect("JSON");
@@ -17,12 +17,12 @@ fn truth(name: &str) -> HashMap<String, u64> {
     spans.iter().filter_map(one).collect()
 }
 
-/// By each end's capture that can see it, and by both.
+/// Compares with each end's capture that can see the wait, and with both.
 fn compare(name: &str, cause: &str) {
     compare_with(name, cause, true);
 }
 
-/// The keys open the calls; without them spans are found by their times.
+/// The keys decrypt the calls; without them, spans are matched by time.
 fn compare_with(name: &str, cause: &str, opened: bool) {
     let truth = truth(name);
     let spans = captures().join(format!("{name}.client.spans"));
@@ -42,7 +42,7 @@ fn compare_with(name: &str, cause: &str, opened: bool) {
                 findings.filter(|one| one["cause"] == cause && one["certainty"] == "shown").collect();
             let cost_ns: u64 = found.iter().filter_map(|one| one["cost_ns"].as_u64()).sum();
             let waited_ns = truth[call["trace_id"].as_str().expect("a trace id")];
-            // The client's clock has its own threads' delays in it.
+            // The client's measurement includes delays of its own threads.
             let off_ns = cost_ns.abs_diff(waited_ns);
             assert!(off_ns <= 3_000_000 + waited_ns / 5, "{name}: {cost_ns} of {waited_ns} ns: {call:#}");
             assert!(found.iter().all(|one| one["cost_ns"].is_u64() && one["when"].is_object()), "{found:?}");
@@ -75,7 +75,7 @@ fn a_connection_of_a_pool_takes_the_time_that_the_client_measured() {
     compare("pool-near", "pool-wait");
 }
 
-/// Calls whose bytes wait in the client's buffer behind lost ones: most leave when they are long given up.
+/// Calls whose bytes wait in the client's buffer behind lost ones: most leave long after the client gave up.
 #[test]
 fn what_is_given_up_in_the_buffer_has_waited_for_the_loss_and_never_left() {
     let spans = captures().join("black-hole-buffered.client.spans");
@@ -85,7 +85,7 @@ fn what_is_given_up_in_the_buffer_has_waited_for_the_loss_and_never_left() {
     for call in calls(&report) {
         let duration_ns = call["duration_ns"].as_i64().expect("a duration");
         let legs = call["legs"].as_array().expect("legs");
-        // A leg longer than its call is one that went on when the call was over.
+        // A leg longer than its call went on after the call had ended.
         for leg in legs {
             let ns = leg["ns"].as_i64().expect("a leg");
             assert!(ns <= duration_ns + 1_000_000 && ns >= -1_000_000, "{leg} of {duration_ns}: {call:#}");

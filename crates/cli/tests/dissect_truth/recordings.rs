@@ -1,4 +1,5 @@
-//! Recordings of hosts laid over calls: what kept the server's threads from running is known, and has to be named.
+//! Host recordings matched with calls: what kept the server's threads from running is known, and must be
+//! named.
 
 use crate::hosts::{self, Ending, Hosts};
 use crate::legs::call;
@@ -8,8 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Works 15 ms of every 60 ms, before everyone else on its CPU, and says when it begins.
-/// Under a name that no other process of this machine has.
+/// Works for 15 ms of every 60 ms at a higher priority than all others on its CPU, and prints when it begins.
+/// No other process of this machine has its name.
 const HOG: &str = "import time
 open('/proc/self/comm', 'w').write('truth-hog')
 print('works', flush=True)
@@ -17,7 +18,7 @@ while True:
     until = time.monotonic() + 0.015
     while time.monotonic() < until: pass
     time.sleep(0.045)";
-/// CPU of the server and of those who disturb it.
+/// CPU of the server and of the programs that disturb it.
 const CPU: &str = "1";
 
 pub fn missing() -> Option<String> {
@@ -34,7 +35,7 @@ pub fn missing() -> Option<String> {
     programs.into_iter().find(|program| !crate::has(program)).map(|program| format!("no program {program}"))
 }
 
-/// Records a process until it is ended, with SIGINT; returned when it records.
+/// Records a process until ended with SIGINT; returns once it records.
 pub fn record(pid: u32, file: &Path) -> Ending {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spangap"))
         .args(["host", "record", "--pid", &pid.to_string(), "--write"])
@@ -65,7 +66,7 @@ pub fn hog() -> Ending {
     Ending(child)
 }
 
-/// Captures and a recording of the server while it is called, alone or with a hog on its CPU.
+/// Captures, and a recording of the server during the calls, alone or with a hog on its CPU.
 fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
     let recording = folder.join("server.rec");
     let hosts = Hosts::new(0, 0);
@@ -76,7 +77,7 @@ fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
             assert!(output.unwrap_or_else(|error| panic!("{program}: {error}")).status.success());
         };
         set("taskset", &["-a", "-p", "-c", CPU]);
-        // Behind the hog and before everything ordinary: a compiler that wants this CPU, too, delays no call.
+        // Below the hog and above everything ordinary: a compiler that also wants this CPU delays no call.
         set("chrt", &["-a", "-f", "-p", "5"]);
         let recorder = record(pid, &recording);
         let hog = disturbed.then(hog);
@@ -88,7 +89,7 @@ fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
     (files, recording)
 }
 
-/// Legs that were split, of all calls listed; each is held to its sum.
+/// All split legs of the listed calls; the sum of each is checked.
 fn split(report: &Value) -> Vec<&Value> {
     let mut legs = Vec::new();
     for leg in calls(report).iter().flat_map(|call| call["legs"].as_array().expect("legs")) {
@@ -100,13 +101,14 @@ fn split(report: &Value) -> Vec<&Value> {
     legs
 }
 
-/// Time of parts that are so, over all legs.
+/// Time of the parts that satisfy the condition, over all legs.
 fn ns(legs: &[&Value], is: impl Fn(&Value) -> bool) -> u64 {
     let parts = legs.iter().flat_map(|leg| leg["host"]["parts"].as_array().expect("parts"));
     parts.filter(|part| is(part)).map(|part| part["ns"].as_u64().expect("a number")).sum()
 }
 
-/// SERVER spans, made up: within the server's end of each call, a little after the request and before the response.
+/// Made-up SERVER spans: within the server's end of each call, starting a little after the request and ending
+/// a little before the response.
 fn spans_inside(report: &Value) -> Value {
     let spans: Vec<Value> = calls(report)
         .iter()
@@ -127,10 +129,10 @@ fn spans_inside(report: &Value) -> Value {
     serde_json::json!({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]})
 }
 
-/// The server's end as one leg.
+/// The server's end as a single leg.
 const SERVER: &str = "server_host_in+server_app+server_host_out";
 
-/// Time of one call's parts by what was done and behind whom, over the legs of the server.
+/// Time of one call's parts by activity and taker, over the legs of the server.
 fn by_doing(call: &Value) -> std::collections::BTreeMap<(String, String), i64> {
     let mut sums = std::collections::BTreeMap::new();
     let legs = call["legs"].as_array().expect("legs").iter();
@@ -143,7 +145,7 @@ fn by_doing(call: &Value) -> std::collections::BTreeMap<(String, String), i64> {
     sums
 }
 
-/// What the thread of a call did is the same, into however many legs its time at the server is split.
+/// What the thread of a call did does not depend on the number of legs that the server's time is split into.
 fn the_same_time_in_more_legs(merged: &Value, split: &Value) {
     let mut compared = 0;
     for call in calls(merged).iter().filter(|call| call["trace_id"].is_string()) {
@@ -162,11 +164,11 @@ fn the_same_time_in_more_legs(merged: &Value, split: &Value) {
         let total_off: u64 = one.keys().chain(three.keys()).map(off).sum();
         compared += usize::from(total_off <= 10_000);
     }
-    // A span that begins before its request was read moves the reading to another leg.
+    // If a span begins before its request was read, the read belongs to another leg.
     assert!(compared * 10 > calls(merged).len() * 9, "{compared} of {} calls are alike", calls(merged).len());
 }
 
-/// One test: a hog would disturb the server that is left alone, too.
+/// A single test: a hog would also disturb the server that should be left alone.
 #[test]
 fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_without() {
     if let Some(why) = missing() {
@@ -184,7 +186,7 @@ fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_withou
     let all = ns(&legs, |_| true);
     let (hog, unknown) = (ns(&legs, behind_hog), ns(&legs, |part| part["doing"] == "unknown"));
     assert!(unknown * 20 < all, "{unknown} of {all} ns are unknown");
-    // Calls that met it waited for what was left of its 15 ms; it has a quarter of the time.
+    // Calls that met the hog waited for the rest of its 15 ms; it has a quarter of the time.
     let slow: Vec<&&Value> =
         legs.iter().filter(|leg| leg["ns"].as_i64().is_some_and(|ns| ns > 8_000_000)).collect();
     assert!(slow.len() >= 3, "{} legs over 8 ms", slow.len());

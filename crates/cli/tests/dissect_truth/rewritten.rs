@@ -1,8 +1,8 @@
-//! The same capture, as a tap with another clock would have written it.
+//! A capture as a tap with another clock would have written it.
 
 use std::path::Path;
 
-/// A clock that is off: at `from_ns` by `offset_ns`, and from there on by so many parts per million more.
+/// A wrong clock: off by `offset_ns` at `from_ns`, and by this many parts per million more from there on.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub from_ns: i64,
@@ -11,14 +11,14 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What it is off by, at a time of the right clock.
+    /// How far it is off at a time of the right clock.
     pub fn off_ns(self, at_ns: i64) -> i64 {
         self.offset_ns + ((at_ns - self.from_ns) as i128 * self.skew_ppm as i128 / 1_000_000) as i64
     }
 }
 
-/// Gives every packet of a pcapng file the time that the clock would have shown. The file is as dumpcap writes it:
-/// of this machine's byte order, in nanoseconds.
+/// Gives every packet of a pcapng file the time that the clock would have shown. The file must be as dumpcap
+/// writes it: this machine's byte order, in nanoseconds.
 pub fn write(from: &Path, to: &Path, clock: Clock) {
     let stored = std::fs::read(from).expect("the capture");
     let mut bytes = if from.extension().is_some_and(|end| end == "zst") {
@@ -37,7 +37,7 @@ pub fn write(from: &Path, to: &Path, clock: Clock) {
             let options = &bytes[at + 16..at + length - 4];
             assert!(options.windows(5).any(|option| option == [9, 0, 1, 0, 9]), "nanoseconds");
         }
-        // Enhanced packet: after the interface the time, upper half first.
+        // Enhanced packet block: the time follows the interface, upper half first.
         if kind == 6 {
             let time = i64::from(word(&bytes, at + 12)) << 32 | i64::from(word(&bytes, at + 16));
             let shown = time + clock.off_ns(time);

@@ -1,11 +1,11 @@
-//! When each call's bytes passed the taps, as tshark shows it.
+//! When the bytes of each call passed the taps, according to tshark.
 
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Times at one tap, Unix nanoseconds: first and last frame of a request, first and last of its response.
+/// Times at one tap, Unix nanoseconds: first and last frame of the request, first and last of the response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     pub request: Option<(i64, i64)>,
@@ -15,7 +15,7 @@ pub struct Seen {
 /// Calls at one tap, by the client's port and the HTTP/2 stream.
 pub type Tap = HashMap<(u16, u32), Seen>;
 
-/// Reads a capture with tshark. Right where no frame straddles segments: for small calls.
+/// Reads a capture with tshark. Correct as long as no frame straddles segments, that is, for small calls.
 pub fn tap(capture: &Path, server_port: u16) -> Tap {
     const FIELDS: [&str; 5] =
         ["frame.time_epoch", "tcp.srcport", "tcp.dstport", "http2.type", "http2.streamid"];
@@ -38,7 +38,7 @@ pub fn tap(capture: &Path, server_port: u16) -> Tap {
             (types.split(',').collect(), streams.split(',').collect());
         assert_eq!(types.len(), streams.len(), "{line}");
         for (kind, stream) in types.iter().zip(streams) {
-            // DATA, HEADERS and CONTINUATION are the call's; the rest is about the connection.
+            // DATA, HEADERS and CONTINUATION belong to the call, all other frames to the connection.
             if !matches!(*kind, "0" | "1" | "9") {
                 continue;
             }
@@ -59,7 +59,7 @@ fn nanoseconds(text: &str) -> i64 {
     seconds.parse::<i64>().expect("seconds") * 1_000_000_000 + fraction.parse::<i64>().expect("nanoseconds")
 }
 
-/// The order of a call's legs, each beginning at the moment of its number.
+/// The legs of a call in order; each begins at the moment of its index.
 const LEGS: [&str; 9] = [
     "client_app_out",
     "client_send",
@@ -72,8 +72,8 @@ const LEGS: [&str; 9] = [
     "client_app_in",
 ];
 
-/// Holds every listed call that both taps have to the times of the taps, which have one clock. Returns how many legs
-/// between the two ends were compared, and the widest of their bounds.
+/// Compares every listed call that both taps saw with the times of the taps, which share one clock. Returns
+/// how many legs between the two ends were compared, and the widest of their bounds.
 pub fn hold(report: &Value, client: &Tap, server: &Tap) -> (usize, u64) {
     let (mut compared, mut widest) = (0, 0);
     for call in crate::calls(report) {
@@ -113,8 +113,8 @@ pub fn hold(report: &Value, client: &Tap, server: &Tap) -> (usize, u64) {
     (compared, widest)
 }
 
-/// What has to hold for any report, and does not: legs sum to the call, no cause costs more than it took, and packets
-/// named as evidence are packets of the file.
+/// Violations of what must hold for any report: legs sum to the call, no cause costs more than it took, and
+/// packets named as evidence exist in the file.
 pub fn contradictions(report: &Value) -> Vec<String> {
     let packets: Vec<u64> = report["captures"]
         .as_array()
@@ -150,13 +150,13 @@ pub fn contradictions(report: &Value) -> Vec<String> {
     wrong
 }
 
-/// Fails where there are any.
+/// Fails if there are any.
 pub fn consistent(report: &Value) {
     let wrong = contradictions(report);
     assert!(wrong.is_empty(), "{} contradictions, first {}", wrong.len(), wrong[0]);
 }
 
-/// The clocks as an interval, and the time of the first capture for which it is given.
+/// The clock offset as an interval, and the time of the first capture that it is given for.
 pub fn clock(report: &Value) -> Option<(i64, i64, i64)> {
     let of = |key: &str| report["clock"][key].as_i64();
     Some((of("offset_low_ns")?, of("offset_high_ns")?, of("at_unix_ns")?))

@@ -1,5 +1,6 @@
-//! Servers that read on one thread and work on another: what held the worker up is known, and has to be named, whether the
-//! worker answers itself or gives the answer back. Who only waits for work is not to be named.
+//! Servers that read on one thread and work on another: what delayed the worker is known, and must be named,
+//! whether the worker answers itself or hands the answer back. A thread that merely waits for work must not
+//! be named.
 
 use crate::hosts::{Ending, Hosts, SERVER};
 use crate::recordings::{hog, missing, record};
@@ -8,8 +9,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// HTTP/1 on a loop; four workers that wait for work at a condition. `argv`: who answers (worker, loop), what a worker
-/// does (nothing, sleep, lock).
+/// HTTP/1 on an event loop; four workers that wait for work on a condition variable. `argv`: who answers
+/// (worker, loop), what a worker does (nothing, sleep, lock).
 const POOL: &str = r#"
 import collections, ctypes, os, selectors, socket, sys, threading, time
 answers, work = sys.argv[1:3]
@@ -51,7 +52,7 @@ while True:
         else: poll.unregister(key.fileobj); key.fileobj.close()
 "#;
 
-/// Calls one after the other.
+/// Makes calls one after the other.
 const CLIENT: &str = r#"
 import http.client, sys, time
 host, port = sys.argv[1].split(':')
@@ -60,7 +61,7 @@ for _ in range(int(sys.argv[2])):
     connection.request('GET', '/'); connection.getresponse().read(); time.sleep(0.001)
 "#;
 
-/// What a report says of calls to such a server.
+/// The report on calls to such a server.
 fn served(folder: &Path, answers: &str, work: &str, disturbed: bool) -> Value {
     let hosts = Hosts::new(0, 0);
     let recording = folder.join("server.rec");
@@ -78,10 +79,10 @@ fn served(folder: &Path, answers: &str, work: &str, disturbed: bool) -> Value {
     dissect(&[&files[0], &files[1]], &["--same-clock", "--host", recording.to_str().expect("text")])
 }
 
-/// A leg that waited for a CPU for less than that in all has no finding of it.
+/// A leg that waited for a CPU for less than this in total has no finding about it.
 const NAMED_NS: u64 = 1_000_000;
 
-/// Time by cause of the findings shown, and of all parts by what was done.
+/// Time by cause of the findings shown, and of all parts by activity.
 fn sums(report: &Value) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     let (mut causes, mut doing) = (BTreeMap::new(), BTreeMap::new());
     for call in calls(report) {
@@ -136,11 +137,11 @@ fn what_holds_a_worker_up_is_named_whoever_answers_and_nobody_who_waits_for_work
         assert!(ns(&doing, "unknown") * 5 < all(&doing), "{doing:?}");
         assert!(blamed(&healthy).iter().sum::<u64>() * 20 < all(&doing), "{healthy:?} of {doing:?}");
         assert_eq!(ns(&doing, "behind the hog"), 0);
-        // It has a quarter of the time of the workers' CPU, and none of the loop's.
+        // It has a quarter of the time on the workers' CPU, and none on the loop's.
         let (starved, doing) = of("nothing", true);
-        // Whoever else uses this machine shares the CPU with both, and may keep the worker waiting for longer than the hog does:
-        // how long each of these waits is, how many are too short for a word, or which is the longer one, is not for a test to
-        // say.
+        // Anything else on this machine shares the CPU with both, and may keep the worker waiting for longer
+        // than the hog does. How long each wait is, how many are too short to be named, and which is longer,
+        // is not for a test to assert.
         let waited = ns(&starved, "waits to be named");
         assert!(ns(&doing, "behind the hog") > 5_000_000, "{answers}: {doing:?}");
         assert!(ns(&starved, "run-queue") * 10 > waited * 8, "{answers}: {starved:?} of {doing:?}");

@@ -1,4 +1,4 @@
-//! Quota, stops and neighbours.
+//! Quotas, stops and neighbours.
 
 use crate::programs::{Program, wait_until};
 use crate::{CPU, json, nothing_else_is_blamed, number, report, sums_are_exact, thieves, turn_or_return};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A cgroup with a quota; gone when it is dropped, which has to be after its processes.
+/// A cgroup with a quota, removed when dropped; its processes must be dropped first.
 struct Quota(PathBuf);
 
 impl Quota {
@@ -38,7 +38,7 @@ impl Quota {
         fs::write(self.0.join("cgroup.procs"), program.pid().to_string()).expect("it moves");
     }
 
-    /// How often it was used up.
+    /// How often the quota was used up.
     fn used_up(&self) -> u64 {
         let text = fs::read_to_string(self.0.join("cpu.stat")).expect("cpu.stat");
         let count = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
@@ -48,7 +48,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // The kernel may take a moment to let go of the last process.
+        // The kernel may take a moment to release the last process.
         let deadline = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
@@ -56,13 +56,13 @@ impl Drop for Quota {
     }
 }
 
-/// The thread that works.
+/// The working thread.
 fn worker(report: &Value) -> &Value {
     let threads = report["threads"].as_array().expect("threads");
     threads.iter().max_by_key(|thread| number(&thread["running_ns"])).expect("a thread")
 }
 
-/// The taker of this process.
+/// The taker with this process id.
 fn of_pid(report: &Value, pid: u32) -> &Value {
     let takers = report["takers"].as_array().expect("takers");
     let taker = takers.iter().find(|taker| taker["pid"] == pid);
@@ -89,7 +89,7 @@ fn a_used_up_quota_is_named() {
     nothing_else_is_blamed(&report, "cpu-quota", waited);
     let taker = &report["takers"][0];
     assert_eq!(taker["kind"], "quota");
-    // Every time that is told was counted by the kernel, too; the kernel's count has those of before and after.
+    // The kernel counted every reported throttling; its count includes those before and after.
     let count = number(&taker["count"]);
     assert!(count >= 10 && count <= counted + 1, "{count} times, of {counted} counted");
     assert_eq!(number(&taker["total_ns"]), number(&report["did"]["throttled_ns"]));
@@ -100,8 +100,8 @@ fn a_used_up_quota_is_named() {
     assert_eq!(by_group["culprit"]["cause"], "cpu-quota");
     assert_eq!(by_group["pids"], serde_json::json!([target.pid()]));
     let path = quota.0.display().to_string();
-    // Whether it fails follows from what it says itself: on a busy machine an interrupt may well take some of the little
-    // that the quota leaves.
+    // The exit code must follow from the report itself: on a busy machine, an interrupt may well take some of
+    // the little time that the quota leaves.
     for fail_on in ["cpu-quota,stopped", "stopped,softirq-on-cpu", "stopped"] {
         let arguments = ["--json", "--cgroup", &path, "--duration", "500ms", "--fail-on", fail_on];
         let done = thieves(&arguments).stderr(Stdio::null()).output().expect("spangap starts");
@@ -144,7 +144,7 @@ fn stops_are_named() {
     nothing_else_is_blamed(&report, "stopped", waited);
     let told = number(&worker(&report)["stopped_ns"]);
     assert!(u128::from(told) <= stopped.as_nanos(), "{told} ns stopped, but only for {stopped:?}");
-    // Half of the time that was looked at, but for what the signals took to come.
+    // Half of the observed time, minus what the signals took to arrive.
     assert!(told * 5 > number(&report["duration_ns"]), "{told} ns stopped");
 }
 
@@ -164,7 +164,8 @@ fn a_busy_neighbour_is_named() {
     let did = |what: &str| number(&report["did"][format!("{what}_ns")]);
     let runnable = did("runnable");
     assert!(runnable <= waited, "runnable for {runnable} ns, but the kernel counted {waited}");
-    // All that the kernel counted is told, but for what was before and after the looking. One thread works.
+    // Everything that the kernel counted is reported, except what happened before and after the observation.
+    // A single thread works.
     let outside = around - number(&report["duration_ns"]);
     let told = runnable + did("unknown") + did("unseen") + outside;
     assert!(told >= waited, "{told} ns told, but the kernel counted {waited} ns of waits");
@@ -174,7 +175,8 @@ fn a_busy_neighbour_is_named() {
 fn of_two_neighbours_the_nicer_one_takes_less() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "0"]);
-    // Ruder than whatever else may run here: which of the two takes more does not depend on who uses the machine.
+    // More aggressive than anything else that may run here, so which of the two takes more does not depend on
+    // the machine's other users.
     let (nice, rude) = (Program::neighbour("0"), Program::neighbour("-20"));
     let report = report(target.pid(), &["--duration", "4s"]);
     sums_are_exact(&report);
@@ -223,7 +225,7 @@ fn a_recording_tells_the_same_story() {
         let drawn: u64 = pieces(window).iter().map(|piece| number(&piece["ns"])).sum();
         assert_eq!(drawn, number(&window["duration_ns"]), "all of it is drawn");
     }
-    // Namespaces are names; what begins with # or data: stands in the page itself.
+    // Namespaces are only names, and links that begin with # or data: stay within the page.
     let inside = ["http://www.w3.org/", "url(\"#", "url(#", "href=\"data:"];
     let fetched = inside.iter().fold(html, |page, inside| page.replace(inside, ""));
     for needle in ["http:", "https:", "src=", "href=", "url(", "@import"] {

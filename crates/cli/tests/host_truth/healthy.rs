@@ -1,11 +1,11 @@
-//! Nobody to blame, and who cannot be looked at.
+//! Healthy targets, for which nothing is blamed, and targets that cannot be observed.
 
 use crate::programs::Program;
 use crate::{report, sums_are_exact, thieves, turn_or_return};
 use serde_json::Value;
 use std::process::Output;
 
-/// How often a machine with other things to do gets another chance.
+/// Number of attempts on a machine that is also doing other things.
 const CHANCES: usize = 4;
 
 #[test]
@@ -26,9 +26,9 @@ fn an_application_alone_has_nobody_to_blame() {
             assert!(words.starts_with("none: nobody took a significant amount"), "{words}");
             return;
         }
-        // Stolen time, and what other tests make of interrupts, are nobody's fault here.
+        // Stolen time, and interrupts caused by other tests, are not this setup's fault.
         blamed = Some(report["culprit"].clone());
-        // The kernel lets others in for a twentieth of the time, so that they do not starve.
+        // The kernel gives other tasks a twentieth of the time, so that they do not starve.
         let culprit = &report["culprit"];
         others_ran &= culprit["cause"] == "run-queue" && crate::number(&culprit["total_ns"]) <= waited;
     }
@@ -48,7 +48,7 @@ fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
     let own = takers.iter().find(|taker| taker["name"] == "NET_RX of lo, its own traffic");
     let own = own.unwrap_or_else(|| panic!("not among {takers:#?}"));
     assert_eq!((&own["kind"], &own["cause"]), (&"own_softirq".into(), &Value::Null));
-    // It is worth mention, and nobody's fault.
+    // It is worth mentioning, but nobody's fault.
     assert!(own["share"].as_f64().is_some_and(|share| share > 0.02), "{own}");
     assert!(!report["culprit"]["name"].as_str().is_some_and(|name| name.contains("lo")), "{report:#}");
     let conclusions = report["conclusions"].as_array().expect("conclusions");
@@ -56,7 +56,7 @@ fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
     assert!(conclusions.iter().any(told), "{conclusions:#?}");
 }
 
-/// Client and server take turns on one CPU: each is in the other's way, and works for it.
+/// Client and server alternate on one CPU: each delays the other, and works for it.
 #[test]
 fn a_client_and_its_server_on_one_cpu_do_not_rob_each_other() {
     let _turn = turn_or_return!();

@@ -1,4 +1,5 @@
-//! `spangap isolate` against a flood that is steered onto the target's CPU: judged by what `host thieves` then sees.
+//! `spangap isolate` against a flood steered onto the target's CPU, judged by what `host thieves` sees
+//! afterwards.
 
 use crate::programs::Program;
 use crate::softirqs::{Link, taken};
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 impl Link {
-    /// The verb, where the flood arrives, and as nice as that. Its journal is in a folder of the test.
+    /// The verb, run where the flood arrives, at the flood's nice value. Its journal is in a folder of the
+    /// test.
     fn isolate(&self, folder: &Path, verb: &[&str]) {
         let mut command = Command::new("nice");
         command.args(["-n", "-20", "ip", "netns", "exec", &self.to, env!("CARGO_BIN_EXE_spangap")]);
@@ -39,7 +41,7 @@ fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback(
     let folder = tempfile::tempdir().expect("a folder");
     let plan = folder.path().join("plan.json");
     let plan = plan.to_str().expect("a path in UTF-8");
-    // Tasks cannot take its CPU, and so it is between the target and the interrupts.
+    // Tasks cannot take its CPU, so only interrupts compete with the target.
     let target = Program::target(&["chrt", "-f", "50"]);
     let look = || {
         let report = report(target.pid(), &["--duration", "2s"]);
@@ -49,7 +51,7 @@ fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback(
 
     link.steer(CPU);
     let _flood = link.flood();
-    // How much of a flood it is depends on what else runs here; that it is to blame does not.
+    // The strength of the flood depends on what else runs here; that it is to blame does not.
     let (before, blamed) = look();
     assert_eq!(
         blamed, "softirq-on-cpu",

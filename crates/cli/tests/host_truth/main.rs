@@ -1,7 +1,8 @@
-//! `spangap host thieves` on this very kernel, under faults made on purpose: each is named, and nothing else is blamed.
+//! `spangap host thieves` on the running kernel, under deliberate faults: each is named, and nothing else is
+//! blamed.
 //!
-//! All tests have the target on one CPU, so they run one after the other. Other programs may run on this machine at the
-//! same time: what is asserted of those is only what the kernel's own accounts confirm.
+//! All tests run their target on the same CPU, so they run one after the other. Other programs may run on
+//! this machine at the same time; about these, the tests assert only what the kernel's own accounts confirm.
 
 mod faults;
 mod healthy;
@@ -16,12 +17,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where targets run, and the one other CPU that is used.
+/// The CPU of the targets, and the only other CPU in use.
 pub const CPU: usize = 1;
 /// See [`CPU`].
 pub const OTHER_CPU: usize = 0;
 
-/// One test at a time, or why none can run.
+/// One test at a time, or the reason why none can run.
 pub fn turn() -> Result<MutexGuard<'static, ()>, String> {
     static TURN: Mutex<()> = Mutex::new(());
     let kernel = Kernel::look();
@@ -41,7 +42,7 @@ pub fn turn() -> Result<MutexGuard<'static, ()>, String> {
     Ok(TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Waits for its turn, or says why it cannot run and ends the test.
+/// Waits for its turn, or prints why it cannot run and ends the test.
 #[macro_export]
 macro_rules! turn_or_return {
     () => {
@@ -57,7 +58,8 @@ fn has(program: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|at| at.join(program).exists()))
 }
 
-/// The verb, away from the target's CPU; as nice as a flood, beside which it would hardly run otherwise.
+/// The verb, away from the target's CPU, at the nice value of a flood: it would hardly run beside one
+/// otherwise.
 pub fn thieves(arguments: &[&str]) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &OTHER_CPU.to_string(), "nice", "-n", "-20", env!("CARGO_BIN_EXE_spangap")]);
@@ -65,12 +67,12 @@ pub fn thieves(arguments: &[&str]) -> Command {
     command
 }
 
-/// What it says of a process as JSON.
+/// Its report on a process, as JSON.
 pub fn report(pid: u32, arguments: &[&str]) -> Value {
     json(thieves(&["--json", "--pid", &pid.to_string()]).args(arguments))
 }
 
-/// What it prints, which has to be JSON.
+/// Its output, which must be JSON.
 pub fn json(command: &mut Command) -> Value {
     let done = command.output().expect("spangap starts");
     let complaint = String::from_utf8_lossy(&done.stderr);
@@ -80,7 +82,7 @@ pub fn json(command: &mut Command) -> Value {
     report
 }
 
-/// For whoever reads the output of a test that failed.
+/// A summary for the output of a failed test.
 fn summary(report: &Value) -> String {
     let Some(takers) = report["takers"].as_array() else { return String::new() };
     let taker = |taker: &Value| format!("{} {}", taker["name"], taker["total_ns"]);
@@ -88,12 +90,12 @@ fn summary(report: &Value) -> String {
     format!("{} {} takers {}: {}", report["conclusions"], report["did"], takers.len(), takers.join(", "))
 }
 
-/// A count or a time of a report.
+/// A count or a time in a report.
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// All that must hold of any report: every nanosecond of every thread is told once, and so is who took it.
+/// Checks what must hold of any report: every nanosecond of every thread is reported once, with its taker.
 pub fn sums_are_exact(report: &Value) {
     let did = |of: &Value| -> [u64; 8] {
         let names =
@@ -117,8 +119,8 @@ pub fn sums_are_exact(report: &Value) {
     assert_eq!((taken("while_runnable_ns"), taken("while_running_ns")), (runnable, interrupted));
 }
 
-/// What is blamed besides `cause` has to be in the kernel's own accounts. `waited_ns`: how long threads of the target
-/// waited on run queues, as the kernel counted it around the whole run.
+/// Anything blamed besides `cause` must be in the kernel's own accounts. `waited_ns`: how long threads of the
+/// target waited on run queues, as the kernel counted it around the whole run.
 pub fn nothing_else_is_blamed(report: &Value, cause: &str, waited_ns: u64) {
     for other in report["causes"].as_array().expect("causes") {
         let ns = number(&other["ns"]);

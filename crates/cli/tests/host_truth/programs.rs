@@ -1,5 +1,5 @@
-//! Programs that tests start: targets that want the CPU, and those who take it. They end when their standard input does,
-//! and so with the test, however it ends.
+//! Programs that tests start: targets that want the CPU, and programs that take it. They end when their
+//! standard input closes, and so with the test, however it ends.
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -7,24 +7,24 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Names the program that this test binary is to be.
+/// Environment variable with the role that this test binary should play.
 const ROLE: &str = "SPANGAP_HOST_TRUTH_ROLE";
-/// What a program says when it is about to begin.
+/// Printed by a program that is about to begin.
 const READY: &str = "this program is ready";
-/// A program that nobody ends ends by itself.
+/// A program that nobody ends exits after this time.
 const LIFETIME: Duration = Duration::from_secs(600);
 
-/// A program that ends with its test.
+/// A program that is killed when the test ends.
 pub struct Program(Child);
 
 impl Program {
-    /// Starts `command`, away from the terminal.
+    /// Starts `command` detached from the terminal.
     pub fn start(command: &mut Command) -> Program {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         Program(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Starts this test binary as a program; `before` are programs and arguments that lead to it, such as `taskset`.
+    /// Starts this test binary in a role; `before` is the command that wraps it, such as `taskset`.
     pub fn play(role: &str, before: &[&str]) -> Program {
         let itself = std::env::current_exe().expect("the path of the test");
         let [first, rest @ ..] = before else { panic!("nothing leads to the program") };
@@ -37,7 +37,7 @@ impl Program {
         program
     }
 
-    /// The target: works for a millisecond, sleeps for a millisecond, again and again, on [`crate::CPU`].
+    /// The target: works for a millisecond and sleeps for a millisecond, repeatedly, on [`crate::CPU`].
     pub fn target(before: &[&str]) -> Program {
         let cpu = crate::CPU.to_string();
         Program::play("target", &[&["taskset", "-c", &cpu], before].concat())
@@ -49,12 +49,12 @@ impl Program {
         Program::play("loopback", &[&["taskset", "-c", &cpu], before].concat())
     }
 
-    /// A neighbour on the target's CPU that is always busy.
+    /// An always busy neighbour on the target's CPU.
     pub fn neighbour(nice: &str) -> Program {
         let cpu = crate::CPU.to_string();
         let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=64k"];
         let program = Program::start(Command::new("taskset").args(["-c", &cpu, "nice", "-n", nice]).args(dd));
-        // From `exec` on it is called dd.
+        // Its name is dd only after `exec`.
         let comm = || std::fs::read_to_string(format!("/proc/{}/comm", program.pid())).unwrap_or_default();
         wait_until("dd runs", || comm().trim() == "dd");
         program
@@ -64,7 +64,7 @@ impl Program {
         self.0.id()
     }
 
-    /// What its threads ran and what they waited on run queues so far, as the kernel counts it, nanoseconds.
+    /// How long its threads have run, and have waited on run queues, as the kernel counts it, in nanoseconds.
     pub fn accounts(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
@@ -106,7 +106,7 @@ pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Not a test: what this binary does when it is started as a program.
+/// Not a test: the program that this binary becomes when started in a role.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -144,7 +144,7 @@ fn work(end: Instant) {
     }
 }
 
-/// Sends itself packets, with pauses.
+/// Sends packets to itself, with pauses.
 fn loopback(end: Instant) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(socket.local_addr().expect("its address")).expect("itself");
@@ -158,7 +158,7 @@ fn loopback(end: Instant) {
     }
 }
 
-/// Two threads that want one mutex, and sleep while they have it.
+/// Two threads that contend for one mutex, and sleep while they hold it.
 fn lock(end: Instant) {
     let mutex = Arc::new(Mutex::new(()));
     let work = |mutex: Arc<Mutex<()>>| {
@@ -178,7 +178,7 @@ fn lock(end: Instant) {
     threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
 }
 
-/// Writes a line into a pipe now and then, which `cat` reads.
+/// Occasionally writes a line into a pipe that `cat` reads.
 fn pipe(end: Instant) {
     let mut cat =
         Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat starts");
@@ -190,7 +190,7 @@ fn pipe(end: Instant) {
     cat.wait().expect("it ends with its pipe");
 }
 
-/// Waits for packets that do not come, and for time to pass.
+/// Waits for packets that never come, and for time to pass.
 fn idle(end: Instant) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.set_read_timeout(Some(Duration::from_millis(3))).expect("a timeout");
@@ -216,7 +216,7 @@ fn fsync(path: &str, end: Instant) {
     }
 }
 
-/// Sends back what comes on one connection after the other.
+/// Echoes what it receives, one connection after the other.
 fn echo(port: u16) {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
     for mut stream in listener.incoming().flatten() {
@@ -226,7 +226,7 @@ fn echo(port: u16) {
     }
 }
 
-/// One question after the other.
+/// Asks one question after the other.
 fn ask(port: u16, end: Instant) {
     let mut stream = loop {
         match TcpStream::connect(("127.0.0.1", port)) {
@@ -247,7 +247,7 @@ fn flood(to: &str, end: Instant) {
     socket.connect(to).expect("an address");
     while Instant::now() < end {
         for _ in 0..100 {
-            // Nobody listens: the kernel may say so with the next send.
+            // Nobody listens, so the kernel may report an error at the next send.
             let _ = socket.send(&[0; 64]);
         }
     }

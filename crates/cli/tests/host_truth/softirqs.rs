@@ -5,7 +5,7 @@ use crate::{CPU, OTHER_CPU, number, report, sums_are_exact, turn_or_return};
 use serde_json::Value;
 use std::process::Command;
 
-/// Two network namespaces with a link between them; gone when it is dropped.
+/// Two network namespaces with a link between them, removed when dropped.
 pub struct Link {
     pub from: String,
     pub to: String,
@@ -42,7 +42,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Has the softirqs for what arrives run on a CPU.
+    /// Steers the softirqs of arriving packets to a CPU.
     pub fn steer(&self, cpu: usize) {
         let file = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", self.device);
         let write = format!("echo {:x} > {file}", 1 << cpu);
@@ -57,7 +57,7 @@ impl Link {
 
     pub fn flood(&self) -> Program {
         let cpu = OTHER_CPU.to_string();
-        // Other work on its CPU would make less of a flood of it.
+        // Other work on its CPU would weaken the flood.
         let before = ["ip", "netns", "exec", &self.from, "taskset", "-c", &cpu, "nice", "-n", "-20"];
         let program = Program::play(&format!("flood {TO}:9999"), &before);
         wait_until("packets arrive", || self.packets() > 10_000);
@@ -72,7 +72,7 @@ impl Drop for Link {
     }
 }
 
-/// What the softirqs for this device took from the target.
+/// Time that the softirqs of this device took from the target.
 pub fn taken(report: &Value, device: &str) -> u64 {
     let takers = report["takers"].as_array().expect("takers");
     let of_device = |taker: &&Value| taker["name"].as_str().is_some_and(|name| name.contains(device));
@@ -86,7 +86,7 @@ fn a_flood_is_blamed_by_device_where_it_is_steered_onto_the_targets_cpu() {
         Ok(link) => link,
         Err(why) => return eprintln!("not run: no network namespaces can be made: {why}"),
     };
-    // Tasks cannot take its CPU, and so it is between the target and the interrupts.
+    // Tasks cannot take its CPU, so only interrupts compete with the target.
     let target = Program::target(&["chrt", "-f", "50"]);
 
     link.steer(CPU);

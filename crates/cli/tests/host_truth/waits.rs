@@ -1,4 +1,4 @@
-//! Why threads slept and who woke them, by `host offcpu`, and what was halted before anybody looked.
+//! Why threads slept and who woke them, by `host offcpu`, and which processes were halted before it started.
 
 use crate::programs::{Program, wait_until};
 use crate::{report, thieves, turn_or_return};
@@ -13,7 +13,7 @@ fn play(role: &str) -> Program {
     Program::play(role, &[PLAIN[0], PLAIN[1], "0"])
 }
 
-/// What `host offcpu` says of a process.
+/// Its report on a process.
 fn offcpu(pid: u32) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
     command
@@ -34,7 +34,7 @@ fn rows(report: &Value) -> &Vec<Value> {
     report["reasons"]["waits"].as_array().expect("reasons")
 }
 
-/// The reason that is named first has to be this one, and who woke as this says.
+/// The first reason named must be this one, and its waker must satisfy the condition.
 fn named_first(report: &Value, reason: &str, waker: impl Fn(&str) -> bool) {
     let first = rows(report).first().expect("a reason");
     assert_eq!(first["reason"], reason, "{:#?}", rows(report));
@@ -85,13 +85,13 @@ fn a_contended_mutex_of_c_is_a_lock_and_one_of_python_a_futex_with_its_holder() 
     }
     let program = Program::start(Command::new("python3").args(["-c", script]));
     wait_until("its threads run", || threads(program.pid()) == 3);
-    // Its locks are semaphores to the kernel, which cannot know who holds one.
+    // To the kernel, its locks are semaphores, so it cannot know who holds one.
     named_first(&offcpu(program.pid()), "futex", |waker| {
         waker.contains(&format!("(pid {}, thread ", program.pid()))
     });
 }
 
-/// musl's condition variables wait at a futex with the value of a contended mutex.
+/// musl's condition variables wait on a futex with the value of a contended mutex.
 #[test]
 fn an_idle_pool_of_musl_waits_for_work_and_its_contended_mutex_for_a_lock() {
     let _turn = turn_or_return!();
@@ -161,7 +161,8 @@ fn comm(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// Waiting for work, or for time that it asked for, is nobody's fault. Pages of its code that a full machine dropped are.
+/// Waiting for work, or for a requested time, is nobody's fault. Waiting for pages of its code that a full
+/// machine dropped is.
 #[test]
 fn who_waits_for_work_is_not_held_up() {
     let _turn = turn_or_return!();
@@ -209,7 +210,7 @@ fn a_process_that_was_stopped_before_is_told() {
     target.signal("CONT");
 }
 
-/// A frozen cgroup; thawed and gone when it is dropped, which has to be after its processes.
+/// A frozen cgroup, thawed and removed when dropped; its processes must be dropped first.
 struct Freezer(PathBuf, &'static str, &'static str);
 
 impl Drop for Freezer {
@@ -249,7 +250,7 @@ fn a_process_that_was_frozen_before_is_told() {
     drop(target);
 }
 
-/// A cgroup whose processes may not have more memory than this; gone when it is dropped, which has to be after them.
+/// A cgroup with this memory limit, removed when dropped; its processes must be dropped first.
 struct Limit(PathBuf);
 
 impl Drop for Limit {

@@ -1,9 +1,9 @@
-//! Applied to copies and undone: every file of the copy as it was, or what was left is named.
+//! Plans applied to copies and undone: every file of the copy is as it was, or whatever remains is named.
 
 use crate::{ARTICLE, Copy, assert_same, error, json, spangap, text};
 use std::fs;
 
-/// Machines of different shape, and an interface of each.
+/// Machines of different shapes, with one interface of each.
 const MACHINES: &[(&str, &str)] = &[
     ARTICLE,
     ("amd-ccx", "enp193s0f0np0"),
@@ -88,7 +88,7 @@ fn what_somebody_else_has_changed_is_left_unless_forced() {
     assert_same(&all_but_one, &copy.tree(), "left");
     assert!(copy.journal().exists());
     assert_ne!(applied, before);
-    // What is left is still the applied plan: another one has to wait.
+    // What remains is still the applied plan, so another one has to wait.
     let second = copy.apply(&["--no-confirm"]);
     assert!(error(&second).contains("already applied"), "{second:?}");
     let forced = copy.verb("rollback", &["--force"]);
@@ -149,7 +149,7 @@ fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
     let applied = copy.tree();
     let whole = fs::read(copy.journal()).expect("it is there");
     let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
-    // A byte of the head, of its other copy, and of every line after it.
+    // A byte of the head, of its duplicate, and of every line after them.
     let flips =
         [ends[0] / 4, ends[0] * 3 / 4].into_iter().chain(ends.windows(2).map(|ends| (ends[0] + ends[1]) / 2));
     for at in flips {
@@ -157,7 +157,7 @@ fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
         damaged[at] ^= 4;
         fs::write(copy.journal(), &damaged).expect("it is ours");
         let back = copy.verb("rollback", &[]);
-        // The plan makes up for a record, the other copy for the head.
+        // The plan replaces a record, the duplicate replaces the head.
         assert_same(&before, &copy.tree(), &format!("byte {at}: {back:?}"));
         if at < ends[0] {
             assert_eq!((back.code, copy.journal().exists()), (Some(0), false), "byte {at}: {back:?}");
@@ -192,7 +192,7 @@ fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
         }
         assert_same(&applied, &copy.tree(), "applied again");
     }
-    // Nothing can be read at all.
+    // Nothing at all can be read.
     for damaged in ["{}\n", ""] {
         fs::write(copy.journal(), damaged).expect("it is ours");
         for verb in ["rollback", "confirm"] {
@@ -298,7 +298,7 @@ fn a_machine_that_has_changed_since_is_planned_for_again() {
 #[test]
 fn what_cannot_be_done_is_undone_and_both_are_said() {
     let copy = Copy::of(ARTICLE);
-    // No cgroup can be made where there is a file.
+    // No cgroup can be made where a file is.
     copy.write("/sys/fs/cgroup/cpuset/spangap-net", "");
     let before = copy.tree();
     let failed = copy.apply(&["--confirm-within", "2h", "--json"]);

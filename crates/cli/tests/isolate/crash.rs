@@ -1,10 +1,11 @@
-//! Killed or interrupted exactly at a write: what was done until then is undone, from the journal alone.
+//! `apply` killed or interrupted exactly at a write: everything done until then is undone from the journal
+//! alone.
 
 use crate::fifo::Fifo;
 use crate::undo::{Change, undone_wherever_it_is_killed};
 use crate::{ARTICLE, Copy, Ended, Program, assert_same, error, guards, no_guard, signal, text};
 
-/// Stands still before this file is written.
+/// Starts `apply` and stops it just before it writes this file.
 fn stopped_at(copy: &Copy, path: &str, more: &[&str]) -> (Program, Fifo) {
     let fifo = Fifo::in_place_of(copy.real(path));
     let tool = copy.start(more);
@@ -64,7 +65,7 @@ fn killed_at_a_write_the_guard_restores_everything() {
     tool.wait();
     fifo.remove();
     assert_ne!(copy.tree(), before);
-    // As at the end of its time: it looks into the journal now.
+    // As when its time is up: it then reads the journal.
     signal(*guard, "TERM");
     no_guard(&journals);
     assert_same(&before, &copy.tree(), "guard");

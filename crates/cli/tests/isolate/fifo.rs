@@ -1,4 +1,4 @@
-//! A file of a machine that answers only when it is told to: whoever writes it stands still, exactly there.
+//! A file of a machine that answers only on command, so that whoever writes it blocks exactly there.
 
 use crate::process::PATIENCE;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
@@ -10,12 +10,12 @@ use std::time::Instant;
 /// A named pipe in place of a file.
 pub struct Fifo {
     path: PathBuf,
-    /// What it reads as.
+    /// The value that readers get.
     pub value: String,
 }
 
 impl Fifo {
-    /// Takes the place of a file, with its value.
+    /// Replaces a file, and keeps its value.
     pub fn in_place_of(path: PathBuf) -> Fifo {
         let value = fs::read_to_string(&path).expect("a file");
         fs::remove_file(&path).expect("it is ours");
@@ -23,11 +23,12 @@ impl Fifo {
         Fifo { path, value }
     }
 
-    /// Answers readers with the value, until this process stands still in writing.
+    /// Answers readers with the value until this process blocks in its write.
     pub fn until_written_by(&self, pid: u32) {
         let begun = Instant::now();
         loop {
-            // Only who stands still is answered: a reader that was answered already would read it twice.
+            // Only a blocked process gets an answer: a reader that already has one would read the value
+            // twice.
             if stands_still(pid) && !self.answer() {
                 return;
             }
@@ -36,18 +37,18 @@ impl Fifo {
         }
     }
 
-    /// Answers a reader that waits, if there is one.
+    /// Answers a waiting reader, if there is one.
     fn answer(&self) -> bool {
         let Ok(pipe) = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
         else {
             return false;
         };
-        // A reader that has just gone has not been answered.
+        // A reader that has just gone has got no answer.
         let _ = File::from(pipe).write_all(self.value.as_bytes());
         true
     }
 
-    /// Takes what a writer that stands still writes.
+    /// Takes what a blocked writer writes.
     fn take(&mut self) {
         let pipe = open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
         let mut text = String::new();
@@ -57,7 +58,7 @@ impl Fifo {
         }
     }
 
-    /// Answers readers, and takes what is written, until the process has ended.
+    /// Answers readers and takes writes until the process has ended.
     pub fn until_ended(&mut self, pid: u32) {
         let begun = Instant::now();
         while !has_ended(pid) {
@@ -69,14 +70,14 @@ impl Fifo {
         }
     }
 
-    /// A file again, with the value.
+    /// Replaces it by a file with the value.
     pub fn remove(self) {
         fs::remove_file(&self.path).expect("it is ours");
         fs::write(&self.path, &self.value).expect("it is ours");
     }
 }
 
-/// Whether a process waits for the other end of a named pipe to be opened.
+/// Whether a process is waiting for the other end of a named pipe to be opened.
 fn stands_still(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let waits =
@@ -86,6 +87,6 @@ fn stands_still(pid: u32) -> bool {
 
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
-    // A zombie is only waited for.
+    // A zombie only waits for its parent.
     stat.is_empty() || stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z'))
 }

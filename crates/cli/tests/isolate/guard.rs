@@ -1,4 +1,4 @@
-//! Without a confirmation everything is undone, by a process that outlives the tool; with one it stays.
+//! Without a confirmation, a process that outlives the tool undoes everything; with one, the changes stay.
 
 use crate::{ARTICLE, Copy, assert_same, error, guards, json, no_guard, signal, until};
 use std::fs;
@@ -19,7 +19,7 @@ fn nobody_confirms_and_all_is_as_before() {
     let late = error(&copy.verb("confirm", &[]));
     assert!(late.contains("undone by guard: not confirmed in time"), "{late}");
     no_guard(&journals(&copy));
-    // Nothing is in the way of the next one.
+    // Nothing prevents the next plan.
     copy.applied(&["--no-confirm"]);
     assert_eq!(copy.verb("rollback", &[]).code, Some(0));
     assert_same(&before, &copy.tree(), "again");
@@ -89,7 +89,7 @@ fn with_the_guard_killed_the_rollback_is_still_there() {
 fn it_depends_on_neither_terminal_nor_folder_nor_tool() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
-    // Started from a folder that is gone right after.
+    // Started from a folder that is removed right afterwards.
     let folder = tempfile::tempdir().expect("a folder");
     let (plan, root) = (copy.plan_path(), copy.root());
     let applied = std::process::Command::new(env!("CARGO_BIN_EXE_spangap"))

@@ -1,5 +1,4 @@
-//! On this machine, as root: interfaces of a network namespace that is made for it, cgroups that are made for it, with
-//! processes that are started for it.
+//! On this machine, as root: interfaces of a network namespace, cgroups and processes, all made for the test.
 
 use crate::{Program, error, guards, json, no_guard, until};
 use spangap_isolate::kernel::{Kernel, Live, WriteEffects};
@@ -16,7 +15,7 @@ fn is_root() -> bool {
     root
 }
 
-/// A network namespace with the interface `noise` in it; removed at the end.
+/// A network namespace with the interface `noise` in it, removed at the end.
 struct Namespace {
     name: String,
     folder: tempfile::TempDir,
@@ -61,7 +60,7 @@ impl Namespace {
         self.spangap(&[&["isolate", verb, "--journal", crate::text(&journals)], more].concat())
     }
 
-    /// Plans for CPU 0, and applies.
+    /// Makes a plan for CPU 0, and applies it.
     fn applied(&self, more: &[&str]) {
         let (plan, journals) = (self.folder.path().join("plan.json"), self.journals());
         let planned = self.spangap(&[
@@ -81,7 +80,7 @@ impl Namespace {
         assert_eq!(applied.code, Some(0), "{applied:?}");
     }
 
-    /// CPUs that packets of the interface are handed to.
+    /// CPUs that the interface's packets are steered to.
     fn rps_cpus(&self) -> u32 {
         let path = "/sys/class/net/noise/queues/rx-0/rps_cpus";
         let output = ip(&["netns", "exec", &self.name, "cat", path]).expect("ip is there");
@@ -137,7 +136,7 @@ fn from_outside_the_way_in_is_said() {
     let command = format!("`ip netns exec {} spangap isolate rollback --journal", namespace.name);
     assert!(said.contains(&command), "{said}, expected {command}");
     assert_eq!(namespace.rps_cpus(), 1, "nothing was touched");
-    // With the namespace the interface is gone, and nothing is left to undo.
+    // The interface disappears with its namespace, and nothing is left to undo.
     let deleted = ip(&["netns", "del", &namespace.name]).expect("ip is there");
     assert!(deleted.status.success(), "{deleted:?}");
     let gone = Program::start(&outside).wait();
@@ -153,7 +152,7 @@ fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
     namespace.applied(&["--no-confirm"]);
     let journals = namespace.journals();
     let net = format!("--net=/run/netns/{}", namespace.name);
-    // Without `ip netns exec` it is the machine's /sys.
+    // Without `ip netns exec`, it is the machine's /sys.
     let inside = Command::new("nsenter")
         .args([&net, env!("CARGO_BIN_EXE_spangap"), "isolate", "rollback", "--journal"])
         .arg(&journals)
@@ -163,7 +162,7 @@ fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
     assert_eq!(inside.status.code(), Some(1), "{said}");
     assert!(said.contains("belongs to another network namespace than this process"), "{said}");
     assert!(journals.join("open.journal").exists());
-    // The way that is said leads there.
+    // The command that the message suggests leads there.
     let by_hand = format!(
         "nsenter {net} unshare --mount sh -c 'mount -t sysfs sysfs /sys && exec \"$@\"' sh {} isolate rollback --journal {}",
         env!("CARGO_BIN_EXE_spangap"),
@@ -174,7 +173,7 @@ fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
     assert_eq!(namespace.rps_cpus(), 0);
 }
 
-/// An irqbalance to which this machine's interrupts are files of its own.
+/// An irqbalance whose interrupts are files made for it instead of this machine's.
 struct Irqbalance(Child);
 
 impl Irqbalance {
@@ -215,7 +214,7 @@ impl Irqbalance {
 
 impl Drop for Irqbalance {
     fn drop(&mut self) {
-        // Ours, and not waited for yet.
+        // Our child, not yet reaped.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -243,14 +242,14 @@ fn irqbalance_is_told_what_to_leave_alone() {
     assert_eq!(get(&Place::BannedIrqs).as_deref(), Some("30"), "nothing was cut off");
 }
 
-/// A cgroup for a test, and processes in it that only sleep; both are removed at the end.
+/// A cgroup for a test, with processes in it that only sleep; all are removed at the end.
 struct Groups {
     top: String,
     sleepers: Vec<Child>,
 }
 
 impl Groups {
-    /// Below this mount, if it is one, with these values.
+    /// Makes it below this mount, if there is one, with these values.
     fn new(mount: &str, name: &str, values: &[(&str, &str)]) -> Option<Groups> {
         if !is_root() {
             return None;
@@ -301,12 +300,12 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for sleeper in &mut self.sleepers {
-            // Ours, and not waited for yet.
+            // Our child, not yet reaped.
             let _ = sleeper.kill();
             let _ = sleeper.wait();
         }
         for group in [self.below("one"), self.below("two"), self.top.clone()] {
-            // A process that was killed leaves its group a moment later.
+            // A killed process leaves its group a moment later.
             let begun = std::time::Instant::now();
             while fs::remove_dir(&group).is_err()
                 && Path::new(&group).exists()
@@ -326,7 +325,7 @@ fn get(place: &Place) -> Option<String> {
     Live::new().get(place).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Tasks go to another group and back, and to the parent when their group is removed.
+/// Tasks move to another group and back, and to the parent when their group is removed.
 fn tasks_move(mount: &str, name: &str, values: &[(&str, &str)]) {
     let Some(mut groups) = Groups::new(mount, name, values) else { return };
     let (one, two) = (groups.below("one"), groups.below("two"));
@@ -354,7 +353,7 @@ fn tasks_move(mount: &str, name: &str, values: &[(&str, &str)]) {
 
 const CPUSET_V1: &str = "/sys/fs/cgroup/cpuset";
 
-/// Values that a group of version 1 needs before it can have tasks.
+/// Values that a group of version 1 needs before it accepts tasks.
 fn cpuset() -> Option<[(&'static str, &'static str); 2]> {
     if !Path::new(CPUSET_V1).join("cpuset.cpus").exists() {
         println!("not run: no cpusets of version 1 at {CPUSET_V1}");

@@ -1,4 +1,4 @@
-//! `spangap isolate` as a process: on copies of machines, and on this one inside of a network namespace of its own.
+//! `spangap isolate` as a process: on copies of machines, and on this one in a network namespace of its own.
 
 mod copy;
 mod crash;
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The server of the article: two packages, 24 cores each, SMT, and a NIC with four queues.
+/// The article's server: two packages of 24 cores each, SMT, and a NIC with four queues.
 const ARTICLE: (&str, &str) = ("article-2x24x2", "eth0");
 
 /// A copy of a machine, and a plan for it.
@@ -27,7 +27,7 @@ struct Copy {
     folder: tempfile::TempDir,
 }
 
-/// What is below a folder: the content of every file, where every link points, and every folder.
+/// Everything below a folder: the content of each file, the target of each link, and each folder.
 type Tree = BTreeMap<PathBuf, String>;
 
 impl Copy {
@@ -57,7 +57,7 @@ impl Copy {
         self.folder.path().join("plan.json")
     }
 
-    /// Where a path of the machine is.
+    /// The real location of a path of the machine.
     fn real(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }
@@ -79,7 +79,7 @@ impl Copy {
         fs::read_to_string(self.journal().with_file_name("last.journal")).expect("it was put aside")
     }
 
-    /// The machine without the journals.
+    /// All files of the machine except the journals.
     fn tree(&self) -> Tree {
         let mut tree = Tree::new();
         look(&self.root(), &mut tree);
@@ -101,14 +101,14 @@ impl Copy {
         Program::start(&[&["isolate", "apply", text(&plan), "--root", text(&root)], more].concat())
     }
 
-    /// Applies, with a guard that has time, or without.
+    /// Applies the plan; whether a guard waits depends on the arguments.
     fn applied(&self, more: &[&str]) -> Ended {
         let applied = self.apply(more);
         assert_eq!(applied.code, Some(0), "{applied:?}");
         applied
     }
 
-    /// Files that the plan changes and that are there already, with what is in them.
+    /// Existing files that the plan changes, with their content.
     fn files_of_plan(&self) -> Vec<(String, String)> {
         let plan: Value =
             serde_json::from_str(&fs::read_to_string(self.plan_path()).expect("a plan")).expect("JSON");
@@ -121,7 +121,7 @@ impl Copy {
     }
 }
 
-/// Writes a kept machine below a folder: its files, folders, and links with what they point to.
+/// Writes a saved machine below a folder: its files, folders, and links with their targets.
 fn unpack(kept: &Kept, root: &Path) {
     let real = |path: &str| root.join(path.trim_matches('/'));
     let mut file: Option<PathBuf> = None;
@@ -162,7 +162,7 @@ fn look(path: &Path, tree: &mut Tree) {
     }
 }
 
-/// Where two trees differ, in a few lines.
+/// Differences between two trees, in a few lines.
 fn differences(one: &Tree, other: &Tree) -> Vec<String> {
     let paths: std::collections::BTreeSet<&PathBuf> = one.keys().chain(other.keys()).collect();
     let differs = paths.into_iter().filter(|path| one.get(*path) != other.get(*path));
@@ -189,14 +189,14 @@ fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out.join("\n")).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// The error of a verb that failed, all its lines.
+/// The error of a failed verb, with all its lines.
 fn error(ended: &Ended) -> String {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let said = ended.err.join("\n");
     said.strip_prefix("spangap: ").unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 
-/// The guards over a folder of journals, by process id.
+/// Process ids of the guards of these journals.
 fn guards(journals: &Path) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("/proc is there");
     let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -213,7 +213,7 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.expect("kill is there").success());
 }
 
-/// Waits until no guard is left over these journals.
+/// Waits until these journals have no guard.
 fn no_guard(journals: &Path) {
     until("the guard has ended", || guards(journals).is_empty().then_some(()));
 }

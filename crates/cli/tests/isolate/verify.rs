@@ -1,4 +1,5 @@
-//! Whether it holds, what it won, who undid what: on copies, with measurements that the binary itself has made.
+//! Whether a plan still holds, what it gained, and who undid which part: on copies, with measurements made by
+//! the binary itself.
 
 use crate::process::{Ended, Program};
 use crate::{ARTICLE, Copy, error, json, spangap, text, unpack};
@@ -75,7 +76,7 @@ fn a_copy_stands_still_and_says_so() {
         report["effect"][0]["summary"].as_str().is_some_and(|why| why.starts_with("on a copy nothing runs"))
     );
     assert_eq!((&report["cost"]["cpus"], &report["looked_s"]), (&96.into(), &Value::Null));
-    // What was applied in another run of the machine is not there any more.
+    // Changes applied before a reboot are gone.
     copy.write("/proc/sys/kernel/random/boot_id", "5a1f0000-0000-4000-8000-000000000000\n");
     let status = json(&copy.verb("status", &["--json"]));
     assert_eq!((&status["state"], &status["parts"]), (&"another_boot".into(), &Value::Array(Vec::new())));
@@ -108,7 +109,7 @@ fn what_does_not_hold_has_another_exit_code_and_is_not_confirmed() {
         "{report:#}"
     );
     assert_eq!(json(&copy.verb("status", &["--json"]))["state"], "waiting");
-    // It is kept all the same by whoever says so, and by everyone once it holds again.
+    // `--no-verify` confirms it anyway, and once it holds again, no option is needed.
     let kept = copy.verb("confirm", &["--no-verify"]);
     assert_eq!(kept.code, Some(0), "{kept:?}");
     assert!(kept.out.iter().any(|line| line.starts_with("1 of 22 values have changed since")), "{kept:?}");
@@ -188,7 +189,7 @@ fn every_change_is_a_line_until_ctrl_c() {
     copy.write(IRQ, &ours);
     assert_eq!(line(&watched)["event"], "held_again");
     assert_eq!(copy.verb("rollback", &[]).code, Some(0));
-    // What is looked at while it is undone has drifted; the last line is that it was undone.
+    // Anything observed during the rollback has drifted; the last line says that it was undone.
     let end = std::iter::from_fn(|| Some(line(&watched))).find(|event| event["event"] == "rolled_back");
     assert_eq!(end.expect("it goes on")["words"], "undone by rollback");
     watched.signal("INT");
@@ -196,7 +197,8 @@ fn every_change_is_a_line_until_ctrl_c() {
     assert_eq!((code, out.len(), err.len()), (Some(0), 0, 0), "{out:?} {err:?}");
 }
 
-/// A plan with a measurement from before, applied; the gain that `verify` sees in one from after.
+/// Applies a plan that has a measurement from before; returns the gain that `verify` finds in one from
+/// afterwards.
 fn gain(before: &str, after: &str) -> Value {
     let copy = Copy::of(ARTICLE);
     let [before, after] = [("before.json", before), ("after.json", after)].map(|(name, document)| {

@@ -1,11 +1,11 @@
-//! Programs of a run that do harm: they take it back when they are told to end.
+//! Programs of a run that do harm: they undo it when told to end.
 
 use crate::process::until;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Killed when it is dropped.
+/// Killed when dropped.
 struct Started(Child);
 
 impl Started {
@@ -26,7 +26,7 @@ impl Started {
         (actor, life, said)
     }
 
-    /// As `/proc` shows it: `S` asleep, `T` stopped.
+    /// Its state in `/proc`: `S` asleep, `T` stopped.
     fn state(&self) -> Option<char> {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
         text.rsplit_once(") ")?.1.chars().next()
@@ -35,7 +35,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -43,7 +43,7 @@ impl Drop for Started {
 
 #[test]
 fn a_process_goes_on_although_its_stop_was_cut_short() {
-    // It waits for an input that does not come.
+    // It waits for input that never comes.
     let victim = Started::new(&mut Command::new("cat"));
     let pid = victim.0.id().to_string();
     let (mut pause, life, mut said) =

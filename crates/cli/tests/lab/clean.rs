@@ -1,4 +1,4 @@
-//! `lab clean`: what was killed is removed, what goes on stays, what cannot be removed is said.
+//! `lab clean`: killed runs are removed, running ones stay, and whatever cannot be removed is reported.
 
 use crate::process::until;
 use crate::scene::{Scene, keepers, kill};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 const ID: &str = "0a0b0c0d0e";
 
-/// A journal of a run that was killed, which made one folder.
+/// The journal of a killed run that had made one folder.
 fn left_behind(scene: &Scene, id: &str) -> (PathBuf, PathBuf) {
     let folder = scene.folder.path().join(format!("made.{id}"));
     fs::create_dir_all(folder.join("deep")).expect("it is ours");
@@ -34,7 +34,8 @@ fn a_run_that_goes_on_is_left_alone_and_said() {
     assert!(text.contains(&format!("{id}.journal: still running")), "{text}");
     assert!(text.contains(&format!("removed: folder {}", folder.display())), "{text}");
     assert!(!folder.exists());
-    // Whether this machine was quiet enough for a healthy run is not asked here: 1 when it was not.
+    // This test does not ask whether the machine was quiet enough for a healthy run: if not, the exit code is
+    // 1.
     let ended = run.wait();
     assert!(matches!(ended.code, Some(0 | 1)) && scene.out().join("truth.json").exists(), "{ended:?}");
     assert_eq!(scene.left(&id), [""; 0]);
@@ -67,12 +68,12 @@ fn a_journal_that_cannot_be_read_is_named_and_the_others_are_cleaned() {
         assert!(folder.exists() != removed && !other.exists(), "{cleaned:#}");
         assert_eq!(fs::read_to_string(&journal).expect("it is left as it is"), text);
     }
-    // It is in nobody's way once that is said, and kept.
+    // After `--forget` the journal is set aside, and blocks nothing.
     let forgotten = scene.clean(&["--forget"]);
     assert_eq!((forgotten.code, journal.exists()), (Some(0), false), "{forgotten:?}");
     assert!(journal.with_extension("damaged-1").exists());
     fs::create_dir_all(&folder).expect("it is ours");
-    // Cut short within its last line: that was not made.
+    // Cut off within its last line: that change was not made.
     fs::write(&journal, &whole[..whole.len() - 1]).expect("it is ours");
     assert_eq!(scene.clean(&[]).code, Some(0));
     assert!(folder.exists() && !journal.exists());
@@ -88,7 +89,7 @@ fn while_a_keeper_undoes_cleaning_does_not_get_in_its_way() {
     kill(keeper, "STOP");
     run.signal("KILL");
     run.wait();
-    // The keeper knows nothing yet: whoever cleans is first, and the keeper finds nothing to do.
+    // The keeper does not know yet: `clean` comes first, and the keeper finds nothing to do.
     let cleaned = until("free to be cleaned", || {
         let cleaned = scene.clean(&[]);
         assert_eq!(cleaned.code, Some(0), "{cleaned:?}");

@@ -1,4 +1,4 @@
-//! A run is killed at many moments, with and without its keeper: nothing is left.
+//! A run killed at many moments, with and without its keeper: nothing is left.
 
 use crate::process::{Ended, Program, until};
 use crate::scene::{Scene, changed, keepers, kill, masks, processes, words};
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// When a run is killed: as soon as this holds.
+/// When to kill a run: as soon as this condition holds.
 type Moment = (&'static str, fn(&Scene, &str) -> bool);
 
 const MOMENTS: &[Moment] = &[
@@ -30,7 +30,7 @@ const MOMENTS: &[Moment] = &[
     ("its folder is whole", |scene, _| scene.out().exists()),
 ];
 
-/// The same of one with a line of netem.
+/// The same for a run with a netem line.
 const ON_THE_PATH: &[Moment] = &[
     ("the path's namespace is written down", |scene, id| lines(scene, id) >= 7),
     ("the path's namespace is there", |_, id| namespace(id, "path")),
@@ -54,7 +54,7 @@ fn says(scene: &Scene, id: &str, program: &str, words: &str) -> bool {
     })
 }
 
-/// A program of the run, which has its mark in its environment.
+/// Whether a program of the run, with its marker in its environment, is running this verb.
 fn runs(id: &str, verb: &str) -> bool {
     let mark = format!("SPANGAP_LAB={id}");
     processes().into_iter().any(|pid| {
@@ -64,13 +64,13 @@ fn runs(id: &str, verb: &str) -> bool {
     })
 }
 
-/// Ways on the path that have netem.
+/// Number of netem queues on the path.
 fn delays(id: &str) -> usize {
     let shown = Command::new("tc").args(["-n", &format!("lab-{id}-path"), "qdisc", "show"]).output();
     String::from_utf8_lossy(&shown.expect("tc is there").stdout).matches("netem").count()
 }
 
-/// Starts a run and stops it at a moment; what it is called.
+/// Starts a run and stops it at a moment; returns its id.
 fn at(scene: &Scene, moment: &Moment) -> (Program, String) {
     stopped(scene, scene.start(), moment)
 }
@@ -98,7 +98,7 @@ fn killed_at_any_moment_its_keeper_undoes_it() {
     assert_eq!(changed(&before), [""; 0]);
 }
 
-/// A run, once it is killed with its id.
+/// A run with its id, to be killed.
 struct Run {
     scene: Scene,
     /// From before it.

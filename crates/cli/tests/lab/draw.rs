@@ -1,4 +1,5 @@
-//! `spangap lab grade` of a draw: folders that were drawn, judged by all kinds of judges, and one run drawn in earnest.
+//! `spangap lab grade` of drawn runs: existing folders judged by all kinds of judges, and one run that is
+//! really drawn.
 
 use crate::process::{Ended, Program};
 use serde_json::{Value, json};
@@ -6,13 +7,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Folders of a draw with their truths, and judges of them.
+/// Folders of drawn runs with their truths, and their judges.
 struct Scene {
     root: tempfile::TempDir,
 }
 
 impl Scene {
-    /// Nothing wrong; one fault; two; and a near miss of which something else is to blame.
+    /// A run without a fault; one fault; two; and a near miss with another culprit.
     fn new() -> Scene {
         let scene = Scene { root: tempfile::tempdir().expect("a folder") };
         let call = |id: &str| json!([{ "trace_id": id, "cost_ns": 1000 }]);
@@ -53,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// Grades them by this script, which gets a run's folder as its first word.
+    /// Grades them with this script, whose first argument is a run's folder.
     fn grade(&self, script: &str, more: &[&str]) -> Ended {
         let path = self.path("judge.sh");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a file");
@@ -139,7 +140,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused(&["--draw", "3", "--take-away", "all"]).contains("spans-10%"));
 }
 
-/// A run of a seed is made, kept, and not made again when the draw goes on.
+/// The run of a seed is made, kept, and not made again when the draw continues.
 #[test]
 fn a_draw_goes_on_where_it_ended() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! A run is asked to end: it undoes everything, says so, and its exit code is 1.
+//! A run is asked to end: it undoes everything, says so, and exits with code 1.
 
 use crate::process::{Ended, until};
 use crate::scene::Scene;
@@ -35,7 +35,7 @@ fn an_impatient_user_does_not_break_the_undoing() {
     let id = until("a keeper", || scene.id());
     until("a target", || listens(&scene, &id).then_some(()));
     let pid = run.id();
-    // Until it has ended, and is only waited for.
+    // Repeated until it is a zombie.
     let signals = ["INT", "TERM", "HUP"];
     for signal in signals.iter().cycle() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("nobody has waited for it");
@@ -57,7 +57,7 @@ fn a_run_whose_terminal_goes_away_is_undone() {
         scene.state().display(),
         scene.out().display()
     );
-    // It is the terminal.
+    // `script` provides the terminal.
     let terminal = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
         .stdin(Stdio::null())

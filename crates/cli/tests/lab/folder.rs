@@ -1,4 +1,4 @@
-//! The folder of a run, as somebody finds it who has never seen the lab.
+//! The folder of a run, as it looks to somebody who has never seen the lab.
 
 use crate::process::Program;
 use crate::scene::Scene;
@@ -21,7 +21,7 @@ const FILES: [&str; 10] = [
     "truth.json",
 ];
 
-/// Makes a run in the scene's folder; what it printed.
+/// Makes a run in the scene's folder, and returns its output.
 fn run(scene: &Scene, arguments: &[&str]) -> Option<Value> {
     let (state, out) = (scene.state(), scene.out());
     let [state, out] = [&state, &out].map(|path| path.to_str().expect("a plain path"));
@@ -32,7 +32,7 @@ fn run(scene: &Scene, arguments: &[&str]) -> Option<Value> {
         println!("not run: {:?}", ended.err);
         return None;
     }
-    // A run whose fault did not act fails, and has its folder all the same.
+    // A run whose fault did not act fails, and still has its folder.
     Some(
         serde_json::from_str(&ended.out.join("\n"))
             .unwrap_or_else(|error| panic!("{error}: {:?}", ended.err)),
@@ -44,7 +44,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What another verb says of the folder.
+/// What another verb reports about the folder.
 fn says(folder: &Path, verb: &[&str], files: &[&str]) -> Value {
     let paths: Vec<String> =
         files
@@ -60,7 +60,7 @@ fn says(folder: &Path, verb: &[&str], files: &[&str]) -> Value {
     serde_json::from_str(&ended.out.join("\n")).expect("a document")
 }
 
-/// Files of hosts that were recorded, as arguments of `dissect`.
+/// Files of the recorded hosts, as arguments of `dissect`.
 fn hosts(folder: &Path) -> Vec<&'static str> {
     let there = ["client.host", "server.host"].into_iter().filter(|file| folder.join(file).exists());
     there.flat_map(|file| ["--host", file]).collect()
@@ -107,7 +107,7 @@ fn it_is_whole_and_every_verb_takes_it_as_it_is() {
     assert!(machine["noise"]["wall_ns"].as_u64() > Some(2_000_000_000), "{machine:#}");
     assert!(machine["noise"]["others_cpu_ns"].is_u64() && machine["noise"]["steal_ns"].is_u64());
     assert!(machine["versions"]["client"].as_str().is_some_and(|text| text.starts_with("rust, tonic ")));
-    // Neither it nor the recordings tell what was made.
+    // Neither it nor the recordings reveal the scenario.
     assert!(!machine.to_string().contains("healthy"));
     let readme = fs::read_to_string(folder.join("README")).expect("a text");
     assert!(readme.contains(truth["command"].as_str().expect("a text")), "{readme}");
@@ -149,14 +149,14 @@ fn clocks_that_differ_are_found_again() {
     let spans = ["--spans", "client.spans.json", "--spans", "server.spans.json"];
     let files = [&["client.pcapng", "server.pcapng"], &spans[..], &hosts(&folder)].concat();
     let dissected = says(&folder, &["dissect"], &files);
-    // What the server's clock has gained since the run began is at most 50 ppm of the time until then.
+    // Since the run began, the server's clock has gained at most 50 ppm of the elapsed time.
     let clock = &dissected["clock"];
     let [low, high] = ["offset_low_ns", "offset_high_ns"].map(|key| clock[key].as_i64().expect("a number"));
     assert!(low <= 33_000_000 && high >= 32_000_000 && low <= high, "{clock}");
     let machine = json(&folder.join("machine.json"));
     let wall_ns = machine["noise"]["wall_ns"].as_i64().expect("a number");
     assert!(high >= 32_000_000 && low <= 32_000_000 + wall_ns / 20_000, "{clock}");
-    // The recordings of the hosts went along: threads are found behind the bytes of calls.
+    // The host recordings were used: threads are found behind the bytes of calls.
     let calls = dissected["calls"].as_array().expect("calls");
     let legs = calls.iter().flat_map(|call| call["legs"].as_array().into_iter().flatten());
     let split = legs.filter(|leg| leg["leg"] == "server_app" && leg["host"].is_object()).count();
@@ -172,7 +172,7 @@ fn clocks_that_differ_are_found_again() {
     }
 }
 
-/// What is between the hosts is told to those who may know; of netem only where the kernel has it.
+/// The truth describes what is between the hosts; it mentions netem only where the kernel has it.
 fn says_its_line(name: &str, folder: &Path, truth: &Value) {
     let machine = json(&folder.join("machine.json"));
     let readme = fs::read_to_string(folder.join("README")).expect("a text");
@@ -186,10 +186,10 @@ fn says_its_line(name: &str, folder: &Path, truth: &Value) {
     assert_eq!(machine["line"], Value::Null);
 }
 
-/// A pause of the machine that is as long as this can make a fault's near miss look like the fault.
+/// A pause of the machine of this length can make a fault's near miss look like the fault.
 const LONG_PAUSE_NS: u64 = 10_000_000;
 
-/// A fault acts, and its near miss does not show it. One try may fail on a machine with much other work.
+/// Checks that a fault acts and its near miss does not show it. On a busy machine, one attempt may fail.
 fn acts(name: &str) {
     let mut calm = 0;
     for _ in 0..3 {
@@ -204,7 +204,7 @@ fn acts(name: &str) {
         println!("{name}, beside a pause of {pause_ns} ns of the machine itself: {:#}", truth["proof"]);
         calm += u32::from(pause_ns < LONG_PAUSE_NS);
     }
-    // A run that the machine itself held up tells nothing of the fault.
+    // A run that the machine itself delayed says nothing about the fault.
     if calm == 0 {
         println!(
             "not run: does {name} act? The machine stood still for 10 ms and more by itself, three times of three"
@@ -226,7 +226,7 @@ fn a_run_that_fails_says_where_its_logs_are() {
     let Some(scene) = Scene::new() else { return };
     let (state, out) = (scene.state(), scene.out());
     let [state, out] = [&state, &out].map(|path| path.to_str().expect("a plain path"));
-    // The tank refuses such a rate.
+    // The tank refuses this rate.
     let arguments = ["lab", "run", "healthy", "--set", "rate=0", "--state", state, "--out", out];
     let ended = Program::start(&arguments).wait();
     let said = ended.err.join("\n");

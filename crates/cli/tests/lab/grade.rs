@@ -1,4 +1,4 @@
-//! `spangap lab grade`: judges of every kind on folders that are there, and one run made and judged in earnest.
+//! `spangap lab grade`: judges of every kind on existing folders, and one run that is really made and judged.
 
 use crate::process::{Ended, Program, until};
 use serde_json::{Value, json};
@@ -6,13 +6,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Folders of runs with a truth, a judge, and whatever it writes.
+/// Folders of runs with a truth, a judge, and the judge's output.
 struct Scene {
     root: tempfile::TempDir,
 }
 
 impl Scene {
-    /// A run of nothing wrong, its near miss, and one of a fault.
+    /// A run without a fault, its near miss, and a run with a fault.
     fn new() -> Scene {
         let scene = Scene { root: tempfile::tempdir().expect("a folder") };
         scene.keep("a-healthy", &json!({ "scenario": "healthy", "culprit": "none" }));
@@ -48,16 +48,16 @@ impl Scene {
         }
     }
 
-    /// A judge: a script with the folder as its first word.
+    /// A judge: a script that gets the folder as its first argument.
     fn judge(&self, script: &str) -> String {
         let path = self.path("judge.sh");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a file");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        // In quotes: the command is the shell's.
+        // In quotes, because a shell runs the command.
         format!("'{}'", path.display())
     }
 
-    /// Grades the folders by this judge.
+    /// Grades the folders with this judge.
     fn start(&self, script: &str, more: &[&str]) -> Program {
         let (judge, runs, state) = (self.judge(script), self.text("runs"), self.text("state"));
         let arguments = ["lab", "grade", "--runs", &runs, "--state", &state, "--judge", &judge];
@@ -74,7 +74,7 @@ fn report(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out.join("\n")).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Says what the truth says.
+/// Answers with the truth.
 const ALWAYS_RIGHT: &str =
     r#"grep -o '"culprit":"[^"]*"' "$1/truth.json" | sed 's/.*/{&, "side": "client"}/'"#;
 const ALWAYS_NAGLE: &str = r#"echo '{"culprit": "nagle-delayed-ack", "side": "client", "leg": "client_send", "why": "it always is"}'"#;
@@ -164,7 +164,7 @@ fn blind_is_blind() {
     for shown in ["/run-0001\n", "/run-0002\n", "/run-0003\n", "client.pcapng\ntank.json\n"] {
         assert!(seen.contains(shown), "{shown} in {seen}");
     }
-    // What it was shown is gone; the folders are not, and are told which was which.
+    // The blinded copies are gone; the folders remain, and the report says which was which.
     let shown: Vec<&str> = seen.lines().filter(|line| line.starts_with('/')).collect();
     assert!(shown.iter().all(|folder| !Path::new(folder).exists()), "{shown:?}");
     assert!(scene.path("runs/c-held/truth.json").exists());
@@ -210,7 +210,7 @@ fn ctrl_c_ends_with_the_result_so_far() {
     assert_eq!((&graded["runs"]["graded"], &graded["runs"]["planned"]), (&json!(1), &json!(3)));
 }
 
-/// Every byte that a judge saw, in one run made for it, and the project's own verdict on it.
+/// All bytes that a judge saw of one run made for it, and the project's own verdict on that run.
 #[test]
 fn a_run_is_made_and_judged_and_does_not_tell_its_name() {
     if !rustix::process::geteuid().is_root() {
@@ -247,7 +247,7 @@ fn a_run_is_made_and_judged_and_does_not_tell_its_name() {
         return;
     }
     assert_eq!((&runs["planned"], &runs["graded"]), (&json!(1), &json!(1)), "{graded:#}");
-    // On a machine with much other work the scenario may say that it is not healthy, and is then not judged.
+    // On a busy machine, the scenario may find that it is not healthy, and is then not judged.
     if row["outcome"] == "did-not-act" {
         println!("not run: this machine is too busy for a healthy run: {}", row["error"]);
         return;
@@ -267,7 +267,7 @@ fn a_run_is_made_and_judged_and_does_not_tell_its_name() {
     assert!(files.len() >= 5, "{files:?}");
     for file in files {
         let bytes = fs::read(&file).expect("it can be read");
-        // `clock`, `rto` and `retries` are words of every report.
+        // `clock`, `rto` and `retries` occur in every report.
         for name in names.iter().filter(|name| name.contains('-') || **name == "healthy") {
             let at = bytes.windows(name.len()).position(|window| window == name.as_bytes());
             assert_eq!(at, None, "{} says {name}", file.display());

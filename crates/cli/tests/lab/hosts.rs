@@ -1,4 +1,4 @@
-//! The two hosts of a run, seen from outside; and what is said where none can be made.
+//! The two hosts of a run, seen from outside, and the error where none can be made.
 
 use crate::process::until;
 use crate::scene::Scene;
@@ -67,7 +67,7 @@ fn without_root_nothing_is_begun() {
     let folder = scene.folder.path();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("it is ours");
     let binary = folder.join("spangap");
-    // By a process of its own: see `tests/without_rights.rs`.
+    // Copied by a process of its own: see `tests/without_rights.rs`.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_spangap")).arg(&binary).status();
     assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
     let run = Command::new("setpriv")

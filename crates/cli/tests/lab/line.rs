@@ -1,11 +1,11 @@
-//! The actor `line` between two hosts that are namespaces without a name, with real connections through it.
+//! The actor `line` between two hosts (unnamed namespaces), with real connections through it.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A process that ends with this value, at the latest.
+/// A process that is killed when this value is dropped.
 struct Ending(Child);
 
 impl Drop for Ending {
@@ -15,12 +15,13 @@ impl Drop for Ending {
     }
 }
 
-/// A process in a network namespace of its own, with a device `line`; `None`, and said, where none can be made.
+/// A process in a network namespace of its own, with a device `line`; `None`, with a printed reason, where
+/// none can be made.
 fn host(address: &str) -> Option<Ending> {
     let host =
         Command::new("unshare").args(["-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut host = Ending(host.ok()?);
-    // It is in its namespace when it is cat, and answers.
+    // Once cat answers, the process is in its namespace.
     host.0.stdin.as_mut()?.write_all(b"there?\n").ok()?;
     let mut answer = String::new();
     BufReader::new(host.0.stdout.take()?).read_line(&mut answer).ok().filter(|bytes| *bytes > 0)?;
@@ -44,7 +45,8 @@ fn on(host: &Ending, program: &str) -> Command {
     command
 }
 
-/// A line with these options, over which `client` says something to a listener that answers; its counts and its log.
+/// A line with these options, through which `client` sends something to a listener that answers; returns the
+/// line's counts and its log.
 fn through(options: &[&str], say: &str) -> Option<(Value, Vec<Value>)> {
     let python = Command::new("python3").arg("-V").stdout(Stdio::null()).status().is_ok();
     let (Some(client), Some(server), true) = (host("10.78.9.1"), host("10.78.9.2"), python) else {
@@ -105,7 +107,7 @@ fn what_is_lost_comes_again_and_is_told() {
         assert_eq!((&of[0]["because"], &of[0]["number"]), (&"named".into(), &1.into()));
         assert_eq!(of[0]["tcp"]["sequence"], of[1]["tcp"]["sequence"]);
         assert_eq!(of[0]["tcp"]["syn"], syn);
-        // The one was seen before the other, by as much as is said.
+        // It was seen earlier than the other, by the reported time.
         let ns = |entry: &Value, name: &str| entry[name].as_u64().expect("a number");
         assert!(ns(of[1], "after_ns") > 0 && ns(of[1], "unix_ns") > ns(of[0], "unix_ns"));
     }

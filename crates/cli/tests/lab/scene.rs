@@ -1,4 +1,4 @@
-//! A run from outside: its journal, its keeper, all that is on the machine of it.
+//! A run seen from outside: its journal, its keeper, and everything that it leaves on the machine.
 
 use crate::process::{Ended, Program};
 use std::collections::BTreeMap;
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder for the journals of one test, and one for what its runs leave.
+/// A folder for the journals of one test, and one for the folders of its runs.
 pub struct Scene {
     pub folder: tempfile::TempDir,
 }
 
 impl Scene {
-    /// `None`, and said, where no hosts can be made.
+    /// `None`, with a printed reason, where no hosts can be made.
     pub fn new() -> Option<Scene> {
         let made = Command::new("unshare").args(["--net", "ip", "link", "show", "lo"]).output();
         if !made.is_ok_and(|output| output.status.success()) {
@@ -57,19 +57,19 @@ impl Scene {
         entries.map(|entry| entry.path()).collect()
     }
 
-    /// The id of the run that goes on, from its keeper, which is there before all else.
+    /// The id of the running run, from its keeper, which exists before everything else.
     pub fn id(&self) -> Option<String> {
         let keeper = *keepers(&self.state()).first()?;
         let journal = words(keeper).into_iter().find(|word| word.ends_with(".journal"))?;
         Some(Path::new(&journal).file_stem()?.to_str()?.to_owned())
     }
 
-    /// Folder of the run that goes on.
+    /// The working folder of the run.
     pub fn work(&self, id: &str) -> PathBuf {
         self.folder.path().join(format!(".lab-{id}"))
     }
 
-    /// All that is on the machine of a run, but for its folder once it is whole.
+    /// Everything on the machine that belongs to a run, except its finished folder.
     pub fn left(&self, id: &str) -> Vec<String> {
         let mut left = Vec::new();
         for folder in ["/run/netns", "/etc/netns"].map(Path::new).into_iter().chain([self.folder.path()]) {
@@ -99,7 +99,7 @@ pub fn words(pid: u32) -> Vec<String> {
     text.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Keepers of runs with journals in this folder.
+/// Keepers of runs whose journals are in this folder.
 pub fn keepers(state: &Path) -> Vec<u32> {
     let state = format!("{}/", state.display());
     let is_keeper = |pid: &u32| {
@@ -114,7 +114,7 @@ pub fn kill(pid: u32, signal: &str) {
     assert!(sent.expect("kill is there").success());
 }
 
-/// Control groups with the run's id in their name.
+/// Control groups whose names contain the run's id.
 fn cgroups(folder: &Path, id: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -128,7 +128,7 @@ fn cgroups(folder: &Path, id: &str) -> Vec<String> {
     found
 }
 
-/// Who may handle interrupts and packets on this machine: masks of interrupts, of RPS and XPS, with their files.
+/// Which CPUs may handle interrupts and packets on this machine: masks of interrupts, RPS and XPS, by file.
 pub fn masks() -> BTreeMap<PathBuf, String> {
     let mut masks = BTreeMap::new();
     let mut read = |path: PathBuf| {
@@ -149,7 +149,7 @@ pub fn masks() -> BTreeMap<PathBuf, String> {
     masks
 }
 
-/// Which of these masks are others by now. An interface that somebody made or removed meanwhile is no change of its masks.
+/// Masks that have changed since. Interfaces that were added or removed meanwhile do not count.
 pub fn changed(before: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let now = masks();
     let both = before.iter().filter_map(|(path, was)| Some((path, was, now.get(path)?)));

@@ -1,5 +1,6 @@
-//! Fifty agents of a meter that is a process: they register, and all come back at once when it is killed and started again. The
-//! agents are thin: they speak the protocol, with inventories of the greatest size that is taken, and record nothing.
+//! Fifty agents of a meter that is a process: they register, and all return at once when it is killed and
+//! restarted. The agents are thin: they speak the protocol, send inventories of the largest size accepted,
+//! and record nothing.
 
 use super::client::request;
 use super::process::{Meter, PATIENCE, Program, until};
@@ -16,7 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
 const AGENTS: u64 = 50;
-/// What a meter may take with them beside what it takes alone: 64 MiB of inventories, twice while one is replaced.
+/// Memory that the agents may add to the meter's own: 64 MiB of inventories, twice while they are being
+/// replaced.
 const MOST_BYTES: u64 = 192 << 20;
 
 fn hello(number: u64) -> Hello {
@@ -40,7 +42,7 @@ fn hello(number: u64) -> Hello {
     }
 }
 
-/// Attached, or attaching again, until the test is over: what an agent does, without its pauses.
+/// Stays attached, or attaches again, until the test is over: what an agent does, without its pauses.
 async fn live(at: SocketAddr, number: u64, mut over: watch::Receiver<bool>) {
     while !*over.borrow() {
         let stream = attach(at, number);
@@ -48,7 +50,7 @@ async fn live(at: SocketAddr, number: u64, mut over: watch::Receiver<bool>) {
             _ended = stream => {}
             _ = over.changed() => return,
         }
-        // A pause, so that nobody is kept from starting by those who ask whether it has.
+        // A pause, so that polling does not keep anybody from starting.
         let _over = tokio::time::timeout(Duration::from_millis(20), over.changed()).await;
     }
 }
@@ -64,7 +66,7 @@ async fn attach(at: SocketAddr, number: u64) -> Option<()> {
         tokio::select! {
             said = from.message() => match said.ok()??.what {
                 Some(from_meter::What::Welcome(_)) => {}
-                // Some of it, and never the rest.
+                // A part of the slice, and never the rest.
                 Some(from_meter::What::Ask(ask)) => {
                     for piece in Pieces::new(ask.id, CAPTURE, &[7; 100][..]) {
                         to.send(say(from_agent::What::Piece(piece.expect("memory")))).await.ok()?;
@@ -77,7 +79,7 @@ async fn attach(at: SocketAddr, number: u64) -> Option<()> {
     }
 }
 
-/// What the meter says when all of them are there.
+/// The meter's list of agents, once all are attached.
 fn all_there(meter: &Meter) -> Value {
     until("all agents", || {
         let report: Value = meter.api("/api/v1/agents");
@@ -93,13 +95,13 @@ fn resident_bytes(meter: &Meter) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
 }
 
-/// Files that are not whole yet.
+/// Number of incomplete files.
 fn parts(folder: &Path) -> usize {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".part")).count()
 }
 
-/// A case of two of the agents, of which some of a slice has come.
+/// A case of two of the agents, of which part of a slice has arrived.
 fn case_in_the_middle(meter: &Meter, folder: &Path) -> String {
     let body = calls("s0", "s1", 0..60).encode_to_vec();
     let headers = [("Content-Type", "application/x-protobuf")];

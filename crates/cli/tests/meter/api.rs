@@ -1,4 +1,4 @@
-//! The API's errors, health, many readers at once, and the configuration file.
+//! The API's errors, health checks, many concurrent readers, and the configuration file.
 
 use super::client::request;
 use super::process::{FREE_PORTS, Meter, PATIENCE, Program};
@@ -50,7 +50,7 @@ fn errors_say_what_was_expected() {
         let answer = meter.get(path);
         assert_eq!((answer.status, &*answer.body), (200, word.as_bytes()), "{path}");
     }
-    // The same figures by every way.
+    // The same figures over every transport.
     assert_eq!(meter.pair("web", "cart", 10).calls, 10);
     let over_time: PairOverTime = meter.api("/api/v1/pair?client=web&server=cart&window=1h");
     assert_eq!(over_time.total.calls, 10);
@@ -61,7 +61,7 @@ fn errors_say_what_was_expected() {
     assert_eq!(call.call, worst.calls[0]);
 }
 
-/// A misspelt parameter must not be answered as if it were not there.
+/// A misspelt parameter must not be ignored.
 #[test]
 fn a_parameter_that_a_path_does_not_take_is_refused() {
     let meter = Meter::start(&[]);
@@ -90,7 +90,7 @@ fn a_parameter_that_a_path_does_not_take_is_refused() {
         let error = meter.api_error(&format!("/api/v1/{path}?pretty=1"), 400);
         assert_eq!(error, format!("unknown parameter \"pretty\": /api/v1/{path} takes none"));
     }
-    // Others decide what they ask these for.
+    // Other programs choose the parameters of these paths.
     for path in
         ["/?utm=1", "/metrics?name%5B%5D=up", "/healthz?probe=1", "/readyz?probe=1", "/api/services?limit=9"]
     {
@@ -101,7 +101,7 @@ fn a_parameter_that_a_path_does_not_take_is_refused() {
 #[test]
 fn every_answer_comes_while_all_others_are_asked_for() {
     let meter = Meter::start(&[]);
-    // The first calls have the largest gaps, and so stay among the worst.
+    // The first calls have the largest gaps, so they stay among the worst.
     assert_eq!(send(&meter, 1000..1010), 200);
     let (first, second) = (meter.coverage(), meter.coverage());
     assert_eq!(first.spans.received, second.spans.received);

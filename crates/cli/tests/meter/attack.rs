@@ -1,4 +1,5 @@
-//! Senders that hold what they were given: each attack on a real socket, and beside it a sender that behaves well.
+//! Senders that hold on to what they were given: each attack over a real socket, beside a sender that behaves
+//! well.
 
 use super::client::{open, read_answer, request};
 use super::grpc::sender;
@@ -17,10 +18,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame.
 const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-/// The well-behaved senders: one request over gRPC and one over HTTP, which must both be accepted, a look at the API, and
-/// the OpenTelemetry SDK.
+/// The well-behaved sender: one request over gRPC and one over HTTP, which must both be accepted, a request
+/// to the API, and the OpenTelemetry SDK.
 async fn is_served(meter: &Meter, client: &str) {
-    // Calls of their own, so that they are no duplicates of others.
+    // Calls of its own, so that they are not counted as duplicates.
     let first = 10_000 * u64::from(client.as_bytes()[0]);
     let numbers = |from: u64| first + from..first + from + 100;
     sender(meter).await.export(calls(client, "cart", numbers(0))).await.expect("gRPC is served");
@@ -42,7 +43,7 @@ fn body_of(meter: &Meter, bytes: usize) -> TcpStream {
     open(meter.otlp_http, &head)
 }
 
-/// Reads until the peer has closed the connection, whichever way.
+/// Reads until the peer has closed the connection, in whichever way.
 fn closed(mut stream: &TcpStream) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
@@ -57,7 +58,7 @@ fn closed(mut stream: &TcpStream) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_only_announced_takes_nothing_from_others() {
-    // Patient enough not to interfere: the budget alone is looked at.
+    // Deadlines long enough not to interfere: this test is about the budget alone.
     let meter = Meter::start(&["--slow-after", "1h", "--body-timeout", "1h"]);
     let _announced: Vec<TcpStream> = (0..16).map(|_| body_of(&meter, 15 * MIB)).collect();
     until("their heads are read", || (port(&meter, "otlp_http").accepted >= 16).then_some(()));
@@ -79,7 +80,7 @@ async fn slow_requests_give_their_room_to_others() {
     until("they hold nearly all of the budget", || {
         (meter.coverage().request_bytes >= 39 * MIB as u64).then_some(())
     });
-    // 4 MiB and more do not fit beside them.
+    // More than 4 MiB does not fit beside them.
     let large = calls("large", "cart", 0..20_000);
     assert!(large.encoded_len() > 2 * MIB);
     sender(&meter).await.export(large).await.expect("there is room");
@@ -99,7 +100,7 @@ async fn a_head_and_a_body_have_deadlines_on_every_port() {
         [("otlp_grpc", meter.otlp_grpc), ("otlp_http", meter.otlp_http), ("http", meter.http)]
     {
         let before = port(&meter, name).closed_no_request;
-        // Nothing at all; half a head; half of the second head on a connection that was used.
+        // Nothing at all; half a head; half of a second head on a connection that was used.
         let silent = open(address, "");
         let half = open(address, "GET / HTTP/1.1\r\nHost: m");
         let mut second = open(address, "GET /nothing HTTP/1.1\r\nHost: meter\r\n\r\n");
@@ -110,7 +111,7 @@ async fn a_head_and_a_body_have_deadlines_on_every_port() {
         }
         until("all three are counted", || (port(&meter, name).closed_no_request >= before + 3).then_some(()));
     }
-    // A connection that was used may be idle for long.
+    // A connection that was used may stay idle for long.
     let mut used = open(meter.http, "GET /healthz HTTP/1.1\r\nHost: meter\r\n\r\n");
     let mut answer = [0; 12];
     used.read_exact(&mut answer).expect("an answer");
@@ -165,7 +166,7 @@ async fn a_message_over_grpc_has_a_deadline() {
     assert_eq!(meter.coverage().request_bytes, 0, "nothing is held for them");
 }
 
-/// A request without a body weighs something, too: streams are cheap to open.
+/// A request without a body is charged, too: streams are cheap to open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_requests_have_their_share_of_the_budget() {
     let meter = Meter::start(&["--request-budget", "1MiB", "--slow-after", "1ms", "--body-timeout", "1h"]);
@@ -181,7 +182,7 @@ async fn empty_requests_have_their_share_of_the_budget() {
     is_served(&meter, "web").await;
 }
 
-/// How many connections are opened beyond the limit of 64.
+/// Number of connections opened beyond the limit of 64.
 const IDLE: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -207,7 +208,7 @@ async fn idle_connections_make_room_on_every_port() {
     }
 }
 
-/// As many as a port has by default, and more. Both processes need as many file descriptors.
+/// As many as a port allows by default, and more. Both processes need that many file descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_thousand_idle_connections_silence_no_port() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -230,7 +231,7 @@ async fn a_peer_that_never_reads_is_cut() {
     let before = port(&meter, "http");
     let mut deaf = open(meter.http, "");
     deaf.set_nonblocking(true).expect("it can be");
-    // As many requests as fit: their answers fill every buffer between here and there.
+    // As many requests as fit, so that their answers fill every buffer in between.
     let pipelined = b"GET / HTTP/1.1\r\nHost: meter\r\n\r\n".repeat(2000);
     let cut = || {
         let written = deaf.write(&pipelined);
@@ -242,13 +243,13 @@ async fn a_peer_that_never_reads_is_cut() {
     is_served(&meter, "web").await;
 }
 
-/// Readers of /metrics who never read: each holds what its answer is written from.
+/// Readers of /metrics who never read: each holds the memory that its answer is written from.
 const DAWDLERS: usize = 100;
 
-/// A meter whose scrapes have megabytes.
+/// A meter whose scrapes are megabytes long.
 fn meter_with_many_pairs() -> Meter {
     let meter = Meter::start(&["--idle-timeout", "1h"]);
-    // An answer of megabytes, which no buffer of a socket takes whole.
+    // An answer of several megabytes, which does not fit into any socket buffer.
     for at in 0..10 {
         let pairs = (at * 200..at * 200 + 200).map(|i| calls(&format!("web-{i}"), "cart", i..i + 1));
         let resource_spans = pairs.flat_map(|request| request.resource_spans).collect();
@@ -280,7 +281,7 @@ fn readers_who_dawdle_keep_nobody_from_an_answer() {
     drop(dawdlers);
 }
 
-/// Requests from an address of loopback that nobody else has; none is read.
+/// Requests from a loopback address that nobody else uses; their answers are never read.
 async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStream> {
     let mut all = Vec::new();
     for _ in 0..DAWDLERS {
@@ -294,7 +295,7 @@ async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStre
     all
 }
 
-/// Whoever reads waits for one place, however many readers of another address dawdle in line before.
+/// A reader waits for a single place, however many idle readers of another address are ahead in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_of_dawdlers_stands_behind_a_reader_from_elsewhere() {
     let meter = meter_with_many_pairs();
@@ -334,7 +335,8 @@ async fn floods_of_http2_frames_disturb_nobody() {
                         .collect(),
                     _ => flood.clone(),
                 };
-                // It never reads: sooner or later nothing more can be written, or the connection is cut.
+                // It never reads, so sooner or later nothing more can be written, or the connection is
+                // closed.
                 match stream.write(&bytes) {
                     Err(e) if e.kind() != ErrorKind::WouldBlock => return,
                     _ => {}
@@ -348,7 +350,7 @@ async fn floods_of_http2_frames_disturb_nobody() {
     is_served(&meter, "after").await;
 }
 
-/// Well-behaved senders over one address are never refused for being many.
+/// Well-behaved senders behind one address are never refused for their number.
 #[test]
 fn many_agents_behind_one_address_are_served() {
     let meter = Meter::start(&["--max-connections", "32"]);

@@ -1,4 +1,4 @@
-//! Senders that fill memory: names, resources and spans of any size, and small requests that become large.
+//! Senders that fill memory: names, resources and spans of any size, and small requests that expand.
 
 use super::client::request;
 use super::grpc::sender;
@@ -12,7 +12,7 @@ use std::io::Write;
 
 const MIB: u64 = 1 << 20;
 
-/// Resident memory of the meter, bytes.
+/// Resident memory of the meter, in bytes.
 fn resident(meter: &Meter) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", meter.program.id())).expect("it runs");
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number of pages") * 4096
@@ -24,7 +24,7 @@ fn limit(meter: &Meter, name: &str) -> LimitReport {
     limit.unwrap_or_else(|| panic!("no limit {name:?} in {coverage:#?}"))
 }
 
-/// Sends `n` requests of one call each, from resources with this attribute added; their pairs have names of their own.
+/// Sends `n` requests of one call each, from resources with this extra attribute; each has a pair of its own.
 async fn send(meter: &Meter, n: u64, key: &str, value: impl Fn(u64) -> String) {
     let mut sender = sender(meter).await.max_encoding_message_size(64 << 20);
     for i in 0..n {
@@ -43,7 +43,7 @@ async fn names_of_megabytes_are_cut_and_stay_distinct() {
     let large = "n".repeat(8 << 20);
     send(&meter, 30, "service.name", |i| format!("{large}{i}")).await;
     let grown = resident(&meter).saturating_sub(before);
-    // 240 MiB of names were sent. What one request takes while it is in hand remains with the allocator.
+    // 240 MiB of names were sent. The allocator keeps what a request used while it was being handled.
     assert!(grown < 150 * MIB, "{} MiB", grown / MIB);
     let names = limit(&meter, "names");
     assert!(names.cut >= 30 && names.refused == 0, "{names:?}");
@@ -67,7 +67,7 @@ async fn many_large_resources_stay_within_the_limit() {
     assert!(grown < 60 * MIB, "{} MiB", grown / MIB);
     let bytes = limit(&meter, "resource_bytes");
     assert!(bytes.used <= bytes.limit && bytes.limit == 8 * MIB && bytes.cut > 2000, "{bytes:?}");
-    // Only what is shown of the spans is less: the figures are all there.
+    // Less is shown of the spans, but the figures are complete.
     assert_eq!(meter.pair("web", "cart", 3000).calls, 3000);
     assert_eq!(meter.coverage().calls_in_other, 0);
 }
@@ -86,14 +86,14 @@ async fn large_spans_are_counted_and_not_kept() {
         sender.export(one).await.expect("it is accepted");
     }
     let grown = resident(&meter).saturating_sub(before);
-    // 320 MiB of spans were sent, and each is of one of the worst calls.
+    // 320 MiB of spans were sent, each belonging to one of the worst calls.
     assert!(grown < 150 * MIB, "{} MiB", grown / MIB);
     let row = meter.pair("web-0", "cart", 1);
     assert!(!row.worst[0].whole, "its spans are too large to be shown");
     assert_eq!((limit(&meter, "whole_bytes").refused, limit(&meter, "worst_bytes").used), (40, 0));
 }
 
-/// A request that is small on the wire, and what it becomes.
+/// A request that is small on the wire, and its decompressed size.
 fn gzip(plain: &[u8]) -> Vec<u8> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(plain).expect("memory");
@@ -108,7 +108,7 @@ fn small_requests_that_become_large_are_refused_and_leave_no_memory_behind() {
         let headers = [("Content-Type", kind), ("Content-Encoding", "gzip")];
         request(meter.otlp_http, "POST", "/v1/traces", &headers, &gzip(body))
     };
-    // Each element is a span of three bytes of text, or of two bytes on the wire.
+    // Each element is a span: three bytes of text, or two bytes on the wire.
     let many = ["{},".repeat(5_000_000), "{}".into()].concat();
     let json = format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{many}]}}]}}]}}"#);
     let wrapped = |tag: u8, inner: &[u8]| {

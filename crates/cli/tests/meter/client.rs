@@ -1,4 +1,4 @@
-//! A small HTTP client with a limit on every wait, and the API through it.
+//! A small HTTP client with a limit on every wait, and access to the API through it.
 
 use super::process::{Meter, PATIENCE, until};
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ impl Answer {
     }
 }
 
-/// An open request: its head is sent.
+/// An open request whose head has been sent.
 pub fn open(address: SocketAddr, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not zero");
@@ -36,7 +36,7 @@ pub fn open(address: SocketAddr, head: &str) -> TcpStream {
     stream
 }
 
-/// One request on a connection of its own.
+/// A request on a connection of its own.
 pub fn request(
     address: SocketAddr,
     method: &str,
@@ -73,14 +73,14 @@ impl Meter {
         request(self.http, "GET", path, &[], b"")
     }
 
-    /// The answer of the API, which must be a success.
+    /// An answer of the API, which must be a success.
     pub fn api<T: DeserializeOwned>(&self, path: &str) -> T {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {}", String::from_utf8_lossy(&answer.body));
         answer.json()
     }
 
-    /// The error of the API at this path, which must have this status.
+    /// An error of the API at this path, which must have this status.
     pub fn api_error(&self, path: &str, status: u16) -> String {
         let answer = self.get(path);
         assert_eq!(answer.status, status, "{path}: {}", String::from_utf8_lossy(&answer.body));
@@ -95,7 +95,7 @@ impl Meter {
         coverage
     }
 
-    /// The row of a pair, as soon as it has this many calls, with those of negative gap.
+    /// The row of a pair, once it has this many calls, including those with a negative gap.
     pub fn pair(&self, client: &str, server: &str, calls: u64) -> PairRow {
         let mut last = Vec::new();
         let row = until(&format!("{calls} calls of {client} -> {server}"), || {

@@ -1,4 +1,4 @@
-//! `spangap demo`: three processes, one table, one end.
+//! `spangap demo`: three processes, one table, a joint end.
 
 use super::process::{FREE_PORTS, Meter, Program, until};
 use spangap_meter::report::PairsReport;
@@ -28,7 +28,7 @@ fn the_pair_is_measured_shown_and_ended_with_the_rest() {
     assert_eq!((&*row.client, &*row.server), ("tank", "target"));
     assert!(row.client_duration.p50_ns > row.server_duration.p50_ns, "{row:?}");
     demo.coverage();
-    // Standard output is no terminal here: tables follow each other.
+    // Standard output is not a terminal here, so tables follow each other.
     let row = std::iter::from_fn(|| demo.program.line())
         .find(|line| line.contains("tank") && line.contains("target"));
     assert!(row.is_some(), "standard output ended without a table");

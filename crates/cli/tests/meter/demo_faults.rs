@@ -1,11 +1,12 @@
-//! `spangap demo --auto` as a user runs it, as root: two hosts, a fault, the case, its verdict, the proof, everything undone.
-//! Nothing here is timed: the demonstration waits for its own conditions, and says when one does not come.
+//! `spangap demo --auto` as a user runs it, as root: two hosts, a fault, the case, its verdict, the proof,
+//! everything undone. Nothing here is timed: the demonstration waits for its own conditions, and says so when
+//! one is not met.
 
 use super::process::{FREE_PORTS, Program};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Two demonstrations at once would be each other's noise.
+/// Two demonstrations at once would be noise to each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -22,7 +23,7 @@ pub fn is_possible() -> bool {
     is_possible
 }
 
-/// Namespaces of the lab's hosts that there are.
+/// Existing namespaces of the lab's hosts.
 fn hosts() -> Vec<String> {
     let names = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let names = names.map(|name| name.file_name().to_string_lossy().into_owned());
@@ -47,14 +48,14 @@ fn a_fault_is_found_explained_proven_and_undone() {
         said.push(line);
     }
     let ended = demo.wait();
-    // In one line, however it is wrapped.
+    // As one line, however it is wrapped.
     let said = said.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
     let place =
         |what: &str| said.find(what).unwrap_or_else(|| panic!("{what:?} is not said: {said} {ended:?}"));
     let steps = ["FAULT: ", "CASE ", "VERDICT: ", "TRUTH: nagle-delayed-ack (client)", "REMEDY: TCP_NODELAY"];
     let places: Vec<usize> = steps.into_iter().map(place).collect();
     assert!(places.is_sorted(), "{places:?}");
-    // What a machine that has much else to do may keep from being shown is said instead, and nothing is claimed.
+    // On a busy machine the proof may not succeed; the demonstration then says so, and claims nothing.
     let [proven, undecided] = ["Proven: the remedy takes", "Undecided: "].map(|word| said.contains(word));
     assert!(proven || undecided, "{said}");
     assert!(said.contains("The host reports that every change is undone"), "{said}");

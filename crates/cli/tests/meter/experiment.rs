@@ -1,5 +1,5 @@
-//! `spangap hunt 'A->B' --meter URL --experiment MODE` on real hosts: the meter, the agents and the fault are those of `spangap demo`,
-//! which waits for Enter meanwhile. Sockets of its tanks are changed and set back.
+//! `spangap hunt 'A->B' --meter URL --experiment MODE` on real hosts. The meter, the agents and the fault are
+//! those of a `spangap demo` that waits for Enter meanwhile; sockets of its tanks are changed and restored.
 
 use super::demo_faults::{alone, is_possible};
 use super::process::{Ended, FREE_PORTS, Program, until};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::io::Write;
 use std::process::{ChildStdin, Command};
 
-/// A demonstration that has its verdict, and waits for Enter, which nobody presses.
+/// A demonstration that has its verdict and waits for Enter, which nobody presses.
 struct Demo {
     program: Program,
     _enter: ChildStdin,
@@ -39,7 +39,7 @@ impl Demo {
         Program::spawn_with_input(command)
     }
 
-    /// How many connections of its tanks have TCP_NODELAY, and how many there are, as the kernel says.
+    /// How many connections of its tanks have TCP_NODELAY, and how many there are, according to the kernel.
     fn with_nodelay(&self) -> (usize, usize) {
         let children = |flags: &[&str]| -> Vec<String> {
             let found = Command::new("pgrep").args(flags).output().expect("pgrep is there");
@@ -47,7 +47,7 @@ impl Demo {
         };
         let tanks = children(&["-P", &self.program.id().to_string(), "-f", " tank "]);
         let space = format!("--net=/proc/{}/ns/net", tanks.first().expect("a tank"));
-        // Each has a program that makes the calls.
+        // Each tank has a program that makes the calls.
         let clients: Vec<String> = tanks.iter().flat_map(|tank| children(&["-P", tank])).collect();
         let states = clients.iter().chain(&tanks).flat_map(|pid| {
             let flags = ["sockets", "list", "--json", "--pid", pid];
@@ -63,13 +63,13 @@ impl Demo {
     }
 }
 
-/// Whether a socket is for calls, rather than for spans.
+/// Whether a socket carries calls rather than spans.
 fn is_call(socket: &Value) -> bool {
     let peer = socket["peer"].as_str();
     socket["state"] == "established" && peer.is_some_and(|peer| peer.ends_with(":50051"))
 }
 
-/// In one line, however it is wrapped.
+/// As one line, however it is wrapped.
 fn flat(lines: &[String]) -> String {
     lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -83,7 +83,7 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
     let demo = Demo::begin();
     assert_eq!(demo.with_nodelay(), (0, 4));
 
-    // Asked, and the answer is no.
+    // Asked, and answered with no.
     let (asked, mut answer) = demo.hunt(&["--experiment", "ask", "--json"]);
     answer.write_all(b"n\n").expect("it listens");
     let asked = asked.wait();
@@ -115,7 +115,7 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
     );
     assert_eq!(tried.code, Some(0), "{tried:?}");
 
-    // To its end. The meter asks the hosts for so many slices in a minute only.
+    // To its end. Hosts are asked for a limited number of slices a minute.
     let tried = until("slices of another minute", || {
         let (tried, _input) = demo.hunt(&["--experiment", "auto", "--json"]);
         let tried = tried.wait();
@@ -140,7 +140,7 @@ fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
             assert!(experiment["effect_ns"]["low"].as_i64() > Some(0), "{experiment:#}");
             assert!(experiment["probability"].as_f64() < Some(0.05), "{experiment:#}");
         }
-        // What a machine that has much else to do may keep from being shown is said instead.
+        // On a busy machine the proof may not succeed; the experiment then says so.
         outcome => assert_eq!(outcome, Some("undecided"), "{experiment:#}"),
     }
     demo.program.signal("INT");

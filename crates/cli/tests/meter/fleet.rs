@@ -1,5 +1,5 @@
-//! The table of pairs as it is asked for: filtered, grouped, sorted, in pages, compared; time lost over time; answers that
-//! are not sent twice.
+//! The table of pairs: filtered, grouped, sorted, paged, compared; lost time over time; unchanged answers
+//! that are not sent again.
 
 use super::client::request;
 use super::process::Meter;
@@ -8,7 +8,7 @@ use prost::Message;
 use spangap_meter::report::{Changes, PairRow, PairsReport, Timeline, WorstReport};
 use std::ops::Range;
 
-/// Pairs with the numbers of their calls; the first lost the most.
+/// Pairs with the numbers of their calls; the first has the most lost time.
 const PAIRS: [(&str, &str, Range<u64>); 4] =
     [("front", "web", 400..460), ("web", "cart", 0..40), ("web", "db", 100..111), ("cart", "db", 200..203)];
 
@@ -73,7 +73,7 @@ fn pairs_are_sorted_by_each_column_in_both_directions_and_pages_make_up_the_whol
     assert_eq!(order("sort=calls&order=ascending"), ["cart db", "web db", "web cart", "front web"]);
     assert_eq!(order("sort=gap_p50"), ["front web", "cart db", "web db", "web cart"]);
     assert_eq!(order("sort=pair"), ["cart db", "front web", "web cart", "web db"]);
-    // All but these are the same for each of the pairs here; the rest of the order is the time lost.
+    // All other columns are equal for these pairs, which are then ordered by lost time.
     for sort in ["lost", "calls", "gap_p50", "gap_p99", "client_p99", "pair"] {
         let mut backwards = order(&format!("sort={sort}&order=ascending"));
         backwards.reverse();
@@ -136,11 +136,11 @@ fn a_stretch_is_compared_with_another_and_what_ended_or_began_is_there() {
         assert_eq!(before.gap, row.gap);
     }
     assert_eq!(same.against_unix_s, Some([from, to]));
-    // Nothing was there then: all are new.
+    // There was nothing then, so all are new.
     let long_ago = pairs(&meter, "against_from=600&against_to=1200&sort=change");
     assert!(long_ago.pairs.iter().all(|row| row.before.as_ref().is_some_and(|before| before.calls == 0)));
     assert_eq!(long_ago.matching.expect("counted").lost_before_ns_total, Some(0));
-    // And the other way round: all have ended, and are shown for what they lost.
+    // The other way round, all have ended, and are listed with what they lost.
     let ended: PairsReport = meter.api(&format!(
         "/api/v1/pairs?from=600&to=1200&against_from={from}&against_to={to}&sort=change&order=ascending"
     ));
@@ -167,7 +167,8 @@ fn worst_calls_within_a_band_of_gaps_and_their_legs() {
     assert_eq!(gaps, [gap_ns(457), gap_ns(456), gap_ns(455)]);
     for call in band.calls.iter().map(|call| &call.call) {
         let legs = call.legs.as_ref().expect("60 calls between two hosts are enough");
-        // Both spans begin at the same moment by their own clocks, so the smallest gap is all that bounds the offset.
+        // Both spans begin at the same moment by their own clocks, so the offset is bounded by the smallest
+        // gap alone.
         assert_eq!((legs.request_ns, legs.bound_ns), (gap_ns(400) / 2, gap_ns(400) / 2), "{call:?}");
     }
 }
@@ -183,7 +184,7 @@ fn an_answer_that_the_client_has_is_not_sent_again_and_changes_are_told() {
     ];
     let version = |query: &str| meter.api::<Changes>(&format!("/api/v1/changes{query}")).version;
     for path in paths {
-        // A minute may begin between two requests, and an answer is another one then.
+        // A minute may begin between two requests, and change the answer.
         let held = (0..10).any(|_| {
             let first = request(meter.http, "GET", path, &[], b"");
             let tag = first.header("etag").expect("a tag").to_string();
@@ -202,7 +203,7 @@ fn an_answer_that_the_client_has_is_not_sent_again_and_changes_are_told() {
     });
     let after = request(meter.http, "GET", paths[0], &[("If-None-Match", &tag)], b"");
     assert_eq!(after.status, 200, "another call has come");
-    // One that asks for nothing newer hears at once.
+    // A request that does not ask for anything newer is answered at once.
     assert_ne!(version("?since=nonsense&wait=60s"), "nonsense");
     meter.api_error("/api/v1/changes?wait=soon", 400);
 }

@@ -25,7 +25,7 @@ pub async fn sender(meter: &Meter) -> Sender {
     TraceServiceClient::new(channel(meter.otlp_grpc).await)
 }
 
-/// Any message to the trace service's method: for what no proper client sends.
+/// Sends any message to the trace service's method, including those that no proper client sends.
 async fn send_raw(meter: &Meter, request: Request<Vec<u8>>) -> Result<ExportTraceServiceResponse, Status> {
     let mut client = tonic::client::Grpc::new(channel(meter.otlp_grpc).await);
     client.ready().await.expect("a connection");
@@ -43,7 +43,7 @@ async fn every_compression_is_taken_and_nothing_is_lost() {
         if let Some(encoding) = encoding {
             sender = sender.send_compressed(encoding).accept_compressed(encoding);
         }
-        // Large enough that the message comes in several frames.
+        // Large enough to span several frames.
         let request = calls("web", "cart", at * 2000..(at + 1) * 2000);
         let answer = sender.export(request).await.expect("it is accepted").into_inner();
         assert_eq!(answer, ExportTraceServiceResponse::default(), "{encoding:?}");
@@ -83,7 +83,7 @@ async fn refusals_have_the_status_that_the_protocol_wants() {
     let refused = plain.export(large.clone()).await.expect_err("over the limit");
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("limit 65536"), "{}", refused.message());
-    // The limit holds for what comes out of the compression.
+    // The limit applies to the decompressed size.
     let mut zipped = sender(&meter).await.send_compressed(CompressionEncoding::Zstd);
     let bomb = ExportTraceServiceRequest { resource_spans: vec![large.resource_spans[0].clone(); 40] };
     let refused = zipped.export(bomb).await.expect_err("over the limit");
@@ -110,7 +110,7 @@ async fn refusals_have_the_status_that_the_protocol_wants() {
     assert_eq!((coverage.invalid_requests, coverage.refused_requests), (4, 0));
     assert_eq!(coverage.spans.received, 0);
     assert_identity(&coverage.spans);
-    // None of it is in the way of the next request.
+    // None of it affects the next request.
     plain.export(calls("web", "cart", 0..10)).await.expect("it is accepted");
     meter.pair("web", "cart", 10);
 }

@@ -1,4 +1,4 @@
-//! The stored history over ends of all kinds.
+//! The stored history across all kinds of ends.
 
 use super::grpc::sender;
 use super::process::{FREE_PORTS, Meter, Program, until};
@@ -9,7 +9,7 @@ use spangap_meter::report::{CallReport, WorstReport};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The calls that the file holds now, in closed and in open minutes.
+/// The calls that the file contains, in closed and in open minutes.
 fn stored_calls(directory: &Path) -> i64 {
     try_stored_calls(directory).expect("it is there, with its schema")
 }
@@ -82,7 +82,7 @@ async fn a_kill_loses_only_what_came_after_the_checkpoint_and_says_so() {
     assert!(note.contains("closed it at 20") && !note.contains("lost"), "{note}");
     worst_call(&meter, 599);
 
-    // Only one meter writes into a directory.
+    // Only one meter may write into a directory.
     let second = Program::start(&[&["meter"], &FREE_PORTS[..], &data].concat()).wait();
     assert_eq!((second.code, second.out.len()), (Some(1), 0), "{second:?}");
     let error = second.err.join("\n");
@@ -102,15 +102,15 @@ fn a_file_that_is_no_history_is_left_alone() {
     assert_eq!(std::fs::read(&file).expect("it is there"), b"my diary");
 }
 
-/// A meter whose `--data` lies on a small file system of its own, which `fill` has filled before the start.
+/// A meter whose `--data` is on a small file system of its own, which `fill` has filled before the start.
 struct OnFullDisk {
     meter: Meter,
-    /// The file system, as seen from outside of the meter's namespace.
+    /// The file system, seen from outside the meter's namespace.
     disk: PathBuf,
 }
 
 impl OnFullDisk {
-    /// `Err` with the reason when no file system can be mounted here.
+    /// `Err` with the reason if no file system can be mounted here.
     fn start(mount_point: &Path, size: &str, data: &str, fill: &str) -> Result<OnFullDisk, String> {
         let at = mount_point.display();
         let script = format!(
@@ -140,8 +140,8 @@ impl OnFullDisk {
         Ok(OnFullDisk { meter, disk })
     }
 
-    /// The calls in a copy of the file: SQLite would follow the link into the other namespace to a path of this one.
-    /// `None` while it is not there, or was written while it was copied.
+    /// The calls in a copy of the file, because SQLite would follow the link into the other namespace to a
+    /// path of this one. `None` while the file is missing, or if it was written during the copy.
     fn stored_calls(&self, data: &str, copy: &Path) -> Option<i64> {
         std::fs::create_dir_all(copy).expect("it can be made");
         for file in ["history.sqlite", "history.sqlite-wal"] {
@@ -169,7 +169,7 @@ const NO_FILES: &str = "i=0; while (: > ballast$i) 2>/dev/null; do i=$((i+1)); d
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_full_at_the_start_stops_nothing_and_gets_the_minutes_later() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    // Every history that is there before has these calls in it.
+    // Every existing history contains these calls.
     let old = directory.path().join("old");
     let meter = Meter::start(&["--data", old.to_str().expect("its name is text")]);
     send(&meter, 0..100).await;

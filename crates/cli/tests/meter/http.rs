@@ -41,7 +41,7 @@ fn post(address: SocketAddr, kind: &str, encoding: Option<&str>, body: &[u8]) ->
     request(address, "POST", PATH, &headers, body)
 }
 
-/// The `google.rpc.Status` of an error, which must be in the encoding of the request.
+/// The `google.rpc.Status` of an error, which must have the encoding of the request.
 fn status(answer: &Answer, kind: &str) -> (i32, String) {
     assert_eq!(answer.header("content-type"), Some(kind), "{answer:?}");
     if kind == JSON {
@@ -89,7 +89,7 @@ fn malformed_spans_are_a_partial_success() {
 
     let answer = post(meter.otlp_http, JSON, None, &encoded(&message, JSON));
     let body: Value = answer.json();
-    // 64-bit integers are strings in protobuf's JSON mapping.
+    // In protobuf's JSON mapping, 64-bit integers are strings.
     assert_eq!((answer.status, &body["partialSuccess"]["rejectedSpans"]), (200, &json!("3")));
     assert_eq!(body["partialSuccess"]["errorMessage"], json!(partial.error_message));
 }
@@ -118,7 +118,7 @@ fn errors_are_a_status_in_the_encoding_of_the_request() {
         assert!(message.contains("not gzip data"), "{message}");
 
         for encoding in [None, Some("gzip"), Some("zstd")] {
-            // Declared too large, or so only when it is decompressed.
+            // Declared too large, or too large only after decompression.
             let answer = post(meter.otlp_http, kind, encoding, &compressed(encoded(&large, kind), encoding));
             let (code, message) = status(&answer, kind);
             assert_eq!((answer.status, code), (413, 8), "{kind} {encoding:?}: {message}");
@@ -131,7 +131,7 @@ fn errors_are_a_status_in_the_encoding_of_the_request() {
     let (code, message) = status(&answer, PROTOBUF);
     assert!(code == 12 && message.contains("\"text/plain\"") && message.contains(JSON), "{message}");
 
-    // Garbage is answered with the place at which it stops being what it should be.
+    // The answer to garbage names the place at which it becomes invalid.
     let answer = post(meter.otlp_http, PROTOBUF, None, b"\x0a\x03\xff\xff\xff");
     let (code, message) = status(&answer, PROTOBUF);
     assert_eq!((answer.status, code), (400, 3), "{message}");
@@ -144,11 +144,11 @@ fn errors_are_a_status_in_the_encoding_of_the_request() {
 
     let coverage = meter.coverage();
     assert_eq!(coverage.spans.received, 0);
-    // Those to another path or with another method are no requests to the receiver.
+    // Requests with another path or method do not reach the receiver.
     assert_eq!(coverage.invalid_requests, 2 * 5 + 3);
 }
 
-/// A sender that is still writing when it is refused must be able to read why.
+/// A sender that is refused while it is still writing must be able to read the reason.
 #[test]
 fn a_body_far_over_the_limit_is_answered() {
     let meter = Meter::start(&["--max-request-bytes", "32KiB"]);

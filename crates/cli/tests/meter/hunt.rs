@@ -1,4 +1,4 @@
-//! `spangap hunt 'A->B' --meter URL`: a real meter, whose agents replay what was captured of Nagle's algorithm.
+//! `spangap hunt 'A->B' --meter URL`: a real meter, whose agents replay captures of Nagle's algorithm.
 
 use super::grpc::{channel, sender};
 use super::process::{Ended, Meter, Program, until};
@@ -18,7 +18,7 @@ fn hunt(meter: &Meter, arguments: &[&str]) -> Ended {
     Program::start(&[&["hunt", "--meter", &url], arguments].concat()).wait()
 }
 
-/// Answers every ask with this capture, or with bytes that are none.
+/// Answers every request with this capture, or with invalid bytes.
 async fn agent(meter: &Meter, host: &str, capture: Option<&str>, token: Option<&str>) -> JoinHandle<()> {
     let (to, messages) = mpsc::channel(4);
     let hello = Hello {
@@ -93,7 +93,7 @@ async fn a_pair_of_a_meter_gets_a_verdict_as_a_folder_does() {
     });
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(told.out[0].contains("One culprit: nagle-delayed-ack (client)"), "{told:?}");
-    // What it waits for is said while it waits, and not beside the verdict.
+    // Progress is printed while it waits, and not next to the verdict.
     for moment in ["agents: ", "asked for by a person", "slice of the client complete", "verdict: "] {
         assert!(told.err.iter().any(|line| line.contains(moment)), "{moment}: {told:?}");
         assert!(!told.out.iter().any(|line| line.contains(moment)), "{moment}: {told:?}");
@@ -133,7 +133,7 @@ async fn a_meter_that_wants_tokens_says_which() {
     assert!(may.code == Some(1) && may.err.concat().contains("no pair has been seen yet"), "{may:?}");
 }
 
-/// What judges is another process: it ends, and the meter goes on.
+/// The judge is another process: it ends, and the meter goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_judge_without_memory_ends_alone_and_says_so() {
     let meter = Meter::start(&["--case-memory", "24MiB"]);
@@ -144,7 +144,7 @@ async fn a_judge_without_memory_ends_alone_and_says_so() {
     let ended = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.err.concat().contains("has no verdict: No verdict: the analysis"), "{ended:?}");
-    // It still counts and answers.
+    // The meter still counts and answers.
     sender(&meter).await.export(calls("web", "cart", 400..500)).await.expect("it is accepted");
     meter.pair("web", "cart", 500);
     let agents: serde_json::Value = meter.api("/api/v1/agents");
@@ -175,7 +175,8 @@ async fn to_try_a_remedy_takes_a_token_for_change_and_an_agent_that_may() {
     for (host, end) in HOSTS.into_iter().zip(["client", "server"]) {
         agent(&meter, host, Some(&format!("nagle-client.{end}.pcapng")), Some(CAPTURE)).await;
     }
-    // The meter holds whole spans for half a minute, and each case takes seconds: each has calls of its own.
+    // The meter keeps whole spans for half a minute, and each case takes seconds, so each has calls of its
+    // own.
     let mut made = 0..400;
     let mut sender = sender(&meter).await;
     let mut export = async || {
@@ -196,11 +197,11 @@ async fn to_try_a_remedy_takes_a_token_for_change_and_an_agent_that_may() {
         })
     };
     export().await;
-    // Nobody at a terminal: nothing is tried, nor talked about.
+    // Nobody is at a terminal, so no experiment is tried or mentioned.
     let plain = with(CAPTURE, &[]);
     assert!(plain.code == Some(0) && plain.out[0].contains("nagle-delayed-ack (client)"), "{plain:?}");
     assert!(!plain.err.concat().contains("experiment"), "{plain:?}");
-    // The verdict is told all the same.
+    // The verdict is printed nevertheless.
     for more in [&["--experiment", "auto"][..], &["--experiment", "ask", "--json"]] {
         export().await;
         let denied = with(CAPTURE, more);

@@ -1,4 +1,4 @@
-//! `--keep-spans`: every span that was taken is found by its trace, by whatever way it came, and after a kill.
+//! `--keep-spans`: every accepted span is found by its trace, whichever way it came, and even after a kill.
 
 use super::client::request;
 use super::process::{FREE_PORTS, Meter, Program, until};
@@ -42,7 +42,7 @@ fn all_spans_of_a_trace_are_found_however_they_came_and_after_a_kill() {
     let data = ["--data", folder.path().to_str().expect("its name is text")];
     let meter = Meter::start(&[&KEEP[..], &data].concat());
     let protobuf = ("content-type", "application/x-protobuf");
-    // A call's halves of their own, so that each comes another way; and a third span that joins nothing.
+    // The two halves of each call come by different ways; a third span joins nothing.
     let of =
         |service: &str, kind| ExportTraceServiceRequest { resource_spans: vec![half(service, kind, 0..50)] };
     let client = of("web", SpanKind::Client);
@@ -98,7 +98,7 @@ fn a_trace_ui_is_answered_as_jaeger_would() {
     kept(&meter, 15, 2);
     let services: Value = meter.api("/api/services");
     assert_eq!(services["data"], serde_json::json!(["cart", "web"]));
-    // As UIs write ids: without the zeros at the front.
+    // The way UIs write ids: without leading zeros.
     let found: Value = meter.api("/api/traces/10");
     let trace = &found["data"][0];
     assert_eq!(
@@ -106,7 +106,7 @@ fn a_trace_ui_is_answered_as_jaeger_would() {
         (Some(2), Some(2))
     );
 
-    // What reads Jaeger's JSON reads the same calls as what reads OTLP.
+    // A reader of Jaeger's JSON gets the same calls as a reader of OTLP.
     let document = folder.path().join("trace.json");
     std::fs::write(&document, found.to_string()).expect("it can be written");
     let gaps = Program::start(&["gaps", "--json", document.to_str().expect("its name is text")]).wait();

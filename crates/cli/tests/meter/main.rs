@@ -1,4 +1,4 @@
-//! `spangap meter` and `spangap demo` as their users meet them: the real binary, real sockets, real senders.
+//! `spangap meter` and `spangap demo` as their users see them: the real binary, real sockets, real senders.
 
 mod agents;
 mod api;

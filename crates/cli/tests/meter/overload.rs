@@ -1,4 +1,4 @@
-//! More requests at once than the meter has memory for.
+//! More concurrent requests than the meter has memory for.
 
 use super::client::{open, read_answer, request};
 use super::grpc::sender;
@@ -15,10 +15,10 @@ use tonic_types::StatusExt;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const BUDGET: &str = "64KiB";
-/// Each request is over half of the budget, so two never fit at once.
+/// Each request needs over half of the budget, so two never fit at once.
 const CALLS: u64 = 250;
 
-/// Sends requests with the numbers given, all at once; how many were accepted and how many refused.
+/// Sends the requests with these numbers at once; returns how many were accepted and how many refused.
 async fn storm(meter: &Meter, numbers: std::ops::Range<u64>) -> (u64, u64) {
     let mut senders = Vec::new();
     for _ in 0..8 {
@@ -49,7 +49,7 @@ async fn storm(meter: &Meter, numbers: std::ops::Range<u64>) -> (u64, u64) {
     (accepted, refused)
 }
 
-/// Sends a request but for its last byte, and waits until the meter has charged what it has of it.
+/// Sends all but the last byte of a request, and waits until the meter has charged what it received.
 fn open_and_hold(meter: &Meter, body: &[u8]) -> TcpStream {
     let head = format!(
         "POST /v1/traces HTTP/1.1\r\nHost: meter\r\nConnection: close\r\n\
@@ -67,7 +67,7 @@ fn open_and_hold(meter: &Meter, body: &[u8]) -> TcpStream {
 async fn what_is_refused_is_told_counted_and_forgotten() {
     assert!(calls("web", "cart", 0..CALLS).encoded_len() > 33 << 10);
     let meter = Arc::new(Meter::start(&["--request-budget", BUDGET, "--slow-after", "1h"]));
-    // Figures are read all the while; each sample is held to the identity of the spans.
+    // Figures are read throughout, and each sample must satisfy the identity of the spans.
     let done = Arc::new(AtomicBool::new(false));
     let samples = std::thread::spawn({
         let (meter, done) = (meter.clone(), done.clone());
@@ -81,7 +81,8 @@ async fn what_is_refused_is_told_counted_and_forgotten() {
         }
     });
 
-    // A sender that is not done with its request holds what has arrived of it: no second one fits beside it.
+    // A sender that has not finished its request holds what has arrived of it, so no second one fits beside
+    // it.
     let body = calls("slow", "cart", 1_000_000..1_000_000 + CALLS).encode_to_vec();
     let mut slow = open_and_hold(&meter, &body);
     let (none, refused_before) = storm(&meter, 0..64).await;
@@ -90,7 +91,7 @@ async fn what_is_refused_is_told_counted_and_forgotten() {
     let answer = tokio::task::spawn_blocking(|| read_answer(slow)).await.expect("no panic");
     assert_eq!(answer.status, 200, "{answer:?}");
 
-    // Now with as many accepted as there is room for.
+    // Now the meter accepts as many as there is room for.
     let (accepted, refused) = storm(&meter, 64..320).await;
     assert_eq!(accepted + refused, 256);
     assert!(accepted > 0, "a request alone is always taken");
@@ -119,7 +120,7 @@ fn over_http_the_status_is_503_with_a_time_to_wait() {
     let status = tonic_types::Status::decode(&*refused.body).expect("a google.rpc.Status");
     assert_eq!(status.code, Code::Unavailable as i32);
     assert_eq!(meter.coverage().refused_requests, 1);
-    // A sender that goes away gives back what it held.
+    // When a sender goes away, the memory that it held is released.
     drop(slow);
     until("room again", || (send().status == 200).then_some(()));
 }

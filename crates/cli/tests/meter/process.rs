@@ -1,4 +1,4 @@
-//! The binary as a process: its lines, its addresses, its end.
+//! The binary as a process: its output, its addresses, its end.
 
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long any one condition may take; far more than it needs on a busy machine.
+/// Time limit for any one condition; far more than it needs on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Asks again until there is an answer.
+/// Polls until there is an answer.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -21,22 +21,22 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Lines of a pipe as they come; threads may share it.
+/// Lines of a pipe as they arrive; threads may share it.
 type Lines = Mutex<Receiver<String>>;
 
-/// A running process; killed when the test ends before it.
+/// A running process, killed if the test ends first.
 pub struct Program {
     child: Child,
     out: Lines,
     err: Lines,
 }
 
-/// What a process that has ended left behind.
+/// What remains of a process that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Exit code; `None` when a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// The lines of standard output that were not yet taken.
+    /// The lines of standard output that have not been read.
     pub out: Vec<String>,
     /// The same of standard error.
     pub err: Vec<String>,
@@ -48,7 +48,7 @@ impl Program {
         Program::start_with(arguments, |_| ())
     }
 
-    /// The same with more that is set before it starts, such as variables.
+    /// The same with further settings before the start, such as variables.
     pub fn start_with(arguments: &[&str], set: impl FnOnce(&mut Command)) -> Program {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
         command.args(arguments);
@@ -62,7 +62,7 @@ impl Program {
         Program::piped(command)
     }
 
-    /// The same with a standard input that ends when it is dropped.
+    /// The same with a standard input that closes when dropped.
     pub fn spawn_with_input(mut command: Command) -> (Program, ChildStdin) {
         command.stdin(Stdio::piped());
         let mut program = Program::piped(command);
@@ -93,7 +93,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Sends a signal by its name.
+    /// Sends a signal, by name.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
         assert!(sent.expect("kill is there").success());
@@ -109,7 +109,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Both fail when it has already ended.
+        // Both fail if it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -132,7 +132,7 @@ fn next(lines: &Lines) -> Option<String> {
     }
 }
 
-/// Addresses that leave the ports to the system.
+/// Addresses that let the system choose the ports.
 pub const FREE_PORTS: [&str; 6] =
     ["--otlp-grpc", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
@@ -150,7 +150,7 @@ impl Meter {
         Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..], arguments].concat()))
     }
 
-    /// Waits for the readiness lines of a program that has been started.
+    /// Waits for the readiness lines of a started program.
     pub fn ready(program: Program) -> Meter {
         let mut lines = Vec::new();
         loop {

@@ -16,7 +16,7 @@ use std::sync::mpsc;
 
 const CALLS: u64 = 200;
 
-/// What holds for every instrumented pair.
+/// Checks what must hold for every instrumented pair.
 fn holds(meter: &Meter, row: &PairRow) {
     assert_eq!(
         (row.calls + row.negative, row.attempts_over_one, row.excluded_large),
@@ -43,7 +43,7 @@ fn provider(service: &'static str, exporter: SpanExporter) -> SdkTracerProvider 
     SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()
 }
 
-/// Calls from one thread to another, with the context in headers between them.
+/// Makes calls from one thread to another, with the context in headers between them.
 fn make_calls(client: &SdkTracerProvider, server: &SdkTracerProvider) {
     let (requests, received) = mpsc::channel::<(HashMap<String, String>, mpsc::Sender<()>)>();
     let served = server.tracer("server");
@@ -73,7 +73,7 @@ fn make_calls(client: &SdkTracerProvider, server: &SdkTracerProvider) {
 fn rust_pair(meter: &Meter, exporter: impl Fn() -> SpanExporter) {
     let (client, server) = (provider("rust-client", exporter()), provider("rust-server", exporter()));
     make_calls(&client, &server);
-    // Sends what is left, and fails when that is not accepted.
+    // Sends the remaining spans; fails if they are not accepted.
     client.shutdown().expect("the client's spans are accepted");
     server.shutdown().expect("the server's spans are accepted");
     let row = meter.pair("rust-client", "rust-server", CALLS);
@@ -81,7 +81,8 @@ fn rust_pair(meter: &Meter, exporter: impl Fn() -> SpanExporter) {
     holds(meter, &row);
 }
 
-/// A service with the OpenTelemetry SDK makes calls, whose spans must all be accepted and joined. Within a runtime.
+/// A service with the OpenTelemetry SDK makes calls, whose spans must all be accepted and joined. Requires a
+/// runtime.
 pub fn is_served(meter: &Meter, suffix: &str) {
     let name = |side: &str| &*Box::leak(format!("sdk-{side}-{suffix}").into_boxed_str());
     let provider = |side: &str| {
@@ -129,7 +130,7 @@ fn rust_over_http() {
     }
 }
 
-/// The program in sdk-go; `Err` says why it cannot be built on this machine.
+/// The program in sdk-go; `Err` with the reason if it cannot be built on this machine.
 fn go_program() -> Result<PathBuf, String> {
     let found = Command::new("go").arg("version").stdout(Stdio::null()).status();
     found.map_err(|e| format!("the Go toolchain cannot be started: {e}"))?;
@@ -156,7 +157,8 @@ fn go_with_its_instrumentation_of_grpc_and_http() {
         let output = go.arg(format!("-gzip={gzip}")).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.is_empty(), "{protocol} gzip={gzip}: {said}");
-        // The servers' spans end after the answer is on its way: the client's may end first, which is no gap.
+        // The server's span ends after its answer has left, so the client's may end first, which is a
+        // negative gap.
         holds(&meter, &meter.pair("go-client", "go-server", CALLS));
     }
 }

@@ -24,7 +24,7 @@ fn now_unix_ns() -> u64 {
     std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64
 }
 
-/// One half of the calls with these numbers: the spans of `service`, with its name as their host's.
+/// One half of the calls with these numbers: the spans of `service`, whose name is also its host's.
 pub fn half(service: &str, kind: SpanKind, calls: Range<u64>) -> ResourceSpans {
     let now = now_unix_ns();
     let span = |i: u64| {
@@ -57,7 +57,7 @@ pub fn trace_id(i: u64) -> Vec<u8> {
     (u128::from(i) + 1).to_be_bytes().to_vec()
 }
 
-/// Whole calls from one service to another.
+/// Complete calls from one service to another.
 pub fn calls(client: &str, server: &str, numbers: Range<u64>) -> ExportTraceServiceRequest {
     let resource_spans =
         vec![half(client, SpanKind::Client, numbers.clone()), half(server, SpanKind::Server, numbers)];

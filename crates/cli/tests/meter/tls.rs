@@ -1,4 +1,5 @@
-//! TLS on the ports, tokens and signing in, with certificates by openssl and with clients of others: curl, tonic, the agent.
+//! TLS on the ports, tokens and sign-in, with certificates made by openssl and third-party clients: curl,
+//! tonic, the agent.
 
 use super::grpc::Sender;
 use super::process::{Meter, PATIENCE, Program, until};
@@ -14,7 +15,8 @@ const VIEW: &str = "view-view-view-view";
 const CAPTURE: &str = "capture-capture-cap";
 const INGEST: &str = "ingest-ingest-ingest";
 
-/// A folder with an authority, `server.pem` by it, `agent.pem` by it, and `stranger.pem` by another.
+/// A folder with a certificate authority, `server.pem` and `agent.pem` signed by it, and `stranger.pem`
+/// signed by another one.
 struct Papers(tempfile::TempDir);
 
 impl Papers {
@@ -75,7 +77,7 @@ impl Papers {
         assert!(done.status.success(), "openssl {what:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Options of a meter that has them.
+    /// Options of a meter that uses them.
     fn of_meter(&self) -> Vec<String> {
         let files = [("--tls-cert", "server.pem"), ("--tls-key", "server.key")];
         files.iter().flat_map(|(option, file)| [(*option).to_owned(), self.text(file)]).collect()
@@ -142,7 +144,7 @@ async fn every_port_speaks_tls_and_nothing_else() {
             .as_u64()
             .expect("a number")
     };
-    // Plain text, the old version, the client that does not know our authority.
+    // Plain text, an old version of TLS, and a client that does not know our authority.
     assert_eq!((without("http"), without("otlp_http"), without("otlp_grpc")), (3, 1, 1), "{coverage}");
 }
 
@@ -265,7 +267,7 @@ fn a_browser_signs_in_with_a_token_and_out_again() {
         "{kept}"
     );
     assert!(ask("/api/v1/pairs", &[]).ends_with("200"));
-    // What opens a case needs a page of the meter's own, whatever the cookie may do.
+    // Opening a case requires a page of the meter's own, whatever the cookie permits.
     let case = [
         "-X",
         "POST",
@@ -314,7 +316,7 @@ fn an_agent_shows_its_certificate_and_trusts_the_meters_authority_alone() {
     hears(&[own[0], ("--tls-cert", "stranger.pem"), ("--tls-key", "stranger.key")], "not connected");
     hears(&[("--tls-ca", "other.pem"), own[1], own[2]], "not connected");
     hears(&own[1..], "not connected");
-    // Browsers and exporters come without.
+    // Browsers and exporters need no client certificate.
     let alive = papers.curl(meter.http, "/readyz", &["-w", " %{http_code}"]);
     assert!(said(&alive).ends_with("200"), "{}", said(&alive));
 }

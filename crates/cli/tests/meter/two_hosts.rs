@@ -1,4 +1,5 @@
-//! The commands of `docs/two-hosts.md`, run as they stand there, with addresses of this machine: certificates, meter, agent.
+//! The commands of `docs/two-hosts.md`, run as written, with addresses of this machine: certificates, meter,
+//! agent.
 
 use super::process::{Meter, Program};
 use std::path::Path;
@@ -6,12 +7,12 @@ use std::process::Command;
 
 const PAGE: &str = include_str!("../../../../docs/two-hosts.md");
 
-/// The blocks of the page that are for a shell.
+/// The shell blocks of the page.
 fn blocks() -> Vec<&'static str> {
     PAGE.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n")).collect()
 }
 
-/// The arguments of the line that starts `spangap`, with these replaced.
+/// The arguments of the line that starts `spangap`, with these replacements.
 fn arguments(block: &str, replaced: &[(&str, &str)]) -> Vec<String> {
     let line = block.lines().find_map(|line| line.strip_prefix("spangap ")).expect("a line with spangap");
     let line = replaced.iter().fold(line.to_owned(), |line, (from, to)| {
@@ -54,7 +55,7 @@ fn the_page_leads_to_a_meter_with_an_agent() {
     while !said.iter().any(|line: &String| line.contains("attached to")) {
         match agent.error_line() {
             Some(line) => said.push(line),
-            // Without rights it has nothing to record, and does not start.
+            // Without rights it cannot record anything, and does not start.
             None => return println!("not run: an agent: {said:?}"),
         }
     }
@@ -69,7 +70,7 @@ fn the_page_leads_to_a_meter_with_an_agent() {
     shell(folder, &script);
     let agents = std::fs::read_to_string(folder.join("agents.json")).expect("it was written");
     assert!(agents.contains(r#""connected":true"#), "{agents}");
-    // The meter and the token are known to `hunt`, too; the pair is not.
+    // `hunt` knows the meter and the token, too, but there is no such pair.
     let url = format!("https://localhost:{}", meter.http.port());
     let line = PAGE.lines().find(|line| line.starts_with("spangap hunt ")).expect("the line");
     let words = line.split_whitespace().skip(1).map(|word| word.trim_matches('\''));

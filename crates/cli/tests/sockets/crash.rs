@@ -1,4 +1,5 @@
-//! The tool is killed, its keeper is killed, its journal is damaged: what was changed is set back, or nothing is touched.
+//! The tool is killed, its keeper is killed, or its journal is damaged: changes are undone, or nothing is
+//! touched.
 
 use crate::process::{self, Ended, until};
 use crate::undo::{Change, undone_wherever_it_is_killed};
@@ -23,7 +24,7 @@ fn kill(pid: &str) {
 const CONNECTIONS: usize = 400;
 
 impl Change for Scene {
-    /// So many lines of changes were said; `None`: its journal shows up.
+    /// After this many lines of changes; `None`: as soon as its journal appears.
     type Point = Option<usize>;
 
     fn state(&mut self) -> Vec<String> {
@@ -73,7 +74,7 @@ fn killed_with_a_time_its_keeper_sets_back() {
     let tool = scene.start(&["nodelay=on", "--for", "5s"]);
     until("changed", || (scene.on() == 50).then_some(()));
     tool.signal("KILL");
-    // Its standard output ends with the keeper, which holds nothing else of it.
+    // The keeper holds the tool's standard output open until it ends, and none of its other files.
     tool.wait();
     until("set back", || (scene.on() == 0).then_some(()));
     until("journal removed", || scene.journals().is_empty().then_some(()));
@@ -97,7 +98,7 @@ fn with_both_killed_the_undo_is_still_there() {
     let Some(mut scene) = Scene::new(5) else { return };
     let tool = scene.start(&["nodelay=on", "--for", "2h"]);
     until("changed", || (scene.on() == 5).then_some(()));
-    // The tool first: it would set back what its keeper no longer can.
+    // The tool first: it would undo what its keeper no longer can.
     tool.signal("KILL");
     pids_of_keepers(scene.folder()).iter().for_each(|keeper| kill(keeper));
     tool.wait();
@@ -140,7 +141,7 @@ fn of_a_damaged_journal_everything_is_set_back_that_can_be_read() {
         assert!(undone.out.iter().any(|said| said.starts_with(&named)), "{named}: {undone:?}");
         let said = error(&undone);
         assert!(said.contains("is damaged") && said.contains("--forget"), "{said}");
-        // One of the sockets may be of those that it does not tell of any more.
+        // One of the sockets may be among those that it no longer reports.
         if set_back < 5 {
             let again = error(&scene.run(&["nodelay=off"]));
             assert!(again.contains("is damaged at line"), "{again}");

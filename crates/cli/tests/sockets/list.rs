@@ -98,7 +98,7 @@ fn what_is_not_there_is_said_with_what_is() {
     );
     let neither = spangap(&["sockets", "list"]);
     assert_eq!(neither.code, Some(2), "{neither:?}");
-    // A document is printed all the same.
+    // A document is printed nevertheless.
     let nothing = spangap(&["sockets", "list", "--pid", &scene.pid, "--port", "1", "--json"]);
     assert_eq!((json(&nothing)["sockets"].clone(), nothing.code), (json!([]), Some(1)));
 }

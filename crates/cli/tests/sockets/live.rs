@@ -1,4 +1,4 @@
-//! A tank without TCP_NODELAY, flipped while it makes calls: the mechanism, not what it wins.
+//! A tank without TCP_NODELAY, switched on while it makes calls: this tests the mechanism, not the gain.
 
 use crate::process::{Program, until};
 use crate::{json, spangap};
@@ -36,14 +36,14 @@ fn a_running_tank_is_flipped_and_flipped_back() {
         "60s",
         "--json",
     ]);
-    // Calls are made when bytes move; a client's own look at the target moves hardly any.
+    // A connection that moves bytes carries calls; the client's own queries to the target move hardly any.
     let busy = until("a connection of the tank that carries calls", || {
         let carries = |socket: &Value| socket["sent_data_segments"].as_u64() > Some(50);
         connections(port).into_iter().find(carries)
     });
     assert_eq!(busy["nodelay"], false, "{busy:#}");
     let pid = busy["owners"][0]["pid"].to_string();
-    // tonic writes HEADERS and DATA apart: DATA waits for the ACK of HEADERS, and is seen waiting.
+    // tonic writes HEADERS and DATA separately: DATA waits for the ACK of HEADERS, and that wait is visible.
     until("Nagle's algorithm at work", || {
         let listed = json(&spangap(&["sockets", "list", "--pid", &pid, "--json"]));
         let hints = listed["hints"].as_array().expect("a list").clone();
@@ -60,7 +60,7 @@ fn a_running_tank_is_flipped_and_flipped_back() {
     assert_eq!(done["changes"][0]["became"], "changed", "{done:#}");
     let flipped = now(&busy["inode"]);
     assert_eq!(flipped["nodelay"], true);
-    // Once a second the tank looks at its connections: what somebody else set stays.
+    // Once a second the tank reads its connections' settings: somebody else's setting stays.
     until("more than a second of calls", || {
         let sent = |socket: &Value| socket["sent_data_segments"].as_u64().expect("a count");
         (sent(&now(&busy["inode"])) > sent(&flipped) + 200).then_some(())

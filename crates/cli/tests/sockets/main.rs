@@ -58,7 +58,7 @@ impl Scene {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Sets to its end.
+    /// Runs `set` to its end.
     fn run(&self, more: &[&str]) -> Ended {
         process::Program::start(&self.set(&self.peer(), more)).wait()
     }
@@ -85,21 +85,21 @@ fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out.join("\n")).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// The one error of a verb that failed.
+/// The error of a failed verb, which must be the only one.
 fn error(ended: &Ended) -> String {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let line = ended.err.last().unwrap_or_else(|| panic!("an error is said: {ended:?}"));
     line.strip_prefix("spangap: ").unwrap_or_else(|| panic!("{line}")).to_owned()
 }
 
-/// Runs a verb as a user who may do nothing special; `None` where that is not possible.
+/// Runs a verb as a user without any rights; `None` where that is not possible.
 fn as_nobody(arguments: &[&str]) -> Option<std::process::Output> {
-    // A copy: the binary may be below a folder that is not everybody's.
+    // A copy: the binary may be in a folder that others cannot enter.
     let folder = tempfile::tempdir().expect("a folder");
     let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("it is ours");
     let copy: &Path = &folder.path().join("spangap");
-    // By a process of its own: see `tests/without_rights.rs`.
+    // Copied by a process of its own: see `tests/without_rights.rs`.
     let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_spangap")).arg(copy).status();
     assert!(copied.is_ok_and(|status| status.success()), "it can be copied");
     let mut command = std::process::Command::new("setpriv");

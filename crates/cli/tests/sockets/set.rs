@@ -1,4 +1,4 @@
-//! `spangap sockets set` and `undo`, when all goes well, and when told to stop.
+//! `spangap sockets set` and `undo`, when nothing goes wrong, and when told to stop.
 
 use crate::process::until;
 use crate::{Scene, as_nobody, error, json, spangap};

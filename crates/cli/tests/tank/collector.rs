@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 #[derive(Clone, Default)]
 pub struct Collector(Arc<Mutex<Vec<Span>>>);
 
-/// The string or number of an attribute, as text.
+/// An attribute's string or number, as text.
 pub fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let attribute = attributes.iter().find(|attribute| attribute.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {

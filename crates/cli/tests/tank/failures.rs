@@ -1,4 +1,4 @@
-//! What goes wrong is told, and what was seen until then is reported.
+//! Failures are reported, together with what was measured until then.
 
 use crate::process::{FREE_PORTS, Meter, Program, until};
 use crate::{report, says, tank, target, the_run};
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 #[test]
 fn a_target_without_the_service_is_told() {
-    // A meter speaks gRPC, and has no Ping.
+    // A meter speaks gRPC, but has no Ping service.
     let meter = Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..]].concat()));
     let ended =
         tank(&meter.otlp_grpc.to_string(), &["--rate", "100", "--duration", "100ms", "--warmup", "0ms"]);
@@ -36,7 +36,7 @@ fn a_target_that_expects_tls_is_told() {
     assert_eq!(ended.code, Some(1));
     let report = report(&ended);
     assert!(says(&the_run(&report)["warnings"], "without TLS? tank speaks none"), "{report}");
-    // Asked for its services, it says as much.
+    // Asked for its services, it says the same.
     let ended = tank(&target, &["--method", "shop.v1.Carts/Get", "--duration", "100ms"]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.iter().any(|line| line.contains("without TLS? tank speaks none")), "{ended:?}");

@@ -1,4 +1,4 @@
-//! What tank says of real traffic: the story first, and nobody who is innocent.
+//! What tank finds in real traffic: the cause of the story first, and nothing innocent.
 
 use crate::{reported, target};
 use serde_json::Value;
@@ -52,7 +52,7 @@ fn nagle_against_delayed_acks_is_said_first() {
 fn a_target_that_takes_as_long_by_itself_is_not_nagle() {
     let (_target, address) = target(&["--stack", "raw", "--think", "42ms"]);
     let mut whole: Vec<&str> = SPLIT.to_vec();
-    // In one write: nothing is held, the target is slow.
+    // In one write: nothing is held back, the target is slow.
     whole.retain(|flag| *flag != "--split-writes");
     let report = reported(&address, &whole);
     assert!(findings(&report).iter().all(|(cause, _)| *cause != "nagle-delayed-ack"), "{report:#}");

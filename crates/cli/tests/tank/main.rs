@@ -31,7 +31,7 @@ fn tank(target: &str, arguments: &[&str]) -> Ended {
     Program::start(&[&["tank", target, "--json"], arguments].concat()).wait()
 }
 
-/// Its report. What holds for every run is checked here.
+/// Its report, after checking what must hold for every run.
 fn report(ended: &Ended) -> Value {
     let [line] = ended.out.as_slice() else { panic!("one JSON document, not {ended:?}") };
     let report: Value = serde_json::from_str(line).expect("a JSON document");
@@ -48,7 +48,7 @@ fn report(ended: &Ended) -> Value {
     report
 }
 
-/// The report of a tank that succeeds.
+/// The report of a tank that must succeed.
 fn reported(target: &str, arguments: &[&str]) -> Value {
     let ended = tank(target, arguments);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -64,7 +64,7 @@ fn the_run(report: &Value) -> &Value {
     run
 }
 
-/// Whether one of these sentences has this in it.
+/// Whether one of these sentences contains this.
 fn says(sentences: &Value, part: &str) -> bool {
     let mut sentences = sentences.as_array().expect("a list").iter();
     sentences.any(|sentence| sentence.as_str().is_some_and(|text| text.contains(part)))

@@ -1,4 +1,4 @@
-//! Calls to methods other than the pings, as tank makes them for services that it does not know.
+//! Calls to methods other than the pings, as tank makes them for services that it has no code for.
 
 use crate::process::Meter;
 use crate::{reported, runs, tank, target, the_run};
@@ -8,7 +8,7 @@ const PING: [&str; 2] = ["--method", "spangap.ping.v1.Ping/Ping"];
 const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/proto/spangap/ping/v1/ping.proto");
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/proto");
 
-/// Targets of every library that is built here: each has reflection of its own.
+/// Targets of every library that is built here; each has its own reflection service.
 fn targets() -> Vec<(crate::Program, String)> {
     let mut targets = vec![target(&[])];
     let built = spangap_bench::programs::Programs::of(env!("CARGO_BIN_EXE_spangap").into());
@@ -29,7 +29,7 @@ fn a_method_is_called_by_the_reflection_of_every_library() {
         let run = the_run(&report);
         assert!(run["ok"].as_u64() > Some(0) && run["errors"] == serde_json::json!({}), "{run}");
         assert_eq!(run["method"], "spangap.ping.v1.Ping/Ping");
-        // The request arrived as it was written: the target thought for so long.
+        // The request arrived as written: the target thought for that long.
         let fastest = run["spectrum"][0][1].as_u64();
         assert!(fastest >= Some(2_000_000), "{fastest:?}");
     }
@@ -58,7 +58,7 @@ fn without_reflection_the_error_says_what_to_do_and_files_will_do() {
     assert!(ended.code == Some(1) && line.starts_with(&begin), "{ended:?}");
     assert!(line.contains("--descriptor FILE") && line.contains("--proto FILE"), "{line}");
 
-    // The meter does not serve pings: that is its answer, and it is told.
+    // The meter does not serve pings, and its answer is reported.
     let proto = ["--proto", PROTO, "--proto-path", FOLDER];
     let ended = tank(&address, &[&PING[..], &proto, &SHORT].concat());
     assert!(ended.err.iter().any(|line| line.contains("no call of spangap.ping.v1.Ping/Ping")), "{ended:?}");

@@ -1,4 +1,4 @@
-//! Slow calls and spans: every one counted, with the ids of the calls.
+//! Slow calls and spans: all are counted, with the ids of the calls.
 
 use crate::collector::{Collector, hex, text};
 use crate::process::{Meter, Program};

@@ -1,10 +1,10 @@
-//! What tank sees of stacks that have their own ways with connections and sockets.
+//! How tank observes stacks that handle connections and sockets in their own way.
 
 use crate::process::Program;
 use crate::{report, says, tank, target, the_run};
 use serde_json::Value;
 
-/// A report, or nothing when the stack's program is not built here.
+/// A report; `None` if the stack's program is not built here.
 fn reported_if_built(address: &str, arguments: &[&str]) -> Option<Value> {
     let ended = tank(address, arguments);
     if let Some(why) = ended.err.iter().find(|line| line.contains("is not available")) {
@@ -49,7 +49,8 @@ fn nodelay_is_set_on_the_live_socket_where_the_stack_cannot() {
     }
 }
 
-/// A client program whose library leaves TCP_NODELAY off, whatever it is told: tonic in the place of grpc-go.
+/// A client program whose library leaves TCP_NODELAY off, whatever the settings say: tonic in place of
+/// grpc-go.
 fn forgetful_client() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().expect("a folder");

@@ -4,7 +4,7 @@ use crate::process::Program;
 use crate::{report, reported, runs, says, tank, target, the_run};
 use serde_json::Value;
 
-/// What tells the runs apart here.
+/// What distinguishes the runs here.
 fn order(report: &Value) -> Vec<(String, u64, u64)> {
     let of = |run: &Value| {
         let number = |key: &str| run[key].as_u64().unwrap_or(0);
@@ -98,7 +98,7 @@ fn interrupting_a_sweep_keeps_what_is_done_and_lists_the_rest() {
         path,
     ];
     let tank = Program::start(&arguments);
-    // Every call is logged as slow: once the log has a line, calls are being made.
+    // Every call is logged as slow, so once the log has a line, calls are being made.
     crate::process::until("a call", || {
         (log.as_file().metadata().expect("the file is there").len() > 0).then_some(())
     });

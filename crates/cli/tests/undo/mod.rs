@@ -1,28 +1,28 @@
-//! One body for every kind of change that can be undone: killed at many points of it, with whoever would undo it instead, it
-//! is undone from its journal alone.
+//! One suite for every kind of reversible change: killed at many points, together with the process that would
+//! undo it, each is undone from its journal alone.
 
 use crate::process::{Ended, Program, until};
 use std::fmt::Debug;
 
 /// A change that a program makes, seen from outside.
 pub trait Change {
-    /// A moment of it.
+    /// A moment within it.
     type Point: Debug;
 
-    /// All that it may change, as text; without its journals.
+    /// Everything that it may change, as text, without its journals.
     fn state(&mut self) -> Vec<String>;
-    /// Starts it, and kills it at this moment by SIGKILL; who would undo it then is killed, too.
+    /// Starts it, and kills it with SIGKILL at this moment, together with the process that would undo it.
     fn killed_at(&mut self, point: &Self::Point);
-    /// Journals that are open.
+    /// Number of open journals.
     fn open_journals(&self) -> usize;
-    /// Starts to undo what was killed.
+    /// Starts undoing what the killed program changed.
     fn undo(&self) -> Program;
-    /// Of how many journals it says that it undid what is in them.
+    /// Number of journals that it reports as undone.
     fn undone(&self, said: &Ended) -> usize;
 }
 
-/// Whatever the point: all is as before once somebody has undone it, also when two do at once, and undoing it again changes
-/// nothing. Of how many points it was half done.
+/// Whatever the point, everything is as before once somebody has undone it, even if two do so concurrently,
+/// and undoing it again changes nothing. Returns at how many points it was half done.
 pub fn undone_wherever_it_is_killed<C: Change>(
     new: impl Fn() -> Option<C>,
     points: impl IntoIterator<Item = C::Point>,
