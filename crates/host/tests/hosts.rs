@@ -1,4 +1,4 @@
-//! Every machine of `fixtures/hosts`, with the whole list of its findings.
+//! Every machine of `fixtures/hosts`, with its complete list of findings.
 
 use proptest::prelude::*;
 use spangap_host::check::{self, Connection, Counters, Inspection, Severity, TcpSockets, Verdict};
@@ -75,7 +75,7 @@ fn every_trap_has_evidence_a_meaning_and_a_remedy_on_every_machine() {
             }
         }
     }
-    // Those of sockets are in a test of their own.
+    // Findings about sockets have a test of their own.
     let never: Vec<&str> = check::names().filter(|name| !traps.contains(name)).collect();
     assert_eq!(never, ["tcp-nodelay", "unsent-data"], "shown on no machine");
 }
@@ -134,7 +134,7 @@ fn text_stays_within_its_columns() {
         let look = look(&machine, &pids);
         let text = CheckReport::new(&look, &check::findings(&look)).text(100);
         for line in text.lines() {
-            // Commands stay in one piece, and a single word cannot be parted.
+            // Commands are not wrapped, and a single word cannot be.
             let command =
                 line.starts_with("  fix") || (line.starts_with("        ") && line.contains(['/', ';']));
             assert!(line.chars().count() <= 100 || command, "{}: {line:?}", machine.display());
@@ -142,7 +142,7 @@ fn text_stays_within_its_columns() {
     }
 }
 
-/// Before Kubernetes 1.18 the kubelet's state named containers by their id alone.
+/// Before Kubernetes 1.18, the kubelet's state identified containers by their id alone.
 #[test]
 fn the_kubelets_older_state_counts_as_its_newer_one_does() {
     let machine = machines().into_iter().find(|machine| machine.ends_with("kubernetes-static")).unwrap();
@@ -176,7 +176,8 @@ fn the_kubelets_older_state_counts_as_its_newer_one_does() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Files of another kernel, cut or with other figures: every one is told or judged, none ends the program.
+    /// Files of another kernel, truncated or with other figures: each is reported or judged, and none crashes
+    /// the program.
     #[test]
     fn no_file_is_too_strange(
         which: prop::sample::Index,
@@ -189,7 +190,7 @@ proptest! {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (at, how, figure) in changes {
             let at = at.index(lines.len());
-            // Paths stay: these are what the program looks for.
+            // Paths are not changed: the program looks files up by them.
             if lines[at].starts_with("===") || lines[at].starts_with("#####") {
                 continue;
             }
@@ -206,7 +207,7 @@ proptest! {
         }
         let (first, second) = parse_readings(&(lines.join("\n") + "\n")).unwrap();
         let before = first.map(|first| Counters::read(&Host::kept(first), &pids));
-        // A process whose own files are damaged is refused with the line.
+        // If a process's own files are damaged, the error names the line.
         if let Ok(look) = Inspection::read(&Host::kept(second), before, &pids) {
             let findings = check::findings(&look);
             prop_assert_eq!(findings.len(), check::names().count());
@@ -243,7 +244,7 @@ fn a_counter_that_rose_shows_its_cause_and_a_setting_only_makes_it_possible() {
     assert_eq!(certainty(&of("overflowing-listener"), Cause::SynLoss), [possible], "its neighbour");
     assert_eq!(certainty(&of("short-of-memory"), Cause::Stopped), [Certainty::Shown]);
     assert_eq!(certainty(&of("steal-vm"), Cause::Steal), [Certainty::Shown]);
-    // Sleeping deeply is a setting, and softirqs on CPUs that a process may use need not have met it there.
+    // Deep sleep states are a setting, and softirqs on CPUs that a process may use need not have delayed it.
     let ccx = of("amd-ccx");
     assert_eq!(certainty(&ccx, Cause::IdleWake), [possible]);
     assert!(certainty(&ccx, Cause::SoftirqOnCpu).iter().all(|certainty| *certainty == possible));
@@ -260,7 +261,7 @@ fn coverage_counts_what_cannot_be_told_and_says_why() {
         let untold = findings.iter().filter(|finding| finding.verdict == Verdict::CannotTell).count();
         assert_eq!((coverage.seen + coverage.lost, coverage.lost), (findings.len() as u64, untold as u64));
         assert!(coverage.cannot.len() >= untold && coverage.cannot.iter().all(|why| why.ends_with('.')));
-        // One reading rises by nothing.
+        // A single reading has no increase.
         let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
         let (_, second) = parse_readings(&text).unwrap();
         let once = Inspection::read(&Host::kept(second), None, &look.pids).unwrap();

@@ -1,4 +1,4 @@
-//! The off-CPU histograms of a real kernel, of workloads whose truth is known.
+//! Off-CPU histograms from a real kernel, for workloads whose truth is known.
 
 use spangap_host::probes::offcpu::buckets::{self, BUCKETS};
 use spangap_host::probes::offcpu::{
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program that says `ready` and waits for a line before it does its work, and says `done` before it waits for its
-/// end; so that nothing it does before or after is in question.
+/// A program that says `ready` and waits for a line before its work, and says `done` before it waits for its
+/// end, so that only its work is measured.
 struct Workload {
     child: Child,
     stdin: ChildStdin,
@@ -69,11 +69,11 @@ impl Drop for Workload {
     }
 }
 
-/// A cgroup of our own, which goes with it; it must be empty by then.
+/// A cgroup for the test, removed when dropped; it must be empty by then.
 struct OwnCgroup(PathBuf);
 
 impl OwnCgroup {
-    /// Below the tree of the `cpu` controller, if that is of version 1 and may be written to.
+    /// Made below the mount of the `cpu` controller, if that is version 1 and writable.
     fn new(name: &str) -> Option<OwnCgroup> {
         let path = Path::new("/sys/fs/cgroup/cpu").join(format!("spangap-{name}-{}", std::process::id()));
         match fs::create_dir(&path) {
@@ -102,12 +102,12 @@ impl OwnCgroup {
 
 impl Drop for OwnCgroup {
     fn drop(&mut self) {
-        // Killed processes leave a little later than `wait` returns.
+        // Killed processes leave the group a little later than `wait` returns.
         until("the cgroup is empty", || fs::remove_dir(&self.0).is_ok());
     }
 }
 
-/// Waits for something that is bound to happen.
+/// Waits for something that must happen.
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let began = Instant::now();
     while !happened() {
@@ -121,7 +121,7 @@ fn state(pid: u32) -> String {
     stat.rsplit(") ").next().unwrap_or_default().chars().take(1).collect()
 }
 
-/// Running time and time on run queues of a thread, nanoseconds.
+/// Run time and run-queue wait of a thread, in nanoseconds.
 fn schedstat(pid: u32, tid: u32) -> (u64, u64) {
     let text =
         fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).expect("the kernel has schedstat");
@@ -139,7 +139,7 @@ fn start(room: &mut Room, of: Subjects, by: GroupBy) -> Option<Offcpu<'_>> {
     }
 }
 
-/// Measures while something is done; `None`, with the reason printed, where that cannot be.
+/// Measures during the work; `None`, with a printed reason, where that is impossible.
 fn measured(of: Subjects, by: GroupBy, work: impl FnOnce()) -> Option<Measurement> {
     let mut room = Room::default();
     let probe = start(&mut room, of, by)?;
@@ -176,14 +176,14 @@ fn each_sleep_is_a_blocked_wait() {
     assert_eq!((group.name.as_str(), group.tgid), ("python3", work.pid()));
     // It was waiting for our line when first seen, and waits for the next one now.
     assert_eq!(measured.lost.begun_before, 1);
-    // A page that was not there may make it wait, too; a sleep may be over before it could begin.
+    // A page fault may make it wait, too, and a sleep may expire before it begins.
     assert!((45..=53).contains(&blocked.count()), "{:?}", counts(group));
     assert!(
         blocked.sum_ns >= 100_000_000 && blocked.quantile(0.0).unwrap().high_ns >= 2_000_000,
         "{blocked:?}"
     );
     assert_eq!(group.of(Kind::Woken).count(), blocked.count(), "each of them was woken");
-    // When the measurement ends it may not have come back to its line yet.
+    // When the measurement ends, it may not have returned to its line yet.
     assert!(group.open[Kind::Blocked as usize].waits <= 1, "{:?}", group.open);
     assert_eq!(ids(&measured).len(), 1, "nobody else was asked for");
 }
@@ -215,7 +215,7 @@ fn threads_apart_and_new_ones_too() {
 
 #[test]
 fn who_shares_a_cpu_is_preempted() {
-    // Both on the first CPU that we may use, each for a while that the other one wants, too.
+    // Both on the first permitted CPU, each busy for a while that the other also wants.
     let script = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nbusy(0.3)";
     let (mut one, mut other) = (Workload::python(script), Workload::python(script));
     let of = Subjects::Processes(vec![one.pid(), other.pid()]);
@@ -259,7 +259,7 @@ fn stopped_is_not_blocked() {
 #[test]
 fn out_of_quota_is_throttled() {
     let Some(cgroup) = OwnCgroup::new("quota") else { return };
-    // So little of so long a period is used up also by whoever gets a fiftieth of a CPU.
+    // A quota this small in a period this long is used up even by a thread that gets a fiftieth of a CPU.
     cgroup.write("cpu.cfs_period_us", 500_000);
     cgroup.write("cpu.cfs_quota_us", 4_000);
     let mut work = Workload::python("busy(0.06)");
@@ -274,10 +274,11 @@ fn out_of_quota_is_throttled() {
     let Some(measured) = measured(cgroup.found(), GroupBy::Process, || work.run()) else { return };
     let group = group(&measured, work.pid());
     let throttled = group.of(Kind::Throttled);
-    // 60 ms of CPU at 4 ms a period; a tick may let it have twice as much, which it waits for longer.
+    // 60 ms of CPU time at 4 ms a period; a tick may grant it twice as much, which it then waits longer for.
     assert!(throttled.count() >= 5, "{:?}", counts(group));
-    // Each ends with a wait for the CPU, which is none of the quota's business: at least as long. While others have the CPU
-    // when the quota is used up, it waits behind them, and is stopped when its turn comes.
+    // Each throttling ends with a wait for the CPU, which does not count towards the quota: hence at least as
+    // long. If others have the CPU when the quota is used up, the thread first waits behind them, and is
+    // stopped when its turn comes.
     let told = stat() - before;
     let behind_others = group.of(Kind::Preempted).sum_ns;
     assert!(
@@ -314,7 +315,7 @@ fn more_processes_than_are_compared_one_by_one() {
 #[test]
 fn a_cgroup_with_what_is_made_below_it_meanwhile() {
     let Some(parent) = OwnCgroup::new("tree") else { return };
-    // Dropped after the processes, also when something fails.
+    // Declared first, so that it is dropped after the processes, even on failure.
     let mut deep = None;
     let (mut inside, mut outside) = (Workload::python(SLEEPS), Workload::python(SLEEPS));
     let run = || {
@@ -342,7 +343,7 @@ fn a_thread_is_on_a_cpu_or_waits() {
     let pid = work.pid();
     let mut room = Room::default();
     let Some(probe) = start(&mut room, Subjects::Processes(vec![pid]), GroupBy::Thread) else { return };
-    // From when it leaves the CPU for the first time on, all is known. That is between these two.
+    // Everything is known from the first time it leaves the CPU, which is between these two moments.
     let not_before = Instant::now();
     work.go();
     work.says("seen");
@@ -358,14 +359,14 @@ fn a_thread_is_on_a_cpu_or_waits() {
     let thread = group(&measured, pid);
     let open: u64 = thread.open.iter().map(|open| open.sum_ns).sum();
     let all = thread.off_cpu_ns() + open + ran;
-    // Interrupts and the hypervisor take what is neither.
+    // Time that is neither running nor waiting belongs to interrupts and the hypervisor.
     let taken = ran / 4;
     assert!((least - taken..=most).contains(&all), "{all} of {least} to {most}, {ran} running, {open} open");
-    // What the kernel says of run queues is what we say, but for waits that its clock did not see.
+    // We report what the kernel says about run queues, except for waits that its clock did not see.
     assert!(thread.of(Kind::Blocked).count() >= 95, "{:?}", counts(thread));
 }
 
-/// bpftrace's own count of the same: blocked waits and those for a CPU, of one process, by its own probes.
+/// bpftrace's count of the same, with its own probes: blocked waits and waits for a CPU of one process.
 const ORACLE: &str = r#"
 BEGIN { printf("ready\n"); }
 tracepoint:sched:sched_switch /args->prev_pid == $1/ {
@@ -387,12 +388,12 @@ tracepoint:sched:sched_switch /args->next_pid == $1 && @left[args->next_pid]/ {
 END { clear(@left); clear(@woken); clear(@blocked); }
 "#;
 
-/// bpftrace under way; printed maps come when it is interrupted.
+/// A running bpftrace, which prints its maps when interrupted.
 struct Bpftrace(Child, BufReader<ChildStdout>);
 
 impl Bpftrace {
     fn start(script: &str, pid: u32) -> Option<Bpftrace> {
-        // It needs tracefs, which need not be mounted here: in a mount namespace of its own it is.
+        // It needs tracefs, which may not be mounted here, so it gets a mount namespace with it.
         const WITH_TRACEFS: &str = "test -e /sys/kernel/tracing/events || mount -t tracefs none /sys/kernel/tracing; exec bpftrace \"$@\"";
         let mut command = Command::new("unshare");
         command
@@ -421,7 +422,7 @@ impl Bpftrace {
         Some(Bpftrace(child, stdout))
     }
 
-    /// Value of a key of a map.
+    /// Ends it. Returns the value of a key of a map.
     fn stop(mut self) -> impl Fn(&str, &str) -> u64 {
         let told = Command::new("kill").args(["-s", "INT", &self.0.id().to_string()]).status();
         assert!(told.expect("kill runs").success());
@@ -437,14 +438,14 @@ impl Bpftrace {
     }
 }
 
-/// Whether two sums are the same but for a share, or for so much at each wait.
+/// Whether two sums are equal within a share, or within a fixed amount per wait.
 fn same(ours: u64, theirs: u64, waits: u64) -> bool {
     let allowed = theirs / 100 + waits * 500;
     ours.abs_diff(theirs) <= allowed
 }
 
-/// Where others want the CPU, too, a wait in a few hundred is begun by a wake-up that the two place 2 ms apart: why is
-/// not known.
+/// On a contended CPU, one wait in a few hundred begins with a wake-up that the two place 2 ms apart, for an
+/// unknown reason.
 const ATTEMPTS: usize = 4;
 
 #[test]
@@ -458,9 +459,9 @@ fn bpftrace_says_the_same() {
     panic!("the two differ in each of {ATTEMPTS} attempts");
 }
 
-/// What differs, if anything does. Nothing does where bpftrace does not run, which is said.
+/// The difference, if any. Where bpftrace cannot run, prints that and returns `Ok`.
 fn compared_with_bpftrace() -> Result<(), String> {
-    // One CPU for both halves, so that there are waits of all kinds: sleeps, and turns taken with a child.
+    // One CPU for both halves, so that there are waits of all kinds: sleeps, and turns shared with a child.
     let mut work = Workload::python(
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nchild = os.fork()\nif child == 0:\n    busy(0.3)\n    os._exit(0)\nfor _ in range(200):\n    busy(0.001)\n    time.sleep(0.001)\nos.waitpid(child, 0)",
     );
@@ -484,14 +485,14 @@ fn compared_with_bpftrace() -> Result<(), String> {
         let here = ours.of(kind);
         println!("{}: {} of {} ns, bpftrace {count} of {sum} ns", kind.name(), here.count(), here.sum_ns);
         assert_eq!(here.count(), count, "{}", kind.name());
-        // From enqueueing to the tracepoint of the wake-up it is a little way.
+        // A short time passes between enqueueing and the wake-up's tracepoint.
         if !same(here.sum_ns, sum, 4 * waits) {
             difference.get_or_insert(format!("{}: {} against {sum}", kind.name(), here.sum_ns));
         }
         sums[0] += here.sum_ns;
         sums[1] += sum;
     }
-    // Counts and the time of all waits together are the same in every attempt.
+    // The counts and the total time of all waits are equal in every attempt.
     assert!(same(sums[0], sums[1], 0), "all together: {} against {}", sums[0], sums[1]);
     difference.map_or(Ok(()), Err)
 }
@@ -515,7 +516,7 @@ fn the_programs_buckets_are_ours() {
     let (source, program) = (folder.path().join("buckets.c"), folder.path().join("buckets"));
     fs::write(&source, BUCKETS_IN_C).expect("it can be written");
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/probes/offcpu");
-    // The compiler that made the probe.
+    // The compiler that built the probe.
     let compiled =
         Command::new("clang").arg("-O2").arg("-I").args([&header, &source]).arg("-o").arg(&program).status();
     assert!(compiled.expect("clang, which built the probe").success());

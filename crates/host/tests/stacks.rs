@@ -1,4 +1,4 @@
-//! Sampled stacks of this very kernel, under loads whose stacks are known.
+//! Sampled stacks of the running kernel, under loads whose stacks are known.
 
 use spangap_host::kernel::Kernel;
 use spangap_host::probes::stacks::{Settings, Stacks};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Load(Child);
 
 impl Load {
@@ -20,7 +20,7 @@ impl Load {
         Load(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// A system call after the other, nearly all of them reads.
+    /// One system call after another, nearly all of them reads.
     fn reading(cpu: u32) -> Load {
         Load::start(Command::new("taskset").args([
             "-c",
@@ -44,7 +44,7 @@ impl Drop for Load {
     }
 }
 
-/// Why nothing can be tested here, if so.
+/// Why nothing can be tested here; `None` if something can.
 fn cannot_run() -> Option<String> {
     if !Kernel::look().may_sample_cpus() {
         return Some("sampling CPUs needs CAP_PERFMON".into());
@@ -72,7 +72,7 @@ fn sample(settings: &Settings, enough: impl Fn(&StacksReport) -> bool) -> Stacks
     }
 }
 
-/// What holds of every report.
+/// Checks what must hold for every report.
 fn consistent(report: &StacksReport) {
     let all = &report.samples;
     assert_eq!(all.received, all.kept + all.application + all.idle, "{all:?}");
@@ -86,7 +86,7 @@ fn consistent(report: &StacksReport) {
     }
     let sum: u64 = report.per_cpu.iter().map(|cpu| cpu.samples.received).sum();
     assert_eq!(all.received, sum);
-    // One due sample of each CPU may come just after the end.
+    // One due sample per CPU may arrive just after the end.
     assert!(all.received <= all.expected + report.per_cpu.len() as u64, "{all:?}");
 }
 
@@ -129,7 +129,7 @@ fn a_process_shows_its_way_through_the_kernel_unless_it_is_the_application() {
     assert_eq!(of_pid(&report, load.pid()).count(), 0, "{report:#?}");
 }
 
-/// Two namespaces with a link between them, gone with the test.
+/// Two namespaces with a link between them, removed at the end of the test.
 struct Link {
     from: String,
     to: String,
@@ -145,7 +145,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Link {
-    /// Packets to `10.77.0.2` are handled on CPU 1, wherever they are sent.
+    /// Packets to `10.77.0.2` are processed on CPU 1, wherever they are sent.
     fn make() -> Result<Link, String> {
         let pid = std::process::id();
         let link = Link { from: format!("stk-a-{pid}"), to: format!("stk-b-{pid}") };
@@ -176,10 +176,10 @@ impl Drop for Link {
     }
 }
 
-/// Says to this program that it is to be [`sends_packets`] and nothing else.
+/// Environment variable that turns this program into [`sends_packets`].
 const SENDS: &str = "SPANGAP_TEST_SENDS";
 
-/// What `packets_...` starts in another namespace: sends until its standard input ends.
+/// What `packets_...` starts in another namespace: it sends until its standard input closes.
 #[test]
 fn sends_packets() {
     if std::env::var_os(SENDS).is_none() {
@@ -234,7 +234,7 @@ fn packets_that_are_handled_on_the_applications_cpu_show_there_and_not_the_appli
     assert!(there >= 100 && there > 4 * elsewhere, "CPU 1: {there}, CPU 0: {elsewhere}\n{report:#?}");
     assert_eq!(of_pid(&report, application.pid()).count(), 0, "{report:#?}");
     assert!(report.samples.application > 0, "{:?}", report.samples);
-    // Its time was taken: it is who was interrupted, and what it did itself is cut away.
+    // Its time was taken: it is the interrupted process, and its own frames are cut off.
     let interrupted = report.stacks.iter().filter(|stack| stack.vector == Some("NET_RX"));
     let on_it = interrupted
         .filter(|stack| stack.current.iter().any(|current| current.process.pid == application.pid()))
@@ -244,14 +244,14 @@ fn packets_that_are_handled_on_the_applications_cpu_show_there_and_not_the_appli
     sender.0.stdin.take().unwrap().flush().unwrap();
 }
 
-/// Of so many samples of a process, this share was below `vfs_read`.
+/// The share of a process's samples that were below `vfs_read`, and the number of samples.
 struct Share {
     samples: f64,
     share: f64,
 }
 
-/// What perf says of a process in so many seconds, and what we say of it meanwhile: at the same time, because what a process does
-/// differs with what else the machine does. `Err` says why perf cannot tell.
+/// perf's view of a process over this many seconds, and ours over the same time, because what a process does
+/// depends on what else the machine does. `Err` has the reason if perf cannot observe it.
 fn beside_perf(pid: u32, seconds: u32) -> Result<(Share, Share), String> {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
@@ -281,7 +281,7 @@ fn beside_perf(pid: u32, seconds: u32) -> Result<(Share, Share), String> {
     let word = pid.to_string();
     let of_load: Vec<_> =
         script.split("\n\n").filter(|sample| sample.split_whitespace().next() == Some(&word)).collect();
-    // Interrupts have whoever they interrupted as current process.
+    // During an interrupt, the interrupted process is the current one.
     let of_load: Vec<_> = of_load.into_iter().filter(|sample| !sample.contains("softirq")).collect();
     let samples = of_load.len() as f64;
     let reading = of_load.iter().filter(|sample| sample.contains(" vfs_read")).count() as f64;
@@ -299,7 +299,7 @@ fn shares_agree_with_perf() {
         return;
     }
     let load = Load::reading(1);
-    // Where others want the CPU as well, the process gets little of it.
+    // On a contended CPU, the process gets little of it.
     for seconds in [3, 12, 48] {
         let (perf, ours) = match beside_perf(load.pid(), seconds) {
             Ok(shares) => shares,
@@ -312,7 +312,7 @@ fn shares_agree_with_perf() {
         if perf.samples < 200.0 || ours.samples < 200.0 {
             continue;
         }
-        // Five times the standard error of the difference: once in two million runs by chance.
+        // Five times the standard error of the difference: exceeded by chance once in two million runs.
         let share = (perf.share * perf.samples + ours.share * ours.samples) / (perf.samples + ours.samples);
         let error = (share * (1.0 - share) * (1.0 / perf.samples + 1.0 / ours.samples)).sqrt();
         assert!(

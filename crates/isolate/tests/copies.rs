@@ -1,4 +1,4 @@
-//! Plans made true on copies of machines, and undone: every file is as it was, whenever that is done.
+//! Plans applied to copies of machines and undone: every file is as before, whenever that happens.
 
 use spangap_isolate::apply::apply;
 use spangap_isolate::journal::{Folder, Head, Record};
@@ -53,7 +53,7 @@ fn copies() -> Vec<Copy> {
     copies
 }
 
-/// What may be wanted of a machine: everything that can be changed in a copy.
+/// Policies that together cover everything that can be changed in a copy.
 fn policies(topology: &Topology) -> Vec<Policy> {
     let device = topology.interfaces.iter().filter(|interface| interface.lower.is_empty());
     let mut policies = Vec::new();
@@ -162,7 +162,7 @@ fn killed_at_any_write_every_file_is_as_before() {
             journal.entries().count() >= plan.changes.len() - 1,
             "all is recorded before the first write"
         );
-        // Undoing is killed half-way, too, and done again.
+        // The rollback is killed half-way, too, and repeated.
         kernel.left.set(left / 2);
         let undo = std::panic::AssertUnwindSafe(|| rollback(&kernel, &journal, false, &mut |_| {}));
         let _ = std::panic::catch_unwind(undo);

@@ -1,8 +1,9 @@
-//! Plans for the machines of `fixtures/isolate` are those that an expert made by hand.
+//! Plans for the machines of `fixtures/isolate` match those that an expert made by hand.
 //!
-//! `expected.txt` has a paragraph for each way to ask: `$ ARGUMENTS` of `isolate plan`, then the CPUs, each change as
-//! `PLACE: OLD -> NEW`, and words that a note must have in it; or each rule that refuses. `[0-5]` in a place stands for
-//! several. All changes are there, and no others; in which order they are made, the tests of `plan/` hold.
+//! `expected.txt` has a paragraph per question: `$ ARGUMENTS` of `isolate plan`, then either the CPUs, each
+//! change as `PLACE: OLD -> NEW`, and words that a note must contain; or each rule that refuses. `[0-5]` in a
+//! place stands for several. All changes are listed, and no others; their order is checked by the tests of
+//! `plan/`.
 
 use spangap_isolate::place::Place;
 use spangap_isolate::plan::{Change, IrqbalancePolicy, NetCpus, Plan, Policy, Weight};
@@ -12,7 +13,7 @@ use spangap_model::Cpus;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One way to ask, and what is expected.
+/// One question with its expected answer.
 #[derive(Default)]
 struct Case {
     arguments: String,
@@ -51,7 +52,7 @@ fn every_machine_is_planned_as_an_expert_would() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// In what the plan is another one than expected.
+/// Differences between the plan and the expectation.
 fn differences(topology: &Topology, case: &Case) -> Vec<String> {
     let mut differences = Vec::new();
     let plan = match Plan::new(topology, &policy(&case.arguments)) {
@@ -107,7 +108,7 @@ fn same(place: &Place, one: &str, other: &str) -> bool {
     one == other || (one != "none" && other != "none" && place.same(one, other))
 }
 
-/// What the arguments of `isolate plan` say.
+/// The policy that these arguments of `isolate plan` describe.
 fn policy(arguments: &str) -> Policy {
     let mut policy = Policy {
         interfaces: Vec::new(),
@@ -177,7 +178,7 @@ fn cases(name: &str, text: &str) -> Vec<Case> {
     cases
 }
 
-/// The places that one with `[LIST]` in it stands for.
+/// The places that a place with `[LIST]` in it stands for.
 fn several(place: &str) -> Vec<String> {
     let Some((head, (list, tail))) =
         place.split_once('[').and_then(|(head, rest)| Some((head, rest.split_once(']')?)))

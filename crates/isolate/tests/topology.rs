@@ -1,4 +1,5 @@
-//! Facts of every machine below `fixtures/isolate`, and of this machine beside what other programs say of it.
+//! Facts about every machine below `fixtures/isolate`, and about this machine, compared with what other
+//! programs report.
 
 use spangap_isolate::topology::{Interface, Owner, Queues, Topology, Version};
 use spangap_machine::{Host, Kept};
@@ -17,7 +18,7 @@ fn kept(name: &str) -> Kept {
     Kept::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A machine of which everything is known.
+/// A machine all of whose facts can be read.
 fn machine(name: &str) -> Topology {
     let topology = Topology::read(&Host::kept(kept(name)));
     assert!(topology.unknown.is_empty(), "{name}: {:?}", topology.unknown);
@@ -249,7 +250,7 @@ fn nodes_of_kubernetes() {
         });
         let cpus: Vec<String> = its.map(|group| group.cpus.as_ref().unwrap().to_string()).collect();
         assert_eq!(cpus, [alone]);
-        // What the kubelet limits is not pinned by anybody.
+        // Limits set by the kubelet do not count as pinned by somebody.
         assert_eq!(pinned_users(&topology), Vec::<String>::new());
     }
     let none = machine("kubernetes-v1-none");
@@ -268,7 +269,7 @@ fn nodes_of_kubernetes() {
     assert_eq!(fixed.kubelet.unwrap().shared.to_string(), "0-3,6-11,14-15");
 }
 
-/// What a program prints; `None` where it cannot be run.
+/// The output of a program; `None` where it cannot be run.
 fn printed(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
     if output.is_none() {

@@ -1,4 +1,5 @@
-//! What sets slow calls apart: causes planted among 200 attributes are found, and nothing is where there is nothing.
+//! What sets slow calls apart: causes planted among 200 attributes are found, and nothing is found where
+//! nothing was planted.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -18,7 +19,7 @@ fn text(key: &str, value: impl ToString) -> KeyValue {
     attribute(key, Value::StringValue(value.to_string()))
 }
 
-/// A call: what its spans and the server's resource say, and its gap.
+/// A call: the attributes of its spans and of the server's resource, and its gap.
 struct Call {
     server_resource: Vec<KeyValue>,
     server_span: Vec<KeyValue>,
@@ -73,7 +74,7 @@ fn explained(calls: Vec<Call>, settings: Settings, calls_each_ms: u64) -> Explan
     explain(&samples[0].0, &samples[0].1)
 }
 
-/// 200 attributes that have nothing to do with anything, of every kind.
+/// 200 irrelevant attributes of every kind.
 fn noise(rng: &mut Rng) -> Vec<KeyValue> {
     let mut all = Vec::new();
     for i in 0..200 {
@@ -88,7 +89,7 @@ fn noise(rng: &mut Rng) -> Vec<KeyValue> {
     all
 }
 
-/// Gaps as they are: skewed, with a long tail.
+/// Realistic gaps: skewed, with a long tail.
 fn gap_ns(rng: &mut Rng) -> u64 {
     (300_000.0 * (1.0 / (1.0 - rng.f64())).powf(0.6)) as u64
 }
@@ -102,7 +103,7 @@ fn a_node_a_version_and_a_size_are_found_among_200_attributes() {
     let mut rng = Rng::with_seed(7);
     let calls = (0..3_000).map(|_| {
         let mut one = call(&mut rng);
-        // One node of 16 is slow for half of its calls; version 1.42 runs there and on half of the others.
+        // One node of 16 is slow for half of its calls; version 1.42 runs on it and on half of the others.
         let node = rng.u8(..16);
         let is_new = node == 3 || rng.bool();
         one.server_resource.push(text("k8s.node.name", format!("node-{node}")));
@@ -111,7 +112,7 @@ fn a_node_a_version_and_a_size_are_found_among_200_attributes() {
         if node == 3 && rng.bool() {
             one.gap_ns += 40_000_000 + rng.u64(..10_000_000);
         }
-        // A large request takes longer, by a little.
+        // A large request takes slightly longer.
         let size = rng.u64(..1 << 20);
         one.client_span.push(attribute("rpc.request.size", Value::IntValue(size as i64)));
         one.gap_ns += size;
@@ -123,7 +124,7 @@ fn a_node_a_version_and_a_size_are_found_among_200_attributes() {
     assert!(first.share_of_excess.low > 0.6 && first.share_of_excess.high <= 1.0, "{first:?}");
     assert!((0.02..0.12).contains(&first.share_of_calls), "{first:?}");
     assert!(first.same_calls.iter().any(|same| same.attribute == "server: k8s.pod.ip"), "{first:?}");
-    // The version is on more slow calls, too, but only because it is on that node.
+    // More slow calls have the version, too, but only because it is on that node.
     for other in &explanation.differs[1..] {
         assert!(other.attribute == "server: service.version", "{other:?}");
         assert_eq!(other.follows.as_ref().map(|named| &*named.value), Some("node-3"), "{other:?}");
@@ -142,18 +143,18 @@ fn nothing_is_found_where_nothing_is_to_be_found() {
     let mut with_discoveries = 0;
     for seed in 0..RUNS {
         let mut rng = Rng::with_seed(seed);
-        // Two stretches, and a tail a hundred times as long as what is typical.
+        // Two time ranges, and a tail a hundred times as long as the typical gap.
         let calls = (0..500).map(|_| call(&mut rng)).collect();
         let explanation = explained(calls, Settings::default(), 8);
         assert!(explanation.tested > 200, "{}", explanation.tested);
         with_discoveries += u64::from(!explanation.differs.is_empty() || !explanation.rises_with.is_empty());
     }
-    // Held to 5 % each: more than 5 of 30 come about once in 300 such tests; these runs are always the same.
+    // Limited to 5 % each: more than 5 of 30 happen once in 300 such tests; these runs are deterministic.
     assert!(with_discoveries <= 5, "{with_discoveries} of {RUNS} runs found something in noise");
 }
 
-/// A node whose gaps all lie a little higher ranks above the others, but has no more of the excess than as many other calls:
-/// long gaps come about anywhere.
+/// A node whose gaps are all slightly longer ranks above the others, but has no larger share of the excess
+/// than any other calls of that number: long gaps occur anywhere.
 #[test]
 fn a_value_with_no_more_of_the_excess_than_of_the_calls_sets_nothing_apart() {
     for seed in 0..3 {
@@ -181,7 +182,8 @@ fn few_calls_and_calls_without_spans_are_said() {
     assert!(without.without_spans > 60, "{}", without.without_spans);
 }
 
-/// Where a call was served: 8 nodes with 5 pods each. A pod brings its address and its instance along, a node its zone.
+/// Where a call was served: 8 nodes with 5 pods each. A pod has its own address and instance, a node its own
+/// zone.
 struct Place {
     node: u8,
     pod: u8,
@@ -204,7 +206,7 @@ impl Place {
     }
 }
 
-/// Calls at all places, with 200 attributes of noise; `slow` says by how much one is slower.
+/// Calls at all places, with 200 attributes of noise; `slow` returns how much slower a call is.
 fn at_places(seed: u64, calls: usize, mut slow: impl FnMut(&Place, &mut Rng) -> u64) -> Vec<Call> {
     let mut rng = Rng::with_seed(seed);
     let calls = (0..calls).map(|_| {
@@ -217,12 +219,12 @@ fn at_places(seed: u64, calls: usize, mut slow: impl FnMut(&Place, &mut Rng) -> 
     calls.collect()
 }
 
-/// Runs with what was planted, and how many of them may show something beside it: each does with 5 %, and more than one of six come
-/// about once in thirty such tests; these runs are always the same.
+/// Number of runs with a planted cause, and how many may show something besides it: each does with 5 %, and
+/// more than one of six happens once in thirty such tests; these runs are deterministic.
 const RUNS_OF_PLACES: u64 = 6;
 const FEW: u64 = 1;
 
-/// Rows that lead, with the values that follow each.
+/// The leading rows, each with the values that follow it.
 fn led(explanation: &Explanation) -> Vec<(String, Vec<String>)> {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for difference in &explanation.differs {
@@ -242,7 +244,7 @@ fn led(explanation: &Explanation) -> Vec<(String, Vec<String>)> {
 fn a_bad_node_is_one_row_with_its_pods_inside() {
     let (mut with_more, mut with_pods) = (0, 0);
     for seed in 0..RUNS_OF_PLACES {
-        // Half of its calls, by much.
+        // Half of its calls, by a lot.
         let slow = |at: &Place, rng: &mut Rng| {
             if at.node == 3 && rng.bool() { 30_000_000 + rng.u64(..9_000_000) } else { 0 }
         };
@@ -251,7 +253,7 @@ fn a_bad_node_is_one_row_with_its_pods_inside() {
         with_more += u64::from(rows.len() > 1);
         assert_eq!(rows[0].0, "node-3", "seed {seed}: {rows:?}");
         assert!(rows.iter().all(|(leader, _)| !leader.starts_with("shop-")), "seed {seed}: {rows:?}");
-        // Not every pod of it has enough sampled calls to be shown.
+        // Not each of its pods has enough sampled calls to be shown.
         with_pods += u64::from(rows[0].1.iter().any(|inside| inside.starts_with("shop-3-")));
     }
     assert!(with_more <= FEW, "{with_more} of {RUNS_OF_PLACES}");
@@ -262,7 +264,7 @@ fn a_bad_node_is_one_row_with_its_pods_inside() {
 fn a_bad_pod_is_found_as_the_pod_and_not_as_its_node() {
     let mut with_more = 0;
     for seed in 0..RUNS_OF_PLACES {
-        // From all of the excess to a fifth of it.
+        // From all of the excess down to a fifth of it.
         let slow_ns = [40_000_000, 8_000_000, 4_000_000][seed as usize % 3];
         let slow = |at: &Place, rng: &mut Rng| match at {
             Place { node: 3, pod: 2 } => slow_ns + rng.u64(..slow_ns / 4),
@@ -297,7 +299,7 @@ fn a_bad_pod_of_a_bad_node_is_found_beside_the_node() {
     assert!(with_more <= FEW, "{with_more} of {RUNS_OF_PLACES}");
 }
 
-/// Two bad nodes have ten pods between them, which must not keep a third cause off the list.
+/// Two bad nodes have ten pods in total, which must not crowd out a third cause.
 #[test]
 fn a_size_is_found_beside_bad_nodes_with_many_pods() {
     let mut with_more = 0;
@@ -328,7 +330,7 @@ fn a_size_is_found_beside_bad_nodes_with_many_pods() {
     assert!(with_more <= FEW, "{with_more} of {RUNS_OF_PLACES}");
 }
 
-/// The same calls, with their gaps dealt out anew.
+/// The same calls with their gaps shuffled.
 #[test]
 fn nothing_is_found_where_gaps_are_shuffled_over_the_places() {
     const RUNS: u64 = 30;
@@ -344,6 +346,6 @@ fn nothing_is_found_where_gaps_are_shuffled_over_the_places() {
         assert!(explanation.tested > 200, "{}", explanation.tested);
         with_discoveries += u64::from(!explanation.differs.is_empty() || !explanation.rises_with.is_empty());
     }
-    // Held to 5 % each: more than 5 of 30 come about once in 300 such tests; these runs are always the same.
+    // Limited to 5 % each: more than 5 of 30 happen once in 300 such tests; these runs are deterministic.
     assert!(with_discoveries <= 5, "{with_discoveries} of {RUNS} runs found something in shuffled gaps");
 }

@@ -1,11 +1,11 @@
-//! Capture filters against tcpdump's: the same packets pass.
+//! Capture filters compared with tcpdump's: the same packets pass.
 
 use spangap_wire::packet::{LinkType, Packet};
 use spangap_wire::source::filter::{Instruction, LoopbackOnce, compile};
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use std::process::Command;
 
-/// A generator of its own: the same packets every time.
+/// A local generator, so that the packets are the same every time.
 struct Random(u64);
 
 impl Random {
@@ -25,7 +25,8 @@ const PORTS: &[u16] = &[22, 80, 443, 8000, 8050, 8099, 8100, 50051, 65535];
 const HOSTS: &[[u8; 4]] = &[[10, 0, 0, 1], [10, 0, 0, 2], [10, 1, 0, 1], [192, 168, 7, 9]];
 const HOSTS6: &[u16] = &[1, 2, 0x100, 0xffff];
 
-/// An Ethernet frame: IPv4 with or without options and fragments, IPv6, or neither. (Addresses of ARP are left out: tcpdump looks at these, too.)
+/// An Ethernet frame: IPv4 with or without options and fragments, IPv6, or neither. (No ARP addresses:
+/// tcpdump matches these, too.)
 fn frame(random: &mut Random) -> Vec<u8> {
     let carrier = *random.pick(&[6u8, 6, 6, 17, 1, 132]);
     let (source, target) = (*random.pick(PORTS), *random.pick(PORTS));
@@ -126,7 +127,7 @@ fn run(program: &[Instruction], frame: &[u8]) -> u32 {
             0x06 => return i.k,
             other => panic!("operation {other:#x} was never emitted"),
         };
-        // A load beyond the packet ends the program: nothing is kept.
+        // A load beyond the packet ends the program, and rejects the packet.
         let Some(loaded) = loaded else { return 0 };
         a = loaded;
     }

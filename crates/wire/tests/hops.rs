@@ -1,8 +1,8 @@
-//! Calls through real proxies (nginx, haproxy), captured at every end: each call's way over the proxy against what the
-//! servers logged, which no capture was read for.
+//! Calls through real proxies (nginx, haproxy), captured at every end: each call's path over the proxy is
+//! compared with the servers' logs, which dissect never reads.
 //!
-//! A server logs, for each request, the port that the proxy called from. On one connection calls come one after the other,
-//! so the n-th exchange of a connection is the n-th line of its log.
+//! For each request, a server logs the port that the proxy called from. On one connection, calls come one
+//! after the other, so the n-th exchange of a connection is the n-th line of its log.
 
 use serde_json::Value;
 use spangap_model::Cause;
@@ -35,7 +35,7 @@ fn names() -> Vec<String> {
     let files = std::fs::read_dir(folder()).expect("the fixtures are there");
     let names =
         files.filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".json")?.to_owned()));
-    // Those with two proxies have a test of their own.
+    // Fixtures with two proxies have a test of their own.
     let names: BTreeSet<String> = names.filter(|name| truth(name)["expected"]["proxies"] != 2).collect();
     assert!(names.len() >= 9, "{names:?}");
     names.into_iter().collect()
@@ -48,7 +48,7 @@ fn run(files: &[PathBuf], names: &[Option<&str>]) -> Dissection {
     dissect(captures, &settings, &mut |_| ControlFlow::Continue(())).expect("files can be read twice")
 }
 
-/// Both ends of both links, as one would name them.
+/// Both ends of both links, with names as a user would give them.
 fn all_four(name: &str) -> Dissection {
     let files = ["client", "in", "out", "server"].map(|end| file(name, end));
     run(&files, &[None, Some("proxy"), Some("proxy"), None])
@@ -58,7 +58,7 @@ fn hops(dissection: &Dissection) -> &HopTotals {
     dissection.hops.as_ref().expect("there is a proxy")
 }
 
-/// Client's and server's port of a call's connection.
+/// The client's and the server's port of a call's connection.
 fn ports(dissection: &Dissection, call: &Call) -> (u16, u16) {
     let number = call.connection;
     let connection = dissection.connections.iter().find(|connection| connection.number == number);
@@ -67,7 +67,7 @@ fn ports(dissection: &Dissection, call: &Call) -> (u16, u16) {
     (facts.ends[0].port, facts.ends[1].port)
 }
 
-/// Whatever is linked: legs over all hops sum to the call, and all calls to the totals.
+/// Checks that legs over all hops sum to the call, and all calls to the totals.
 fn adds_up(name: &str, dissection: &Dissection) {
     let linked: Vec<&Call> = dissection.calls.iter().filter(|call| !call.hops.is_empty()).collect();
     for call in &linked {
@@ -88,11 +88,11 @@ fn adds_up(name: &str, dissection: &Dissection) {
     assert_eq!(hops.links.iter().sum::<u64>(), attempts as u64, "{name}");
 }
 
-/// Every link is to the call that the server logged; how many calls are linked.
+/// Checks that every link is to the call that the server logged; returns how many calls are linked.
 fn links_are_true(name: &str, dissection: &Dissection) -> usize {
     let about = truth(name);
     let calls = about["calls"].as_array().expect("calls");
-    // By server's port and proxy's port, in order: which call it was.
+    // Numbers of the calls in order, by the server's and the proxy's port.
     let mut logged: BTreeMap<(u16, u16), Vec<u64>> = BTreeMap::new();
     for call in calls {
         for attempt in call["attempts"].as_array().into_iter().flatten() {
@@ -102,7 +102,7 @@ fn links_are_true(name: &str, dissection: &Dissection) -> usize {
         }
     }
     let mut workers: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
-    // A client's connection has as many calls as any other.
+    // Every connection of a client has equally many calls.
     let each = calls.len() as u64 / connections_of_clients(dissection).max(1);
     let mut linked = 0;
     for call in dissection.calls.iter().filter(|call| !call.hops.is_empty()) {
@@ -110,7 +110,7 @@ fn links_are_true(name: &str, dissection: &Dissection) -> usize {
         let place = u64::from(call.halves.exchanges.iter().flatten().next().expect("a half").stream_id);
         for hop in &call.hops {
             if about["expected"]["ids"] == false {
-                // One call at a time takes one connection: the same place on both.
+                // One call at a time needs one connection, so its place is the same on both.
                 let inner = hop.call.halves.exchanges.iter().flatten().next().expect("a half").stream_id;
                 assert!(name != "nginx-plain" || u64::from(inner) == place, "{name}: {inner} for {place}");
                 continue;
@@ -120,8 +120,8 @@ fn links_are_true(name: &str, dissection: &Dissection) -> usize {
                 .get(&ports(dissection, &hop.call))
                 .unwrap_or_else(|| panic!("{name}: no such connection"));
             let mut of = of.clone();
-            // The log is by call; one connection's calls are in the order of its exchanges only if sorted by time, and
-            // workers take turns: the trace id says more where there is one.
+            // The log is sorted by call, and the calls of one connection follow the order of its exchanges
+            // only if sorted by time; workers alternate, too. Where there is a trace id, it is more precise.
             if let Some(trace) = hop.call.halves.exchanges.iter().flatten().find_map(|half| half.trace) {
                 let number = u128::from_be_bytes(trace.trace_id) as u64 - 0xabc000;
                 assert!(of.contains(&number), "{name}: call {number} did not take that connection");
@@ -162,18 +162,19 @@ fn every_call_takes_the_way_that_the_servers_logged() {
             assert!(linked as u64 == wanted || (!exactly && linked as u64 >= wanted / 2), "{name}: {linked}");
             let by = LinkedBy::ALL.iter().position(|by| expected["by"] == by.name()).expect("a way to link");
             let others = hops(&dissection).links.iter().enumerate().filter(|(place, _)| *place != by);
-            // Where tank calls there are its own questions, too, which carry nothing.
+            // If tank makes the calls, there are also its own queries, which carry no id.
             assert!(!exactly || others.map(|(_, links)| links).sum::<u64>() == 0, "{name}");
         }
         assert!(dissection.warnings.is_empty(), "{name}: {:?}", dissection.warnings);
-        // Proxy's time is a stay between taps of one clock: exact but for the resolution.
+        // The time within a proxy lies between taps of one clock, so it is exact up to the clock's
+        // resolution.
         for leg in dissection.calls.iter().flat_map(|call| &call.path) {
             assert!(leg.bound_ns < 20_000_000, "{name}: {leg:?}");
         }
     }
 }
 
-/// Both ends of all three links of a chain of proxies.
+/// Both ends of all three links in a chain of proxies.
 const CHAIN: [(&str, Option<&str>); 6] = [
     ("client", None),
     ("in", Some("proxy")),
@@ -191,7 +192,8 @@ fn calls_through_two_proxies_take_the_way_that_the_server_logged() {
         adds_up(name, &dissection);
         let calls = about["calls"].as_array().expect("calls");
         assert_eq!(dissection.sums.calls, calls.len() as u64, "{name}: a hop counts as a call");
-        // The proxy's and the server's port of each request that the server logged, and of each innermost hop.
+        // The proxy's and the server's port, for each request that the server logged, and for each innermost
+        // hop.
         let (mut logged, mut found) = (BTreeMap::new(), BTreeMap::new());
         for attempt in calls.iter().flat_map(|call| call["attempts"].as_array().expect("attempts")) {
             let port = |key: &str| attempt[key].as_u64().expect("a port") as u16;
@@ -213,13 +215,13 @@ fn calls_through_two_proxies_take_the_way_that_the_server_logged() {
         assert_eq!(found, logged, "{name}");
         assert_eq!(hops(&dissection).links.iter().sum::<u64>(), 2 * calls.len() as u64, "{name}");
         if about["expected"]["slow"] == 2 {
-            // The second proxy holds calls back, and the first one passes on at once.
+            // The second proxy holds calls back, and the first one forwards at once.
             let blames = |call: &Call| call.findings.iter().any(|finding| finding.cause == Cause::Proxy);
             let second = dissection.calls.iter().filter(|call| blames(&call.hops[0].call)).count();
             let first = dissection.calls.iter().filter(|call| blames(call)).count();
             assert!(second >= 15 && first == 0, "{name}: {first} and {second}");
         }
-        // Nothing of the second proxy: the same calls, linked over it.
+        // Without a capture at the second proxy: the same calls, linked across it.
         let fewer = ["client", "in", "out", "server"].map(|end| file(name, end));
         let fewer = run(&fewer, &[None, Some("proxy"), Some("proxy"), None]);
         adds_up(name, &fewer);
@@ -233,7 +235,7 @@ fn calls_that_are_alike_stay_unlinked_and_are_counted() {
     let (hops, calls) =
         (hops(&dissection), truth("nginx-alike")["calls"].as_array().expect("calls").len() as u64);
     assert!(hops.ambiguous > 0, "{hops:?}");
-    // Each inner call is linked, or ambiguous, or counted by itself.
+    // Each inner call is linked, ambiguous, or counted by itself.
     assert_eq!(dissection.sums.calls, 2 * calls - hops.links.iter().sum::<u64>(), "{hops:?}");
 }
 
@@ -264,7 +266,7 @@ fn a_proxy_is_blamed_for_its_own_time_and_no_other() {
     let logged = about["calls"].as_array().expect("calls").iter();
     let logged = logged.filter(|call| call["attempts"].as_array().is_some_and(|of| of.len() == 2)).count();
     assert!(twice > 0 && twice == logged, "{twice} of {logged}");
-    // Only where the failed attempt took most of the call.
+    // Only if the failed attempt took most of the call.
     let blamed = blamed(&retry, Cause::Retries);
     assert!(blamed > twice / 2 && blamed <= twice, "{blamed} of {twice}");
 }
@@ -284,10 +286,10 @@ fn fewer_captures_tell_less_and_nothing_false() {
     pool(&["any"]);
     pool(&["in", "out"]);
     pool(&["client", "any"]);
-    // The whole way, seen by more taps than there are ends.
+    // The whole path, seen by more taps than there are ends.
     let all = pool(&["client", "in", "any", "out", "server"]);
     assert!(all.between > 0);
-    // Nothing of the proxy: linked by ids, and said.
+    // Without a capture at the proxy: linked by ids, and the report says so.
     let apart = pool(&["client", "server"]);
     let [warning] = &apart.warnings[..] else { panic!("{:?}", apart.warnings) };
     for expected in
@@ -295,7 +297,7 @@ fn fewer_captures_tell_less_and_nothing_false() {
     {
         assert!(warning.contains(expected), "{expected}: {warning}");
     }
-    // Without ids there is only the hint.
+    // Without ids, only the hint remains.
     let strangers = run(&[file("nginx-plain", "client"), file("nginx-plain", "server")], &[None; 2]);
     assert!(strangers.warnings[0].contains("Both have calls of /sleep/3"), "{:?}", strangers.warnings);
     assert_eq!(strangers.sums.calls, 60);
@@ -304,7 +306,7 @@ fn fewer_captures_tell_less_and_nothing_false() {
 #[test]
 fn calls_of_both_sides_of_a_proxy_that_are_not_linked_are_said_to_count_twice() {
     let files = ["client", "in", "out", "server"].map(|end| file("nginx-plain", end));
-    // Nothing says that the two captures of the proxy have one clock, and the calls carry no ids.
+    // Nothing says that the proxy's two captures share a clock, and the calls carry no ids.
     let unnamed = run(&files, &[None; 4]);
     assert_eq!((unnamed.sums.calls, hops(&unnamed).calls), (60, 0));
     let [warning] = &unnamed.warnings[..] else { panic!("{:?}", unnamed.warnings) };
@@ -313,13 +315,13 @@ fn calls_of_both_sides_of_a_proxy_that_are_not_linked_are_said_to_count_twice() 
     {
         assert!(warning.contains(expected), "{expected}: {warning}");
     }
-    // With names they are linked, and nothing is to be said.
+    // With names they are linked, and there is no warning.
     let named = all_four("nginx-plain");
     assert_eq!((named.sums.calls, named.warnings.len()), (30, 0), "{:?}", named.warnings);
 }
 
-/// Spans as both ends of calls leave them: those of the client begin before the first byte that it sends and end after the
-/// last one that it has got, those of the server lie in what its tap saw.
+/// Spans as both ends of calls record them: the client's begin before its first byte is sent and end after
+/// its last byte is received, the server's lie within what its tap saw.
 fn spans_of_both_ends(name: &str) -> Spans {
     let mut spans = Spans::default();
     for (end, beyond_ns) in [("client", 150_000), ("server", -20_000)] {
@@ -348,7 +350,7 @@ fn spans_of_both_ends_hide_no_call_where_nothing_of_the_proxy_is_captured() {
     assert!(dissection.warnings[0].contains("96 calls are linked"), "{:?}", dissection.warnings);
 }
 
-/// A file's packets, their times as `shows` makes them.
+/// A file's packets, with times mapped by `shows`.
 fn retimed(name: &str, end: &str, shows: &dyn Fn(i64) -> i64, folder: &std::path::Path) -> PathBuf {
     let mut capture = Capture::open(&file(name, end)).expect("the fixture is there");
     let mut bytes = Vec::new();
@@ -368,8 +370,8 @@ fn retimed(name: &str, end: &str, shows: &dyn Fn(i64) -> i64, folder: &std::path
     path
 }
 
-/// Longer than any call waits to be linked: the calls again and again, one round every second, as two captures have them of
-/// which the proxy's has both its sides.
+/// Longer than any call waits to be linked: the calls repeated every second, as in two captures of which the
+/// proxy's has both of its sides.
 #[test]
 fn in_long_captures_calls_are_linked_as_they_come() {
     const ROUNDS: i64 = 90;
@@ -392,7 +394,8 @@ fn in_long_captures_calls_are_linked_as_they_come() {
                 for word in [seconds as u32, nanos as u32, packet.data.len() as u32, packet.wire_len] {
                     bytes.extend(word.to_le_bytes());
                 }
-                // Other hosts in each round, by the third byte of both addresses, and other sequence numbers.
+                // Each round has other hosts, by the third byte of both addresses, and other sequence
+                // numbers.
                 let header = match packet.link.0 {
                     1 => 14,
                     113 => 16,
@@ -524,7 +527,7 @@ fn what_was_recorded_of_a_server_behind_a_proxy_stands_with_its_legs() {
                 assert_eq!(host.parts[0].ns, step.ns.unsigned_abs(), "{name}: {step:?}");
                 recorded += 1;
             }
-            // The calls of the proxy are no calls of the client's.
+            // The proxy's calls are not counted as the client's.
             assert!(record.legs.iter().all(|leg| leg.host.is_none()), "{name}");
         }
     }

@@ -1,5 +1,5 @@
-//! Slices of connections whose SYNs passed long before: real captures, cut behind the handshake, with the SYNs put before the
-//! rest and without them.
+//! Slices of connections whose SYNs passed long before: real captures, cut after the handshake, with the SYNs
+//! prepended and without them.
 
 use spangap_model::Cause;
 use spangap_model::evidence::Certainty;
@@ -21,13 +21,14 @@ fn fixture(end: &str) -> PathBuf {
     folder.join(format!("{NAME}.{end}.pcapng"))
 }
 
-/// The flags of a packet over Ethernet and IPv4.
+/// The SYN flag of a packet over Ethernet and IPv4.
 fn is_syn(packet: &Packet<'_>) -> bool {
     let ip = &packet.data[14..];
     ip[9] == 6 && ip[usize::from(ip[0] & 15) * 4 + 13] & 2 != 0
 }
 
-/// The fixture without its begin, in a file of its own; with `keep`, its SYNs stand first, as of an hour before.
+/// The fixture without its beginning, in a separate file; the SYNs selected by `keep` come first, dated an
+/// hour earlier.
 fn slice(into: &Path, end: &str, keep: impl Fn(usize) -> bool) -> PathBuf {
     let mut capture = Capture::open(&fixture(end)).expect("a fixture");
     let (mut syns, mut rest) = (Vec::new(), Vec::new());
@@ -70,7 +71,7 @@ fn dissected(ends: &[&str], keep: impl Fn(usize) -> bool) -> Dissection {
     dissection.expect("files can be read twice")
 }
 
-/// Calls for which Nagle's algorithm is shown, and those for which it is only possible.
+/// Number of calls for which Nagle's algorithm is shown, and for which it is merely possible.
 fn nagle(dissection: &Dissection) -> (usize, usize) {
     let with = |shown: bool| {
         let has = |call: &&spangap_wire::call::Call| {
@@ -91,7 +92,7 @@ fn syns_from_before_tell_what_they_told() {
         assert!(possible >= 5, "{ends:?}: {possible}");
         let with = dissected(ends, |_| true);
         let (shown, possible) = nagle(&with);
-        // Before the first header of the peer its window is not known, whatever the scale.
+        // The window of a peer is unknown before its first header, whatever the scale.
         assert!(shown >= 5 && possible <= 1, "{ends:?}: {shown} shown, {possible} possible");
     }
 }
@@ -104,7 +105,7 @@ fn half_of_a_handshake_says_less_than_both() {
     }
 }
 
-/// They passed, but not in this capture: neither its length nor any call begins with them.
+/// They passed, but not within this capture: neither the capture nor any call begins with them.
 #[test]
 fn syns_from_before_are_no_packets_of_the_capture() {
     let (without, with) = (dissected(&["client"], |_| false), dissected(&["client"], |_| true));
@@ -116,7 +117,7 @@ fn syns_from_before_are_no_packets_of_the_capture() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut capture = Capture::open(&slice(folder.path(), "client", |_| true)).expect("a capture");
     let first = capture.next().expect("a packet");
-    // Numbers are those that other readers give, who show them.
+    // Packet numbers match those of other readers, which count the SYNs.
     assert_eq!(first.number, 3);
     let first_ns = first.time_ns;
     while capture.next().is_some() {}

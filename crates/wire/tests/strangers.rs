@@ -1,5 +1,5 @@
-//! Captures of programs that nobody here wrote, against what these programs said themselves: how many calls of each method
-//! and status. `fixtures/strangers` has both.
+//! Captures of third-party programs, compared with what these programs reported: the number of calls by
+//! method and status. `fixtures/strangers` has both.
 
 use serde_json::Value;
 use spangap_wire::dissect::{Settings, dissect};
@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/strangers"))
 }
 
-/// Names of the fixtures, and what the programs said.
+/// Names of the fixtures, and the programs' reports.
 fn fixtures() -> BTreeMap<String, Value> {
     let files = std::fs::read_dir(folder()).expect("the fixtures are there");
     let named = files
@@ -97,7 +97,7 @@ fn every_capture_says_what_it_is() {
     }
 }
 
-/// The exchanges of a capture whose clock goes on by `by_ns` more from one packet on.
+/// The exchanges of a capture whose clock is changed by `by_ns` from one packet on.
 fn with_clock_set(name: &str, from_packet: u64, by_ns: i64) -> Vec<Exchange> {
     let mut capture = Capture::open(&folder().join(format!("{name}.pcapng.zst"))).expect("a capture");
     let (mut tap, mut exchanges) = (Tap::default(), Vec::new());
@@ -121,7 +121,7 @@ fn a_clock_that_was_set_changes_no_call_before_or_after_and_is_said_of_those_bet
         .flat_map(|name| by.map(|by| (name, by)));
     for (name, by_ns) in each {
         let plain = with_clock_set(name, 0, 0);
-        // While the one in the middle waits for its answer.
+        // While the call in the middle waits for its response.
         let answer = plain[plain.len() / 2..].iter().find_map(|one| one.response);
         let from_packet = answer.expect("one has an answer").first.packet;
         let set = with_clock_set(name, from_packet, by_ns);

@@ -1,4 +1,4 @@
-//! What goes wrong is counted, and told.
+//! Failures are counted and reported.
 
 use crate::{Client, MILLISECOND, Server, settings};
 use spangap_bench::client;
@@ -75,7 +75,7 @@ fn a_peer_that_drops_every_connection_is_not_flooded() {
     (settings.pace, settings.in_flight, settings.calls) = (per_second(1_000), 1_000, 200);
     let told = Client::go(&settings).rest();
     assert_eq!((told.sum(Phase::Measured).ok, told.sum(Phase::Measured).due), (0, 200));
-    // 10 ms, then 20, 40, 80: even ten times the 200 ms would allow few more.
+    // Pauses of 10 ms, then 20, 40, 80: even ten times the 200 ms would allow only a few more.
     assert!((1..12).contains(&told.connections.len()), "{:?}", told.connections);
 }
 

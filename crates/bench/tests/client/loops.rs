@@ -1,4 +1,4 @@
-//! Runs that go well.
+//! Successful runs.
 
 use crate::{Client, MILLISECOND, Server, settings};
 use spangap_bench::contract::{Call, Channels, Pace, Phase};
@@ -80,7 +80,8 @@ fn phases_last_as_long_as_planned() {
         let mut settings = settings(server.address);
         settings.pace = pace;
         settings.in_flight = 100;
-        // Long enough for a call in each, on a machine that gives this process a turn every 100 ms.
+        // Long enough for a call in each phase, even on a machine that schedules this process only every 100
+        // ms.
         (settings.warmup_ns, settings.duration_ns) = (600 * MILLISECOND, 1_100 * MILLISECOND);
         let told = Client::go(&settings).rest();
         assert_eq!(told.phases, [Phase::Warmup, Phase::Measured, Phase::Drain, Phase::Drained]);

@@ -52,7 +52,7 @@ struct Client {
     told: Told,
 }
 
-/// Everything that a client has said.
+/// Everything that a client has reported.
 #[derive(Default)]
 struct Told {
     connections: Vec<Connection>,
@@ -63,7 +63,7 @@ struct Told {
     end: Option<String>,
 }
 
-/// All intervals of a phase together.
+/// Sum of all intervals of a phase.
 #[derive(Default)]
 struct Sum {
     due: u64,
@@ -87,14 +87,14 @@ impl Client {
         Client { life_line: Some(life_line), output, run, told: Told::default() }
     }
 
-    /// Starts it and lets it go.
+    /// Starts it, and sends `go`.
     fn go(settings: &ClientSettings) -> Client {
         let mut client = Client::start(settings);
         client.life_line.as_mut().unwrap().write_all(b"go\n").unwrap();
         client
     }
 
-    /// Listens until it says something like that.
+    /// Reads messages until one satisfies the condition.
     fn until(&mut self, is: impl Fn(&ClientMessage) -> bool) {
         loop {
             let line = self.output.next().expect("the client has more to say").unwrap();
@@ -115,18 +115,18 @@ impl Client {
         self.until(|message| matches!(message, ClientMessage::Phase { phase, .. } if *phase == wanted));
     }
 
-    /// Ends the life line.
+    /// Closes the life line.
     fn stop(mut self) -> Told {
         self.life_line = None;
         self.rest()
     }
 
-    /// Listens to the end, and checks what holds for every run.
+    /// Reads messages to the end, and checks what must hold for every run.
     fn rest(mut self) -> Told {
         for line in self.output {
             self.told.hear(serde_json::from_str(&line.unwrap()).unwrap());
             if self.told.end.is_some() || self.told.failed.is_some() {
-                // Whatever reads it then ends, too, and with it the output.
+                // Closing it also ends its reader, and so the output.
                 self.life_line = None;
             }
         }

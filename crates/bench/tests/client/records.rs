@@ -52,7 +52,7 @@ fn slow_records_are_of_measured_calls() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start();
     let mut settings = settings(server.address);
-    // Long enough for a call of the warm-up, on a machine that gives this process a turn every 100 ms.
+    // Long enough for a call in the warm-up, even on a machine that schedules this process only every 100 ms.
     (settings.warmup_ns, settings.calls) = (600 * MILLISECOND, 50);
     (settings.records, settings.slow_ns) = (Records::Slow, 0);
     settings.record_file = directory.path().join("records");

@@ -1,4 +1,4 @@
-//! A server of the Ping service that notes what it gets, and can be told to let everyone wait.
+//! A Ping server that records what it receives, and can hold back all answers.
 
 use spangap_bench::ping::ping_server::{Ping, PingServer};
 use spangap_bench::ping::{PingRequest, PingResponse, UsageRequest, UsageResponse};
@@ -54,7 +54,7 @@ impl Server {
         Server { address, answers, seen, _runtime: runtime }
     }
 
-    /// Whether pings are answered; those that come meanwhile wait.
+    /// Whether pings are answered; until then they wait.
     pub fn answer(&self, whether: bool) {
         self.answers.send_replace(whether);
     }
@@ -72,7 +72,7 @@ impl Answer {
         from: Option<SocketAddr>,
     ) -> Result<PingResponse, Status> {
         self.seen.lock().unwrap().push(Seen { context, payload_bytes: ping.payload.len(), from });
-        // Its sender goes only with the server.
+        // The sender is dropped only with the server.
         let _ = self.answers.clone().wait_for(|answers| *answers).await;
         Ok(PingResponse { payload: vec![0; ping.response_bytes.unwrap_or(0) as usize].into() })
     }

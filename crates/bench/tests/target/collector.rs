@@ -1,4 +1,4 @@
-//! An OTLP/gRPC receiver that keeps every span, and can be told to be busy.
+//! An OTLP/gRPC receiver that keeps every span, and can pretend to be busy.
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status};
 #[derive(Clone, Default)]
 pub struct Collector {
     received: Arc<Mutex<Vec<Received>>>,
-    /// Requests still to be refused as `UNAVAILABLE`.
+    /// Number of requests that will still be refused as `UNAVAILABLE`.
     pub unavailable: Arc<AtomicU32>,
 }
 
@@ -36,7 +36,7 @@ impl Received {
     }
 }
 
-/// The string or number of an attribute, as text.
+/// An attribute's string or number, as text.
 pub fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
     let attribute = attributes.iter().find(|attribute| attribute.key == key)?;
     match attribute.value.as_ref()?.value.as_ref()? {

@@ -1,4 +1,4 @@
-//! What is to be learned of a target without calling it as its clients do: usage, limit of streams, sockets.
+//! What can be learned about a target without calling it as its clients do: usage, stream limit, sockets.
 
 use crate::{MILLISECOND, Serving, settings};
 use spangap_bench::contract::{Nodelay, TargetStack};
@@ -44,14 +44,14 @@ async fn usage_tells_what_was_done() {
     serving.stop().await;
 }
 
-/// What a server announces for a stream, and what it opens the connection's by.
+/// The window that a server announces for streams, and the amount by which it enlarges the connection's.
 fn windows(peer: SocketAddr) -> (Option<u32>, u32) {
     let mut stream = TcpStream::connect(peer).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("not 0");
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .expect("a preface and no settings");
-    // A PING is answered soon, and a second one after what the server has to say by itself.
+    // A PING is answered soon, and a second one after anything that the server sends on its own.
     let ping = b"\0\0\x08\x06\0\0\0\0\0spangap.";
     stream.write_all(ping).expect("it takes a PING");
     let (mut of_stream, mut opened, mut answered) = (None, 0, false);
@@ -83,7 +83,7 @@ async fn the_windows_of_flow_control_are_announced_as_set() {
         let serving = Serving::start(TargetSettings { window: Some(window), ..settings() }).await;
         let address = serving.address;
         let (of_stream, opened) = spawn_blocking(move || windows(address)).await.unwrap();
-        // Unless a server says otherwise, a stream begins with 65,535 bytes, too.
+        // Unless a server announces otherwise, a stream also begins with 65,535 bytes.
         assert_eq!((of_stream.unwrap_or(65_535), opened), (window, window - 65_535));
         serving.stop().await;
     }
@@ -114,7 +114,7 @@ async fn the_limit_of_streams_is_announced_when_set() {
 /// `TCP_NODELAY` of the socket that the target accepted from `caller`.
 async fn accepted_nodelay(caller: SocketAddr) -> Option<bool> {
     let look = move || sockets::look(std::process::id(), &[caller]).unwrap();
-    // The kernel connects before the target accepts.
+    // The kernel completes the connection before the target accepts it.
     loop {
         let sockets = spawn_blocking(look).await.unwrap();
         if let [socket] = sockets.as_slice() {
@@ -136,7 +136,7 @@ async fn tcp_nodelay_of_accepted_sockets_is_as_told() {
     ] {
         let serving = Serving::start(TargetSettings { stack, nodelay, ..settings() }).await;
         let caller = TcpStream::connect(serving.address).unwrap();
-        // The accepting end may be in the table, but not yet set: it answers only when it is.
+        // The accepted socket may be in the table before its options are set: once it answers, they are.
         let address = serving.address.to_string();
         let protocol = if stack == TargetStack::Raw { Protocol::Raw } else { Protocol::Grpc };
         spawn_blocking(move || usage::ask(protocol, &address, PATIENCE)).await.unwrap().unwrap();

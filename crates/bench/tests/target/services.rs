@@ -46,7 +46,7 @@ async fn a_call_past_its_deadline_is_cancelled() {
     client.ping(request).await.unwrap_err();
     drop(client);
     let report = serving.stop().await;
-    // A call may be given up before it is on its way.
+    // A call may be cancelled before it is sent.
     assert!(!report.cut_off && report.calls <= 1, "{report:?}");
     assert!(
         report.by_status.keys().all(|status| status == "CANCELLED" || status == "DEADLINE_EXCEEDED"),
@@ -67,7 +67,7 @@ async fn the_end_waits_two_seconds_for_calls_under_way_and_cuts_off_the_rest() {
         let status = if cut_off { "CANCELLED" } else { "OK" };
         assert_eq!((report.cut_off, report.by_status), (cut_off, counts([(status, 1)])));
         if cut_off {
-            // Its connection lives as long as the process, which is the test's own here.
+            // Its connection lives as long as the client's process, which here is the test itself.
             call.abort();
         } else {
             call.await.unwrap().unwrap();
@@ -115,7 +115,8 @@ async fn reflection_lists_the_services() {
     serving.stop().await;
 }
 
-/// Builds a Go program into `target/tools` unless it is there; `Err` says why it cannot.
+/// Builds a Go program into `target/tools` unless it is there already; `Err` has the reason if it cannot be
+/// built.
 fn go_tool(name: &str, package_at_version: &str) -> Result<PathBuf, String> {
     let tools = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools");
     let program = tools.join(name);

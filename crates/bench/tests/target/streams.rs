@@ -1,4 +1,4 @@
-//! Pings inside of streams.
+//! Pings within streams.
 
 use crate::collector::{Collector, text};
 use crate::{MILLISECOND, Serving, counts, export, settings};
@@ -121,7 +121,7 @@ async fn a_stream_that_is_given_up_cancels_its_ping() {
     let mut client = serving.client().await;
     let forever = PingRequest { think_ns: Some(60_000 * MILLISECOND), ..PingRequest::default() };
     caller.pings.send(forever).await.unwrap();
-    // The target tells when it has the ping.
+    // The target's usage shows when it has received the ping.
     let mut usage = async || client.usage(spangap_bench::ping::UsageRequest {}).await.unwrap().into_inner();
     while usage().await.peak_in_progress == 0 {}
     assert_eq!(usage().await.calls, 0);

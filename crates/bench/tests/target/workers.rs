@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt, iter};
 
-/// Until it is told to go.
+/// Longer than any test: until it is cancelled.
 const FOREVER_NS: u64 = 60_000 * MILLISECOND;
 
 fn pinging(think_ns: u64) -> (PingRequest, tonic::Request<PingRequest>) {
@@ -41,7 +41,7 @@ async fn a_call_waits_for_its_place_before_its_span_begins() {
                 if !in_streams {
                     return client.ping(request).await.is_ok();
                 }
-                // Given up with this task.
+                // Cancelled together with this task.
                 let (pings, for_stream) = mpsc::channel(1);
                 pings.send(ping).await.unwrap();
                 let mut pongs =
@@ -50,7 +50,7 @@ async fn a_call_waits_for_its_place_before_its_span_begins() {
             })
         };
         let mut client = serving.client().await;
-        // The most since the last time it was asked: so many are under way now or were since.
+        // The peak since the last query: this many calls are in progress, or were since then.
         let mut under_way = async |expected| {
             client.usage(UsageRequest {}).await.unwrap();
             while client.usage(UsageRequest {}).await.unwrap().into_inner().peak_in_progress < expected {}
@@ -70,7 +70,7 @@ async fn a_call_waits_for_its_place_before_its_span_begins() {
         assert_eq!(report.by_status, counts([("CANCELLED", 2), ("OK", 1)]), "in streams: {in_streams}");
         let received = collector.received();
         let begun: Vec<_> = received.iter().map(|one| one.span.start_time_unix_nano).collect();
-        // The one that was given up may have got its place before it was gone.
+        // The cancelled call may have been given its place before it was gone.
         let late = begun.iter().filter(|start| **start >= until_then_unix_ns).count();
         assert!((1..=2).contains(&late) && begun.len() - late == 1, "in streams: {in_streams}: {begun:?}");
     }

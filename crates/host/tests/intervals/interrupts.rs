@@ -1,4 +1,4 @@
-//! Softirqs by interface, and interrupts beside the kernel's own counts.
+//! Softirqs by interface, and interrupts compared with the kernel's own counts.
 
 use super::while_streaming;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -46,7 +46,7 @@ impl Pair {
         File::open(format!("/run/netns/{}", self.names[end])).unwrap()
     }
 
-    /// Moves the calling thread.
+    /// Moves the calling thread into one of the namespaces.
     fn enter(&self, end: usize) {
         move_into_link_name_space(self.file(end).as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     }
@@ -55,7 +55,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         for name in &self.names {
-            // Those that were not made cannot be deleted.
+            // Namespaces that were never made cannot be deleted.
             let _ = Command::new("ip").args(["netns", "delete", name]).output();
         }
     }
@@ -85,7 +85,7 @@ fn packets_are_counted_for_the_interface_they_came_by() {
         for _ in 0..PACKETS {
             sender.send_to(&[0; 64], "10.250.7.2:9999").unwrap();
         }
-        // The last one has come up, or no room was left for it: all have been through the softirq.
+        // Either the last packet has arrived, or there was no room for it: all have been through the softirq.
         receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         receiver.recv(&mut [0; 64]).unwrap();
     };
@@ -106,13 +106,13 @@ fn packets_are_counted_for_the_interface_they_came_by() {
             .is_some_and(|name| name.name == "veth-b" && name.network == Some(network))
     });
     let (&device, &count) = found.unwrap_or_else(|| panic!("no veth-b in {packets:?}"));
-    // The neighbours' greetings come on top.
+    // Neighbour discovery adds a few.
     assert!((PACKETS..PACKETS + 100).contains(&count), "{count} packets");
     let words = ended.names.taker(&Taker::Softirq { vector: 3, device, own: false });
     assert_eq!(words, format!("NET_RX of veth-b (network namespace {network})"));
 }
 
-/// How often each CPU's timer has interrupted, from `/proc/interrupts`; empty where there is no such line.
+/// Timer interrupts of each CPU, from `/proc/interrupts`; empty if there is no such line.
 fn timer_interrupts() -> Vec<u64> {
     let text = fs::read_to_string("/proc/interrupts").unwrap();
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("LOC:"));
@@ -123,7 +123,7 @@ fn timer_interrupts() -> Vec<u64> {
 fn timer_interrupts_are_as_many_as_the_kernel_counts() {
     let work = || {
         let before = timer_interrupts();
-        // Until there are enough of them for a comparison.
+        // Until there are enough for a comparison.
         while timer_interrupts().iter().sum::<u64>() < before.iter().sum::<u64>() + 500 {
             thread::park_timeout(Duration::from_millis(10));
             if before.is_empty() {

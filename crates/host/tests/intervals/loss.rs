@@ -1,4 +1,4 @@
-//! What finds no room is counted, and told where it is missing.
+//! Events that find no room are counted, and their place is reported.
 
 use super::{lost, own_tid, unobserved, while_streaming};
 use spangap_host::event::{Event, What};
@@ -29,7 +29,7 @@ fn hand_over(rounds: usize) -> [u32; 2] {
 #[test]
 fn a_tiny_ring_loses_and_says_so_while_another_stream_has_it_all() {
     let tiny = Settings { ring_events: 128, ..Settings::default() };
-    // Two streams at once: the inner one is the work of the outer one.
+    // Two concurrent streams: the inner one is the outer one's work.
     let work = || unobserved(&tiny, || hand_over(20_000));
     let Some((all, whole, inner)) = while_streaming(&Settings::default(), work) else { return };
     let (some, part, tids) = inner.expect("what the outer one may, the inner one may, too");
@@ -40,7 +40,8 @@ fn a_tiny_ring_loses_and_says_so_while_another_stream_has_it_all() {
             assert!(since_ns <= event.time_ns);
         }
     }
-    // What came and what was lost is what there was: of the inner stream's time the outer one knows every event.
+    // Received and lost events add up to all events: the outer stream has every event of the inner one's
+    // time.
     let (first, last) = (some[0].time_ns, part.ended_ns);
     let within = all.iter().filter(|event| (first..=last).contains(&event.time_ns));
     let there_was = within.filter(|event| lost(event).is_none()).count() as u64;

@@ -1,5 +1,5 @@
-//! The stream of CPU intervals of this very kernel, beside what the kernel itself counts, and beside what the test knows
-//! because it did it.
+//! The stream of CPU intervals of the running kernel, compared with the kernel's own counts, and with what
+//! the test knows because it did it.
 
 mod interrupts;
 mod loss;
@@ -13,7 +13,7 @@ use spangap_host::probes::intervals::{Ended, Intervals, Settings};
 use std::thread;
 use std::time::Duration;
 
-/// Runs `work` while the stream is on. `None`, with the reason printed, where it cannot run.
+/// Runs `work` while the stream is on. `None`, with a printed reason, where the stream is unavailable.
 fn while_streaming<T: Send>(
     settings: &Settings,
     work: impl FnOnce() -> T + Send,
@@ -21,7 +21,7 @@ fn while_streaming<T: Send>(
     streamed(settings, true, work)
 }
 
-/// The same, but nobody looks at the rings before the end.
+/// The same, but the rings are not read before the end.
 fn unobserved<T: Send>(
     settings: &Settings,
     work: impl FnOnce() -> T + Send,
@@ -69,7 +69,7 @@ fn lost(event: &Event) -> Option<u64> {
     }
 }
 
-/// The number of the thread that asks.
+/// Thread id of the caller.
 fn own_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }

@@ -1,4 +1,4 @@
-//! The stream into a file and back, also when nobody ends the recording.
+//! The stream written to a file and read back, also if the recording is cut off.
 
 use spangap_host::event::{Event, What};
 use spangap_host::kernel::ProbeError;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-/// A recording that has had its first second and some events; `None` where it cannot run.
+/// A recording that has completed its first second and has some events; `None` where it is unavailable.
 fn begun(path: &Path) -> Option<Recorder<File>> {
     let meta = Meta { host: "here".into(), command: vec!["test".into()], ..Meta::default() };
     let settings = Settings { tgids: vec![std::process::id()], ..Settings::default() };
@@ -24,7 +24,7 @@ fn begun(path: &Path) -> Option<Recorder<File>> {
     };
     let begin = recorder.bytes();
     let deadline = Instant::now() + Duration::from_secs(120);
-    // Events go to the file once a second.
+    // Events are written to the file once a second.
     while recorder.bytes() == begin {
         assert!(Instant::now() < deadline, "nothing was written");
         recorder.poll(Duration::from_millis(50)).unwrap();
@@ -72,7 +72,7 @@ fn what_was_recorded_is_in_the_file() {
             assert!(recording.names().task(next).is_some_and(|task| !task.comm.is_empty()), "{event:?}");
         }
     }
-    // Nobody sets the time of a machine that runs tests; if so, the relation has the step.
+    // Nobody sets the clock of a machine that runs tests; if somebody does, the relation has the step.
     if recording.relation().steps() == 0 {
         let (began, bound) = recording.unix_ns(meta.began_ns).unwrap();
         let (ended, _) = recording.unix_ns(end.ended_ns).unwrap();

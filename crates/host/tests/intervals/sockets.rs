@@ -11,7 +11,7 @@ const ROUNDS: usize = 200;
 const REQUEST: usize = 100;
 const RESPONSE: usize = 3000;
 
-/// Events of one end of a connection, each with the sequence number it tells.
+/// Events of one end of a connection, each with its sequence number.
 #[derive(Debug, Default)]
 struct End {
     wrote: Vec<(u64, u32, u32)>,
@@ -37,7 +37,7 @@ fn end_of(events: &[Event], local: u16, peer: u16) -> End {
     end
 }
 
-/// Each write of `size` bytes at `from` arrives at `to`, and is read there, in this order.
+/// Checks that each write of `size` bytes at `from` arrives at `to` and is read there, in this order.
 fn check(from: &End, to: &End, size: u32, writer: u32, reader: u32) {
     assert!(from.wrote.iter().all(|(_, tid, _)| *tid == writer));
     assert!(to.read.iter().all(|(_, tid, _)| *tid == reader));
@@ -45,7 +45,7 @@ fn check(from: &End, to: &End, size: u32, writer: u32, reader: u32) {
     for round in 0..ROUNDS as u32 {
         let seq = first.wrapping_add(round * size);
         let end = seq.wrapping_add(size);
-        // There may be more, of writes that went on in another buffer.
+        // There may be more, from writes that continued in another buffer.
         let (wrote_ns, ..) =
             from.wrote.iter().find(|(.., at)| *at == seq).expect("its first byte was written");
         let (arrived_ns, _) = to.arrived.iter().find(|(_, at)| *at == end).expect("its last segment arrived");
@@ -102,7 +102,7 @@ fn sockets_of_others_are_not_told() {
         server.read_exact(&mut [0; 10]).unwrap();
         [client.local_addr(), server.local_addr()].map(|at| at.unwrap().port())
     };
-    // The first process of this machine has no part in it.
+    // The first process of this machine has nothing to do with it.
     let settings = Settings { tgids: vec![1], ..Settings::default() };
     let Some((events, _, ports)) = while_streaming(&settings, work) else { return };
     let told = events.iter().filter(|event| match event.what {

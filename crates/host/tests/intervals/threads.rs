@@ -1,4 +1,4 @@
-//! Threads that do what is known: counts against `/proc/PID/status`, waits against `/proc/PID/schedstat`.
+//! Threads with known behaviour: switches compared with `/proc/PID/status`, waits with `/proc/PID/schedstat`.
 
 use super::{own_tid, while_streaming};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the kernel has counted for the thread that asks.
+/// The kernel's counts for the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     at_ns: u64,
@@ -20,7 +20,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Reads until nothing happened between the readings.
+    /// Reads until nothing happens between two readings.
     fn now() -> Counted {
         loop {
             let before = Counted::read();
@@ -73,7 +73,7 @@ fn of(events: &[Event], tid: u32, from_ns: u64, to_ns: u64) -> (Vec<Left>, Vec<u
     (left, came)
 }
 
-/// Sleeps, spins, is moved, and has a neighbour; returns what the kernel counted meanwhile.
+/// Sleeps, spins, is moved, and has a neighbour; returns the kernel's counts from before and after.
 fn sleep_and_spin() -> (u32, Counted, Counted) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn sleep_and_spin() -> (u32, Counted, Counted) {
         pin_to(0);
         let before = Counted::now();
         for round in 0..ROUNDS {
-            // Now and then so long that the neighbour gets its turn.
+            // Occasionally long enough for the neighbour to get its turn.
             spin(Duration::from_micros(if round % 30 == 0 { 20_000 } else { 200 }));
             thread::park_timeout(Duration::from_micros(300));
             if round % 50 == 49 {
@@ -102,7 +102,7 @@ fn sleep_and_spin() -> (u32, Counted, Counted) {
 }
 
 const ROUNDS: usize = 300;
-/// Runs of the test, see there.
+/// Maximum runs of the test; the reason is given there.
 const ATTEMPTS: usize = 20;
 
 #[test]
@@ -123,16 +123,17 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
         let blocked = left.iter().filter(|how| **how == Left::Blocked).count();
         assert!((ROUNDS..).contains(&blocked), "{blocked}");
         assert!(left.contains(&Left::Runnable), "the neighbour was let in");
-        // Some kernels for virtual machines leave out switches away from threads of their own, for every listener, perf
-        // included. They count them for the thread that they switch away from, which is none of ours.
+        // Some kernels for virtual machines omit switches away from threads of their own for every listener,
+        // perf included. The missing ones are switches from such a thread to ours, so our thread's count does
+        // not have them.
         if came.len() < left.len() {
             eprintln!("this kernel left out {} switches to the thread", left.len() - came.len());
             continue;
         }
         assert_eq!(came.len(), left.len(), "it runs at both ends");
         let waited: u64 = came.iter().sum();
-        // The kernel's account ends a wait at the last update of the run queue's clock, which may be a while before
-        // the thread runs: it has less, by that.
+        // The kernel's account ends a wait at the last update of the run queue's clock, which may be a little
+        // before the thread runs, so it is smaller by that much.
         let account = after.waited_ns - before.waited_ns;
         assert!(waited * 100 > account * 99, "{waited} ns, the kernel has {account}");
         let all_ns = after.at_ns - before.at_ns;
@@ -146,7 +147,7 @@ fn switches_and_waits_are_those_that_the_kernel_counts() {
     eprintln!("not run: this kernel left out switches in each of {ATTEMPTS} attempts");
 }
 
-/// A process that ends with the test.
+/// A process that is killed when the test ends.
 struct Process(Child);
 
 impl Process {
@@ -163,7 +164,7 @@ impl Process {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Waits until `/proc/PID/stat` shows a state.
+    /// Waits until `/proc/PID/stat` shows this state.
     fn wait_for_state(&self, state: char) {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
@@ -177,7 +178,7 @@ impl Process {
         }
     }
 
-    /// Lets it end by itself: its standard input ends.
+    /// Closes its standard input, so that it ends by itself.
     fn end(mut self) -> u32 {
         drop(self.0.stdin.take());
         let tid = self.tid();
@@ -188,7 +189,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Already gone, when the test went well.
+        // If the test passed, it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -228,8 +229,9 @@ impl Quota {
             std::path::PathBuf::from(format!("/sys/fs/cgroup/cpu/spangap-test-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let quota = Quota(path);
-        // So little of so long a period is used up also by whoever gets a fiftieth of a CPU; and whoever was not on a CPU when
-        // it was used up comes to its turn within the period, and is stopped then.
+        // A quota this small in a period this long is used up even by a thread that gets a fiftieth of a CPU,
+        // and a thread that was off the CPU when it was used up gets its turn within the period, and is
+        // stopped then.
         fs::write(quota.0.join("cpu.cfs_period_us"), "500000").ok()?;
         fs::write(quota.0.join("cpu.cfs_quota_us"), quota_us.to_string()).ok()?;
         Some(quota)
@@ -238,7 +240,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // Its process is on its way out; the kernel says when it is gone.
+        // Its process is exiting; removal succeeds once the kernel has released it.
         let deadline = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.0).is_err() && Instant::now() < deadline {
             thread::yield_now();
@@ -270,9 +272,9 @@ fn a_process_out_of_quota_is_throttled() {
     let Some((events, ended, (tid, times))) = while_streaming(&Settings::default(), work) else { return };
     let (left, came) = of(&events, tid, 0, u64::MAX);
     let throttles = left.iter().filter(|how| **how == Left::Throttled).count() as u64;
-    // The kernel counts periods in which a CPU's part of the group was cut off, with or without the thread on it.
+    // The kernel counts periods in which the group was throttled on a CPU, with or without the thread on it.
     assert!(throttles >= 5 && throttles <= times + 5, "{throttles} of {times}");
-    // With a quota of a hundredth, most of a period is to come when it has to stop.
+    // With a quota of a hundredth, most of the period remains when the thread is stopped.
     let longest = *came.iter().max().unwrap();
     assert!(longest > 5_000_000, "{longest}");
     assert_eq!(ended.names.task(tid).map(|task| task.cgroup_id), Some(group));

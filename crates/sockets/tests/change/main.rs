@@ -1,4 +1,4 @@
-//! Changes of live sockets of other processes and their undo: together they are nothing.
+//! Changes to live sockets of other processes, and their undo: together they change nothing.
 
 #[path = "../list/program.rs"]
 mod program;
@@ -56,7 +56,7 @@ impl Scene {
         Folder::new(self.folder.path().join(under)).write(&journal).unwrap()
     }
 
-    /// Changes as planned: the journal.
+    /// Makes the planned changes; returns the journal.
     fn change(&self, plan: &Plan) -> PathBuf {
         let held = apply(self.write("j", plan), |_| true).unwrap().expect("something was changed");
         held.path().to_owned()
@@ -90,7 +90,7 @@ fn a_change_and_its_undo_are_nothing() {
     let scene = std::cell::RefCell::new(scene);
     let inputs = (any::<[bool; CONNECTIONS]>(), any::<bool>(), any::<bool>());
     let result = TestRunner::new(Config::with_cases(40)).run(&inputs, |(values, value, half)| {
-        // The runner wants a closure that changes nothing; the program is another process.
+        // The runner requires a closure that changes nothing; the program is another process.
         let mut scene = scene.borrow_mut();
         scene.set(&values);
         let before = scene.values();
@@ -125,14 +125,15 @@ fn whatever_a_dead_tool_had_done_by_then_is_undone_and_undone_again() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let before = scene.values();
-    // From between the journal and the first change to after the last one.
+    // From just after the journal is written to after the last change.
     for changed in 0..=CONNECTIONS {
         let plan = scene.plan(true, false);
         assert_eq!(plan.change.len(), CONNECTIONS);
         let journal = scene.write("j", &plan);
         let path = journal.path().to_owned();
         drop(journal);
-        // What it got to, written down elsewhere so that its own journal stays as it was before the first change.
+        // Makes part of the changes with another journal, so that its own stays as it was before the first
+        // change.
         let part = Plan { change: plan.change[..changed].to_vec(), ..Plan::default() };
         drop(apply(scene.write("part", &part), |_| true).unwrap());
         std::fs::remove_dir_all(scene.folder.path().join("part")).unwrap();
@@ -190,7 +191,8 @@ fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
     scene.set(&[false; CONNECTIONS]);
     let path = scene.change(&scene.plan(true, false));
     let fds = [scene.fd(0), scene.fd(1), scene.fd(2), scene.fd(3)];
-    // The first moves elsewhere, and the second takes its descriptor; the third is closed; the fourth is set back.
+    // The first moves to another descriptor, and the second takes its old one; the third is closed; the
+    // fourth is restored.
     scene.program.say("globals().update(moved=c[0].dup())");
     scene.program.say(&format!("os.dup2({}, {})", fds[1], fds[0]));
     scene.program.say("c[2].close()");
@@ -207,7 +209,7 @@ fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
 fn a_socket_that_its_process_has_handed_to_a_child_is_set_back_there() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
-    // A fork holds the same sockets; the list names both, and so does the journal.
+    // A fork holds the same sockets; both the list and the journal name it as well.
     let child = scene.program.number(
         "(lambda pid: pid if pid else os.execvp('sleep', ['sleep', '1000']))([[os.set_inheritable(x.fileno(), True) for x in c], os.fork()][1])",
     );

@@ -1,4 +1,4 @@
-//! What is listed, against what the processes themselves and `ss` say.
+//! Listed sockets, compared with what the processes themselves and `ss` report.
 
 mod program;
 
@@ -12,7 +12,7 @@ fn of_pid(pid: u32) -> Asked {
     Asked { pids: vec![pid], ..Asked::default() }
 }
 
-/// What `ss` says of each socket of a port, by inode: its words, `name:value`.
+/// What `ss` reports about each socket of a port, by inode: its words, `name:value`.
 fn ss(port: u16) -> Option<BTreeMap<u64, Vec<String>>> {
     let filter = format!("( sport = :{port} or dport = :{port} )");
     let said = Command::new("ss").args(["-tinpeOaH", &filter]).output();
@@ -31,7 +31,7 @@ fn ss(port: u16) -> Option<BTreeMap<u64, Vec<String>>> {
     Some(said.lines().filter_map(line).collect())
 }
 
-/// Value of a word; `ss` leaves out what is zero.
+/// Value of a word; `ss` omits zeros.
 fn word(words: &[String], name: &str) -> Option<f64> {
     let value = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix(':'))?;
     Some(value.split(['/', ',']).next().unwrap().parse().unwrap())
@@ -65,7 +65,7 @@ fn assert_as_ss_says(socket: &TcpSocket, words: &[String]) {
         let theirs = word(words, name);
         assert_eq!(ours.unwrap_or(0.0), theirs.unwrap_or(0.0), "{name} of {socket:#?}\n{words:?}");
     }
-    // Received and not read, written and not acknowledged.
+    // Received but not read, written but not acknowledged.
     assert_eq!(socket.receive_queue_bytes.unwrap().to_string(), words[1], "{socket:#?}\n{words:?}");
     assert_eq!(socket.send_queue_bytes.unwrap().to_string(), words[2], "{socket:#?}\n{words:?}");
     assert_eq!(socket.state.name(), words[0]);
@@ -101,7 +101,7 @@ fn idle_connections_are_as_ss_has_them_in_every_family() {
             let stays = |word: &&String| !word.starts_with("last");
             all.values().map(|words| words.iter().filter(stays).cloned().collect()).collect()
         };
-        // A delayed ACK may still be under way: what is compared is a look between two equal ones.
+        // A delayed ACK may still be pending, so the reading compared is one between two equal ones.
         let mut looks = (0..1000).filter_map(|_| {
             let before = ss(port)?;
             let listing = list(&of_pid(pid)).unwrap();
@@ -185,7 +185,7 @@ fn a_port_finds_its_processes_in_every_network_namespace() {
             .iter()
             .all(|socket| socket.source == Source::Descriptor && socket.nodelay == Some(false))
     );
-    // Sockets that a process took along from another namespace are not in its own one's table.
+    // Sockets that a process brought from another namespace are not in the table of its own.
     let moved = here.say("__import__('ctypes').CDLL(None).unshare(0x40000000)");
     assert_eq!(moved, "0", "unshare(CLONE_NEWNET)");
     let moved = list(&of_pid(first)).unwrap();

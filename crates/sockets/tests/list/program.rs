@@ -1,9 +1,9 @@
-//! Programs with sockets of their own, in Python: real processes, told what to do line by line.
+//! Programs with sockets of their own, in Python: real processes, controlled line by line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A Python program that answers each line with one.
+/// A Python program that answers each line with one line.
 pub struct Program {
     child: Child,
     to: ChildStdin,
@@ -22,7 +22,7 @@ for line in sys.stdin:
 ";
 
 impl Program {
-    /// Starts it; `None`, and a word, where it cannot run.
+    /// Starts it; `None`, with a printed reason, where it cannot run.
     pub fn start(before: &[&str]) -> Option<Program> {
         let arguments = [before, &["python3", "-c", LOOP]].concat();
         let mut command = Command::new(arguments[0]);
@@ -45,7 +45,7 @@ impl Program {
         }
     }
 
-    /// Evaluates one Python expression there.
+    /// Evaluates a Python expression there.
     pub fn say(&mut self, expression: &str) -> String {
         self.try_say(expression).expect("the program answers")
     }
@@ -57,18 +57,19 @@ impl Program {
         Some(said.trim_end().to_owned())
     }
 
-    /// Evaluates an expression that is a number.
+    /// Evaluates an expression whose value is a number.
     pub fn number(&mut self, expression: &str) -> u64 {
         let said = self.say(expression);
         said.parse().unwrap_or_else(|_| panic!("{expression} is {said}"))
     }
 
-    /// Its process; not that of a program before it.
+    /// Its own process id, not that of a program that wraps it.
     pub fn pid(&mut self) -> u32 {
         self.number("os.getpid()") as u32
     }
 
-    /// Opens `count` connections to itself at an address, kept in `c` and `a` of the program: port listened on.
+    /// Opens `count` connections to itself at an address, stored in the program's `c` and `a`; returns the
+    /// listening port.
     pub fn connect_to_itself(&mut self, address: &str, connect: &str, count: usize) -> u16 {
         let family = if address.contains(':') { "socket.AF_INET6" } else { "socket.AF_INET" };
         let made = format!(

@@ -1,5 +1,5 @@
-//! Captures masked as an agent masks them: of real traffic every call stays what it was, and of what messages say nothing is
-//! left.
+//! Captures masked as an agent masks them: every call of real traffic stays what it was, and nothing of the
+//! messages' content remains.
 
 mod mutated;
 
@@ -97,7 +97,7 @@ fn every_call_of_every_fixture_stays_what_it_was() {
     let mut wrong = Vec::new();
     for (name, ends) in fixtures() {
         let whole = ends.map(|end| packets(&end));
-        // A fragment has no TCP header to mask behind.
+        // A fragment has no TCP header that would say where to mask.
         let both = [masked(&whole[0]), masked(&whole[1])];
         if both.iter().any(|(kept, _)| kept.is_empty()) {
             continue;
@@ -121,7 +121,7 @@ fn every_call_of_every_fixture_stays_what_it_was() {
 
 const SECRET: &[u8] = b"hunter2-Tr0ub4dor&3";
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -130,7 +130,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A literal with a name of its own, inserted into the table or not, coded or not.
+/// A literal with a name of its own, indexed or not, Huffman-coded or not.
 fn literal(first: u8, name: &[u8], value: &[u8], coded: bool) -> Vec<u8> {
     let mut field = vec![first];
     for text in [name, value] {
@@ -144,7 +144,7 @@ fn literal(first: u8, name: &[u8], value: &[u8], coded: bool) -> Vec<u8> {
 
 const TRACEPARENT: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Both directions of a connection that has the secret wherever it can be.
+/// Both directions of a connection that carries the secret in every possible place.
 fn http2_with_secrets() -> [Vec<u8>; 2] {
     let mut client = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     client.extend(frame(4, 0, 0, &[]));
@@ -164,7 +164,7 @@ fn http2_with_secrets() -> [Vec<u8>; 2] {
             literal(0, b"x-request-id", &[SECRET, b"\x01"].concat(), coded),
         ]
         .concat();
-        // In two parts, the first with padding that says something.
+        // In two parts, the first one with padding that contains the secret.
         let (begin, rest) = block.split_at(block.len() / 2);
         client.extend(frame(1, 0x8, stream, &[&[SECRET.len() as u8], begin, SECRET].concat()));
         client.extend(frame(9, 0x4, stream, rest));
@@ -243,7 +243,7 @@ fn http1_with_secrets() -> [Vec<u8>; 2] {
     [client, server]
 }
 
-/// A segment of TCP over IPv4, without a link header. `back`: from the server.
+/// A TCP segment over IPv4, without a link header. `back`: from the server.
 fn segment(back: bool, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
     packet.extend((40 + payload.len() as u16).to_be_bytes());
@@ -260,14 +260,14 @@ fn segment(back: bool, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// How a conversation came to the tap.
+/// How a conversation reached the tap.
 #[derive(Clone, Debug)]
 struct Way {
-    /// Length of each segment, again and again.
+    /// Lengths of the segments, repeated cyclically.
     lengths: Vec<usize>,
-    /// Segments before which the tap saw nothing; none: the SYN was seen.
+    /// Segments before the first one that the tap saw; zero if the SYN was seen.
     joined_at: usize,
-    /// One segment in so many is not seen; another one twice.
+    /// One segment in this many is missed, and another one is seen twice.
     lost: usize,
     twice: usize,
 }
@@ -304,12 +304,12 @@ fn conversation(both: &[Vec<u8>; 2], way: &Way) -> Stored {
     packets
 }
 
-/// Whether it stands there, as it is or in the code of HPACK.
+/// Whether it contains the secret, in plain text or in HPACK's Huffman code.
 fn has_secret(bytes: &[u8]) -> bool {
     let bits = |bytes: &[u8]| -> Vec<u8> {
         bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect()
     };
-    // Any eight letters of it are a part too long.
+    // Even eight consecutive letters of it are too many.
     SECRET.windows(8).any(|part| {
         let code = bits(&huffman::encode(part));
         let length = part.iter().map(|byte| huffman::bits(*byte)).sum::<usize>();
@@ -355,7 +355,8 @@ proptest! {
     }
 }
 
-/// A byte that is another one makes names and lengths other ones, and a body with what follows it a head. Each byte is changed once.
+/// One changed byte can change names and lengths, and turn a body and what follows it into a head. Each byte
+/// is changed once.
 #[test]
 fn no_secret_of_http1_is_left_whichever_byte_is_another_one() {
     let way = Way { lengths: vec![700], joined_at: 0, lost: 1000, twice: 1000 };
@@ -374,7 +375,7 @@ fn no_secret_of_http1_is_left_whichever_byte_is_another_one() {
             }
         }
     }
-    // Without its question mark, a query is a part of the path.
+    // Without its question mark, a query is part of the path.
     assert_eq!(kept, [(0, '?', 9)], "side and byte");
 }
 
@@ -397,7 +398,7 @@ fn the_secret_would_be_found_and_what_is_needed_is() {
         assert!(has_secret(&text(&before)));
         let after = text(&masked(&before).0);
         for needed in needed {
-            // What follows a query is no part of it.
+            // What follows the query is not part of it.
             let needed = needed.strip_suffix(b"?").unwrap_or(needed);
             assert!(
                 after.windows(needed.len()).any(|window| window == needed),

@@ -1,4 +1,4 @@
-//! Packets made at random give back what was put into them; fragments in any order, and hostile ones.
+//! Randomly made packets decode to what was put into them; fragments in any order, and hostile ones.
 
 use crate::damage::Dice;
 use crate::frames::{self, Tcp};
@@ -38,7 +38,7 @@ fn holds(segment: &Segment<'_>, tcp: &Tcp, network: u32) {
 
 fn any_tcp() -> impl Strategy<Value = Tcp> {
     let v4 = prop::collection::vec(any::<u8>(), 4..=4);
-    // Not what the standard library would show as IPv4.
+    // No address that the standard library would format as IPv4.
     let v6 = prop::collection::vec(1..=255_u8, 16..=16);
     let addresses = prop_oneof![(v4.clone(), v4), (v6.clone(), v6)];
     let options = prop::collection::vec(any::<u8>(), 0..=40)
@@ -174,7 +174,7 @@ fn overlapping_fragments_are_refused() {
     }
     let counts = decoder.fragments();
     assert_eq!((counts.refused, counts.datagrams), (1, 0));
-    // The same identification much later is another datagram.
+    // Much later, the same identification belongs to another datagram.
     let later = |piece: &[u8], decoder: &mut Decoder| {
         let packet = Packet { time_ns: 61_000_000_000, ..packet(101, piece) };
         decoder.decode(&packet).is_ok()
@@ -205,7 +205,7 @@ fn a_tunnel_in_fragments_is_followed() {
     let second = frames::v4(hosts[0], hosts[1], 1, 128, 17, &[], second);
     assert_eq!(decoder.decode(&packet(101, &first)).err(), Some(Unparsed::Fragment));
     holds(&decoder.decode(&packet(101, &second)).expect("a segment"), &tcp, 10);
-    // And the other way round: fragments, each in a packet of the tunnel.
+    // The other way round: fragments, each in a packet of the tunnel.
     let pieces: Vec<_> = tcp
         .fragments(800)
         .iter()
@@ -224,7 +224,7 @@ fn a_jumbogram_says_its_length_in_an_option() {
     let ip = frames::v6(&tcp.source, &tcp.destination, 0, 0, &[option, segment.clone()].concat());
     let mut decoder = Decoder::default();
     holds(&decoder.decode(&packet(101, &ip)).expect("a segment"), &tcp, 0);
-    // Newer kernels leave the option out.
+    // Newer kernels omit the option.
     let ip = frames::v6(&tcp.source, &tcp.destination, 6, 0, &segment);
     holds(&decoder.decode(&packet(101, &ip)).expect("a segment"), &tcp, 0);
 }
