@@ -1,12 +1,12 @@
-# `make help` lists what there is. Every target does the set-up it needs by itself.
+# `make help` lists the targets. Each does the set-up that it needs by itself.
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-# Two steps that install packages at once would meet at the lock of dpkg; cargo and make use every CPU inside a step.
+# Two concurrent steps that install packages would collide at dpkg's lock; within a step, cargo and make use every CPU.
 .NOTPARALLEL:
-# Where scripts/setup.sh puts what the distribution has only in an older version.
+# Where scripts/setup.sh installs what the distribution has only in an older version.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)

@@ -283,7 +283,7 @@ const cleanUp = () => {
   try {
     execFileSync("ip", ["netns", "del", NAMESPACE], { stdio: "ignore" });
   } catch {
-    // It was not made.
+    // It was never made.
   }
 };
 process.on("SIGINT", () => (cleanUp(), process.exit(130)));

@@ -129,7 +129,7 @@ case $story in
 a)
   [ "$(nproc)" -ge 2 ] || { echo "hunted: it takes two CPUs" >&2 && exit 1; }
   cable "$client" flood "$server" noise 10.211.80
-  # Below the ports that Linux gives to clients: where a capture begins in the middle, ports alone tell who serves.
+  # Below Linux's range of client ports: for a capture that begins in the middle, the ports alone show which end serves.
   serve "$server" $address:5054 --stack raw
   taskset -a -p -c 1 "$target" >/dev/null
   flood "$client" 10.211.80.2
@@ -165,7 +165,7 @@ b)
   fell "$out/b-before" "$out/b-after" 0.5
   ;;
 c)
-  # A serial cost for each response that burns no CPU and holds up its connection alone: see docs/stories.md.
+  # A serial cost per response that uses no CPU and delays only its own connection: see docs/stories.md.
   "$spangap" lab shim --write "$out/shim.so"
   preload=(env SPANGAP_SHIM_IN=client SPANGAP_SHIM_PORT=50052 SPANGAP_SHIM_COST_NS=1000000 SPANGAP_SHIM_COST_BYTES=49
     LD_PRELOAD="$out/shim.so")
@@ -174,7 +174,7 @@ c)
     channels=${way#*:}
     folder=$out/c-${way%:*}
     echo "== spangap tank --stack cpp-async --threads 16 --inflight 16 --channels $channels"
-    # Calls that wait in the client before their first byte: spans alone tell when they began.
+    # Calls that wait in the client before their first byte: only spans show when they began.
     collect
     serve "$server" $address:50052 --stack cpp "${otlp[@]}"
     call $address:50052 --stack cpp-async --threads 16 --inflight 16 --channels "$channels" "${otlp[@]}"
@@ -183,7 +183,7 @@ c)
     stop target
     collected "$folder"
     hunt "$folder"
-    # That responses wait for each other in the client, or that it takes long over each: which of the two, another connection tells.
+    # Either responses wait for each other in the client, or it takes long over each: a second connection shows which.
     [ "$channels" = distinct ] || named "$folder" | grep -q '^shared-connection client' ||
       not_shown "hunt did not name shared-connection (client), but: $(named "$folder" | paste -sd,)"
   done

@@ -21,7 +21,7 @@ root=$work/root
 mkdir -p "$root"/{usr/bin,etc/spangap,tmp,var/lib/spangap}
 chmod 1777 "$root/tmp"
 install -m 755 "$binary" "$root/usr/bin/spangap"
-# Each library where the binary looks for it, with the loader.
+# Each library at the path where the binary looks for it, and the loader.
 ldd "$binary" | grep -o '/[^ ]*' | while read -r library; do install -D -m 755 "$(realpath "$library")" "$root$library"; done
 printf 'root:x:0:0:root:/:/sbin/nologin\nspangap:x:65532:65532:spangap:/var/lib/spangap:/sbin/nologin\n' >"$root/etc/passwd"
 printf 'root:x:0:\nspangap:x:65532:\n' >"$root/etc/group"

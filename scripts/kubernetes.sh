@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `make test-kubernetes`: builds a Kubernetes of one node, starts it apart from this machine, tries the chart on it, and takes it
-# away again. SPANGAP names another binary than that of `make build`. `not run` and why, where it cannot be.
+# `make test-kubernetes`: builds a one-node Kubernetes, starts it in isolation from this machine, tests the chart on it,
+# and removes it again. SPANGAP sets another binary than that of `make build`. Prints `not run` with the reason where
+# that is impossible.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/kubernetes/folder.sh

@@ -39,7 +39,7 @@ function chosen(words) {
   return words.length > 0 ? words : names;
 }
 
-/** One run into a folder of its own; its truth, or why there is none. */
+/** Makes one run into a separate folder; returns its truth, or why there is none. */
 function run(name, out, seed) {
   const began = performance.now();
   const done = spawnSync(spangap, ["lab", "run", name, "--out", out, "--state", state, "--seed", `${seed}`, "--json"], {
@@ -50,12 +50,12 @@ function run(name, out, seed) {
   try {
     truth = JSON.parse(done.stdout);
   } catch {
-    // It says why on standard error.
+    // The reason is on standard error.
   }
   return { truth, seconds, error: done.stderr.trim().split("\n").pop() };
 }
 
-/** Chance with a beginning: the same order for the same number. */
+/** Seeded shuffle: the same number gives the same order. */
 function shuffled(list, seed) {
   let number = seed * 2654435761;
   const next = () => ((number = (number * 1103515245 + 12345) % 2 ** 31), number / 2 ** 31);
@@ -65,7 +65,7 @@ function shuffled(list, seed) {
 function left() {
   const spaces = execFileSync("ip", ["netns", "list"], { encoding: "utf8" }).split("\n");
   const journals = existsSync(state) ? readdirSync(state) : [];
-  // Runs of others may go on: theirs have journals elsewhere.
+  // Other people's runs may be in progress; their journals are elsewhere.
   return journals.concat(spaces.filter((space) => journals.some((journal) => space.includes(journal.split(".")[0]))));
 }
 
@@ -108,7 +108,7 @@ function repeat(words) {
   process.exitCode = bad || remains.length > 0 ? 1 : 0;
 }
 
-/** What a page is made of has to have acted; a machine with other things to do gets more than one chance. */
+/** A page requires a run whose fault acted; on a busy machine, a run gets more than one attempt. */
 function acted(name, out) {
   for (let seed = 1; seed <= 3; seed++) {
     rmSync(out, { recursive: true, force: true });

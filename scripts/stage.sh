@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 work=$(mktemp -d)
-# Processes of this run, by name: what they are stopped by, in the order of their start.
+# Processes of this run, by the names used to stop them, in the order of their start.
 declare -A running=()
 
 missing() {
@@ -10,7 +10,7 @@ missing() {
   echo "${name%.sh}: $1" >&2
   exit 1
 }
-# needs PROGRAM...: as root, with the program that `make build` builds.
+# needs PROGRAM...: requires root and the program that `make build` builds.
 needs() {
   [ "$(id -u)" = 0 ] || missing "network namespaces need root: run it with sudo"
   [ -x "${spangap:?}" ] || missing "$spangap is missing: run make build"
@@ -19,12 +19,12 @@ needs() {
     command -v "$program" >/dev/null || missing "the program $program is missing"
   done
 }
-# start NAME COMMAND...: in the background, its output in $work/NAME. A program and no function of a script: of a
-# function the subshell would be stopped, and what it runs go on.
+# start NAME COMMAND...: runs a program in the background, with its output in $work/NAME. Not a shell function: stopping
+# one would stop the subshell, while the programs that it started go on.
 start() {
   local name=$1
   shift
-  # What was said in an earlier case is not to be waited for.
+  # Output of an earlier case must not satisfy a wait.
   rm -f "$work/$name.out" "$work/$name.err"
   "$@" >"$work/$name.out" 2>"$work/$name.err" &
   running[$name]=$!
@@ -44,7 +44,7 @@ await() { # await FILE WORDS: until the file has them; at most 20 s.
   done
   missing "no '$2' in $1: $(tail -n 3 "$1") $(tail -n 3 "${1%.out}.err" 2>/dev/null)"
 }
-# Ends all processes of a case and takes the namespaces named away.
+# Ends all processes of a case and removes the named namespaces.
 clear_stage() { # clear_stage NAMESPACE...
   local name
   for name in "${!running[@]}"; do stop "$name"; done
@@ -56,7 +56,7 @@ dump() {
   await "$work/$1.err" "File:"
 }
 
-# two_hosts CLIENT SERVER NETWORK: namespaces with a cable between them: `tank` (NETWORK.1) and `target` (NETWORK.2).
+# two_hosts CLIENT SERVER NETWORK: namespaces joined by a cable: `tank` (NETWORK.1) and `target` (NETWORK.2).
 two_hosts() {
   ip netns add "$1"
   ip netns add "$2"
@@ -64,7 +64,7 @@ two_hosts() {
   ip -n "$1" link set lo up
   ip -n "$2" link set lo up
 }
-# cable NAMESPACE DEVICE NAMESPACE DEVICE NETWORK: their ends have NETWORK.1 and NETWORK.2.
+# cable NAMESPACE DEVICE NAMESPACE DEVICE NETWORK: its ends have NETWORK.1 and NETWORK.2.
 cable() {
   ip link add "$2" netns "$1" type veth peer name "$4" netns "$3"
   ip -n "$1" addr add "$5.1/24" dev "$2"
@@ -72,7 +72,7 @@ cable() {
   ip -n "$1" link set "$2" up
   ip -n "$3" link set "$4" up
 }
-# flood NAMESPACE ADDRESS: packets as fast as CPU 0 can send them, to where nobody listens.
+# flood NAMESPACE ADDRESS: sends packets as fast as CPU 0 can, to a port without a listener.
 flood() {
   start flood taskset -c 0 ip netns exec "$1" python3 -c '
 import socket, sys
@@ -82,7 +82,7 @@ while True:
     try: out.send(b"x" * 64)
     except OSError: pass' "$2"
 }
-# serve NAMESPACE ADDRESS:PORT FLAGS...: a target that listens, its process in $target.
+# serve NAMESPACE ADDRESS:PORT FLAGS...: a listening target, with its process id in $target.
 serve() {
   local namespace=$1 at=$2
   shift 2
@@ -90,7 +90,7 @@ serve() {
   await "$work/target.out" "listening on "
   target=${running[target]}
 }
-# keep_packets NAMESPACE DEVICE FILE: keeps the packets from here on, until `stop tap-DEVICE INT`.
+# keep_packets NAMESPACE DEVICE FILE: captures packets from here on, until `stop tap-DEVICE INT`.
 keep_packets() {
   start "tap-$2" ip netns exec "$1" "$spangap" capture --interface "$2" --ring 256MiB --write "$3"
   await "$work/tap-$2.err" "capturing "

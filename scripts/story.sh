@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Replays a story: `scripts/story.sh a|b|c [OUT]`. Two hosts on this machine (network namespaces with a veth between
-# them), target on one, tank on the other; the reports go to OUT (default target/stories). Removes what it made, also
-# when interrupted. Ends with 1 and the reason when the machine did not show what the story claims. Needs root for the
-# namespaces, and the programs that `make build` builds; SPANGAP names another binary.
+# Replays a story: `scripts/story.sh a|b|c [OUT]`. Uses two hosts on this machine (network namespaces joined by a veth),
+# with the target on one and the tank on the other; the reports go to OUT (default target/stories). Cleans up after
+# itself, even if interrupted. Exits with 1 and the reason if the machine did not show what the story claims. Needs root
+# for the namespaces, and the result of `make build`; SPANGAP sets another binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ source scripts/stage.sh
 needs ip
 mkdir -p "$out" target/stories
 
-# Names with the process id: two stories at once do not meet.
+# Names contain the process id, so that concurrent stories do not collide.
 client=story-client-$$
 server=story-server-$$
 address=10.211.77.2
@@ -39,12 +39,12 @@ trap 'exit 130' INT TERM
 
 two_hosts "$client" "$server" 10.211.77
 
-# shows NAME CAUSE: the runs of NAME have to show this, or the story is not told.
+# shows NAME CAUSE: the runs of NAME must show this cause; otherwise the story ends.
 shows() {
   echo "== $1: spangap bench check --shows $2"
   "$spangap" bench check "$out/$1.json" --shows "$2" || not_shown "$1: $2"
 }
-# not_shown WHY: ends the story, after what was recorded.
+# not_shown WHY: ends the story; the recordings stay.
 not_shown() {
   echo "story-$story: NOT SHOWN on this machine: $1 ($(nproc) CPUs, load $(cut -d ' ' -f 1-3 /proc/loadavg))" >&2
   echo "story-$story: a machine that is busy or slow hides it: repeat it when it is quiet; reports: $out/story-$story*" >&2
@@ -52,7 +52,7 @@ not_shown() {
 }
 # figure NAME FIGURE PICK: one figure of the runs of NAME, without its fraction.
 figure() { "$spangap" bench figure "$out/$1.json" "$2" --pick "$3" | cut -d . -f 1; }
-# tank NAME FLAGS...: runs tank on the client's host; report in OUT/NAME.html and OUT/NAME.json.
+# tank NAME FLAGS...: runs tank on the client's host, with its report in OUT/NAME.html and OUT/NAME.json.
 tank() {
   local name=$1
   shift
@@ -61,12 +61,12 @@ tank() {
   "$spangap" bench show "$out/$name.json"
 }
 
-# capture NAME: keeps the packets of both hosts from here on, for `dissected`.
+# capture NAME: captures the packets of both hosts from here on, for `dissected`.
 capture() {
   keep_packets "$client" tank "$out/$1.client.pcapng"
   keep_packets "$server" target "$out/$1.server.pcapng"
 }
-# dissected NAME: ends the captures, and has them dissected; what that says is kept in OUT/NAME-packets.txt.
+# dissected NAME: ends the captures and dissects them, with the result in OUT/NAME-packets.txt.
 dissected() {
   local name=$1
   stop tap-tank INT
@@ -76,14 +76,14 @@ dissected() {
     tee "$out/$name-packets.txt"
 }
 
-# steer CPUS: which CPUs take the packets of that device, as a mask.
+# steer CPUS: steers the packets of that device to these CPUs, as a mask.
 steer() { ip netns exec "$server" sh -c "echo $1 >/sys/class/net/noise/queues/rx-0/rps_cpus"; }
 # isolate VERB FLAGS...: on the server's host, where the device is.
 isolate() {
   echo "== spangap isolate $*"
   ip netns exec "$server" "$spangap" isolate "$@"
 }
-# watched NAME: a call every millisecond, while somebody looks at who takes the time of the target.
+# watched NAME: one call per millisecond, while `host thieves` watches who takes the target's time.
 watched() {
   local name=$1 looks
   "$spangap" host thieves --pid "$target" --duration 3s >"$out/$name-thieves.txt" &
@@ -103,15 +103,15 @@ if [ "$story" = a ]; then
   cable "$client" flood "$server" noise 10.211.78
   serve "$server" $address:50054 --stack raw
   taskset -a -p -c 1 "$target" >/dev/null
-  # The application has CPU 1 to itself, and all is well.
+  # The application has CPU 1 to itself, and everything is fine.
   watched story-a-quiet
-  # A NIC's packets are handled on the application's CPU. Profilers of the application do not see it.
+  # A NIC's packets are processed on the application's CPU. Profilers of the application do not see it.
   flood "$client" 10.211.78.2
   steer 2
   watched story-a-flooded
   echo "== spangap host stacks --cpus 1 --not-pid (the target)"
   "$spangap" host stacks --cpus 1 --not-pid "$target" --duration 2s --svg "$out/story-a-stacks.svg"
-  # Apart again, at run time: planned, applied, proven, undone.
+  # Separated again at run time: planned, applied, proven, undone.
   isolate show --interface noise | tee "$out/story-a-show.txt"
   isolate plan --interface noise --net-cpus cpu:0 --no-cpusets --before "$out/story-a-flooded.json" --write "$out/story-a-plan.json" |
     tee "$out/story-a-plan.txt"
@@ -122,7 +122,7 @@ if [ "$story" = a ]; then
   isolate rollback --journal "$journal"
   applied=
   stop target
-  # What the story claims: the thief has a name, p99 is several times as long with it, and short again without.
+  # The story's claims: the thief is named, p99 is several times as long with it, and short again without it.
   grep -q 'NET_RX.*noise' "$out/story-a-flooded-thieves.txt" || not_shown "no NET_RX of the device noise among the thieves"
   quiet=$(figure story-a-quiet p99 max)
   flooded=$(figure story-a-flooded p99 max)
@@ -133,12 +133,12 @@ if [ "$story" = a ]; then
   [ "$flooded" -ge $((3 * apart)) ] ||
     not_shown "p99 is $((apart / 1000)) us with the flood on the other CPU, more than a third of the $((flooded / 1000)) us before"
 elif [ "$story" = b ]; then
-  # tonic writes the headers and the message of a request in two parts. Without TCP_NODELAY the second waits until
-  # the first is acknowledged, and the target's kernel delays that by 40 ms unless there is something to send.
+  # tonic writes the headers and the message of a request separately. Without TCP_NODELAY, the second part waits until
+  # the first is acknowledged, and the target's kernel delays that by 40 ms unless it has something to send.
   serve "$server" $address:50051 --stack rust
   tank story-b $address:50051 --stack rust --nodelay off,on --rate 40000,10000,1000,100,10,1 \
     --duration 4s --warmup 500ms
-  # The same at one rate, seen from the packets of both hosts.
+  # The same at a fixed rate, seen from the packets of both hosts.
   capture story-b
   tank story-b-captured $address:50051 --stack rust --nodelay off --rate 10 --duration 3s --warmup 0s
   dissected story-b
@@ -149,9 +149,9 @@ else
   serve "$server" $address:50052 --stack cpp
   tank story-c-natural $address:50052 --stack cpp-async,go,rust --threads 2 \
     --channels shared,pool:4,distinct --inflight 1,4,16,64 --duration 1s --warmup 300ms
-  # One connection is read by one thread at a time. With a serial cost for each response that limits a connection and
-  # not the machine, it shows on two CPUs what took the authors of the story forty. How large that cost has to be
-  # depends on the machine: the ceiling of one connection is put at an eighth of what the machine makes over many.
+  # One connection is read by one thread at a time. With a serial cost per response, which limits a connection and not
+  # the machine, two CPUs show what took the authors of the story forty. The necessary cost depends on the machine: it
+  # is chosen so that the ceiling of one connection is an eighth of what the machine reaches over many.
   tank story-c-able $address:50052 --stack cpp-async --threads 16 --channels distinct --inflight 16 --repeat 3 \
     --duration 1s --warmup 300ms
   able=$(figure story-c-able throughput min)
@@ -159,7 +159,7 @@ else
   [ $cost_ns -ge 100000 ] || cost_ns=100000
   echo "== story-c: this machine makes $able calls/s over 16 connections; each response is given $((cost_ns / 1000)) us"
   "$spangap" lab shim --write target/stories/shim.so
-  # Twice, in another order: a machine that drifts does not favour one of the ways.
+  # Twice, in a different order, so that a drifting machine favours neither way.
   SPANGAP_SHIM_IN=client SPANGAP_SHIM_PORT=50052 SPANGAP_SHIM_COST_NS=$cost_ns SPANGAP_SHIM_COST_BYTES=49 \
     LD_PRELOAD=$PWD/target/stories/shim.so tank story-c $address:50052 --stack cpp-async --threads 16 \
     --channels shared,per-worker,distinct,local-pool --inflight 1..16 --repeat 2 --duration 1s --warmup 300ms

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Takes the symbols out of target/dist/spangap: `scripts/strip.sh` writes target/package/spangap and, beside it,
-# spangap.debug. Debuggers, perf and the program's own backtraces find the symbols there by the link inside the program.
+# Separates the symbols from target/dist/spangap: `scripts/strip.sh` writes target/package/spangap and, next to it,
+# spangap.debug. Debuggers, perf and the program's own backtraces find the symbols through the link in the program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ out=target/package
 mkdir -p "$out"
 objcopy --only-keep-debug --compress-debug-sections=zlib "$from" "$out/spangap.debug"
 chmod 644 "$out/spangap.debug"
-# In the folder of the symbols: the link has their file's name alone.
+# In the folder of the symbols, because the link contains only their file's name.
 cd "$out"
 objcopy --strip-all --add-gnu-debuglink=spangap.debug "$OLDPWD/$from" spangap
 size() { awk -v bytes="$(stat -c %s "$1")" 'BEGIN { printf "%.1f MiB", bytes / 1048576 }'; }

@@ -19,16 +19,16 @@ const logs = `${home}/target/test-logs`;
 process.chdir(home);
 
 /**
- * Parts that run alone: the binary's own tests start hosts, agents and faults, and compare what a machine does before and after;
- * two of the probes measure who has the CPU.
+ * Parts that run alone: the binary's own tests start hosts, agents and faults, and compare a machine's state before
+ * and after; two of the probes' tests measure who has the CPU.
  */
 const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
-/** Parts that take long: begun first, lest one of them is left over at the end. */
+/** Long parts, begun first so that none of them is left over at the end. */
 const FIRST = ["page", "go"];
-/** How many others run at a time: most wait. */
+/** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 
-/** Builds the test programs; each as a part that is named by the arguments with which `cargo test -p` runs it alone. */
+/** Builds the test programs; each is a part, named by the arguments with which `cargo test -p` runs it alone. */
 function rust() {
   const flags = ["test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"];
   console.log(`== build: cargo ${flags.join(" ")}`);
@@ -41,14 +41,14 @@ function rust() {
     const which = target.kind[0] === "test" || target.kind[0] === "bin" ? `--${target.kind[0]} ${target.name}` : "--lib";
     // --show-output, because a passing test's `not run:` line would otherwise be swallowed.
     const command = [executable, "--show-output"];
-    // Folder and variable as `cargo test` has them.
+    // Folder and variable as under `cargo test`.
     const env = { CARGO_MANIFEST_DIR: folder };
     return { name: `${crate} ${which}`, kind: "rust", command, cwd: folder, env };
   });
   return built.status === 0 ? parts : undefined;
 }
 
-/** The examples of the documentation. Of the whole workspace: single crates would be built with other features. */
+/** The examples in the documentation, for the whole workspace: single crates would be built with other features. */
 const examples = { name: "examples", kind: "rust", command: ["cargo", "test", "--workspace", "--locked", "--doc", "--no-fail-fast", "--", "--show-output"] };
 const page = [
   { name: "page-types", kind: "page", command: ["npm", "--prefix", "web", "run", "--silent", "check"] },
@@ -88,7 +88,7 @@ function run(part) {
   });
 }
 
-/** Runs all, so many at a time. */
+/** Runs all parts, this many at a time. */
 async function together(parts, atOnce) {
   const waiting = [...parts];
   const turn = async () => {

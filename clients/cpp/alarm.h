@@ -1,4 +1,5 @@
-// A thread that does things at given moments, as exactly as the kernel's timers: those of C-core are 1 ms coarse.
+// A thread that runs actions at given moments, as precisely as the kernel's timers allow: those of C-core have a
+// granularity of 1 ms.
 #pragma once
 
 #include <condition_variable>
@@ -18,13 +19,13 @@ class Alarm {
   Alarm();
   ~Alarm() { stop(); }
 
-  // Ends the thread. What has not been done by then is not done any more.
+  // Ends the thread. Actions that have not run by then never do.
   void stop();
 
-  // Does `action` on the alarm's thread at a moment of the monotonic clock.
+  // Runs `action` on the alarm's thread at a moment of the monotonic clock.
   void at(int64_t moment_ns, Action action);
 
-  // Does at once what was to be done later, and waits until it is done. From now on everything is done at once.
+  // Runs all pending actions at once, and waits until they are done. From now on every action runs at once.
   void hurry();
 
  private:

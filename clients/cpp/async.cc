@@ -1,4 +1,4 @@
-// cpp-async: completion queues with one thread each; the calls are spread over them.
+// cpp-async: completion queues with one thread each, among which the calls are divided.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 using Reader = grpc::ClientAsyncResponseReader<pb::PingResponse>;
 using Stream = grpc::ClientAsyncReaderWriter<pb::PingRequest, pb::PingResponse>;
 
-// What a completion tells; it travels in the low bits of the worker's address.
+// What a completion means; it travels in the low bits of the worker's address.
 enum Event : uintptr_t { UNARY_DONE, WRITTEN, RESPONSE_READ, STREAM_ENDED, HALF_CLOSED, EVENT_MASK = 7 };
 
 struct AsyncWorker : Worker {
@@ -25,10 +25,10 @@ struct AsyncWorker : Worker {
   void* tag(Event event) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(this) | event); }
 
   grpc::CompletionQueue& queue;
-  // Both live in their call's own memory, so they have to go before their context is renewed.
+  // Both live in their call's own memory, so they must be destroyed before their context is renewed.
   std::unique_ptr<Reader> reader;
   std::unique_ptr<Stream> stream;
-  // Completions of the stream still to come before something new may be asked of it.
+  // Completions of the stream that must arrive before the next operation on it.
   unsigned awaited = 0;
   bool answered = false;
   bool expired = false;
@@ -146,7 +146,7 @@ class AsyncDriver : public Driver {
     if (!send(worker, std::nullopt)) retire(worker);
   }
 
-  // Sends the call of an open loop's slot, or the next of a closed loop. False when none may begin any more.
+  // Sends the call of an open loop's slot, or the next call of a closed loop. False if no more calls may begin.
   bool send(AsyncWorker& worker, std::optional<uint64_t> slot) {
     const bool unary = run_.settings.call == CallKind::unary;
     if (unary) worker.reader.reset();
@@ -170,7 +170,7 @@ class AsyncDriver : public Driver {
 
   void send_in_stream(AsyncWorker& worker) {
     if (!worker.stream) {
-      // The header leaves together with the first request; the start has no completion of its own then.
+      // The header leaves together with the first request, so the start has no completion of its own.
       worker.context->set_initial_metadata_corked(true);
       worker.stream = worker.channel.stub->AsyncPingStream(&*worker.context, &worker.queue, nullptr);
     }

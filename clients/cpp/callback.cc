@@ -1,5 +1,5 @@
-// cpp-callback: the library's own threads call back; the next call is made from the end of the one before.
-// Ends are queued by the library, so a call that ends at once does not deepen the stack.
+// cpp-callback: the library's own threads call back, and the end of a call starts the next one. The library queues
+// ends, so a call that ends at once does not deepen the stack.
 
 #include <atomic>
 #include <deque>
@@ -16,7 +16,7 @@ class CallbackDriver;
 
 struct CallbackWorker;
 
-// One stream. It holds itself open until it breaks or is closed.
+// A stream, which holds itself open until it breaks or is closed.
 class PingStream : public grpc::ClientBidiReactor<pb::PingRequest, pb::PingResponse> {
  public:
   PingStream(CallbackDriver& driver, CallbackWorker& worker);
@@ -32,7 +32,7 @@ class PingStream : public grpc::ClientBidiReactor<pb::PingRequest, pb::PingRespo
 
   CallbackDriver& driver_;
   CallbackWorker& worker_;
-  // Reactions of the ping still to come; they may come at once on different threads.
+  // Callbacks that the ping still waits for; they may come concurrently on different threads.
   std::atomic<unsigned> awaited_{0};
   bool answered_ = false;
   bool expired_ = false;
@@ -73,7 +73,7 @@ class CallbackDriver : public Driver {
     alarm_.stop();
   }
 
-  // An answered ping is counted as soon as its response is there.
+  // An answered ping is counted as soon as its response has arrived.
   void answered(CallbackWorker& worker) { worker.pause = account_end(worker, grpc::Status::OK, false); }
 
   void call_ended(CallbackWorker& worker) {
@@ -98,7 +98,7 @@ class CallbackDriver : public Driver {
     if (!send(worker, std::nullopt)) retire(worker);
   }
 
-  // Sends the call of an open loop's slot, or the next of a closed loop. False when none may begin any more.
+  // Sends the call of an open loop's slot, or the next call of a closed loop. False if no more calls may begin.
   bool send(CallbackWorker& worker, std::optional<uint64_t> slot) {
     const bool unary = run_.settings.call == CallKind::unary;
     if ((unary || !worker.stream) && !worker.renew_context()) return false;
@@ -170,7 +170,7 @@ void PingStream::progress() {
   if (answered_) {
     driver_.call_ended(worker_);
   } else {
-    // Its status comes with OnDone.
+    // OnDone delivers its status.
     RemoveHold();
   }
 }

@@ -26,11 +26,11 @@ unsigned channels_needed(const ClientSettings& settings) {
 
 grpc::ChannelArguments arguments_of(ChannelMode mode, unsigned number) {
   grpc::ChannelArguments arguments;
-  // Large responses are for the user to ask for, and a proxy would not be the target.
+  // The user decides about large responses, and a proxy would not be the target.
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Subchannels, and so connections, are shared among channels whose arguments are all equal.
+  // Channels share subchannels, and so connections, if all their arguments are equal.
   if (mode == ChannelMode::distinct || mode == ChannelMode::pool) arguments.SetInt("spangap.channel", number);
   if (mode == ChannelMode::local_pool) arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return arguments;
@@ -92,7 +92,7 @@ void Channels::find_connection(Channel& channel) {
     ++appeared;
     found = socket;
   }
-  // Without a new connection it shares one of those before: which one is known only when there is just one.
+  // Without a new connection, it shares an earlier one; which one is known only if there is just one.
   if (appeared == 0 && seen_sockets_.size() == 1 && connections_.size() == 1) channel.connection = 0;
   if (appeared != 1 || connections_.size() == NO_CONNECTION) return;
   JsonObject message;

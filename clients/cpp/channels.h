@@ -1,4 +1,4 @@
-// The channels of a run, their connections, and which worker uses which.
+// The channels of a run, their connections, and which worker uses which channel.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -25,7 +25,7 @@ struct Channel {
   unsigned number;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Ping::Stub> stub;
-  // Id of the connection that it was connected with; NO_CONNECTION when not known.
+  // Id of the connection that it was connected with; NO_CONNECTION if unknown.
   uint16_t connection = NO_CONNECTION;
 };
 
@@ -33,13 +33,13 @@ class Channels {
  public:
   explicit Channels(const ClientSettings& settings);
 
-  // Connects all of them, one after the other, and says which connections appeared. None when that succeeded or
-  // `give_up()` said so, otherwise the reason.
+  // Connects all of them, one after the other, and reports the connections that appear. Returns the reason for a
+  // failure; none on success, or if `give_up()` returned true.
   std::optional<std::string> connect(const std::function<bool()>& give_up);
 
   size_t count() const { return channels_.size(); }
   Channel& of_worker(unsigned worker) { return channels_[worker % channels_.size()]; }
-  // Whether a connection is open still. One that is lost is never the same again.
+  // Whether a connection is still open. A lost connection never returns.
   bool is_open(uint16_t connection) const { return spangap::is_open(connections_[connection]); }
 
  private:

@@ -1,4 +1,4 @@
-// The two clocks of the contract, in nanoseconds, and exact sleep.
+// The two clocks of the contract, in nanoseconds, and precise sleep.
 #pragma once
 
 #include <sys/prctl.h>
@@ -11,7 +11,7 @@ namespace spangap {
 
 constexpr int64_t SECOND_NS = 1'000'000'000;
 constexpr int64_t MILLISECOND_NS = 1'000'000;
-// Later than any moment that a run can reach, with room to add to it.
+// Later than any moment that a run can reach, with room for additions.
 constexpr int64_t NEVER_NS = int64_t{1} << 62;
 
 inline int64_t read_clock(clockid_t clock) {
@@ -28,7 +28,7 @@ inline int64_t wall_ns() { return read_clock(CLOCK_REALTIME); }
 
 inline timespec to_timespec(int64_t ns) { return {ns / SECOND_NS, ns % SECOND_NS}; }
 
-// Lets the calling thread's sleeps end when they should, not up to 50 us later.
+// Makes the calling thread's sleeps end on time instead of up to 50 us later.
 inline void no_timer_slack() { prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); }
 
 // Sleeps until a moment of the monotonic clock.

@@ -38,7 +38,7 @@ int64_t Worker::expire(int64_t now_ns) {
   int64_t expiry_ns = expiry_ns_.load(std::memory_order_relaxed);
   if (expiry_ns <= 0) return NEVER_NS;
   if (now_ns < expiry_ns) return expiry_ns;
-  // The lock keeps the context alive; the exchange fails when the response has come meanwhile.
+  // The lock keeps the context alive; the exchange fails if the response has arrived meanwhile.
   const std::lock_guard lock(mutex_);
   if (expiry_ns_.compare_exchange_strong(expiry_ns, EXPIRED)) context->TryCancel();
   return NEVER_NS;
@@ -51,7 +51,7 @@ void Worker::cancel() {
 }
 
 grpc::Status stream_failure(const grpc::Status& ended_with) {
-  // There was no response, so the call is no success, however well the stream ended.
+  // There was no response, so the call failed, however well the stream ended.
   if (ended_with.ok()) return {grpc::StatusCode::UNAVAILABLE, "the target ended the stream without a response"};
   return ended_with;
 }
@@ -71,7 +71,7 @@ void Driver::worker_ended() {
 
 void Driver::watch_expiry() {
   const int64_t now_ns = monotonic_ns();
-  // A call that begins after this look cannot expire before `next_ns`.
+  // A call that begins after this check cannot expire before `next_ns`.
   int64_t next_ns = now_ns + run_.settings.timeout_ns;
   for (Worker* worker : workers_) next_ns = std::min(next_ns, worker->expire(now_ns));
   alarm_.at(next_ns, [this] { watch_expiry(); });

@@ -1,4 +1,4 @@
-// How one stack calls: what the stacks have in common.
+// What all stacks have in common in making calls.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,25 +17,25 @@
 
 namespace spangap {
 
-// Keeps one call under way. At any time it belongs to one thread, to the library while a call is under way, or to
-// the idle workers of an open loop; `cancel` and `expire` alone may be called by others.
+// Keeps one call in progress. At any time it belongs to one thread, to the library during a call, or to the idle
+// workers of an open loop; only `cancel` and `expire` may be called by others.
 struct alignas(64) Worker {
   Worker(Run& run, Channel& channel);
 
-  // A new context for a new call or stream, which must be the end of the one before. Null when all were cancelled.
+  // A new context for a new call or stream; the previous one must have ended. Null if all were cancelled.
   grpc::ClientContext* renew_context();
-  // Sets what differs from call to call: the trace context, in the message or the header.
+  // Sets what differs between calls: the trace context, in the message or the header.
   void prepare_call();
 
-  // When the call has to end. A deadline of C-core's would do for unary calls only, is 1 ms coarse, and costs a
-  // timer and a header in each call; so all calls are watched here, and cancelled when they have expired.
+  // When the call must end. C-core's deadlines would suffice for unary calls only, have a granularity of 1 ms, and cost
+  // a timer and a header in each call; so all calls are watched here, and cancelled once they expire.
   void set_expiry() { expiry_ns_.store(call.sent_ns + run.settings.timeout_ns, std::memory_order_relaxed); }
-  // The call has ended. False when it had expired before, and was cancelled.
+  // The call has ended. False if it had expired before, and was cancelled.
   bool clear_expiry() { return expiry_ns_.exchange(0, std::memory_order_relaxed) != EXPIRED; }
-  // Cancels the call if it has expired, else returns when it will; NEVER_NS when none is under way.
+  // Cancels the call if it has expired; otherwise returns when it will. NEVER_NS if no call is in progress.
   int64_t expire(int64_t now_ns);
 
-  // Cancels the call or stream under way, now and for ever.
+  // Cancels the current call or stream, and all later ones.
   void cancel();
 
   Run& run;
@@ -59,10 +59,10 @@ struct alignas(64) Worker {
   std::atomic<int64_t> expiry_ns_{0};
 };
 
-// How a ping ended on which its stream did.
+// The status of a ping whose stream ended during it.
 grpc::Status stream_failure(const grpc::Status& ended_with);
 
-// After a call that failed faster than this a worker of a closed loop pauses as long.
+// After a call that failed faster than this, a worker of a closed loop pauses for as long.
 constexpr int64_t PAUSE_NS = MILLISECOND_NS;
 
 class Driver {
@@ -71,10 +71,10 @@ class Driver {
 
   // Begins to call.
   virtual void start() = 0;
-  // Waits until all threads have ended. To be called when no worker is active.
+  // Waits until all threads have ended. To be called once no worker is active.
   virtual void join() = 0;
 
-  // Ends calls under way as CANCELLED; none begins any more.
+  // Ends all calls as CANCELLED; no more may begin.
   void cancel();
   // Calls under way.
   uint64_t in_flight() const;
@@ -86,16 +86,16 @@ class Driver {
   // To be called by constructors, for each worker.
   void add(Worker& worker) { workers_.push_back(&worker); }
   void workers_begin(unsigned workers) { active_ += workers; }
-  // A worker is done for good.
+  // A worker makes no more calls.
   void worker_ended();
-  // Sees to the expiry of calls from now on.
+  // From now on, watches for expired calls.
   void watch_expiry();
-  // Sees to it that a stream which is being closed is soon gone, even without the target.
+  // Ensures that a stream that is being closed soon ends, even without the target.
   void cancel_soon(Worker& worker);
 
   void account_begin(Worker& worker) { worker.under_way.store(true, std::memory_order_relaxed); }
-  // `expired`: the call was cancelled for that, whatever its status. Returns whether a worker of a closed loop has to
-  // pause.
+  // `expired`: the call was cancelled because of that, whatever its status. Returns whether a worker of a closed loop
+  // must pause.
   bool account_end(Worker& worker, const grpc::Status& status, bool expired);
 
   Run& run_;

@@ -1,4 +1,4 @@
-// Nanoseconds in buckets no wider than 1/1024 of their value, with exact maximum and sum.
+// Nanoseconds in buckets no wider than 1/1024 of their value, with the exact maximum and sum.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Histogram {
     count_ += other.count_;
   }
 
-  // Forgets all values, keeps the memory.
+  // Forgets all values, but keeps the memory.
   void clear() {
     if (count_ == 0) return;
     for (auto& row : rows_) {
@@ -43,7 +43,7 @@ class Histogram {
   uint64_t max_ns() const { return max_ns_; }
   uint64_t sum_ns() const { return sum_ns_; }
 
-  // Calls `see(ns, count)` for each bucket that holds something, ascending, with the value in its middle.
+  // Calls `see(ns, count)` for each non-empty bucket, in ascending order, with the middle of the bucket.
   template <typename See>
   void each_bucket(See see) const {
     for (unsigned row = 0; row < ROWS; ++row) {
@@ -55,7 +55,7 @@ class Histogram {
   }
 
  private:
-  // Row 0 holds 0..1023 one by one; row r the values from 1024 << (r-1) to twice that, in 1024 equal parts.
+  // Row 0 has a bucket for each of 0..1023; row r divides 1024 << (r-1) to twice that into 1024 equal parts.
   static constexpr unsigned COLUMN_BITS = 10;
   static constexpr unsigned COLUMNS = 1u << COLUMN_BITS;
   static constexpr unsigned ROWS = 64 - COLUMN_BITS + 1;

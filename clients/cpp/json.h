@@ -9,7 +9,7 @@
 
 namespace spangap {
 
-// One JSON object. Keys must need no escapes; text may hold anything, also bytes that are not UTF-8.
+// A JSON object. Keys must not need escapes; text may contain anything, even bytes that are not UTF-8.
 class JsonObject {
  public:
   JsonObject& text(std::string_view key, std::string_view value);
@@ -27,7 +27,7 @@ class JsonObject {
   std::string text_ = "{";
 };
 
-// Writes one message to standard output, whole and at once. A reader that is gone is noticed by the life line.
+// Writes one message to standard output, whole and at once. If the reader is gone, the life line shows it.
 void send_message(JsonObject& message);
 
 }  // namespace spangap

@@ -16,7 +16,7 @@ bool LifeLine::take_go() {
     text_.erase(0, end + 1);
     if (line == "go") return true;
   }
-  // What is no `go` need not be kept.
+  // Input other than `go` need not be kept.
   if (text_.size() > 1024) text_.erase(2);
   return false;
 }
@@ -40,7 +40,7 @@ LifeLine::Woken LifeLine::wait_until(int64_t moment_ns, int event) {
     }
     const int64_t left_ns = moment_ns - monotonic_ns();
     if (left_ns <= 0) return Woken::time;
-    // poll leaves descriptors below 0 alone.
+    // poll ignores negative descriptors.
     pollfd sources[2] = {{ended_ ? -1 : STDIN_FILENO, POLLIN, 0}, {event, POLLIN, 0}};
     const timespec timeout = to_timespec(left_ns);
     if (ppoll(sources, 2, &timeout, nullptr) <= 0) continue;

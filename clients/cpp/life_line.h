@@ -1,4 +1,4 @@
-// Standard input: `go`, and the sign that whoever started this program is gone.
+// Standard input: delivers `go`, and ends when the process that started this program does.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ class LifeLine {
  public:
   enum class Woken { time, go, ended, event };
 
-  // Waits until a moment of the monotonic clock, a line `go`, the end of standard input, or until `event` (a
-  // descriptor that counts, -1 for none) is signalled. The end of standard input is told once.
+  // Waits until a moment of the monotonic clock, a line `go`, the end of standard input, or a signal on `event` (a
+  // counting descriptor, -1 for none). The end of standard input is reported once.
   Woken wait_until(int64_t moment_ns, int event = -1);
 
-  // Whether standard input has ended; looks without waiting.
+  // Whether standard input has ended; does not wait.
   bool has_ended();
 
  private:

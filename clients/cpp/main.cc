@@ -1,4 +1,4 @@
-// spangap-cpp: calls and serves with gRPC C++. CONTRACT.md, one folder up, is what it does.
+// spangap-cpp: calls and serves with gRPC C++. CONTRACT.md, one folder up, specifies it.
 
 #include <csignal>
 #include <cstdio>
@@ -25,7 +25,7 @@ int run(const std::string& verb, const std::vector<std::string>& flags) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  // Ends are told by the life line, and a reader that is gone by the failed write.
+  // The life line says when to end, and a failed write shows that the reader is gone.
   signal(SIGINT, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   try {

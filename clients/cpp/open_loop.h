@@ -1,4 +1,4 @@
-// The open loop of the stacks whose calls need no thread: one thread keeps the time and sends.
+// The open loop of the stacks whose calls need no thread: one thread watches the schedule and sends.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ class OpenLoop {
   using Send = std::function<bool(Worker&, uint64_t slot)>;
   using Retire = std::function<void(Worker&)>;
 
-  // `send` sends a call, or says that all calls were cancelled; `retire` ends a worker for good.
+  // `send` sends a call, or returns false if all calls were cancelled; `retire` ends a worker for good.
   OpenLoop(Run& run, std::vector<Worker*> workers, Send send, Retire retire)
-      // The first worker is the next to call.
+      // The first worker makes the next call.
       : run_(run), idle_(workers.rbegin(), workers.rend()), send_(std::move(send)), retire_(std::move(retire)) {}
 
   void start() {
@@ -29,7 +29,7 @@ class OpenLoop {
     if (thread_.joinable()) thread_.join();
   }
 
-  // A call has ended, its worker may make another.
+  // A call has ended, so its worker may make another one.
   void release(Worker& worker) {
     {
       const std::lock_guard lock(mutex_);
@@ -62,7 +62,7 @@ class OpenLoop {
     for (Worker* worker : left) retire_(*worker);
   }
 
-  // The worker that ended its last call most recently: its memory is warm, and its stream open.
+  // The worker that ended a call most recently: its memory is warm, and its stream open.
   Worker* take() {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) return nullptr;

@@ -14,7 +14,7 @@
 namespace spangap {
 namespace {
 
-// Between two looks at the queue. At 100,000 records/s it is 3 % full by then.
+// Interval between checks of the queue. At 100,000 records/s it is 3 % full by then.
 constexpr int64_t LOOK_EVERY_NS = 20 * MILLISECOND_NS;
 constexpr int64_t CLOSE_WITHIN_NS = 2 * SECOND_NS;
 
@@ -76,10 +76,10 @@ bool Records::time_is_up() const { return monotonic_ns() >= give_up_ns_; }
 void Records::run() {
   std::array<Record, BATCH> batch;
   for (;;) {
-    // Read before the queue is found empty: what was pushed before the closing is then seen.
+    // Read before the queue is found empty, so that everything pushed before the closing is seen.
     const bool closing = closing_;
     if (descriptor_ < 0 && !broken_ && !open_file()) {
-      // A FIFO without a reader keeps its records in the queue; at the end there is nobody to give them to.
+      // Without a reader of the FIFO, records stay in the queue; at the end, nobody is left to give them to.
       broken_ = errno != ENXIO || closing;
       if (!broken_) {
         sleep_until(monotonic_ns() + LOOK_EVERY_NS);
@@ -101,7 +101,7 @@ void Records::run() {
 }
 
 void Records::keep_known_connections(Record* records, size_t count) {
-  // Most neighbours have the same.
+  // Most neighbours have the same one.
   uint16_t last = NO_CONNECTION;
   bool last_is_open = true;
   for (Record* record = records; record < records + count; ++record) {

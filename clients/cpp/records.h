@@ -1,4 +1,4 @@
-// Records of calls, 64 bytes each, written to a file or FIFO by a thread of their own.
+// Records of calls, 64 bytes each, written to a file or FIFO by a separate thread.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace spangap {
 
 constexpr uint16_t NO_CONNECTION = 65535;
 
-// As it lies in the file: the layout of CONTRACT.md on a little-endian machine.
+// The layout of the file: that of CONTRACT.md on a little-endian machine.
 struct Record {
   static constexpr uint8_t MEASURED = 1;
   static constexpr uint8_t SLOW = 2;
@@ -37,18 +37,18 @@ struct Record {
 static_assert(sizeof(Record) == 64);
 static_assert(std::endian::native == std::endian::little);
 
-// A bounded queue that any thread may fill without waiting, and one thread empties.
+// A bounded queue that any thread may fill without waiting, and that one thread empties.
 class RecordQueue {
  public:
   static constexpr uint64_t CAPACITY = 65'536;
 
   RecordQueue();
-  // False when full: the record is lost.
+  // False if full: the record is lost.
   bool push(const Record& record);
   bool pop(Record& record);
 
  private:
-  // A cell at place p may be filled when its turn is p, and emptied when its turn is p + 1.
+  // The cell at place p may be filled when its turn is p, and emptied when its turn is p + 1.
   struct Cell {
     std::atomic<uint64_t> turn;
     Record record;
@@ -60,26 +60,26 @@ class RecordQueue {
 
 class Records {
  public:
-  // Opens the file; a FIFO that nobody reads yet is opened when somebody does.
-  // Throws std::system_error when it cannot be written.
+  // Opens the file; a FIFO without a reader is opened once it has one. Throws std::system_error if it cannot be
+  // written.
   explicit Records(const std::string& file);
   ~Records();
 
-  // Records keep the id of a connection only when it is open still as they are written: then their call had it to its
+  // Records keep the id of a connection only if it is still open when they are written: their call then had it to its
   // end. To be called before the first record.
   void check_connections(std::function<bool(uint16_t)> is_open) { is_open_ = std::move(is_open); }
 
-  // Never waits. False when the queue is full: the caller counts the record as dropped.
+  // Never waits. False if the queue is full: the caller counts the record as dropped.
   bool push(const Record& record) { return queue_.push(record); }
 
   // Writes what is queued, for at most two seconds, and ends the thread.
   void close();
 
-  // Records of a phase that left the queue and found no reader, since the last time this was asked.
+  // Records of a phase that left the queue and found no reader, since the last query.
   uint64_t take_lost(Phase phase) { return lost_[static_cast<unsigned>(phase)].exchange(0); }
 
  private:
-  // As many bytes as a FIFO takes whole or not at all, so that no record is ever torn.
+  // As many bytes as a FIFO accepts whole or not at all, so that no record is ever split.
   static constexpr size_t BATCH = 4096 / sizeof(Record);
 
   bool open_file();
@@ -94,7 +94,7 @@ class Records {
   bool broken_ = false;
   RecordQueue queue_;
   std::array<std::atomic<uint64_t>, PHASES> lost_{};
-  // When to give up, once closed.
+  // When to stop trying, once closed.
   std::atomic<int64_t> give_up_ns_;
   std::atomic<bool> closing_{false};
   std::thread writer_;

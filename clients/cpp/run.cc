@@ -38,7 +38,7 @@ void Run::stop(int64_t now_ns) {
 }
 
 bool Run::wait_for(uint64_t slot) const {
-  // A sleep cannot be broken off, so a long one is made of short ones.
+  // A sleep cannot be interrupted, so a long one consists of short ones.
   constexpr int64_t LOOK_EVERY_NS = 100 * MILLISECOND_NS;
   const int64_t due_ns = schedule_->due_ns(slot);
   while (slot < slots_end()) {
@@ -105,7 +105,7 @@ int64_t Run::end(const Call& call, unsigned status, const std::string& message) 
       tally.from_send.record(from_send_ns);
       if (schedule_) tally.latency.record(now_ns - call.due_ns);
     } else {
-      // A status outside of gRPC's list is what gRPC itself calls unknown.
+      // A status outside gRPC's list is what gRPC itself calls unknown.
       Failures& failures = tally.failures[status < STATUS_CODES ? status : 2];
       ++failures.count;
       failures.last = message;
@@ -134,7 +134,7 @@ void Run::record(const Call& call, int64_t from_send_ns, unsigned status, bool s
 
 void Run::notify() {
   const uint64_t one = 1;
-  // Fails only when the counter is full, and then the reader is awake anyway.
+  // Fails only if the counter is full, and then the reader is awake anyway.
   [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof one);
 }
 

@@ -9,10 +9,10 @@
 namespace spangap {
 namespace {
 
-// Calls of each kind that the library may hand over before it is asked for the next.
+// Calls of each kind that the library may accept before the next request for one.
 constexpr unsigned ACCEPTED_UNARY = 64;
 constexpr unsigned ACCEPTED_STREAMS = 16;
-// A response that was larger than this is not kept for the next call.
+// A response larger than this is not kept for the next call.
 constexpr size_t KEPT_BYTES = 1 << 20;
 
 const grpc::Status STOPS(grpc::StatusCode::UNAVAILABLE, "the target stops");
@@ -59,7 +59,7 @@ class ServedUnary : public Waiter {
     }
   }
 
-  // Runs on the queue's thread, or after thinking on the alarm's.
+  // Runs on the queue's thread, or on the alarm's after the think time.
   void answer() {
     state_ = State::answering;
     if (queue_.serving_.cut_off()) status_ = grpc::Status::CANCELLED;
@@ -133,7 +133,7 @@ class ServedStream : public Waiter {
  private:
   enum class State { accepting, reading, writing, finishing, finishing_while_reading };
 
-  // Waits for the end of the stream; a read may be under way at the same time.
+  // Waits for the end of the stream; a read may be pending at the same time.
   struct Ending : Waiter {
     explicit Ending(ServedStream& stream) : stream(stream) {}
     void completed(bool) override {
@@ -174,7 +174,7 @@ class ServedStream : public Waiter {
     }
   }
 
-  // Runs on the queue's thread, or after thinking on the alarm's.
+  // Runs on the queue's thread, or on the alarm's after the think time.
   void write() {
     if (queue_.serving_.cut_off()) {
       queue_.serving_.answer(ping_, grpc::Status::CANCELLED);
@@ -247,7 +247,7 @@ void ServingQueue::serve() {
 void ServingQueue::accept_unary() {
   if (ending_) return;
   if (spare_.empty()) spare_.push_back(std::make_unique<ServedUnary>(*this));
-  // It comes back by itself when it is answered.
+  // Once answered, it returns by itself.
   ServedUnary* const call = spare_.back().release();
   spare_.pop_back();
   call->accept();
@@ -257,7 +257,7 @@ void ServingQueue::end_streams() { wake_.Set(queue_.get(), gpr_now(GPR_CLOCK_MON
 
 void ServingQueue::completed(bool) {
   ending_ = true;
-  // One that ends at once takes itself out of the set, but only by a later completion.
+  // A stream that ends at once leaves the set by itself, but only at a later completion.
   for (ServedStream* stream : streams_) stream->end_if_idle();
   health_.end(STOPS);
 }

@@ -28,7 +28,7 @@ class ServingQueue : public Waiter {
 
   // Serves until the queue is shut down and empty.
   void serve();
-  // Ends the streams that wait for a ping, and health watches, on the queue's own thread; the other streams end after
+  // Ends, on the queue's own thread, health watches and the streams that wait for a ping; the other streams end after
   // their answer.
   void end_streams();
   void shut_down() { queue_->Shutdown(); }
@@ -48,7 +48,7 @@ class ServingQueue : public Waiter {
   grpc::Alarm wake_;
   bool ending_ = false;
   Ids ids_;
-  // Calls that are over, for use again.
+  // Completed calls, for reuse.
   std::vector<std::unique_ptr<ServedUnary>> spare_;
   std::set<ServedStream*> streams_;
 };

@@ -7,7 +7,7 @@ namespace {
 
 namespace health = grpc::health::v1;
 
-// The empty name asks for the server as a whole.
+// The empty name means the server as a whole.
 bool known(const std::string& name) {
   return name.empty() || name == "spangap.ping.v1.Ping" || name == "grpc.health.v1.Health";
 }
@@ -44,7 +44,7 @@ class HealthCheck : public Waiter {
 
 }  // namespace
 
-// Tells the status, which does not change, and stays until the caller or the target has enough.
+// Sends the status, which does not change, and stays until the caller or the target ends it.
 class HealthWatch : public Waiter {
  public:
   explicit HealthWatch(ServedHealth& served) : served_(served), writer_(&context_), gone_(*this) {
@@ -85,7 +85,7 @@ class HealthWatch : public Waiter {
   }
 
  private:
-  // Told when the call is over, whoever ended it.
+  // Notified when the call is over, whoever ended it.
   struct Gone : Waiter {
     explicit Gone(HealthWatch& watch) : watch(watch) {}
     void completed(bool) override {

@@ -1,4 +1,4 @@
-// grpc.health.v1.Health over a queue of the target: everything serves from the start to the stop.
+// grpc.health.v1.Health on a queue of the target: everything is serving from start to stop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,7 +19,7 @@ class ServedHealth {
 
   // Accepts the first calls. All of this runs on the queue's thread.
   void start();
-  // Ends all watches, with the status that the service stops with.
+  // Ends all watches with the status of the service's stop.
   void end(const grpc::Status& status);
 
   grpc::health::v1::Health::AsyncService& service;

@@ -56,7 +56,7 @@ void Serving::set_parent(ServedPing& ping, const pb::PingRequest& request, Ids& 
   adopt(ping, zero ? std::nullopt : std::optional(context), ids);
 }
 
-// `context` is none when it was there and could not be read.
+// `context` is none if it was present but invalid.
 void Serving::adopt(ServedPing& ping, const std::optional<TraceContext>& context, Ids& ids) {
   if (!context) {
     malformed_traceparent_.fetch_add(1, std::memory_order_relaxed);
@@ -73,7 +73,7 @@ grpc::Status Serving::prepare(const pb::PingRequest& request, pb::PingResponse& 
   if (think_ns > MAX_THINK_NS) return too_much("think_ns", think_ns, MAX_THINK_NS);
   const uint64_t bytes = request.has_response_bytes() ? request.response_bytes() : settings.response_bytes;
   if (bytes > MAX_PAYLOAD_BYTES) return too_much("response_bytes", bytes, MAX_PAYLOAD_BYTES);
-  // The bytes that are there already are zeros, too.
+  // The existing bytes are zeros, too.
   if (bytes > 0 || !response.payload().empty()) response.mutable_payload()->resize(bytes, '\0');
   return grpc::Status::OK;
 }

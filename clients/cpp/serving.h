@@ -1,4 +1,4 @@
-// What all calls of a target share: its settings, and the account of what it serves.
+// What all calls of a target share: its settings, and the record of what it serves.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -20,11 +20,11 @@ namespace spangap {
 
 namespace pb = ::spangap::ping::v1;
 
-// One ping, from when it was received to its answer.
+// A ping, from its receipt to its answer.
 struct ServedPing {
   int64_t received_ns;
   int64_t received_unix_ns;
-  // Sampled trace context of the caller, when records are wanted.
+  // Sampled trace context of the caller, if records are wanted.
   std::optional<TraceContext> parent;
   std::array<uint8_t, 8> span_id;
   bool in_stream = false;
@@ -32,30 +32,30 @@ struct ServedPing {
 
 class Serving {
  public:
-  // Throws std::system_error when records cannot be written.
+  // Throws std::system_error if records cannot be written.
   explicit Serving(const TargetSettings& settings);
 
-  // First thing when a ping was received.
+  // To be called first when a ping has been received.
   ServedPing receive();
-  // The trace context of a single ping, from its header, or of a ping inside a stream.
+  // The trace context of a unary ping, from its header, or of a ping within a stream.
   void set_parent(ServedPing& ping, const grpc::ServerContext& context, Ids& ids);
   void set_parent(ServedPing& ping, const pb::PingRequest& request, Ids& ids);
 
-  // Fills the response and says how long to think, or why the request is refused.
+  // Fills the response and returns how long to think, or why the request is refused.
   grpc::Status prepare(const pb::PingRequest& request, pb::PingResponse& response, uint64_t& think_ns) const;
 
-  // Last thing before the answer is handed to the library.
+  // To be called last before the answer is given to the library.
   void answer(const ServedPing& ping, const grpc::Status& status);
 
   pb::UsageResponse usage();
-  // Ends what still thinks, at once and as CANCELLED. Returns whether anything was under way.
+  // Ends all think times at once, with CANCELLED. Returns whether any call was in progress.
   bool cut_off_calls();
   bool cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
-  // After this nothing more may be served.
+  // After this, nothing more may be served.
   void send_end(bool cut_off);
 
   const TargetSettings& settings;
-  // Thinks without a thread for each call.
+  // Thinks without a thread per call.
   Alarm alarm;
 
  private:

@@ -17,7 +17,7 @@
 namespace spangap {
 namespace {
 
-// Calls under way that are left when standard input ended.
+// Time left to calls in progress after standard input has ended.
 constexpr int64_t CANCEL_AFTER_NS = SECOND_NS;
 
 const char* phase_name(Phase phase) { return phase == Phase::warmup ? "warmup" : "measured"; }
@@ -83,21 +83,21 @@ class Session {
 
   static uint64_t wall_of(int64_t moment_ns) { return wall_ns() - (monotonic_ns() - moment_ns); }
 
-  // Reports once a second until the phase ends. False when that was because standard input ended.
+  // Reports once a second until the phase ends. False if it ended because standard input did.
   bool keep_phase(Phase phase, int64_t from_ns, int64_t end_ns) {
     int64_t covered_to_ns = from_ns;
     for (int64_t tick_ns = from_ns + SECOND_NS;; tick_ns += SECOND_NS) {
       LifeLine::Woken woken;
       do {
         woken = life_line_.wait_until(std::min(tick_ns, end_ns), run_.event_descriptor());
-        // Said once; a limit that is reached before the phase that it belongs to cannot be.
+        // Reported once; a limit cannot be reached before the phase that it belongs to.
         if (woken == LifeLine::Woken::ended) stop(monotonic_ns());
         end_ns = std::min({end_ns, run_.limit_reached_ns(), stopped_at_ns_});
       } while (woken != LifeLine::Woken::time && end_ns > monotonic_ns());
       const int64_t now_ns = std::min(tick_ns, end_ns);
       report_phase(phase, now_ns, std::max<int64_t>(now_ns - covered_to_ns, 0));
       covered_to_ns = std::max(now_ns, covered_to_ns);
-      // Calls of the phase before that have ended since.
+      // Calls of the previous phase that have ended since.
       if (phase == Phase::measured) report_news(Phase::warmup);
       if (now_ns >= end_ns) break;
     }
@@ -138,7 +138,7 @@ class Session {
     report_news(Phase::measured);
   }
 
-  // An interval of a phase that goes on or has just ended.
+  // An interval of a phase that continues or has just ended.
   void report_phase(Phase phase, int64_t at_ns, int64_t duration_ns) {
     const Usage usage = Usage::now();
     const Usage used = {usage.cpu_ns - usage_.cpu_ns, usage.context_switches - usage_.context_switches};
@@ -147,8 +147,7 @@ class Session {
     report(phase, at_ns, duration_ns, tally, used);
   }
 
-  // An interval that only brings calls which ended after their phase; what was used since belongs to no phase of
-  // theirs.
+  // An interval that only contains calls which ended after their phase; CPU time used since belongs to neither phase.
   void report_news(Phase phase) {
     PhaseTally& tally = drain_tally(phase);
     if (tally.has_news()) report(phase, monotonic_ns(), 0, tally, {0, 0});

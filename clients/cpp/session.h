@@ -1,4 +1,4 @@
-// One run of a client: connects, waits for `go`, keeps the phases, reports.
+// One run of a client: connects, waits for `go`, follows the phases, reports.
 #pragma once
 
 #include "settings.h"

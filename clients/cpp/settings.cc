@@ -10,11 +10,11 @@ namespace {
 
 constexpr uint64_t MAX_DURATION_NS = uint64_t{1} << 61;
 constexpr uint64_t MAX_CALLS = uint64_t{1} << 62;
-// One call's memory times this is what a machine still has; more is a slip of the keyboard.
+// No machine has the memory for more calls than this at once; a larger number is a typing error.
 constexpr uint64_t MAX_IN_FLIGHT = 1'000'000;
 constexpr uint64_t MAX_CHANNELS_PER_WORKER = 1024;
 constexpr uint64_t MAX_THREADS = 4096;
-// A protobuf message ends at 2 GiB.
+// A protobuf message is limited to 2 GiB.
 constexpr uint64_t MAX_REQUEST_BYTES = (uint64_t{1} << 31) - 4096;
 
 std::optional<uint64_t> read_number(std::string_view text) {

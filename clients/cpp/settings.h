@@ -9,7 +9,7 @@
 
 namespace spangap {
 
-// Flags that cannot be used; the text says which one and what was expected.
+// Invalid flags; the text says which one, and what was expected.
 struct SettingsError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -19,7 +19,7 @@ enum class CallKind { unary, stream };
 enum class ChannelMode { shared, per_worker, distinct, local_pool, pool };
 enum class RecordKind { none, slow, all };
 
-// An open loop's rate: `calls` in each `ns`.
+// An open loop's rate: `calls` every `ns`.
 struct Rate {
   uint64_t calls;
   uint64_t ns;

@@ -14,7 +14,7 @@
 namespace spangap {
 namespace {
 
-// As HOST:PORT; none for families other than IP. IPv4 inside IPv6 is written as IPv4.
+// As HOST:PORT; none for families other than IP. IPv4-mapped IPv6 addresses are written as IPv4.
 std::optional<std::string> address_text(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN];
   if (address.ss_family == AF_INET) {
@@ -43,7 +43,7 @@ std::optional<OwnSocket> tcp_socket(int descriptor) {
   sockaddr_storage local{}, peer{};
   socklen_t local_size = sizeof local, peer_size = sizeof peer;
   if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_size) != 0) return std::nullopt;
-  // Fails on sockets that listen or are not connected yet.
+  // Fails for listening sockets and for those not yet connected.
   if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return std::nullopt;
   auto local_text = address_text(local), peer_text = address_text(peer);
   if (!local_text || !peer_text) return std::nullopt;

@@ -10,7 +10,7 @@ namespace spangap {
 
 struct OwnSocket {
   int descriptor;
-  // Tells sockets apart, also when one takes the descriptor of another that was closed.
+  // Identifies a socket even if another one takes its descriptor after it is closed.
   ino_t inode;
   std::string local;
   std::string peer;
@@ -19,7 +19,7 @@ struct OwnSocket {
 // All connected TCP sockets.
 std::vector<OwnSocket> own_tcp_sockets();
 
-// Whether it is the same socket still.
+// Whether it is still the same socket.
 bool is_open(const OwnSocket& socket);
 
 }  // namespace spangap

@@ -1,4 +1,4 @@
-// cpp-sync: one thread per call under way, with blocking calls.
+// cpp-sync: blocking calls, with one thread per call in progress.
 
 #include <algorithm>
 #include <deque>
@@ -23,7 +23,7 @@ class Seats {
  public:
   Seats(Run& run, unsigned limit) : run_(run), limit_(limit) {}
 
-  // Takes the next call for a thread that waits. `slots_end` or more: there is none left.
+  // Takes the next call for a waiting thread. `slots_end` or more: none is left.
   uint64_t take() {
     const std::lock_guard lock(mutex_);
     while (!missed_.empty() && missed_.front().from <= next_) {
@@ -35,7 +35,8 @@ class Seats {
     return next_++;
   }
 
-  // A thread is about to call. The number of the thread that it must start first, if none waits for the next call.
+  // A thread is about to call. Returns the number of the thread that it must start first, if none is waiting for the
+  // next call.
   std::optional<unsigned> sit_down() {
     const std::lock_guard lock(mutex_);
     --waiting_;
@@ -48,7 +49,7 @@ class Seats {
   void stand_up() {
     const std::lock_guard lock(mutex_);
     if (calling_ == limit_) {
-      // What came due while all threads called is skipped. What was due before is late, and still to be sent.
+      // Calls that came due while all threads were calling are skipped. Calls due earlier are late, and still sent.
       const uint64_t from = std::max(next_, run_.schedule().first_from(all_calling_from_ns_));
       const uint64_t to = std::min(run_.schedule().first_from(monotonic_ns()), run_.slots_end());
       if (to > from) missed_.push_back({from, to});
@@ -67,7 +68,7 @@ class Seats {
   const unsigned limit_;
   std::mutex mutex_;
   uint64_t next_ = 0;
-  // The first thread is there from the start.
+  // The first thread exists from the start.
   unsigned started_ = 1;
   unsigned waiting_ = 1;
   unsigned calling_ = 0;

@@ -8,7 +8,7 @@ const char* status_name(unsigned code) {
       "NOT_FOUND",    "ALREADY_EXISTS",    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
       "ABORTED",      "OUT_OF_RANGE",      "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
       "DATA_LOSS",    "UNAUTHENTICATED"};
-  // A status outside of the list is what gRPC itself calls unknown.
+  // A status outside the list is what gRPC itself calls unknown.
   return NAMES[code < STATUS_CODES ? code : 2];
 }
 

@@ -1,4 +1,4 @@
-// What happened in each phase, counted by many threads without getting in each other's way.
+// Counts of each phase, kept by many threads without contention.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct Failures {
   std::string last;
 };
 
-// What happened to the calls of one phase in one interval.
+// Counts of one phase's calls in one interval.
 struct PhaseTally {
   uint64_t due = 0;
   uint64_t skipped = 0;
@@ -45,7 +45,7 @@ struct PhaseTally {
   uint64_t failed() const;
 };
 
-// One thread's counts. The lock is taken by others once a second only.
+// One thread's counts. Others take the lock only once a second.
 class alignas(64) Tally {
  public:
   // Calls `count(PhaseTally&)` under the lock.
@@ -62,7 +62,7 @@ class alignas(64) Tally {
   std::mutex mutex_;
   std::array<std::unique_ptr<PhaseTally>, PHASES> open_{std::make_unique<PhaseTally>(),
                                                         std::make_unique<PhaseTally>()};
-  // Exchanged with the open one when drained, so that nobody waits while it is added up.
+  // Swapped with the current one when drained, so that nobody waits while it is added up.
   std::array<std::unique_ptr<PhaseTally>, PHASES> spare_{std::make_unique<PhaseTally>(),
                                                          std::make_unique<PhaseTally>()};
 };
@@ -70,7 +70,7 @@ class alignas(64) Tally {
 // The tallies of all threads of a process.
 class Tallies {
  public:
-  // The calling thread's own. Threads beyond the first 64 share, which bounds the memory.
+  // The calling thread's own. Threads beyond the first 64 share one, which bounds the memory.
   Tally& mine() {
     thread_local Tally* own = nullptr;
     if (!own) own = &tallies_[next_.fetch_add(1) % tallies_.size()];

@@ -27,11 +27,11 @@
 namespace spangap {
 namespace {
 
-// How long the end waits for calls under way, and then for the library.
+// How long the end waits for calls in progress, and then for the library.
 constexpr std::chrono::milliseconds GRACE(2000);
 constexpr std::chrono::milliseconds GRACE_OF_LIBRARY(200);
 
-// The address as numbers, so that there is exactly one and it can be told.
+// The address as numbers, so that there is exactly one and it can be reported.
 struct ListenAddress {
   explicit ListenAddress(const std::string& listen) : text(listen) {
     const size_t colon = listen.rfind(':');
@@ -57,7 +57,7 @@ struct ListenAddress {
     throw std::runtime_error("cannot listen on " + text + ": " + why);
   }
 
-  // The library only logs why it cannot listen; the kernel says it again.
+  // The library only logs why it cannot listen; trying again with the kernel returns the reason.
   [[noreturn]] void fail_as_the_kernel_does() const {
     const int probe = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int yes = 1;
@@ -73,7 +73,7 @@ struct ListenAddress {
   socklen_t size = 0;
 };
 
-// Lets go of everything that still thinks when the grace is over.
+// Ends all think times when the grace period is over.
 class Grace {
  public:
   explicit Grace(Serving& serving) : thread_([this, &serving] {
@@ -82,7 +82,7 @@ class Grace {
     cut_off_ = serving.cut_off_calls();
   }) {}
 
-  // Returns whether calls were still under way when the grace was over.
+  // Returns whether calls were still in progress at the end of the grace period.
   bool end() {
     {
       const std::lock_guard lock(mutex_);
@@ -118,7 +118,7 @@ int run_target(const TargetSettings& settings) {
   if (settings.max_streams > 0) builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, settings.max_streams);
   builder.SetMaxReceiveMessageSize(-1);
   builder.SetMaxSendMessageSize(-1);
-  // Reflection alone is served by threads of the library.
+  // Only reflection is served by the library's own threads.
   builder.SetSyncServerOption(grpc::ServerBuilder::SyncServerOption::NUM_CQS, 1);
   builder.RegisterService(&service);
   builder.RegisterService(&health);

@@ -74,7 +74,7 @@ Ids::Ids() {
     if (getrandom(state_.data(), sizeof state_, 0) != sizeof state_) {
       throw std::system_error(errno, std::generic_category(), "no random bytes from the kernel");
     }
-    // All zero is the one state that the generator never leaves.
+    // All zeros is the only state that the generator never leaves.
   } while (state_ == std::array<uint64_t, 4>{});
 }
 

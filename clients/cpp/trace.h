@@ -19,7 +19,7 @@ constexpr size_t TRACEPARENT_BYTES = 55;
 // The header's value, version 00.
 std::array<char, TRACEPARENT_BYTES> format_traceparent(const TraceContext& context);
 
-// Reads a header's value; versions above 00 as far as 00 goes. None when it is malformed.
+// Parses a header's value; a version above 00 as far as 00 goes. None if malformed.
 std::optional<TraceContext> parse_traceparent(std::string_view header);
 
 // Random ids, one generator per worker (xoshiro256++), seeded by the kernel.
@@ -29,7 +29,7 @@ class Ids {
 
   // A new sampled trace with its first span.
   TraceContext root();
-  // A span id that is not zero.
+  // A non-zero span id.
   std::array<uint8_t, 8> span_id();
 
  private:

@@ -1,4 +1,4 @@
-// What waits for a completion of a queue.
+// Anything that waits for a completion of a queue.
 #pragma once
 
 namespace spangap {

@@ -10,9 +10,9 @@ import (
 )
 
 // alarm waits for points in time with the precision of the kernel's timers: a timerfd, which has no slack, in Go's
-// poller. Go's own timers are rounded up to 1 ms where nothing else runs. A thread in clock_nanosleep would have to
-// get a processor back from Go before it could hand a call on, and with --threads=1 the call would wait until that
-// thread had lost it again; here whoever polls runs the waiter at once. One goroutine waits at a time.
+// poller. Go's own timers are rounded up to 1 ms when nothing else runs. A thread in clock_nanosleep would have to get
+// a processor back from Go before it could pass a call on, and with --threads=1 the call would wait until that thread
+// had lost it again; here whichever thread polls runs the waiter at once. One goroutine waits at a time.
 type alarm struct {
 	descriptor int // of timer; File.Fd would make it block
 	timer      *os.File
@@ -27,7 +27,7 @@ func newAlarm() (*alarm, error) {
 	return &alarm{descriptor: descriptor, timer: os.NewFile(uintptr(descriptor), "timerfd")}, nil
 }
 
-// set lets the alarm ring after so long, which is more than nothing, instead of when it was set to before.
+// set makes the alarm ring after this time, which must be positive, instead of at the time set before.
 func (a *alarm) set(left time.Duration) error {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
 	if err := unix.TimerfdSettime(a.descriptor, 0, &at, nil); err != nil {
@@ -36,7 +36,7 @@ func (a *alarm) set(left time.Duration) error {
 	return nil
 }
 
-// wait returns when the alarm rings; false when it was stopped.
+// wait returns when the alarm rings; false if it was stopped.
 func (a *alarm) wait() (bool, error) {
 	_, err := a.timer.Read(a.expired[:])
 	switch {
@@ -48,9 +48,9 @@ func (a *alarm) wait() (bool, error) {
 	return true, nil
 }
 
-// stop ends a wait and all that follow. Any goroutine may call it.
+// stop ends the current wait and all later ones. Any goroutine may call it.
 func (a *alarm) stop() {
-	// Only a closed file refuses.
+	// Fails only if the file is closed.
 	_ = a.timer.SetReadDeadline(time.Unix(1, 0))
 }
 

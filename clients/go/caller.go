@@ -12,7 +12,7 @@ import (
 	"spangap/clients/go/ping"
 )
 
-// load is what all workers of a run have in common. None of it changes while they call.
+// load is what all workers of a run share. None of it changes during the calls.
 type load struct {
 	settings *clientSettings
 	times    timetable
@@ -48,7 +48,7 @@ func newCaller(l *load, worker int, t *tally) *caller {
 	return c
 }
 
-// call makes one call and counts it. The outcome comes with its phase and lateness; sent is a clock reading from
+// call makes one call and counts it. The caller has set the outcome's phase and lateness; sent is a clock reading from
 // just before.
 func (c *caller) call(o *outcome, sent time.Time) {
 	s := c.load.settings
@@ -66,7 +66,7 @@ func (c *caller) call(o *outcome, sent time.Time) {
 	}
 	o.fromSend = time.Since(sent)
 	late := c.watch.end()
-	// A watch that the kernel woke late may have let a response pass.
+	// A watch that the kernel woke late may have let a response through.
 	if (late && err != nil) || (err == nil && o.fromSend > s.timeout) {
 		err = c.watch.tooLate()
 	}
@@ -92,7 +92,7 @@ func (c *caller) call(o *outcome, sent time.Time) {
 			traced.flags |= flagStream
 		}
 		traced.connection = unknownConnection
-		// A call during which the connection changed may have gone over either.
+		// A call during which the connection changed may have used either.
 		if c.channel.current.Load() == before {
 			traced.connection = uint16(before)
 		}
@@ -109,14 +109,14 @@ func (c *caller) unary(traced *record) error {
 	return c.channel.Invoke(ctx, ping.Ping_Ping_FullMethodName, &c.request, &c.answer)
 }
 
-// renew gives up the stream, whatever is left of it, and the context that it was in.
+// renew abandons the stream and its context.
 func (c *caller) renew() {
 	c.watch.release()
 	c.stream = nil
 	c.watch = newWatch(c.load.calls, c.load.times.start, c.load.settings.timeout)
 }
 
-// close ends the worker's stream in order.
+// close ends the worker's stream properly.
 func (c *caller) close() {
 	if c.stream != nil {
 		_ = c.stream.CloseSend()

@@ -25,7 +25,7 @@ type dialer struct {
 	next     atomic.Uint32
 }
 
-// channel is a grpc.ClientConn and what is known of its connection.
+// channel is a grpc.ClientConn and the facts known about its connection.
 type channel struct {
 	*grpc.ClientConn
 	number  int
@@ -84,7 +84,7 @@ func openChannels(ctx context.Context, s *clientSettings, messages *messages) ([
 		c := &channel{number: i, dialer: d}
 		c.current.Store(unknownConnection)
 		var err error
-		// The dialer gets the address as it was given: names are resolved there, and no proxy is asked.
+		// The dialer gets the address as given: it resolves names itself, and no proxy is used.
 		c.ClientConn, err = grpc.NewClient("passthrough:///"+s.target,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(c.dial),
@@ -108,7 +108,7 @@ func openChannels(ctx context.Context, s *clientSettings, messages *messages) ([
 	return channels, nil
 }
 
-// connect waits until the connection is ready or the first attempt at it has failed.
+// connect waits until the connection is ready or the first attempt has failed.
 func (c *channel) connect(ctx context.Context) error {
 	c.Connect()
 	for {
@@ -135,12 +135,12 @@ func (c *channel) whyNot(ctx context.Context) error {
 	if failed != nil {
 		return plainest(failed)
 	}
-	// The socket opened and the transport failed: only a call is told why.
+	// The socket was opened and the transport failed: only a call returns the reason.
 	err := c.Invoke(ctx, ping.Ping_Usage_FullMethodName, &ping.UsageRequest{}, &ping.UsageResponse{})
 	return errors.New(status.Convert(err).Message())
 }
 
-// plainest is what the kernel said, where it was the kernel: the messages name the address themselves.
+// plainest is the kernel's own error, if there is one: the messages already name the address.
 func plainest(err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// stopGrace is how long calls under way may go on after the life line ended.
+// stopGrace is how long calls in progress may continue after the life line has ended.
 const stopGrace = time.Second
 
 // loop is a way to begin calls.
 type loop interface {
-	// run begins calls until the measured phase is over or stop is called, and returns when all have ended. An error
-	// is why no more could be begun.
+	// run begins calls until the measured phase is over or stop is called, and returns when all have ended. The error says
+	// why no more could be begun.
 	run() error
 	stop()
 }
@@ -24,7 +24,7 @@ func runClient(s *clientSettings, life *life, messages *messages) int {
 	go func() {
 		select {
 		case <-life.over:
-			// Connections still being made are of no more use; calls get their grace in the session.
+			// Connections that are still being made are no longer needed; the session gives calls their grace period.
 			select {
 			case <-life.begin:
 			default:
@@ -86,7 +86,7 @@ func runClient(s *clientSettings, life *life, messages *messages) int {
 	return exitDone
 }
 
-// tallyCount keeps two workers that run at the same time mostly apart, while the counts of many stay few.
+// tallyCount is large enough to mostly separate concurrent workers, and small enough to add up quickly.
 func tallyCount(workers int) int {
 	return min(workers, 4*runtime.GOMAXPROCS(0))
 }

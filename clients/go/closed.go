@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// hammerPause keeps a worker from hammering a dead target: failures that come faster are followed by it.
+// hammerPause follows any failure that came faster than this, so that a worker does not hammer a dead target.
 const hammerPause = time.Millisecond
 
-// closedLoop keeps a call under way in each worker.
+// closedLoop keeps a call in progress in each worker.
 type closedLoop struct {
 	load    *load
 	callers []*caller
@@ -50,14 +50,14 @@ func (c *closedLoop) work(caller *caller, begun *begun) {
 	}
 }
 
-// callLimit ends the measured phase after so many calls.
+// callLimit ends the measured phase after this many calls.
 type callLimit struct {
 	calls   uint64 // 0: no limit
 	taken   atomic.Uint64
 	reached chan struct{} // closed when the last call was taken
 }
 
-// take is false when there are no calls left.
+// take returns false if no calls are left.
 func (l *callLimit) take() bool {
 	if l.calls == 0 {
 		return true

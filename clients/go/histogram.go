@@ -12,8 +12,8 @@ const (
 	octaves  = 64 - slotBits + 1
 )
 
-// histogram counts durations in ns. Values below 2048 have a bucket each; above, every power of two is cut into
-// 1024 buckets. The slots of an octave come with its first value, so that a value costs no allocation after.
+// histogram counts durations in ns. Values below 2048 have a bucket each; above, every power of two is divided into
+// 1024 buckets. An octave's slots are allocated with its first value, so that later values cost no allocation.
 type histogram struct {
 	max, sum uint64
 	octaves  [octaves]*[slots]uint64
@@ -52,7 +52,7 @@ func (h *histogram) octave(i int) *[slots]uint64 {
 	return h.octaves[i]
 }
 
-// take adds what other holds and empties it.
+// take adds the content of other and empties it.
 func (h *histogram) take(other *histogram) {
 	if other.max > h.max {
 		h.max = other.max
@@ -70,7 +70,7 @@ func (h *histogram) take(other *histogram) {
 	other.clear()
 }
 
-// clear keeps the slots that there are.
+// clear keeps the allocated slots.
 func (h *histogram) clear() {
 	h.max, h.sum = 0, 0
 	for _, octave := range &h.octaves {
@@ -80,7 +80,7 @@ func (h *histogram) clear() {
 	}
 }
 
-// each goes through the buckets that hold something, in ascending order.
+// each visits the non-empty buckets in ascending order.
 func (h *histogram) each(f func(value, count uint64)) {
 	for i, octave := range &h.octaves {
 		if octave == nil {
@@ -94,7 +94,7 @@ func (h *histogram) each(f func(value, count uint64)) {
 	}
 }
 
-// appendJSON writes the histogram as messages carry it.
+// appendJSON writes the histogram in the form that messages use.
 func (h *histogram) appendJSON(b []byte) []byte {
 	b = append(b, `{"max":`...)
 	b = strconv.AppendUint(b, h.max, 10)

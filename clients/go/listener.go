@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// listener numbers the connections that it accepts and sets their TCP_NODELAY.
+// listener numbers the connections that it accepts, and sets their TCP_NODELAY.
 type listener struct {
 	net.Listener
 	nodelay  nodelayChoice
@@ -13,7 +13,7 @@ type listener struct {
 	next     atomic.Uint32
 }
 
-// numberedAddr is the address of a peer together with the number of its connection, so that a handler finds it.
+// numberedAddr is the address of a peer with the number of its connection, so that a handler can find it.
 type numberedAddr struct {
 	net.Addr
 	id uint32
@@ -34,7 +34,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	socket := accepted.(*net.TCPConn)
 	if err := setNodelay(socket, l.nodelay); err != nil {
-		// The peer may be gone already, which the server finds out by itself.
+		// The peer may be gone already, which the server will notice.
 		complain(err)
 	}
 	id := l.next.Add(1) - 1

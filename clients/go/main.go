@@ -1,5 +1,5 @@
-// Command spangap-go calls (`client`) or serves (`target`) pings with grpc-go, for `spangap tank` and
-// `spangap target`. clients/CONTRACT.md says how it is driven.
+// Command spangap-go calls (`client`) or serves (`target`) pings with grpc-go, for `spangap tank` and `spangap target`.
+// clients/CONTRACT.md specifies its interface.
 package main
 
 import (
@@ -16,7 +16,7 @@ const (
 	exitUsage  = 2
 )
 
-// library is how the stack names itself in messages.
+// library is the stack's name in messages.
 const library = "grpc-go " + grpc.Version
 
 func main() {

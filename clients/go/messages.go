@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// messages are the lines on standard output. When nobody reads them any more the life line ends too, so that a
-// failed write changes nothing.
+// messages are the lines on standard output. When their reader is gone, the life line ends too, so a failed write
+// changes nothing.
 type messages struct {
 	lock   sync.Mutex
 	output io.Writer
@@ -23,7 +23,7 @@ func (m *messages) line(b []byte) {
 	_, _ = m.output.Write(append(b, '\n'))
 }
 
-// send writes one message; its fields are all of kinds that JSON has.
+// send writes one message, whose fields must all have JSON types.
 func (m *messages) send(message any) {
 	b, err := json.Marshal(message)
 	if err != nil {
@@ -85,7 +85,7 @@ type targetEndMessage struct {
 	CutOff               bool              `json:"cut_off"`
 }
 
-// interval is what happened in one phase since the interval before of that phase.
+// interval is what happened in one phase since that phase's previous interval.
 type interval struct {
 	phase           phase
 	at              time.Time
@@ -97,7 +97,7 @@ type interval struct {
 	contextSwitches int64
 }
 
-// appendJSON avoids reflection over thousands of buckets: it runs beside the calls that are measured.
+// appendJSON avoids reflection over thousands of buckets: it runs next to the calls being measured.
 func (i *interval) appendJSON(b []byte) []byte {
 	field := func(name string, value uint64) {
 		b = append(b, `,"`...)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// openLoop begins calls when they are due, whatever became of those before.
+// openLoop begins calls when they are due, whatever became of earlier ones.
 type openLoop struct {
 	load    *load
 	tallies []*tally
@@ -23,7 +23,7 @@ type openLoop struct {
 	running sync.WaitGroup
 }
 
-// openWorker is a goroutine that makes the call it is handed, then waits for the next.
+// openWorker is a goroutine that makes the call it is given, then waits for the next one.
 type openWorker struct {
 	caller *caller
 	calls  chan dueCall // holds one: the keeper of the time never waits for a worker
@@ -90,7 +90,7 @@ func (o *openLoop) keepTime() error {
 	}
 }
 
-// begin hands a call to a worker that is free, or counts it as skipped when as many as allowed are under way.
+// begin gives a call to a free worker, or counts it as skipped if the permitted number is in progress.
 func (o *openLoop) begin(call dueCall) {
 	o.begun.due[call.phase].Add(1)
 	o.lock.Lock()

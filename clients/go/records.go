@@ -13,7 +13,7 @@ import (
 const (
 	recordBytes  = 64
 	recordsQueue = 65536
-	// unknownConnection stands in records for a connection that is not known.
+	// unknownConnection stands for an unknown connection in records.
 	unknownConnection = 65535
 )
 
@@ -57,8 +57,8 @@ type recorder struct {
 	dropped [phases]atomic.Uint64 // taken from the queue and not written
 }
 
-// openRecorder opens the file and starts to write. A FIFO is opened by the writer: that waits for a reader, and
-// nobody else is to wait.
+// openRecorder opens the file and starts writing. The writer opens a FIFO, because that waits for a reader and nothing
+// else should.
 func openRecorder(path string) (*recorder, error) {
 	r := &recorder{queue: make(chan [recordBytes]byte, recordsQueue), done: make(chan struct{})}
 	if about, err := os.Stat(path); err == nil && about.Mode()&os.ModeNamedPipe != 0 {
@@ -89,7 +89,7 @@ func create(path string) (*os.File, error) {
 	return file, nil
 }
 
-// lose counts what comes as dropped, until nothing more does.
+// lose counts whatever arrives as dropped, until nothing more does.
 func (r *recorder) lose() {
 	for bytes := range r.queue {
 		r.dropped[bytes[57]&flagMeasured].Add(1)
@@ -97,7 +97,7 @@ func (r *recorder) lose() {
 	close(r.done)
 }
 
-// keep puts a record into the queue; false when that is full.
+// keep puts a record into the queue; false if it is full.
 func (r *recorder) keep(record *record) bool {
 	var bytes [recordBytes]byte
 	record.put(&bytes)
@@ -109,13 +109,13 @@ func (r *recorder) keep(record *record) bool {
 	}
 }
 
-// finish writes what is queued, unless limit comes first. No record may be kept after.
+// finish writes what is queued, unless limit comes first. No record may be kept afterwards.
 func (r *recorder) finish(limit <-chan struct{}) {
 	close(r.queue)
 	select {
 	case <-r.done:
 	case <-limit:
-		// What the writer has not taken will not be written.
+		// The writer will not write what it has not taken.
 		for bytes := range r.queue {
 			r.dropped[bytes[57]&flagMeasured].Add(1)
 		}

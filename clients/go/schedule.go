@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// schedule says when calls are due. The zero value is the closed loop, in which none ever is.
+// schedule says when calls are due. The zero value is the closed loop, in which no call is ever due.
 type schedule struct {
 	calls, ns uint64 // so many calls in so many nanoseconds
 }
@@ -27,7 +27,7 @@ func (s *schedule) parse(value string) error {
 
 func (s *schedule) open() bool { return s.calls > 0 }
 
-// due is when call n is due after the start; false when that is beyond what a Duration holds.
+// due is when call n is due after the start; false if that exceeds a Duration.
 func (s *schedule) due(n uint64) (time.Duration, bool) {
 	high, low := bits.Mul64(n, s.ns)
 	if high >= s.calls {
@@ -37,7 +37,7 @@ func (s *schedule) due(n uint64) (time.Duration, bool) {
 	return time.Duration(ns), ns <= math.MaxInt64
 }
 
-// phase of a call: when it was due (open loop) or sent (closed loop).
+// phase of a call: that in which it was due (open loop) or sent (closed loop).
 type phase int
 
 const (
@@ -50,7 +50,7 @@ const phases = 2
 
 var phaseNames = [phases]string{"warmup", "measured"}
 
-// timetable holds the limits of the phases.
+// timetable is when the phases end.
 type timetable struct {
 	start       time.Time
 	warmupEnd   time.Duration // after the start

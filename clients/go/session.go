@@ -24,7 +24,7 @@ type session struct {
 	line    []byte
 }
 
-// beginnings are calls that came due, and those of them that were skipped.
+// beginnings are the number of calls that came due, and of those that were skipped.
 type beginnings struct{ due, skipped uint64 }
 
 func newSession(s *clientSettings, l *load, messages *messages) (*session, error) {
@@ -47,7 +47,7 @@ func newSession(s *clientSettings, l *load, messages *messages) (*session, error
 	return session, nil
 }
 
-// run makes the run and returns why it ended. cancel ends the calls under way.
+// run makes the run and returns why it ended. cancel ends the calls in progress.
 func (s *session) run(life *life, cancel context.CancelFunc) string {
 	times := &s.load.times
 	s.usage = readUsage()
@@ -79,7 +79,7 @@ func (s *session) run(life *life, cancel context.CancelFunc) string {
 	return "done"
 }
 
-// cover reports the phases while they last; true when the life line ended before they did.
+// cover reports the phases during their course; true if the life line ended first.
 func (s *session) cover(life *life) bool {
 	times := &s.load.times
 	phaseBegan := time.Duration(0)
@@ -113,7 +113,8 @@ func (s *session) cover(life *life) bool {
 	}
 }
 
-// drain waits for the calls under way. The channel it returns is closed when nobody waits for the result any more.
+// drain waits for the calls in progress. The channel that it returns is closed once nobody waits for the result any
+// more.
 func (s *session) drain(life *life, loopEnded <-chan struct{}, cancel context.CancelFunc) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
@@ -163,7 +164,7 @@ func (s *session) sendNews(inFlight uint64) {
 	}
 }
 
-// send completes an interval with what happened since the last one of its phase.
+// send completes an interval with what happened since its phase's last one.
 func (s *session) send(i *interval) {
 	told := &s.told[i.phase]
 	due, skipped := s.seen[i.phase].due, s.seen[i.phase].skipped
@@ -175,8 +176,8 @@ func (s *session) send(i *interval) {
 	i.counts.clear()
 }
 
-// collect brings the news together and returns how many calls are under way. It reads what ended first, so that no
-// call has ended before it began.
+// collect brings the news together and returns how many calls are in progress. It reads the ended calls first, so that
+// no call ends before it began.
 func (s *session) collect() uint64 {
 	for _, tally := range s.tallies {
 		tally.drain(&s.news)

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Limits of spangap.ping.v1.Ping, as ping.proto states them.
+// Limits of spangap.ping.v1.Ping, as in ping.proto.
 const (
 	maxResponseBytes = 64 << 20
 	maxThink         = time.Minute
 )
 
-// maxRequestBytes is what a gRPC message can carry beside the other fields of a request.
+// maxRequestBytes is how much payload a gRPC message can carry in addition to a request's other fields.
 const maxRequestBytes = math.MaxInt32 - 1024
 
-// maxOwnChannels bounds the channels of an open loop in which every worker has its own.
+// maxOwnChannels bounds the channels of an open loop whose workers have one each.
 const maxOwnChannels = 1024
 
 type recordChoice int
@@ -37,7 +37,7 @@ const (
 	nodelayOff
 )
 
-// clientSettings are the flags of a client, checked.
+// clientSettings are the validated flags of a client.
 type clientSettings struct {
 	target        string
 	stream        bool
@@ -59,7 +59,7 @@ type clientSettings struct {
 	recordFile    string
 }
 
-// targetSettings are the flags of a target, checked.
+// targetSettings are the validated flags of a target.
 type targetSettings struct {
 	listen        string
 	responseBytes uint64
@@ -71,7 +71,7 @@ type targetSettings struct {
 	recordFile    string
 }
 
-// channelPlan is how many channels there are for the workers.
+// channelPlan is the number of channels for the workers.
 type channelPlan struct {
 	perWorker bool
 	pool      int // channels, unless perWorker
@@ -84,13 +84,13 @@ func (p channelPlan) count(workers int) int {
 	return p.pool
 }
 
-// flag is one `--name=value` and what reads the value. Every flag has to be given.
+// flag is one `--name=value` with the parser of its value. Every flag is required.
 type flag struct {
 	name string
 	read func(value string) error
 }
 
-// parseFlags reads every flag exactly once, in any order.
+// parseFlags parses every flag exactly once, in any order.
 func parseFlags(args []string, flags []flag) error {
 	seen := make(map[string]bool, len(flags))
 	for _, arg := range args {

@@ -9,7 +9,7 @@ var statusNames = [...]string{
 	"INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
 }
 
-// knownCode is the code, or UNKNOWN for those that gRPC does not define.
+// knownCode is the code, or UNKNOWN if gRPC does not define it.
 func knownCode(code codes.Code) codes.Code {
 	if int(code) >= len(statusNames) {
 		return codes.Unknown

@@ -10,7 +10,7 @@ import (
 	"spangap/clients/go/ping"
 )
 
-// exchange makes one ping over the worker's stream. The first ping, and the first after a failure, opens it.
+// exchange makes one ping over the worker's stream. The first ping, and the first one after a failure, opens it.
 func (c *caller) exchange(traced *record) error {
 	if c.load.settings.trace {
 		c.request.TraceId = append(c.request.TraceId[:0], traced.traceID[:]...)
@@ -25,7 +25,7 @@ func (c *caller) exchange(traced *record) error {
 	}
 	err := c.stream.SendMsg(&c.request)
 	if err == nil || errors.Is(err, io.EOF) {
-		// After a failed send only the receiver is told why the stream ended.
+		// After a failed send, only a receive returns why the stream ended.
 		err = c.stream.RecvMsg(&c.answer)
 	}
 	if errors.Is(err, io.EOF) {

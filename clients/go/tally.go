@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// outcome is what became of one call.
+// outcome is the result of one call.
 type outcome struct {
 	phase    phase
 	code     codes.Code
@@ -24,7 +24,7 @@ type failures struct {
 	last  string
 }
 
-// counts is what became of the calls of one phase in some time.
+// counts are the results of one phase's calls over some time.
 type counts struct {
 	ok, ended, slow, recordsDropped uint64
 	errors                          [len(statusNames)]failures
@@ -55,7 +55,7 @@ func (c *counts) add(o *outcome, open bool) {
 	}
 }
 
-// take adds what other holds and empties it.
+// take adds the content of other and empties it.
 func (c *counts) take(other *counts) {
 	c.ok += other.ok
 	c.ended += other.ended
@@ -83,8 +83,8 @@ func (c *counts) clear() {
 	c.lateness.clear()
 }
 
-// tally counts the ended calls of a few workers. Its lock is held for nanoseconds; the report exchanges the counts
-// for empty ones and adds them up elsewhere.
+// tally counts the ended calls of a few workers. Its lock is held for nanoseconds; the report swaps the counts for
+// empty ones and adds them up elsewhere.
 type tally struct {
 	open bool
 	lock sync.Mutex
@@ -113,7 +113,7 @@ func (t *tally) drain(sums *[phases]counts) {
 	}
 }
 
-// begun counts the calls that began or were skipped; one thread at a time adds to it.
+// begun counts the calls that began or were skipped; only one thread at a time adds to it.
 type begun struct {
 	due     [phases]atomic.Uint64 // sent or skipped
 	skipped [phases]atomic.Uint64

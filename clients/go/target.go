@@ -23,7 +23,7 @@ import (
 	"spangap/clients/go/ping"
 )
 
-// targetGrace is how long calls under way may go on after the life line ended.
+// targetGrace is how long calls in progress may continue after the life line has ended.
 const targetGrace = 2 * time.Second
 
 // target answers pings.
@@ -99,7 +99,7 @@ func (t *target) server() *grpc.Server {
 	return server
 }
 
-// stop lets the calls under way end, for so long; true when some had not by then.
+// stop gives the calls in progress this long to end; true if some had not by then.
 func (t *target) stop(server *grpc.Server) bool {
 	ended := make(chan struct{})
 	go func() {
@@ -186,7 +186,7 @@ func (t *target) PingStream(stream grpc.BidiStreamingServer[ping.PingRequest, pi
 	}
 }
 
-// Usage says what the process has used and done so far.
+// Usage returns what the process has used and done so far.
 func (t *target) Usage(context.Context, *ping.UsageRequest) (*ping.UsageResponse, error) {
 	used := readUsage()
 	calls, _ := t.answered()
@@ -256,7 +256,7 @@ func (t *target) end(ctx context.Context, received time.Time, traced *record, er
 	}
 }
 
-// traced begins the record of a call with a traceparent, if it is sampled and records are asked for.
+// traced begins the record of a call with a traceparent, if it is sampled and records are wanted.
 func (t *target) traced(header string) *record {
 	traceID, parentID, sampled, ok := parseTraceparent(header)
 	if !ok {

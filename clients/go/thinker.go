@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// thinker wakes calls after their think time, with the precision of the kernel's timers and without a thread for
-// each call: one goroutine waits for the earliest of them.
+// thinker wakes calls after their think time, with the precision of the kernel's timers and without a thread per call:
+// one goroutine waits for the earliest of them.
 type thinker struct {
 	alarm *alarm
 	lock  sync.Mutex
@@ -18,7 +18,7 @@ type thinker struct {
 	spare sync.Pool
 }
 
-// thought is a call that waits.
+// thought is a waiting call.
 type thought struct {
 	until time.Time
 	woken chan struct{} // holds one
@@ -53,7 +53,7 @@ func (t *thinker) run() error {
 
 func (t *thinker) close() { t.alarm.stop() }
 
-// wake ends the waits that are over and sets the alarm for the next.
+// wake ends the waits that are over and sets the alarm for the next one.
 func (t *thinker) wake(now time.Time) error {
 	for len(t.calls) > 0 {
 		if left := t.calls[0].until.Sub(now); left > 0 {
@@ -64,7 +64,7 @@ func (t *thinker) wake(now time.Time) error {
 	return nil
 }
 
-// think waits for so long, or until the call is given up.
+// think waits for this long, or until the call is cancelled.
 func (t *thinker) think(ctx context.Context, d time.Duration) error {
 	call := t.spare.Get().(*thought)
 	call.until = time.Now().Add(d)

@@ -9,12 +9,12 @@ import (
 
 const traceparentHeader = "traceparent"
 
-// ids draws trace and span ids. It belongs to one worker.
+// ids generates trace and span ids. It belongs to one worker.
 type ids struct{ source *rand.PCG }
 
 func newIDs() *ids {
 	var seed [16]byte
-	// Go's reader of the kernel's randomness ends the process rather than fail.
+	// Go's reader of the kernel's random numbers ends the process rather than fail.
 	_, _ = crand.Read(seed[:])
 	return &ids{rand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:]))}
 }
@@ -38,7 +38,7 @@ func (i *ids) span() (id [8]byte) {
 	return id
 }
 
-// randomSpan is a span id for those that have no ids of their own.
+// randomSpan is a span id for callers without ids of their own.
 func randomSpan() (id [8]byte) {
 	for id == [8]byte{} {
 		binary.BigEndian.PutUint64(id[:], rand.Uint64())
@@ -57,7 +57,7 @@ func traceparent(traceID [16]byte, spanID [8]byte) string {
 	return string(b)
 }
 
-// parseTraceparent reads a header's value; false when it is malformed. A version above 00 is read as far as 00 goes.
+// parseTraceparent parses a header's value; false if it is malformed. A version above 00 is read as far as 00 goes.
 func parseTraceparent(header string) (traceID [16]byte, spanID [8]byte, sampled, ok bool) {
 	const length = 55
 	if len(header) < length || header[2] != '-' || header[35] != '-' || header[52] != '-' {

@@ -10,7 +10,7 @@ type usage struct {
 
 func readUsage() usage {
 	var u unix.Rusage
-	// It cannot fail for the own process and a valid address.
+	// It cannot fail for this process and a valid address.
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return usage{cpuNs: u.Utime.Nano() + u.Stime.Nano(), contextSwitches: u.Nvcsw + u.Nivcsw}
 }

@@ -10,12 +10,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fired stands in place of a deadline that came, and of all that could come after.
+// fired replaces a deadline that has passed, and rules out all later ones.
 const fired = -1
 
-// watch ends a worker's calls that take too long. A context with a deadline for each call would cost several per
-// cent of a ping, and an allocation of ours; this one lasts until a call has failed by it, and a call costs two
-// atomic operations. Its timer never runs later than the deadline of the call under way, looks, and is set anew.
+// watch ends a worker's calls that take too long. A context with a deadline per call would cost several per cent of a
+// ping, and an allocation of ours; this one lasts until it has failed a call, and costs a call two atomic operations.
+// Its timer never runs past the deadline of the current call; it then checks, and is set again.
 type watch struct {
 	context.Context
 	cancel   context.CancelFunc
@@ -35,15 +35,15 @@ func newWatch(parent context.Context, start time.Time, timeout time.Duration) *w
 	return w
 }
 
-// begin watches over a call that is sent now.
+// begin watches over a call that is being sent.
 func (w *watch) begin(sent time.Time) {
-	// A timeout beyond what the type holds never comes.
+	// A timeout that the type cannot represent never comes.
 	if deadline := sent.Sub(w.start) + w.timeout; deadline > 0 {
 		w.deadline.Store(int64(deadline))
 	}
 }
 
-// end is true when the call was ended by the watch, which is then of no more use.
+// end is true if the watch has ended the call; the watch is then used up.
 func (w *watch) end() bool { return w.deadline.Swap(0) == fired }
 
 func (w *watch) look() {
@@ -60,7 +60,7 @@ func (w *watch) look() {
 			w.timer.Reset(next)
 			return
 		}
-		// A call that has just ended, or the next one, is left alone.
+		// A call that has just ended, or the next one, is not affected.
 		if w.deadline.CompareAndSwap(deadline, fired) {
 			w.cancel()
 			return
@@ -68,15 +68,15 @@ func (w *watch) look() {
 	}
 }
 
-// release lets go of the context and everything below it.
+// release frees the context and everything below it.
 func (w *watch) release() {
-	// A timer that is just being set anew ends at its next look.
+	// A timer that is being set again ends at its next check.
 	w.deadline.Store(fired)
 	w.timer.Stop()
 	w.cancel()
 }
 
-// tooLate is why a call failed that the watch ended.
+// tooLate is the error of a call that the watch ended.
 func (w *watch) tooLate() error {
 	return status.Error(codes.DeadlineExceeded, fmt.Sprintf("no response within %v", w.timeout))
 }

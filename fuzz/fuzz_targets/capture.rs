@@ -3,7 +3,7 @@
 use libfuzzer_sys::fuzz_target;
 use spangap_wire::source::{Capture, MAX_DAMAGE};
 
-// Whatever a capture holds: every byte is accounted for, and reading ends.
+// Whatever a capture contains, every byte is accounted for, and reading ends.
 fuzz_target!(|bytes: &[u8]| {
     let Ok(mut capture) = Capture::from_bytes("input".into(), bytes.to_vec()) else { return };
     let (mut number, mut packets, mut packet_bytes) = (0, 0, 0);

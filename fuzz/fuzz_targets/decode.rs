@@ -4,7 +4,7 @@ use libfuzzer_sys::fuzz_target;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
 
-// Packets one after the other, each behind a length and a link type: fragments may make datagrams of them.
+// Packets one after the other, each after its length and a link type; fragments may form datagrams.
 fuzz_target!(|bytes: &[u8]| {
     const LINKS: [u16; 9] = [0, 1, 12, 101, 108, 113, 228, 229, 276];
     let (mut decoder, mut left, mut number) = (Decoder::default(), bytes, 0);

@@ -1,5 +1,5 @@
-//! Any bytes as header blocks, one after the other: read to an end, within bounds, and the same whether anybody
-//! watches or not.
+//! Any bytes as consecutive header blocks: decoding ends, stays within bounds, and does not depend on an
+//! observer.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
         let mut fields = Vec::new();
         let seen = watched.decode(block, &mut texts, Some(&mut fields));
         let head = plain.decode(block, &mut texts, None);
-        // A value that nobody wants is not decoded, so that its faults are not seen.
+        // An unwanted value is not decoded, so its errors go unnoticed.
         if let (Ok(seen), Ok(head)) = (&seen, &head) {
             assert_eq!(seen, head);
         } else {

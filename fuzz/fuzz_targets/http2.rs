@@ -1,5 +1,5 @@
-//! Any bytes as both directions of an HTTP/2 connection, in chunks and with holes: read to an end, within bounds,
-//! every exchange handed out.
+//! Any bytes as both directions of an HTTP/2 connection, in chunks and with holes: parsing ends, stays within
+//! bounds, and returns every exchange.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         );
         offsets[0] += PREFACE.len() as u64;
     }
-    // A byte says whose the next chunk is and whether it is a hole, the next one how long it is.
+    // One byte gives the next chunk's sender and whether it is a hole, the following one its length.
     while let [what, length, after @ ..] = rest {
         packet += 1;
         let at = Mark { seen_ns: packet, ready_ns: packet, packet: packet as u64, ready_packet: packet as u64 };

@@ -1,5 +1,5 @@
-//! Any bytes as a journal of `isolate`, and as a plan: no panic; what is read is written and read the same; and undoing
-//! it on a machine without any files changes nothing.
+//! Any bytes as a journal of `isolate`, and as a plan: no panic; what was read is the same after being
+//! written and read again; and undoing it on a machine without files changes nothing.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +11,7 @@ use spangap_isolate::rollback::{rollback, standing};
 use spangap_machine::{Host, Kept};
 use std::path::Path;
 
-/// A machine of which nothing is there.
+/// A machine without any files.
 struct Nothing;
 
 impl Kernel for Nothing {

@@ -1,5 +1,6 @@
-//! Any bytes as a journal of `lab`: no panic; what is read is written and read the same; every thing in it is of the run
-//! that the journal is called after; and a journal that is cut tells of the same things, but for the last.
+//! Any bytes as a journal of `lab`: no panic; what was read is the same after being written and read again;
+//! everything in it belongs to the run that the journal is named after; and a truncated journal lists the
+//! same things except the last.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -4,7 +4,7 @@ use libfuzzer_sys::fuzz_target;
 use spangap_wire::mask::Masker;
 use spangap_wire::source::Capture;
 
-// A capture of any bytes is masked: packets keep their lengths, and masking what is masked changes no length either.
+// Masks any bytes as a capture: packets keep their lengths, also when masked twice.
 fuzz_target!(|bytes: &[u8]| {
     let Ok(mut capture) = Capture::from_bytes("input".into(), bytes.to_vec()) else { return };
     let mut masker = Masker::default();

@@ -13,6 +13,6 @@ fuzz_target!(|json: &[u8]| {
         }
         Err(error) => assert!(error.offset_in(json) <= json.len()),
     }
-    // Behind this start a document is OTLP JSON, whatever follows.
+    // With this beginning, a document is OTLP JSON, whatever follows.
     read(&[b"{\"resourceSpans\":[", json].concat(), true);
 });

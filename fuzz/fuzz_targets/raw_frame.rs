@@ -3,7 +3,7 @@
 use libfuzzer_sys::fuzz_target;
 use spangap_bench::raw::frame::{Head, MAX_HEAD_BYTES, Skipping};
 
-/// Every frame of the stream, and how it ended, when it comes in pieces of `piece` bytes.
+/// Every frame of the stream and how it ended, if it arrives in pieces of `piece` bytes.
 fn read(stream: &[u8], piece: usize) -> (Vec<Head>, Option<String>) {
     let (mut frames, mut heads, mut kept) = (Skipping::default(), Vec::new(), Vec::new());
     for piece in stream.chunks(piece) {

@@ -1,5 +1,5 @@
-//! Any bytes as a recording of a host: no panic, no endless loop; what can be read comes before the error; reading twice
-//! gives the same.
+//! Any bytes as a host recording: no panic, no endless loop; everything readable comes before the error;
+//! reading twice gives the same result.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

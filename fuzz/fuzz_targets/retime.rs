@@ -7,7 +7,8 @@ use spangap_wire::source::retime::retime;
 
 const CLOCK: Clock = Clock { offset_ns: 30_000_000, skew_ppm: 50.0, since_unix_ns: 1_700_000_000_000_000_000 };
 
-// A capture is refused, or has the same packets by the other clock, to the unit of their interface.
+// Either a capture is refused, or the result has the same packets by the other clock, in units of their
+// interface.
 fuzz_target!(|bytes: &[u8]| {
     let mut moved = Vec::new();
     let Ok(packets) = retime("input", bytes, &mut moved, &CLOCK) else { return };

@@ -1,4 +1,4 @@
-//! Any bytes as a capture, all the way through one tap: no panic, no endless loop, no memory beyond its bounds.
+//! Any bytes as a capture, through a whole tap: no panic, no endless loop, no memory beyond its bounds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

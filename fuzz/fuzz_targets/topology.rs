@@ -1,4 +1,5 @@
-//! Any text as the files of a machine: no panic, and every interrupt and every load is of the CPUs that are online.
+//! Any text as the files of a machine: no panic, and every interrupt and every load belongs to CPUs that are
+//! online.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

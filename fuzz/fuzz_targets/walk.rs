@@ -39,7 +39,7 @@ fuzz_target!(|request: &[u8]| {
     for methods in [false, true] {
         let mut batch = Batch::default();
         let walked = walk(request, &Interest::new(methods, &RESPONSE_SIZE_ATTRIBUTES), &Ignored, &mut batch);
-        // The walk does not look inside fields it steps over, so it may accept what prost refuses.
+        // The walk does not look into fields that it skips, so it may accept what prost rejects.
         let Ok(decoded) = TracesData::decode(request) else { continue };
         walked.expect("prost accepts it");
         let scopes = decoded.resource_spans.iter().flat_map(|spans| &spans.scope_spans);

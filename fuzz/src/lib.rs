@@ -1,4 +1,4 @@
-//! What several fuzz targets assert: those that read a file, and those that read pieces of a connection.
+//! Assertions shared by fuzz targets: those that read a file, and those that parse pieces of a connection.
 
 use opentelemetry_proto::tonic::trace::v1::TracesData;
 use prost::Message;
@@ -11,7 +11,7 @@ use spangap_wire::exchange::Mark;
 use spangap_wire::tcp::{Chunk, Hole};
 use std::ops::ControlFlow;
 
-/// Reads `bytes` to the end and holds the report to what was handed over.
+/// Reads `bytes` to the end, and checks the report against the packets returned.
 pub fn read(bytes: &[u8], translated: bool) {
     let mut spans = 0;
     let mut sink = |request: &[u8]| {
@@ -31,8 +31,8 @@ pub fn read(bytes: &[u8], translated: bool) {
     }
 }
 
-/// Hands `input` to a parser in pieces of both directions, and holds it to its bounds. The first byte of a piece says who sent
-/// it, and whether it is missing; the second how long it is.
+/// Feeds `input` to a parser in pieces of both directions, and checks its bounds. The first byte of a piece
+/// gives its sender and whether it is missing, the second its length.
 pub fn pieces(mut parser: impl Parser, input: &[u8]) {
     let context = Context { connection: 1, from_start: input.len() % 3 > 0 };
     let (mut sink, mut offsets) = (Sink::default(), [1u64 << 32; 2]);

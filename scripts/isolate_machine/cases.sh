@@ -14,7 +14,7 @@ case_healthy() {
   run show spangap isolate show --interface eth0 --for 200ms
 }
 
-# What an expert does with echo: the bench itself must see it, and see it undone.
+# What an expert does with echo: the bench must see both the change and its undo.
 case_by_hand() {
   look before
   for irq in $NIC_IRQS; do cp "/proc/irq/$irq/smp_affinity_list" "/tmp/irq.$irq" && echo $NET >"/proc/irq/$irq/smp_affinity_list"; done
@@ -23,7 +23,7 @@ case_by_hand() {
     mkdir "$cpusets/by-hand"
     echo $APPS >"$cpusets/by-hand/cpuset.cpus"
     echo 0-1 >"$cpusets/by-hand/cpuset.mems"
-    # Threads of the kernel with CPUs of their own would lose these.
+    # Kernel threads with CPUs of their own would lose them.
     moved=$(for task in $(cat "$cpusets/tasks"); do
       grep -q 'Cpus_allowed_list:.0-7' "/proc/$task/status" && echo "$task" >"$cpusets/by-hand/tasks" && echo "$task"
     done 2>/dev/null)
@@ -31,7 +31,7 @@ case_by_hand() {
   else
     mkdir "$cpusets/by-hand"
     echo $NET >"$cpusets/by-hand/cpuset.cpus"
-    # Before 6.2 the domains stay as they are when this is not done in two steps.
+    # Before 6.2, the domains stay unchanged unless this is done in two steps.
     echo root >"$cpusets/by-hand/cpuset.cpus.partition"
     echo isolated >"$cpusets/by-hand/cpuset.cpus.partition"
   fi
@@ -43,7 +43,7 @@ case_by_hand() {
     for task in $moved; do echo "$task" >"$cpusets/tasks"; done 2>/dev/null
     echo 1 >"$cpusets/cpuset.sched_load_balance"
   else
-    # And here they would stay as they are when a partition is removed.
+    # And here they would stay unchanged when a partition is removed.
     echo member >"$cpusets/by-hand/cpuset.cpus.partition"
   fi
   rmdir "$cpusets/by-hand"
@@ -59,12 +59,12 @@ planned() {
   run "$label" spangap isolate plan --interface eth0 --net-cpus 2 --write /tmp/plan.json "$@"
 }
 
-# All of it, with containers that come before, while and after it is applied.
+# Everything, with containers that appear before, during and after `apply`.
 case_applied() {
   look before
   planned plan
   container between
-  # Pods come as fast as this machine can make them, until it is applied.
+  # Pods appear as fast as this machine can make them, until the plan is applied.
   (
     for number in 1 2 3 4 5 6 7 8 9 10 11 12; do
       [ ! -e /tmp/applied ] || break
@@ -91,12 +91,12 @@ case_applied() {
   gone
 }
 
-# records: so many lines the journal has.
+# records: number of lines in the journal.
 records() { if [ -e $JOURNAL ]; then wc -l <$JOURNAL; else echo 0; fi; }
 
-# Killed when so many changes are in the journal.
+# Killed once this many changes are in the journal.
 case_killed() {
-  # Slowly, so that there is time to be killed in.
+  # Slowed down, so that there is time for the kill.
   mkdir "$unified/slow"
   grep -qw cpu "$unified/cgroup.subtree_control" || echo +cpu >"$unified/cgroup.subtree_control"
   look before
@@ -139,13 +139,13 @@ case_guard() {
   run status spangap isolate status
 }
 
-# Applied and killed in the middle; the guard alone is left.
+# Killed in the middle of `apply`; only the guard remains.
 case_orphaned() {
   look before
   planned plan
   spangap isolate apply /tmp/plan.json --confirm-within 4s >/tmp/out 2>/tmp/err &
   apply=$!
-  # Everything is in the journal before the first write: killed when something is to be seen.
+  # Everything is in the journal before the first write: killed once a change is visible.
   while [ ! -e "$cpusets/spangap-net" ] && [ ! -e "$cpusets/spangap-apps" ] && [ -e /proc/$apply/exe ]; do usleep 1000; done
   kill -9 $apply
   wait $apply
@@ -155,7 +155,7 @@ case_orphaned() {
   look after
 }
 
-# Threads with CPUs of their own: some left to them, or none.
+# Threads with CPUs of their own: either some CPUs remain for them, or none.
 case_pinned() {
   works . 0x18
   some=$worker
@@ -172,7 +172,7 @@ case_pinned() {
   wait "$worker" "$some"
 }
 
-# One queue for each CPU of the network.
+# One queue per CPU of the network.
 case_queues() {
   look before
   planned plan --queues
@@ -184,7 +184,7 @@ case_queues() {
   effect after 2
 }
 
-# applies WHAT: a plan for the interrupts alone is made true, planned again when irqbalance was quicker.
+# applies WHAT: applies a plan for the interrupts alone, and plans again if irqbalance was faster.
 applies() {
   for _ in 1 2 3 4 5; do
     planned "plan-$1" --irqbalance "$1" --no-cpusets
@@ -193,7 +193,7 @@ applies() {
   done
 }
 
-# Beside the distribution's irqbalance, which looks every second, and is told to begin anew all the time.
+# Next to the distribution's irqbalance, which checks every second, and is repeatedly told to start over.
 case_irqbalance() {
   if [ ! -x /bin/irqbalance ]; then
     fact lacking irqbalance
@@ -204,14 +204,14 @@ case_irqbalance() {
   irqbalance --foreground --interval=1 >/tmp/irqbalance 2>&1 &
   balancer=$!
   sleep 3
-  # Left alone it moves what we moved.
+  # With `leave`, it moves what we moved.
   applies leave
   look leave-applied
   kill -HUP $balancer
   sleep 4
   look leave-later
   run rollback-leave spangap isolate rollback --force
-  # Asked to leave our interrupts alone, it does.
+  # With `ban`, it leaves our interrupts alone.
   applies ban
   look ban-applied
   kill -HUP $balancer
@@ -221,7 +221,7 @@ case_irqbalance() {
   look ban-later
   run rollback-ban spangap isolate rollback
   look ban-after
-  # And its list is as before: what we move, it moves back.
+  # And its list is as before: it moves back what we move.
   for irq in $NIC_IRQS; do echo 4 >"/proc/irq/$irq/smp_affinity_list"; done
   kill -HUP $balancer
   sleep 4

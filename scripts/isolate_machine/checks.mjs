@@ -1,5 +1,6 @@
-// The checks of each case of scripts/isolate_machine/cases.sh: [what, (case, machine) => [whether it holds, figures]]. One that
-// does not concern a machine returns nothing; one that could not be done says so with `undefined` for whether it holds.
+// The checks of each case of scripts/isolate_machine/cases.sh: [what, (case, machine) => [whether it holds, figures]].
+// A check that does not apply to a machine returns nothing; one that could not be made returns `undefined` for whether
+// it holds.
 import {
   NET,
   ended,
@@ -15,26 +16,26 @@ import {
 } from "./judge.mjs";
 import { cpus } from "./log.mjs";
 
-/** Where cpusets are mounted, and whether they are of version 1. */
+/** Where cpusets are mounted, and whether they are version 1. */
 const v1 = (machine) => machine.cpusets === "v1";
 const done = (name) => [`${name} ends well`, (at) => ended(at, name, 0)];
 const asBefore = (what, from, to, but) => [what, (at) => identity(at, from, to, but)];
 
-/** Where the NIC's interrupts are told to go. */
+/** Affinities of the NIC's interrupts. */
 function affinities(at, name) {
   const look = at.look(name);
   const numbers = [...look.interrupts.keys()].filter((key) => key.includes("virtio0-")).map((key) => key.split(" ")[0]);
   return numbers.map((number) => look.values("irq").get(`/proc/irq/${number}/smp_affinity_list`));
 }
 
-/** Each interrupt of the NIC is told to go to some of the network's CPUs, or not each. */
+/** Whether every interrupt of the NIC is restricted to the network's CPUs; with `all` false, that not every one is. */
 function told(at, name, all) {
   const lists = affinities(at, name);
   const there = lists.filter((list) => [...cpus(list)].every((cpu) => NET.has(cpu)));
   return [lists.length > 8 && all === (there.length === lists.length), `their affinities: ${lists.join(" ")}`];
 }
 
-/** Each container's task may run on CPUs of applications only. */
+/** Each container's task may run on applications' CPUs only. */
 function containersOff(at, name, wanted, but) {
   const tasks = at.look(name).tasks;
   const containers = at.fact("container").filter(([called, pid]) => wanted.test(called) && pid !== "refused");
@@ -43,7 +44,7 @@ function containersOff(at, name, wanted, but) {
   return [allowed.length > 0 && wrong.length === 0, allowed.map(([called, list]) => `${called} ${list}`).join(", ")];
 }
 
-/** Killed at this many records: what was undone. */
+/** Killed at this many records, at least twice before the end. */
 function killed(at) {
   const kills = at.fact("killed");
   const middle = kills.filter(([, , , applied]) => applied === "0");
@@ -51,7 +52,7 @@ function killed(at) {
   return [middle.length >= 2, `killed at ${words.join("; ")}`];
 }
 
-/** After each kill everything is as before. */
+/** After each kill, everything is restored. */
 function rolledBack(at) {
   const verdicts = at.fact("killed").map(([records]) => [records, ...identity(at, "before", `after-${records}`)]);
   const wrong = verdicts.filter(([, holds]) => !holds);
@@ -59,7 +60,7 @@ function rolledBack(at) {
   return [verdicts.length > 0 && wrong.length === 0, words.join("; ")];
 }
 
-/** A kill leaves something to undo: otherwise nothing was tried. */
+/** A kill leaves something to undo; otherwise the case would test nothing. */
 function somethingLeft(at) {
   const left = at.fact("killed").filter(([records]) => !identity(at, "before", `killed-${records}`)[0]);
   return [left.length >= 1, `${left.length} of ${at.fact("killed").length} left the machine changed`];
@@ -69,7 +70,7 @@ function mask(at, name) {
   return at.look(name).tasks.get(at.fact("pinned")[0][0])?.Cpus_allowed_list;
 }
 
-/** Queues that the interface has. */
+/** Number of queues of the interface. */
 function queues(at, name) {
   return [...at.look(name).values("net").keys()].filter((path) => /eth0\/queues\/rx-\d+\/rps_cpus/.test(path)).length;
 }

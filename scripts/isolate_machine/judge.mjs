@@ -1,12 +1,14 @@
-// What must hold of a machine of scripts/isolate_machine.sh: each check says whether it does, and by which figures.
+// What must hold of a machine of scripts/isolate_machine.sh: each check returns whether it holds, and the figures that
+// show it.
 import { cpus } from "./log.mjs";
 
-/** CPUs for the network in every plan with two of them: the first pair of the NIC's node. */
+/** CPUs of the network in every plan with two of them: the first pair of the NIC's node. */
 export const NET = new Set([4, 5]);
-/** Packets come all the time; an interrupt that grows by less while we look for two seconds is not where they go. */
+/** Packets arrive continuously; an interrupt that grows by less than this in the two seconds of observation does not
+ * receive them. */
 const FEW = 5;
 
-/** How the NIC's interrupts grew, by CPU: [all, those of each name]. */
+/** Growth of the NIC's interrupts by CPU: [all, by name]. */
 export function nic(from, to) {
   const before = from.interrupts;
   const all = Array(8).fill(0);
@@ -20,7 +22,7 @@ export function nic(from, to) {
   return [all, each];
 }
 
-/** The NIC's interrupts come on these CPUs, and not elsewhere. */
+/** The NIC's interrupts arrive on these CPUs, and on no others. */
 export function interruptsOn(at, from, to, wanted) {
   const [all] = nic(at.look(from), at.look(to));
   const on = all.flatMap((count, cpu) => (count >= FEW ? [cpu] : []));
@@ -28,13 +30,13 @@ export function interruptsOn(at, from, to, wanted) {
   return [on.length > 0 && elsewhere === 0 && on.length === wanted.size, `grew by CPU: ${all.join(" ")}`];
 }
 
-/** The NIC's interrupts come on CPUs that are not the network's, too. */
+/** The NIC's interrupts also arrive on CPUs that are not the network's. */
 export function interruptsSpread(at, from, to) {
   const [all] = nic(at.look(from), at.look(to));
   return [all.filter((count, cpu) => count >= FEW && !NET.has(cpu)).length >= 2, `grew by CPU: ${all.join(" ")}`];
 }
 
-/** Nobody computes on the network's CPUs; elsewhere they do. */
+/** No user code runs on the network's CPUs; elsewhere it does. */
 export function userTime(at, from, to, free = NET) {
   const before = at.look(from).user;
   const grown = at.look(to).user.map((jiffies, cpu) => jiffies - before[cpu]);
@@ -43,7 +45,7 @@ export function userTime(at, from, to, free = NET) {
   return [there <= 1 && rest > 10, `user time by CPU, ticks: ${grown.join(" ")}`];
 }
 
-/** No task of a user may run there; threads of the kernel that are bound may. */
+/** No user task may run there; bound kernel threads may. */
 export function tasksOff(at, name, net = NET) {
   const tasks = [...at.look(name).tasks.values()];
   const users = tasks.filter((task) => !task.kernel);
@@ -52,20 +54,20 @@ export function tasksOff(at, name, net = NET) {
   return [users.length > 8 && there.length === 0, `${there.length} of ${users.length} user tasks may run there ${names.join(", ")}`];
 }
 
-/** Somebody may run there: the bench would notice. */
+/** Some task may run there: the bench would notice. */
 export function tasksOn(at, name) {
   const [off, evidence] = tasksOff(at, name);
   return [!off, evidence];
 }
 
-/** Nothing is balanced onto them. */
+/** No load is balanced onto them. */
 export function notBalanced(at, name, net = NET) {
   const balanced = [...at.look(name).domains].filter(([, domains]) => domains !== "").map(([cpu]) => cpu);
   const there = balanced.filter((cpu) => net.has(cpu));
   return [there.length === 0 && balanced.length > 0, `CPUs with scheduling domains: ${balanced.join(",") || "none"}`];
 }
 
-/** Everything is as before; `but` are groups that came meanwhile. */
+/** Everything is as before; `but` lists groups that appeared meanwhile. */
 export function identity(at, from, to, but = []) {
   const [before, after] = [at.look(from), at.look(to)];
   const wrong = [];
@@ -91,7 +93,7 @@ export function identity(at, from, to, but = []) {
   return [wrong.length === 0 && same > 100, wrong.length > 0 ? `${wrong.length} differ: ${wrong.slice(0, 6).join("; ")}` : `${same} values as before`];
 }
 
-/** A command ended with a code, and said something. */
+/** A command ended with this exit code, and its output matches. */
 export function ended(at, name, code, said) {
   const run = at.run(name);
   const text = [...run.parts.error, ...run.parts.output].join(" ");
@@ -100,14 +102,14 @@ export function ended(at, name, code, said) {
   return [run.code === code && hits, run.code === code && hits ? words : `${words}: ${text.slice(0, 300)}`];
 }
 
-/** Threads of the kernel may run where they might before. */
+/** Kernel threads may run where they could before. */
 export function kernelThreads(at, from, to) {
   const [before, after] = [at.look(from).tasks, at.look(to).tasks];
   const wrong = [];
   let same = 0;
   for (const [pid, task] of before) {
     const now = after.get(pid);
-    // Its pools of workers come and go, and move, by themselves.
+    // Worker pools come and go, and move, by themselves.
     if (!now || now.Name !== task.Name || !task.kernel || task.worker || now.worker) continue;
     if (task.Cpus_allowed_list === now.Cpus_allowed_list && task.group === now.group) same += 1;
     else wrong.push(`${task.Name} ${task.Cpus_allowed_list} ${task.group} -> ${now.Cpus_allowed_list} ${now.group}`);
@@ -115,7 +117,7 @@ export function kernelThreads(at, from, to) {
   return [wrong.length === 0 && same > 20, wrong.length > 0 ? `${wrong.length} of ${same + wrong.length} differ: ${wrong.slice(0, 6).join("; ")}` : `${same} of them`];
 }
 
-/** The kernel has made the CPUs a partition of their own, and says so everywhere. */
+/** The kernel has made the CPUs a partition of their own, and reports it everywhere. */
 export function partition(at, name) {
   const read = at.look(name).values("cpusets");
   const found = (path) => read.get(`/sys/fs/cgroup/${path}`);
@@ -125,7 +127,7 @@ export function partition(at, name) {
     found("cpuset.cpus.effective"),
     found("cpuset.cpus.isolated"),
   ];
-  // Kernels before 6.7 do not tell the last.
+  // Kernels before 6.7 do not have the last file.
   const holds = kind === "isolated" && has === "4-5" && rest === "0-3,6-7" && (isolated === undefined || isolated === "4-5");
   return [holds, `partition ${kind}, its CPUs ${has}, those of the root ${rest}, isolated ${isolated ?? "not told"}`];
 }

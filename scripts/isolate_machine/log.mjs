@@ -1,6 +1,6 @@
-// What a virtual machine of scripts/isolate_machine.sh said, as values.
+// The log of a virtual machine of scripts/isolate_machine.sh, as values.
 
-/** CPUs of a list, `0,3-5`. */
+/** CPUs in a list such as `0,3-5`. */
 export function cpus(list) {
   const found = new Set();
   for (const part of list.split(",").filter(Boolean)) {
@@ -10,7 +10,8 @@ export function cpus(list) {
   return found;
 }
 
-/** `path:value` lines as a map. A path may have colons, a value here has none, but that of /proc/PID/cgroup. */
+/** `path:value` lines as a map. A path may contain colons; a value contains none here, except that of
+ * /proc/PID/cgroup. */
 function values(lines) {
   return new Map(
     lines.map((line) => {
@@ -20,7 +21,7 @@ function values(lines) {
   );
 }
 
-/** The machine as it was looked at once. */
+/** One look at the machine. */
 class Look {
   constructor(name) {
     this.name = name;
@@ -35,7 +36,7 @@ class Look {
     return Number(this.parts.uptime[0].split(" ")[0]);
   }
 
-  /** Names of what interrupts, with the counts by CPU. */
+  /** Names of interrupts, with their counts by CPU. */
   get interrupts() {
     const found = new Map();
     for (const line of this.parts.interrupts.slice(1)) {
@@ -52,7 +53,7 @@ class Look {
     return rows.map(([, user, nice]) => Number(user) + Number(nice));
   }
 
-  /** Scheduling domains of each CPU, the smallest first: what is balanced with what. */
+  /** Scheduling domains of each CPU, smallest first: which CPUs are balanced with each other. */
   get domains() {
     const found = new Map();
     let cpu;
@@ -63,7 +64,7 @@ class Look {
     return found;
   }
 
-  /** Tasks by their id. */
+  /** Tasks by id. */
   get tasks() {
     const found = new Map();
     for (const line of this.parts.tasks) {
@@ -78,7 +79,8 @@ class Look {
     }
     for (const line of this.parts.stat) {
       const [, pid, rest] = /^(\d+) \(.*\) (.*)$/.exec(line) ?? [];
-      // Its flags are the 9th field, the third being the first after the name. PF_WQ_WORKER: works for whoever has work.
+      // The flags are the 9th field, where the first one after the name is the third. PF_WQ_WORKER: a workqueue's
+      // worker.
       if (found.has(pid)) found.get(pid).worker = (Number(rest.split(" ")[6]) & 0x20) !== 0;
     }
     for (const task of found.values()) task.kernel = task.pid === "2" || task.PPid === "2";
@@ -107,13 +109,13 @@ class Case {
     return found;
   }
 
-  /** What was found out under a name, each time. */
+  /** All facts recorded under a name. */
   fact(name) {
     return this.facts.filter(([key]) => key === name).map(([, ...rest]) => rest);
   }
 }
 
-/** All of a log. */
+/** A whole log. */
 export function machine(log) {
   const found = { release: "?", cpusets: "?", over: false, cases: [], complaints: [], loose: [] };
   let at;

@@ -2,7 +2,7 @@
 # How a machine of scripts/isolate_machine.sh is looked at from outside: with cat, grep and find, between markers that
 # report.mjs reads. Nothing here asks spangap how things are.
 
-# look NAME: all that matters, as it is now.
+# look NAME: everything that matters, as it is now.
 look() {
   echo "@@ look $1"
   echo "@@ part uptime"
@@ -32,7 +32,7 @@ look() {
   echo "@@ end"
 } 2>/dev/null
 
-# counts NAME: what grows only.
+# counts NAME: counters only.
 counts() {
   echo "@@ look $1"
   echo "@@ part uptime"
@@ -44,14 +44,14 @@ counts() {
   echo "@@ end"
 }
 
-# effect NAME SECONDS: what grows over a while, under traffic.
+# effect NAME SECONDS: growth of the counters over a while, under traffic.
 effect() {
   counts "$1-from"
   sleep "$2"
   counts "$1-to"
 }
 
-# run LABEL COMMAND...: a command with what it said.
+# run LABEL COMMAND...: a command with its output.
 run() {
   label=$1
   shift
@@ -62,7 +62,7 @@ run() {
   told "$label" "$code" "$began" "$ended" "$*"
 }
 
-# told LABEL CODE BEGAN ENDED COMMAND: what was said in /tmp/out and /tmp/err.
+# told LABEL CODE BEGAN ENDED COMMAND: records the output in /tmp/out and /tmp/err.
 told() {
   echo "@@ run $1"
   echo "@@ command $5"
@@ -75,5 +75,5 @@ told() {
   echo "@@ end"
 }
 
-# fact NAME VALUE: something that was found out.
+# fact NAME VALUE: records an observation.
 fact() { echo "@@ fact $*"; }

@@ -1,6 +1,6 @@
-// Reads what virtual machines said (`CHECKS RUN=LOG ...`), prints what holds in which, with the figures, and fails when
-// something does not. CHECKS is a module with the checks of each case: that of scripts/isolate_machine.sh, or of
-// scripts/lab_machine.sh.
+// Reads the logs of virtual machines (`CHECKS RUN=LOG ...`), prints which checks hold on which machine, with the
+// figures, and fails if one does not. CHECKS is a module with the checks of each case: that of
+// scripts/isolate_machine.sh, or of scripts/lab_machine.sh.
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { machine } from "./log.mjs";
@@ -33,7 +33,7 @@ for (const argument of logs) {
       } catch (error) {
         verdict = [false, error.message];
       }
-      // A check that says nothing does not concern this machine.
+      // A check that returns nothing does not apply to this machine.
       if (!verdict) continue;
       const [holds, figures] = verdict;
       const word = holds === undefined ? "not run" : holds ? "ok" : "FAILED";

@@ -1,5 +1,5 @@
-// Sends packets to a machine of scripts/isolate_machine.sh until it is ended: from many ports, so that all queues of its NIC
-// have some. Whether the machine is there yet does not matter.
+// Sends packets to a machine of scripts/isolate_machine.sh until ended, from many ports, so that all queues of its NIC
+// receive some. The machine need not be up yet.
 import { createSocket } from "node:dgram";
 
 const [address] = process.argv.slice(2);

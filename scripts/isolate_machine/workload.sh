@@ -1,7 +1,7 @@
 # shellcheck shell=dash disable=SC2046,SC2154
 # Cgroups as kubelet, docker and systemd make them, with tasks in them, on a machine of scripts/isolate_machine.sh.
 
-# group PATH: a cgroup below the mount, and those above it. A v1 group begins with what its parent has, as runc does it.
+# group PATH: a cgroup below the mount, with its parents. A v1 group starts with its parent's values, as runc does it.
 group() {
   at=$cpusets
   for name in $(echo "$1" | tr / ' '); do
@@ -17,14 +17,15 @@ group() {
   done
 }
 
-# works GROUP [CPUS]: a task in a cgroup (`.`: the root), pinned to a mask if one is given; its id is left in `worker`.
+# works GROUP [CPUS]: a task in a cgroup (`.`: the root), pinned to a mask if one is given; its id is stored in
+# `worker`.
 works() {
   if [ -n "${2:-}" ]; then taskset "$2" worker & else worker & fi
   worker=$!
   [ "$1" = . ] || echo "$worker" >"$cpusets/$1/cgroup.procs"
 }
 
-# The kubelet's CPU manager, without sets of its own.
+# The kubelet's CPU manager, without exclusive sets.
 mkdir -p /var/lib/kubelet
 echo '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}' >/var/lib/kubelet/cpu_manager_state
 if [ "$kind" = v1 ]; then
@@ -50,7 +51,7 @@ workload() {
   [ "$kind" = v1 ] || echo 0-7 >"$cpusets/$POD_B/cri-containerd-b1.scope/cpuset.cpus"
 }
 
-# container NAME: one more container in a pod, as made by a runtime; what is refused is a fact.
+# container NAME: one more container in a pod, as made by a runtime; a refusal is recorded as a fact.
 container() {
   if [ "$kind" = v1 ]; then made=$POD_A/$1; else made=$POD_A/cri-containerd-$1.scope; fi
   if ! group "$made" 2>/tmp/refused; then fact "container $1 refused $(cat /tmp/refused)"; fi
@@ -58,7 +59,7 @@ container() {
   fact "container $1 $worker $made"
 }
 
-# gone: the containers that `container` made, and what is in them.
+# gone: removes the containers that `container` made, and their tasks.
 gone() {
   for number in between after while1 while2 while3 while4 while5 while6 while7 while8 while9 while10 while11 while12; do
     if [ "$kind" = v1 ]; then made=$cpusets/$POD_A/$number; else made=$cpusets/$POD_A/cri-containerd-$number.scope; fi

@@ -3,7 +3,7 @@
 # installed, and the first files of a machine. They set `work`, the folder where packages are kept.
 work=${work:?}
 
-# have_tools TOOL...: says what is missing, if anything is.
+# have_tools TOOL...: reports missing tools.
 have_tools() {
   local tool
   for tool in "$@"; do
@@ -14,7 +14,7 @@ have_tools() {
   done
 }
 
-# unpacked PACKAGE: its files, downloaded unless they are there; prints the folder.
+# unpacked PACKAGE: its files, downloaded if necessary; prints the folder.
 unpacked() {
   local package=$1 folder=$work/$1
   if [ ! -d "$folder" ]; then
@@ -31,10 +31,10 @@ unpacked() {
   echo "$folder"
 }
 
-# kernel VERSION: the newest kernel that begins with it; prints its folder.
+# kernel VERSION: the newest kernel whose version begins with this; prints its folder.
 kernel() {
   local package folder
-  # 6.1 is 6.1.0-50, and not 6.12.
+  # 6.1 means 6.1.0-50, and not 6.12.
   package=$(apt-cache search --names-only "^linux-image-$1[.][0-9].*-cloud-amd64\$" | awk '{print $1}' | sort -V | tail -n 1)
   if [ -n "$package" ]; then
     unpacked "$package"
@@ -48,8 +48,9 @@ kernel() {
   echo "$folder"
 }
 
-# put_program ROOT FILE NAME [LIBRARIES]: a program into ROOT/bin, without its symbols, and each of its libraries where the
-# loader looks for it; those that this machine has not are taken from the folders LIBRARIES (separated by colons).
+# put_program ROOT FILE NAME [LIBRARIES]: copies a program into ROOT/bin without its symbols, and each of its libraries
+# to where the loader looks for it; libraries that this machine lacks come from the folders LIBRARIES (separated by
+# colons).
 put_program() {
   local root=$1 file=$2 name=$3 libraries=${4:-} library found
   strip -o "$root/bin/$name" "$file"
@@ -66,8 +67,8 @@ put_program() {
   done < <(LD_LIBRARY_PATH=$libraries ldd "$file")
 }
 
-# put_modules ROOT KERNEL MODULE...: modules of the kernel unpacked in a folder, and those that they need, into
-# ROOT/modules, numbered in the order in which they have to be loaded.
+# put_modules ROOT KERNEL MODULE...: copies modules of the kernel unpacked in a folder, and their dependencies, into
+# ROOT/modules, numbered in the order in which they must be loaded.
 put_modules() {
   local root=$1 kernel=$2 release number=10 module
   shift 2
@@ -93,5 +94,5 @@ begin_root() {
   printf 'root:x:0:\nnogroup:x:65534:\n' >"$root/etc/group"
 }
 
-# pack ROOT FILE: the folder as a kernel takes it.
+# pack ROOT FILE: packs the folder in the form that a kernel accepts.
 pack() { (cd "$1" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$2"; }

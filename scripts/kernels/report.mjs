@@ -1,8 +1,8 @@
-// Reads what the virtual machines of scripts/kernels.sh said (`RUN=LOG ...`), prints which verb works on which kernel, and
-// fails when one does not that should.
+// Reads the logs of the virtual machines of scripts/kernels.sh (`RUN=LOG ...`), prints which verb works on which
+// kernel, and fails if one does not that should.
 import { readFileSync } from "node:fs";
 
-/** One verb of one machine. */
+/** Results of the verbs on one machine. */
 function entries(log) {
   const found = [];
   const machine = { release: "?", lockdown: "?", over: false, found };
@@ -34,7 +34,7 @@ function entries(log) {
   return machine;
 }
 
-/** Every number under a key, wherever it is. */
+/** All numbers under a key, at any depth. */
 function* numbers(value, key) {
   if (Array.isArray(value)) for (const each of value) yield* numbers(each, key);
   else if (value && typeof value === "object") {
@@ -50,10 +50,10 @@ const frames = (json) => json.stacks.flatMap((stack) => stack.frames);
 const ofReader = (json, machine) =>
   json.stacks.some((stack) => stack.context === "process" && stack.current.some((who) => who.pid === machine.reader));
 
-/** Parts of the time of a thread, which must be all of it. */
+/** Parts of a thread's time, which must sum to all of it. */
 const PARTS = ["running", "interrupted", "runnable", "throttled", "stopped", "blocked", "unknown", "unseen"];
 
-/** What must hold of a verb that worked: a list of [what is wrong, whether it is so]. */
+/** What must hold if a verb worked: a list of [what is wrong, whether it is so]. */
 const wrong = {
   "host offcpu": (json) => {
     const waits = json.groups.flatMap((group) => Object.values(group.waits));
@@ -99,7 +99,7 @@ const wrong = {
 function judge(entry, machine) {
   const error = entry.error.filter((line) => line.trim()).join(" ");
   if (entry.who !== "root") {
-    // Whoever lacks something hears on one line what, or gets what can be had without.
+    // A user who lacks something is told what in one line, or gets what is possible without it.
     if (entry.code === 0) return parse(entry, machine, false);
     const lacked = entry.who === "nobody" ? /^spangap: .*CAP_[A-Z]/ : /^spangap: .*type information/;
     const refused = entry.code === 1 && lacked.test(error);

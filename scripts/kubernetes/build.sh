@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs of a one-node Kubernetes from their Go modules, and unpacks what Debian has of a node: containerd, runc, the
-# bridge plugins, etcd. All of it goes below target/kubernetes; nothing is installed. 20 CPU minutes the first time.
+# Builds the programs of a one-node Kubernetes from their Go modules, and unpacks Debian's packages of the rest:
+# containerd, runc, the bridge plugins, etcd. Everything goes below target/kubernetes; nothing is installed. Takes 20
+# CPU minutes the first time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/kubernetes/folder.sh
@@ -20,7 +21,7 @@ parts=(containerd runc containernetworking-plugins etcd-server etcd-client)
 if [ "$(cat "$folder/unpacked/parts" 2>/dev/null)" != "${parts[*]}" ]; then
   rm -rf "$folder/unpacked" "$folder/packages"
   mkdir -p "$folder/unpacked" "$folder/packages"
-  # apt writes as a user of its own, who may not come here: it says so on every run.
+  # apt downloads as a separate user, who has no access here, and warns about it on every run.
   (cd "$folder/packages" && apt-get download -q "${parts[@]}" 2>&1 | grep -v -e 'unsandboxed' >&2)
   for package in "$folder/packages"/*.deb; do dpkg-deb -x "$package" "$folder/unpacked"; done
   echo "${parts[*]}" >"$folder/unpacked/parts"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A Kubernetes of one node, apart from the machine it runs on: `scripts/kubernetes/node.sh up`, `node.sh run COMMAND...` on the node,
-# `node.sh down`. All of it lives in namespaces of its own (mounts, network, processes, host name) below one process: when that
-# is killed, everything ends with it. Nothing is written outside of target/kubernetes but control groups named `spangap-node`.
-# Needs root, and what scripts/kubernetes/build.sh made.
+# A one-node Kubernetes, isolated from the machine that it runs on: `scripts/kubernetes/node.sh up`, `node.sh run
+# COMMAND...` on the node, `node.sh down`. It lives entirely in its own namespaces (mounts, network, processes, host
+# name) below one process: if that is killed, everything ends with it. Nothing is written outside target/kubernetes
+# except control groups named `spangap-node`. Needs root, and the output of scripts/kubernetes/build.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/kubernetes/folder.sh
@@ -29,7 +29,7 @@ run() {
     exec nsenter --target "$(cat "$state/init.pid")" --mount --net --pid --uts -- "$@"
 }
 
-# certificate NAME SUBJECT [NAMES]: one of the node's authority.
+# certificate NAME SUBJECT [NAMES]: a certificate signed by the node's authority.
 certificate() {
   local names=${3:-}
   openssl req -new -newkey rsa:2048 -nodes -keyout "$state/pki/$1.key" -subj "$2" -out "$state/pki/$1.csr" 2>/dev/null
@@ -37,7 +37,7 @@ certificate() {
     -out "$state/pki/$1.crt" -extfile <(printf 'extendedKeyUsage=serverAuth,clientAuth\n%s\n' "${names:+subjectAltName=$names}") 2>/dev/null
 }
 
-# kubeconfig NAME SUBJECT: how a program of that name signs in.
+# kubeconfig NAME SUBJECT: how a program of that name authenticates.
 kubeconfig() {
   certificate "$1" "$2"
   cat >"$state/etc/$1.kubeconfig" <<YAML
@@ -75,7 +75,7 @@ up() {
   [ "$(id -u)" = 0 ] || { echo "kubernetes: it needs root" >&2 && exit 1; }
   if [ -n "$(groups)" ]; then echo "kubernetes: there is a node already, or what is left of one: $0 down" >&2 && exit 1; fi
   configure
-  # With control groups of version 1 a group has to be told its CPUs and memory nodes before anything can run in it.
+  # A version 1 control group must be given its CPUs and memory nodes before anything can run in it.
   local controller
   for controller in /sys/fs/cgroup/*/; do
     if [ -e "$controller/tasks" ]; then mkdir -p "$controller/$group"; fi
@@ -98,7 +98,7 @@ up() {
 down() {
   local init end
   init=$(cat "$state/init.pid" 2>/dev/null || true)
-  # A process of that number is ours only while it lives in a process namespace that is not this one.
+  # A process with that id is ours only if it lives in another process namespace than this one.
   if [ -n "$init" ] && [ -e "/proc/$init/ns/pid" ] && [ "$(readlink "/proc/$init/ns/pid")" != "$(readlink /proc/self/ns/pid)" ] &&
     grep -q kubernetes/node/init.sh "/proc/$init/cmdline"; then kill -KILL "$init"; fi
   end=$((SECONDS + 20))

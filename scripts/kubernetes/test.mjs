@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-// The chart on a real node: `scripts/kubernetes/test.mjs`, after `scripts/kubernetes/node.sh up`. It installs the chart, runs a pair
-// of pods, has a neighbour's packets handled on the CPU that one of them has to itself, and waits for what a user would: the
-// case, its verdict, the pod by name, `isolate` there and back. Then what happens to every cluster: a pod ends, an agent
-// dies, the node is drained, the chart is upgraded and removed.
+// The chart on a real node: `scripts/kubernetes/test.mjs`, after `scripts/kubernetes/node.sh up`. It installs the
+// chart, runs a pair of pods, has a neighbour's packets processed on the exclusive CPU of one of them, and waits for
+// what a user would: the case, its verdict, the pod by name, `isolate` there and back. Then it tests what happens to
+// every cluster: a pod ends, an agent dies, the node is drained, the chart is upgraded and removed.
 import { execFileSync, spawnSync } from "node:child_process";
 import { cpus } from "node:os";
 
@@ -16,22 +16,22 @@ const VALUES = [
   "agent.enabled=true",
   "meter.persistence.storageClassName=here",
   "meter.resources.requests.cpu=50m",
-  // Of two CPUs 2 % are little beside a neighbour that floods every link of the node.
+  // On two CPUs, 2 % is little next to a neighbour that floods every link of the node.
   "agent.cpu=25%",
   "meter.tokenSecret.name=tokens",
   "agent.tokenSecret.name=agent-token",
   "agent.allow={isolate}",
 ].flatMap((value) => ["--set", value]);
-// Of this node alone, for as long as it lives; the pods of pods.yaml send theirs with their spans.
+// Used by this node alone, for as long as it lives; the pods of pods.yaml send theirs with their spans.
 const TOKENS = { ingest: "spans-of-the-pair", capture: "agent-of-the-node", change: "whoever-runs-this" };
-// The fault is on the last CPU, which the static CPU manager gives away first on a node whose first one is reserved.
+// The fault is on the last CPU, which the static CPU manager assigns first on a node whose first CPU is reserved.
 const OWN = cpus().length - 1;
 
 const began = performance.now();
 const seconds = () => `${((performance.now() - began) / 1000).toFixed(1)} s`;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// On the node; throws with what it said.
+// Runs a command on the node; throws its output if it fails.
 function node(...command) {
   const { status, stdout, stderr } = spawnSync(NODE, ["run", ...command], { encoding: "utf8", maxBuffer: 64 << 20 });
   if (status !== 0) throw new Error(`${command.join(" ")}: ended with ${status}: ${stderr || stdout}`);
@@ -50,7 +50,7 @@ function api(path, ...options) {
   return JSON.parse(node("curl", ...flags, ...options, `http://${meterAddress()}:7070/api/v1/${path}`));
 }
 
-// until(what, seconds, probe): the first answer of `probe` that is something.
+// until(what, seconds, probe): the first truthy result of `probe`.
 async function until(what, patience_s, probe) {
   const end = performance.now() + patience_s * 1000;
   let last = "";
@@ -79,7 +79,7 @@ const running = () =>
 const pod = (app) => running().find((one) => one.metadata.labels?.app === app || one.metadata.name === app);
 const pair = (window = "5m") => api(`pairs?window=${window}`).pairs.find((row) => row.client === "tank" && row.server === "target");
 const agent = () => api("agents").agents.find((one) => one.connected);
-// The CPUs that the container of a pod may use, as the kernel has them.
+// The CPUs that the container of a pod may use, according to the kernel.
 function cpusOf(one) {
   const id = one.status.containerStatuses[0].containerID.split("//")[1];
   return node("sh", "-c", `cat $(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`).trim();
@@ -92,10 +92,11 @@ function deviceOf(name) {
 const firstPid = (name) => `pgrep --full --oldest '[l]ab actor ${name}'`;
 const steering = (device) => `/sys/class/net/${device}/queues/rx-0/rps_cpus`;
 const read = (path) => node("cat", path).trim();
-// Packets that found the backlog of a CPU full: those of the pair may be among them, and then the softirqs are not all of it.
+// Packets dropped because a CPU's backlog was full: some of the pair's may be among them, and then softirqs are not the
+// only cause.
 const thrownAway = () => read("/proc/net/softnet_stat").split("\n").reduce((sum, line) => sum + parseInt(line.split(/\s+/)[1], 16), 0);
 const ms = (ns) => `${(ns / 1e6).toFixed(2)} ms`;
-// Calls of the last whole seconds, as tank's and target's spans have them: p99 of what the client waited.
+// Calls of the last full seconds by the spans of tank and target: p99 of the client's wait.
 async function p99(calls) {
   const from = Math.floor(Date.now() / 1000);
   return until(`${calls} calls in a minute of their own`, 150, () => {
@@ -152,7 +153,8 @@ stringData: { token: ${TOKENS.capture} }
     return `${row.calls} calls, p99 ${ms(row.client_duration.p99_ns)}, gap p99 ${ms(row.gap.p99_ns)}`;
   });
 
-  // The client beside the server, on a node of two CPUs: on the other CPU it would be behind the packets once they are moved there.
+  // The client runs next to the server if the node has two CPUs: on the other CPU it would be behind the packets once
+  // they are moved there.
   if (cpus().length === 2) {
     const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
     node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
@@ -160,7 +162,7 @@ stringData: { token: ${TOKENS.capture} }
   }
   let quiet;
   await step("the pair has a baseline", async () => {
-    // The meter learns it from windows of five seconds; more than a minute of them.
+    // The meter learns the baseline from windows of five seconds; this takes more than a minute of them.
     const before = pair("1h").calls;
     await until("calls of more than a minute", 120, () => pair("1h").calls > before + 15_000);
     quiet = await p99(1000);
@@ -281,7 +283,7 @@ try {
   console.log(`kubernetes: all held, ${seconds()}`);
 } catch (error) {
   console.error(`kubernetes: ${error.message} (after ${seconds()})`);
-  // The node goes, and its cases with it: what a verdict rested on is kept for whoever looks into it.
+  // The node goes, and its cases with it: the evidence behind a verdict is kept for whoever investigates.
   const kept = `${process.cwd()}/target/kubernetes/cases`;
   const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
   if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);

@@ -6,13 +6,13 @@ ALL_CASES="delay delay-near-miss jitter asymmetry clock-near-miss per-call flow 
 STATE=/run/spangap/lab
 GROUPS_HERE=/sys/fs/cgroup
 
-# Calls that such a machine has the time for.
+# Number of calls that such a machine can make in time.
 FEW="--set rate=2 --set duration=15s"
-# A limit that leaves room for what an emulated program takes, and bursts beyond it.
+# A limit that leaves room for the needs of an emulated program, and bursts beyond it.
 QUOTA="--set quota=30ms --set burst=80ms --set rate=20 --set duration=15s"
 
-# lab NAME SCENARIO ARGUMENT...: makes a run, and tells its truth, its machine.json, and what was seen of its control groups
-# and of netem meanwhile.
+# lab NAME SCENARIO ARGUMENT...: makes a run; records its truth, its machine.json, and observations of its control
+# groups and netem.
 lab() {
   name=$1
   shift
@@ -31,14 +31,14 @@ lab() {
   left
 }
 
-# dissected NAME: what spangap reads from the captures of a run.
+# dissected NAME: spangap's analysis of a run's captures.
 dissected() {
   (cd "/tmp/$1" && timeout 300 spangap dissect client.pcapng server.pcapng --spans client.spans.json \
     --spans server.spans.json --same-clock --slowest 1000 --json </dev/null >/tmp/out 2>/tmp/err)
   told dissect $? 0 0 "dissect"
 }
 
-# watch_run: facts of the run that goes on, until it is ended.
+# watch_run: records facts about the current run until it ends.
 watch_run() {
   while :; do
     for group in "$GROUPS_HERE"/spangap-lab-*; do
@@ -56,7 +56,7 @@ watch_run() {
   done 2>/dev/null
 }
 
-# found: all that is there of runs, one a line.
+# found: everything on the machine that belongs to runs, one item a line.
 found() {
   ls -d /run/netns/* /etc/netns/* "$STATE"/* /tmp/.lab-*
   find "$GROUPS_HERE" -name 'spangap-lab-*'
@@ -64,13 +64,13 @@ found() {
   grep -l keeper /proc/[0-9]*/cmdline
 } 2>/dev/null
 
-# left: what is there of runs once they have ended.
+# left: what runs have left behind once they have ended.
 left() {
   for one in $(found); do fact "left $one"; done
   fact looked
 }
 
-# until_it SECONDS COMMAND...: asks until it is so.
+# until_it SECONDS COMMAND...: polls until the command succeeds.
 until_it() {
   tries=$(($1 * 20))
   shift
@@ -88,7 +88,7 @@ at_path() { ls /run/netns/lab-*-path >/dev/null 2>&1; }
 at_netem() { at_path && [ "$(/bin/tc -n "$(basename /run/netns/lab-*-path)" qdisc show | grep -c netem)" = 2 ]; }
 at_calls() { grep -lq 'tank' /proc/[0-9]*/cmdline 2>/dev/null && at_netem; }
 
-# kill_at MOMENT [KEEPER]: kills a run, with its keeper or not.
+# kill_at MOMENT [KEEPER]: kills a run, with or without its keeper.
 kill_at() {
   spangap lab run network-delay --out /tmp/killed >/tmp/out 2>/tmp/err </dev/null &
   run=$!

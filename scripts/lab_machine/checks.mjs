@@ -1,5 +1,5 @@
-// The checks of each case of scripts/lab_machine/cases.sh: [what, (case) => [whether it holds, figures]]; `undefined` when this
-// machine cannot tell.
+// The checks of each case of scripts/lab_machine/cases.sh: [what, (case) => [whether it holds, figures]]; `undefined`
+// if this machine cannot tell.
 
 /** The document that a run printed. */
 function json(at, name, part = "output") {
@@ -15,8 +15,8 @@ function json(at, name, part = "output") {
 const ms = (ns) => `${(ns / 1e6).toFixed(2)} ms`;
 
 /**
- * Every claim of the truth holds. Of those that something takes no longer than so much, an emulated machine beside other work
- * may break any, whatever the lab does: then they tell nothing.
+ * Every claim of the truth holds. Claims that something takes at most a given time may fail on a busy emulated
+ * machine, whatever the lab does, and then prove nothing.
  */
 const acted = ["what it claims of itself holds", (at) => {
   const truth = json(at, "run");
@@ -27,7 +27,7 @@ const acted = ["what it claims of itself holds", (at) => {
   return [truth.acted === true && truth.proof.length > 0, truth.proof.map(said).join("; ")];
 }];
 
-/** What the line was made of; the README says it, too. */
+/** What the line consists of; the README says so, too. */
 const madeOf = (kind, words) => [`its line is of ${kind}`, (at) => {
   const readme = at.run("machine").parts.error?.join("\n") ?? "";
   const { line } = json(at, "run");
@@ -37,7 +37,7 @@ const madeOf = (kind, words) => [`its line is of ${kind}`, (at) => {
 const byNetem = madeOf("netem", "a line of the kernel's netem");
 const byTun = madeOf("tun", "a line of TUN devices");
 
-/** While it ran, netem was on both ends of the path, delayed by so much, and packets went through it. */
+/** During the run, netem was on both ends of the path with this delay, and packets went through it. */
 const queues = (to) => ["netem is on the path, towards either host, and passes all packets", (at) => {
   const seen = Object.entries(to).map(([side, delay]) => {
     const looks = at.fact("path").filter(([of]) => of === side).flatMap(([, ...words]) => JSON.parse(words.join(" ")));
@@ -52,7 +52,7 @@ const queues = (to) => ["netem is on the path, towards either host, and passes a
 /** Without netem there is no path. */
 const noPath = ["there is no path of netem", (at) => [at.fact("path").length === 0, `${at.fact("path").length} looks that saw one`]];
 
-/** What the fastest and the middle one of all calls took on a leg of `dissect`, ns. */
+/** The minimum and the median that all calls took on a leg of `dissect`, in ns. */
 function leg(document, name) {
   const all = document.calls.flatMap((call) => call.legs.filter((one) => one.leg === name)).map((one) => one.ns);
   const sorted = all.sort((a, b) => a - b);
@@ -60,8 +60,9 @@ function leg(document, name) {
 }
 
 /**
- * Between the taps no call is faster than the line, and the fastest takes hardly longer; before the sender's tap it takes nothing
- * like it. The fastest tells: what others take beyond it is the emulation's.
+ * Between the taps, no call is faster than the line, and the fastest is hardly slower; before the sender's tap, it
+ * takes far less. The fastest call is decisive, because everything that others take beyond it is due to the
+ * emulation.
  */
 const onTheWire = (there, back) => ["the delay is on the wire: between the taps, and not before the sender's", (at) => {
   const document = json(at, "dissect");
@@ -74,13 +75,14 @@ const onTheWire = (there, back) => ["the delay is on the wire: between the taps,
   return [holds, `the fastest of ${document.calls.length} calls: ${words.join(", ")}`];
 }];
 
-/** How often nothing of any run was found, once it had ended. */
+/** How often no trace of any run was found after its end. */
 const nothingLeft = (looks) => ["nothing is left", (at) => {
   const [looked, left] = [at.fact("looked").length, at.fact("left")];
   return [looked === looks && left.length === 0, left.map((words) => words.join(" ")).join("; ") || `${looked} looks`];
 }];
 
-/** The control group of a run, as seen from outside: its limit, how often it was held back, how many were in it. */
+/** The control group of a run, seen from outside: its limit, how often it was throttled, how many processes were in
+ * it. */
 function group(at) {
   return at.fact("group").map(([quota, period, , throttled, , processes]) => ({
     limit: `${quota} ${period}`, throttled: Number(throttled), processes: Number(processes),
@@ -99,7 +101,7 @@ const throttled = ["the kernel held it back", (at) => {
   return [(counts.at(-1) ?? 0) > 0, `nr_throttled ${counts.join(" ")}`];
 }];
 
-/** Killed, there was something; at each moment that is to be. */
+/** When the run was killed, something existed at each of these moments. */
 const wasThere = ["when it is killed, it is there", (at) => {
   const there = at.fact("there");
   return [there.length === 3 && there.every(([, found]) => Number(found) > 0) && at.fact("late").length === 0,

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the Go code of ping.proto into the folder $1, with the generators that go.mod names.
+# Writes the Go code of ping.proto into the folder $1, with the generators named in go.mod.
 set -eu
 out=$1
 cd "$(dirname "$0")"

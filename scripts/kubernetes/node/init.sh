@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# The first process of the node, in namespaces of its own: `init.sh FOLDER STATE ADDRESS SERVICES`. Mounts, network, then the
-# programs of Kubernetes. When it is killed, the kernel kills all of them.
+# The first process of the node, in its own namespaces: `init.sh FOLDER STATE ADDRESS SERVICES`. Sets up mounts and
+# network, then starts the programs of Kubernetes. When it is killed, the kernel kills all of them.
 set -euo pipefail
 folder=$1 state=$2 address=$3 services=$4
 export PATH="$folder/bin:$folder/unpacked/usr/bin:$folder/unpacked/usr/sbin:$PATH"
 
-# /sys of this network, with what was mounted below it: kubelet and `spangap isolate` look for devices there.
+# The /sys of this network namespace, with the mounts below it: kubelet and `spangap isolate` look for devices there.
 mkdir -p "$state/var/sys"
 mount --rbind /sys "$state/var/sys"
 mount -t sysfs sysfs /sys
 for below in fs/cgroup fs/bpf kernel/tracing kernel/debug kernel/security; do
   if mountpoint -q "$state/var/sys/$below"; then mount --rbind "$state/var/sys/$below" "/sys/$below"; fi
 done
-# Shared only now, or what is laid over /sys would cover its copy as well.
+# Made shared only now; otherwise, whatever is mounted over /sys would also cover its copy.
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
 mkdir -p /run/netns "$state/var/lib" "$state/var/log"
 mount --bind "$state/var/lib" /var/lib
 mount --bind "$state/var/log" /var/log
-# What kubelet would set for the whole machine, it sets in files of its own.
+# Settings that kubelet would make for the whole machine go into files of the node.
 for setting in vm/overcommit_memory:1 vm/panic_on_oom:0 kernel/panic:10 kernel/panic_on_oops:1; do
   own=/run/sysctl-$(basename "${setting%:*}")
   echo "${setting#*:}" >"$own"
@@ -55,15 +55,15 @@ nice -n 15 kube-controller-manager --kubeconfig="$state/etc/manager.kubeconfig" 
 nice -n 15 kube-scheduler --kubeconfig="$state/etc/scheduler.kubeconfig" --leader-elect=false \
   --authentication-kubeconfig="$state/etc/scheduler.kubeconfig" --authorization-kubeconfig="$state/etc/scheduler.kubeconfig" \
   >"$(log scheduler)" 2>&1 &
-# Pods on one bridge would answer each other past the rewriting of addresses: calls of services come from the node.
+# Pods on one bridge would answer each other without address translation: calls to services come from the node.
 nice -n 15 kube-proxy --kubeconfig="$state/etc/proxy.kubeconfig" --hostname-override=node-1 --proxy-mode=iptables \
   --cluster-cidr=10.88.7.0/24 --masquerade-all --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0 \
   >"$(log proxy)" 2>&1 &
 nice -n 15 kubelet --config="$state/etc/kubelet.yaml" --kubeconfig="$state/etc/kubelet.kubeconfig" --hostname-override=node-1 \
   --node-ip="$address" >"$(log kubelet)" 2>&1 &
 
-# Names of services, for pods: dnsmasq reads them from a file, which follows the services that there are. One without an address
-# of its own has those of its pods.
+# Service names for pods: dnsmasq reads them from a file that is kept up to date with the services. A service without an
+# address of its own has those of its pods.
 touch /run/names
 dnsmasq --keep-in-foreground --no-resolv --no-hosts --addn-hosts=/run/names --address=/#/ --listen-address=10.96.0.10 \
   --bind-interfaces --user=root --pid-file= --conf-file=/dev/null >"$(log names)" 2>&1 &

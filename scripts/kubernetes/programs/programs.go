@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package programs pins the programs of a Kubernetes node, for scripts/kubernetes/build.sh: what is blank-imported here is
-// what `go build` can make from this module.
+// Package programs pins the programs of a Kubernetes node for scripts/kubernetes/build.sh: `go build` can make from
+// this module whatever is blank-imported here.
 package programs
 
 import (

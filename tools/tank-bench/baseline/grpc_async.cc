@@ -1,4 +1,4 @@
-// The plainest closed loop over one completion queue with one thread.
+// The minimal closed loop over one completion queue with one thread.
 
 #include <grpcpp/grpcpp.h>
 

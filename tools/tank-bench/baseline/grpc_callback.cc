@@ -1,4 +1,4 @@
-// The plainest closed loop with callbacks: each call is made from the end of the one before.
+// The minimal closed loop with callbacks: the end of each call starts the next.
 
 #include <grpcpp/grpcpp.h>
 

@@ -1,4 +1,4 @@
-// What the plain gRPC loops share: arguments, and counting between two moments.
+// What the minimal gRPC loops share: arguments, and counting between two moments.
 #pragma once
 
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ inline double cpu_s() {
   return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
-// Lets the loop run, prints what it did between the warm-up and the end, and ends the process.
+// Runs the loop, prints what it did between the warm-up and the end, and ends the process.
 template <typename Calls>
 [[noreturn]] void measure_and_exit(const Arguments& arguments, Calls calls) {
   using Clock = std::chrono::steady_clock;
@@ -51,7 +51,7 @@ template <typename Calls>
   _Exit(0);
 }
 
-// A call that fails makes the figures worthless.
+// A failed call makes the figures worthless.
 inline void must(bool ok, const char* why) {
   if (ok) return;
   fprintf(stderr, "a call failed: %s\n", why);

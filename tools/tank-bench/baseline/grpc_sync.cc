@@ -1,4 +1,4 @@
-// The plainest closed loop with blocking calls: one thread per call under way.
+// The minimal closed loop with blocking calls: one thread per call in progress.
 
 #include <grpcpp/grpcpp.h>
 
