@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Cases: packets lost on the delay line, and what looks like a loss and is none. 2 ms each way.
+# Cases: packets lost on the delay line, and near misses without a loss. 2 ms each way.
 
 lossy() { # lossy FLAGS...: the line, with what is lost on it.
   made_by="spangap lab actor line --delay-a 2000000 --delay-b 2000000 $*"
@@ -11,7 +11,8 @@ no_probes() { # Without tail loss probes only the retransmission timer is left.
   on_server sysctl -qw net.ipv4.tcp_early_retrans=0
 }
 timed_out=(nagle-delayed-ack fast-retransmit syn-loss receive-window stream-limit flow-control)
-# One lost packet alone in flight: the timer, by the counters; a kernel with probes would send its probe at that time.
+# One lost packet alone in flight: the timer, by the kernel's counters; with probes, it would send its probe at that
+# time.
 case_rto_response() {
   lossy --drop-b 12,20
   no_probes
@@ -26,27 +27,28 @@ case_rto_request() {
   because "rto|tail-loss" - 2 "${timed_out[@]}"
   calls rto-request go "--stack go" 30
 }
-# Lost again when sent again: there is one probe, so that the second is the timer's, whoever sent the first.
+# Lost again when retransmitted: there is only one probe, so the second retransmission is the timer's, whoever sent the
+# first.
 case_rto_twice() {
   lossy --drop-b 12,13
   notes="one response is lost twice: what is sent again for the second time is the timer's"
   because rto - 1 "${timed_out[@]}"
   calls rto-twice rust "--stack rust" 30
 }
-# The same with probes: the probe comes when the timer would have, and only the counters tell.
+# The same with probes: the probe comes when the timer would have fired, and only the counters distinguish them.
 case_loss_one_in_flight() {
   lossy --drop-b 16,24
   notes="sent again after about 200 ms: tail-loss by the kernel's counters; on the wire the same as an rto"
   because "tail-loss|rto" - 2 nagle-delayed-ack fast-retransmit syn-loss receive-window stream-limit flow-control
   calls loss-one-in-flight rust "--stack rust" 30
 }
-# The last packet of a response of several is the only one that is not full.
+# The last packet of a multi-packet response is the only one that is not full.
 case_tail_loss() {
   lossy --least-b 200 --most-b 1400 --drop-b 12,18
   because tail-loss - 2 nagle-delayed-ack rto fast-retransmit syn-loss receive-window stream-limit
   calls tail-loss rust "--stack rust" 20 "response-bytes=20000"
 }
-# The same where a PING of the server happens to follow: its acknowledgement tells of the loss before any probe.
+# The same where a PING of the server happens to follow: its acknowledgement reveals the loss before any probe.
 case_loss_before_ping() {
   lossy --least-b 200 --most-b 1400 --drop-b 12,20
   because fast-retransmit - 2 nagle-delayed-ack rto syn-loss receive-window stream-limit

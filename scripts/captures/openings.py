@@ -1,5 +1,5 @@
 """What a call waits for before its connection carries it: a name, a TLS handshake, a connection of a pool. Clients write
-their spans as OTLP JSON; each span tells in `truth_ns` how long its call waited by the client's own clock."""
+their spans as OTLP JSON; a span's `truth_ns` is how long its call waited by the client's own clock."""
 
 import http.server
 import json
@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def server(address, certificate=None, key=None, keys=None):
-    """HTTP/1.1; a GET of /MS is answered after so many milliseconds."""
+    """HTTP/1.1; a GET of /MS is answered after that many milliseconds."""
     host, port = address.split(":")
     serving = http.server.ThreadingHTTPServer((host, int(port)), Handler)
     if certificate:
@@ -43,7 +43,7 @@ def server(address, certificate=None, key=None, keys=None):
 
 
 def names(address, answer, delay_ms):
-    """A name server: IPv4 addresses after a delay, of every third name only when it is asked for again."""
+    """A name server: IPv4 addresses after a delay, for every third name only when asked again."""
     asked = set()
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bound.bind((address, 53))
@@ -88,7 +88,7 @@ spans = []
 
 
 def call(number, opened, ms, give_back=lambda _: None, padding=0):
-    """A call on the connection that `opened` gives, with how long that took of what is in question."""
+    """A call on the connection that `opened` returns, together with the measured wait."""
     trace, span = f"{number + 1:032x}", f"{number + 1:016x}"
     begun = time.time_ns()
     connection, truth_ns = opened()

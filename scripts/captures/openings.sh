@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # What calls wait for before their connection carries them: names, TLS handshakes, connections of a pool. Needs python3
-# and openssl. The client's spans, with what each call waited by its own clock, are in NAME.client.spans.
+# and openssl. The client's spans, with how long each call waited by the client's clock, are in NAME.client.spans.
 
 opening() { # opening NAME CLIENT-MODE EXPECTED NOTES [SERVER-FLAGS...]
   local name=$1 mode=$2
@@ -11,7 +11,7 @@ opening() { # opening NAME CLIENT-MODE EXPECTED NOTES [SERVER-FLAGS...]
   await "$work/openings.out" "listening on"
   filter='tcp or udp port 53'
   tap "$name"
-  # The resolver of the client's host is its own.
+  # The client's host has its own resolver configuration.
   printf 'nameserver %s\noptions timeout:1\n' "$address" >"$work/resolv.conf"
   # shellcheck disable=SC2016 # the inner shell expands it
   on_client unshare -m sh -c 'mount --bind "$0" /etc/resolv.conf && exec python3 "$@"' "$work/resolv.conf" \
@@ -67,8 +67,8 @@ case_pool_near() {
   link
   opening pool-near pool-near '"none"' "six threads with a connection each, all busy all the time: nobody waits for one"
 }
-# large CASE NOTES: a request of several segments over a link that carries 1,200 bytes to the server, which the server's
-# announcement of its segment size does not tell and nobody else does.
+# large CASE NOTES: a request of several segments over a link that carries 1,200 bytes to the server, which neither the
+# server's announced segment size nor anything else reveals.
 large() {
   link
   ip -n "$server" link set near mtu 1200

@@ -35,7 +35,7 @@ case_batched_near() {
   because network-delay - 20 "${no_network[@]}" batched-arrival
   calls batched-near go "--stack go" 200 "schedule=1000/1000000000 in-flight=50"
 }
-# A response lost while those of other streams come: what they wait for is the hole before them.
+# A response lost while those of other streams arrive: these wait for the hole before them.
 case_head_of_line_loss() {
   delayed --delay-a 2000000 --delay-b 2000000 --drop-b 60,120
   because "head-of-line|fast-retransmit" - 6 nagle-delayed-ack syn-loss receive-window stream-limit flow-control

@@ -1,7 +1,7 @@
-"""Peers that no stack of ours is: slow readers, small windows, HTTP/1, TLS, and a receiver of spans.
+"""Peers unlike any of our stacks: slow readers, small windows, HTTP/1, TLS, and a receiver of spans.
 
-peer.py WHAT ARGUMENTS...; what each does stands at its function. Servers print `listening` when they do.
-grpcio and h2 are needed by those that say so.
+peer.py WHAT ARGUMENTS...; each function says what it does. Servers print `listening` once they are.
+Some need grpcio or h2, and say so.
 """
 
 import socket
@@ -37,7 +37,7 @@ def listening(address, receive_bytes=None):
 
 
 def varint(number):
-    """A number as protobuf writes it."""
+    """A protobuf varint."""
     out = b""
     while number > 127:
         out += bytes([number & 127 | 128])
@@ -58,12 +58,12 @@ def ping(response_bytes=None, think_ns=None, payload_bytes=0):
 
 
 def traceparent(number):
-    """A trace context that tells its number."""
+    """A trace context that contains its number."""
     return "00-%032x-%016x-01" % (0xC0FFEE << 64 | number, number)
 
 
 def grpc_calls(address, calls, in_flight, response_bytes):
-    """Python's grpcio (needs it): calls with a trace context, so many under way."""
+    """Python's grpcio (needs it): calls with a trace context, this many in flight."""
     import grpc
 
     with grpc.insecure_channel(address) as channel:
@@ -79,7 +79,7 @@ def grpc_calls(address, calls, in_flight, response_bytes):
 
 
 def grpc_large_beside_small(address):
-    """Python's grpcio (needs it): a response of 3 MB under way, and small calls beside it every 10 ms."""
+    """Python's grpcio (needs it): a 3 MB response in progress, and small calls next to it every 10 ms."""
     import grpc
 
     with grpc.insecure_channel(address) as channel:
@@ -95,8 +95,8 @@ def grpc_large_beside_small(address):
 
 
 def http2_windows(address, calls, response_bytes, pause_ms):
-    """An HTTP/2 client (needs h2) with windows of 65,535 bytes for each response and for all: it gives them back
-    only when they are used up, and so many milliseconds later."""
+    """An HTTP/2 client (needs h2) with windows of 65,535 bytes per response and for all: it refills them only
+    when they are used up, and this many milliseconds later."""
     import h2.config, h2.connection, h2.events
 
     s = connected(address)
@@ -138,8 +138,8 @@ def http2_windows(address, calls, response_bytes, pause_ms):
 
 
 def http2_server(address, pause_ms, certificate="", key="", keys=""):
-    """A gRPC server (needs h2) with windows of 65,535 bytes for each request and for all, given back when they are
-    used up and so many milliseconds later. With a certificate: over TLS, its keys written into the file."""
+    """A gRPC server (needs h2) with windows of 65,535 bytes per request and for all, refilled when they are used up
+    and this many milliseconds later. With a certificate: over TLS, with its keys written to the file."""
     import h2.config, h2.connection, h2.events
 
     def serve(s):
@@ -176,7 +176,7 @@ def http2_server(address, pause_ms, certificate="", key="", keys=""):
 
 
 def tls_context(certificate, key, keys, version, protocols):
-    """For a server; the keys of every connection go into the file `keys`."""
+    """For a server; the keys of every connection are written to the file `keys`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.keylog_filename = keys
@@ -187,7 +187,7 @@ def tls_context(certificate, key, keys, version, protocols):
 
 
 def http1_server(address, pause_ms="0", receive_bytes="0", certificate="", key="", keys="", version=""):
-    """HTTP/1.1 with keep-alive: a GET of /N gets N bytes, a POST's body is read after so many milliseconds."""
+    """HTTP/1.1 with keep-alive: a GET of /N gets N bytes, a POST's body is read after this many milliseconds."""
     import http.server
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -230,7 +230,7 @@ def http1_server(address, pause_ms="0", receive_bytes="0", certificate="", key="
 
 
 def http1_pipeline(address, requests):
-    """Sends so many GETs at once, and reads the responses."""
+    """Sends this many GETs at once, and reads the responses."""
     s = connected(address)
     s.sendall(b"".join(b"GET /%d HTTP/1.1\r\nHost: here\r\n\r\n" % (n * 10) for n in range(int(requests))))
     s.shutdown(socket.SHUT_WR)
@@ -239,7 +239,7 @@ def http1_pipeline(address, requests):
 
 
 def http1_slow_reader(address, response_bytes, pause_ms):
-    """Asks three times for so many bytes and begins to read so many milliseconds later."""
+    """Requests this many bytes three times, and begins to read this many milliseconds later."""
     s = connected(address, receive_bytes=16384)
     for _ in range(3):
         s.sendall(b"GET /%d HTTP/1.1\r\nHost: here\r\n\r\n" % int(response_bytes))
@@ -253,7 +253,7 @@ def http1_slow_reader(address, response_bytes, pause_ms):
 
 
 def spans(address, path):
-    """Receives OTLP/gRPC (needs grpcio) and appends each request to a file, behind its length as four bytes."""
+    """Receives OTLP/gRPC (needs grpcio) and appends each request to a file, after its length in four bytes."""
     from concurrent import futures
 
     import grpc

@@ -13,7 +13,7 @@ peer_call() { # peer_call WHAT ARGUMENTS...: from the client's host.
   on_client timeout 60 "$python" scripts/captures/peer.py "$@" >"$work/peer_call.out" 2>&1 ||
     missing "peer $*: $(tail -n 3 "$work/peer_call.out")"
 }
-# peers NAME STACK CALL...: taps, calls, and writes NAME, on the link and with the server that are there.
+# peers NAME STACK CALL...: taps, calls, and writes NAME, on the current link and with the current server.
 peers() {
   local name=$1 stack=$2
   shift 2
@@ -177,7 +177,7 @@ case_tls13_http2() {
   over_tls tls13-http2 --http2
 }
 
-# The spans of both sides beside the captures: requests of OTLP, each behind its length.
+# The spans of both sides next to the captures: OTLP requests, each after its length.
 case_rust_spans() {
   link
   peer_python

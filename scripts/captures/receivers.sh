@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Cases: bytes that come as far as the receiver's tap and are dropped behind it, and what looks like that and is not.
-# A rule of nftables drops them on INPUT, where packets have passed the tap.
+# Cases: bytes that reach the receiver's tap and are dropped behind it, and their near misses. An nftables rule drops
+# them on INPUT, where packets have already passed the tap.
 
-# drops END HOOK EVERY RULE...: of the packets that a rule matches at END, every so many-th is dropped.
+# drops END HOOK EVERY RULE...: drops every EVERY-th of the packets that a rule matches at END.
 drops() {
   local end=$1 hook=$2 every=$3
   shift 3
@@ -20,11 +20,11 @@ bare_ack='meta length < 60 tcp flags & (syn | fin | rst) == 0'
 on_link() {
   made_by="veth"
   link
-  # One packet of the wire is one of the capture.
+  # One packet on the wire is one packet in the capture.
   on_client ethtool -K near tso off gso off gro off >/dev/null
   on_server ethtool -K near tso off gso off gro off >/dev/null
 }
-# One end alone cannot tell them from what the path lost.
+# One end alone cannot tell them from losses on the path.
 not_these=(nagle-delayed-ack syn-loss receive-window stream-limit flow-control)
 case_receiver_drop_request() {
   on_link
@@ -32,14 +32,14 @@ case_receiver_drop_request() {
   because receiver-drop server 4 "${not_these[@]}"
   calls receiver-drop-request rust "--stack rust" 40
 }
-# Later segments of the response tell of the hole: SACK.
+# Later segments of the response reveal the hole: SACK.
 case_receiver_drop_response() {
   on_link
   drops client input 53 tcp sport "$port" meta length '>' 500
   because receiver-drop client 4 "${not_these[@]}"
   calls receiver-drop-response rust "--stack rust" 24 "response-bytes=20000"
 }
-# Of a response alone nothing comes after: the timer, or a probe.
+# Nothing follows a response that is alone: the timer, or a probe.
 case_receiver_drop_alone() {
   on_link
   no_probes
@@ -47,7 +47,7 @@ case_receiver_drop_alone() {
   because receiver-drop client 3 "${not_these[@]}"
   calls receiver-drop-alone rust "--stack rust" 30
 }
-# Near-misses: acknowledgements are lost in the sender's host or in the receiver's; the receiver had the bytes.
+# Near misses: acknowledgements are lost in the sender's host or in the receiver's; the receiver had the bytes.
 case_receiver_had_it() {
   on_link
   drops server input 3 tcp dport "$port" "$bare_ack"
@@ -55,7 +55,7 @@ case_receiver_had_it() {
   must_not='["receiver-drop","rto","tail-loss","fast-retransmit"]'
   calls receiver-had-it rust "--stack rust" 24 "response-bytes=20000"
 }
-# The same before the client's tap: no capture has the acknowledgement, and only the DSACK tells.
+# The same before the client's tap: no capture has the acknowledgement, and only the DSACK reveals it.
 case_receiver_had_it_unseen() {
   on_link
   drops client output 2 tcp dport "$port" "$bare_ack"

@@ -1,4 +1,4 @@
-// Node's HTTP/2 client against silent.py's http2_server: each request on a connection of its own but for the first two.
+// Node's HTTP/2 client against silent.py's http2_server: each request except the first two has its own connection.
 // silent.mjs HOST:PORT
 import http2 from "node:http2";
 
@@ -39,7 +39,7 @@ await ask(other, "Good").over;
 await ask(other, "Away").over;
 other.destroy();
 
-// The whole connection is dropped with a request under way.
+// The whole connection is dropped during a request.
 const dropped = connect();
 await ask(dropped, "Good").over;
 ask(dropped, "Never");

@@ -1,7 +1,7 @@
 """Servers that leave requests unanswered, and clients that give up.
 
-silent.py WHAT ARGUMENTS...; what each does stands at its function. Servers print `listening` when they do.
-grpcio and h2 are needed by those that say so.
+silent.py WHAT ARGUMENTS...; each function says what it does. Servers print `listening` once they are.
+Some need grpcio or h2, and say so.
 """
 
 import ssl
@@ -17,7 +17,7 @@ NEVER_S = 30
 
 
 def each_connection(address, serve):
-    """Accepts for ever, each connection in a thread of its own."""
+    """Accepts connections for ever, each in its own thread."""
     server = listening(address)
     while True:
         s, _ = server.accept()
@@ -87,8 +87,8 @@ def http2_server(address):
 
 
 def turns_server(address, certificate="", key=""):
-    """Echoes what it reads, unless that begins with `never`. With a certificate: over TLS 1.2, whose application data is
-    nothing else."""
+    """Echoes what it reads, unless that begins with `never`. With a certificate: over TLS 1.2, whose application
+    data records contain nothing else."""
 
     def serve(s):
         if certificate:
@@ -101,7 +101,7 @@ def turns_server(address, certificate="", key=""):
 
 
 def grpc_deadlines(address):
-    """Python's grpcio (needs it): two calls that are answered, three that end at a deadline of 200 ms, and one without a
+    """Python's grpcio (needs it): two answered calls, three that end at a deadline of 200 ms, and one without a
     deadline that is cancelled after 100 ms."""
     import grpc
 
@@ -120,7 +120,7 @@ def grpc_deadlines(address):
 
 
 def turns_client(address, tls=""):
-    """Two messages that are echoed and one that is not, of which the connection is closed after 0.3 s."""
+    """Two messages that are echoed and one that is not, whose connection is closed after 0.3 s."""
     s = connected(address)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

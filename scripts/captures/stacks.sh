@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Cases: what every client stack and every target looks like on the wire when nothing is wrong.
+# Cases: every client stack and every target on the wire when nothing is wrong.
 
 unary() { # unary NAME CLIENT-STACK SERVER-STACK FLAGS: over a veth.
   link
@@ -27,14 +27,14 @@ case_go_stream() { unary go-stream go go "--call stream --inflight 4 --think 2ms
 case_cpp_async_stream() {
   unary cpp-async-stream cpp-async cpp "--call stream --inflight 4 --think 2ms --duration 60ms"
 }
-# Stacks of both ends differ: settings, frames and header tables of one library meet those of another.
+# Stacks differ between the ends: settings, frames and header tables of one library meet those of another.
 case_go_to_rust() { unary go-to-rust go rust "--inflight 4 --think 2ms --duration 60ms"; }
 case_rust_to_cpp() { unary rust-to-cpp rust cpp "--inflight 4 --think 2ms --duration 60ms"; }
 case_cpp_to_go() { unary cpp-to-go cpp-async go "--inflight 4 --think 2ms --duration 60ms"; }
 case_many_connections() {
   unary many-connections go go "--channels distinct --inflight 48 --think 10ms --duration 40ms"
 }
-# Large messages: TSO and GRO make segments of up to 64 KiB of them, as taps see them.
+# Large messages: TSO and GRO turn them into segments of up to 64 KiB, as taps see them.
 case_super_frames() {
   notes="segments beyond the MTU (TSO and GRO); what a call takes is its 300 KB"
   must_not='["nagle-delayed-ack","rto","tail-loss","fast-retransmit","syn-loss","stream-limit"]'
@@ -46,7 +46,7 @@ case_large_requests() {
   unary large-requests rust go "--rate 50 --duration 200ms --request-bytes 200000"
 }
 
-# derive NAME SOURCE HOW COMMAND...: both ends of SOURCE through a program that gets both file names appended.
+# derive NAME SOURCE HOW COMMAND...: runs a program on both ends of SOURCE, with both file names appended.
 derive() {
   local name=$1 source=$2 how=$3 end
   shift 3
@@ -71,6 +71,7 @@ case_rust_snap_96() {
   notes="payload beyond 96 bytes of each packet is not there"
   derive rust-snap-96 rust-unary "editcap -s 96" editcap -s 96
 }
-# Only what a reader can tell from its first bytes; the names stay .pcapng, since a name proves nothing.
+# Only the format differs, which a reader can tell from the first bytes; the names stay .pcapng, since a name proves
+# nothing.
 case_go_pcap_us() { derive go-pcap-us go-unary "editcap -F pcap" editcap -F pcap; }
 case_go_pcap_ns() { derive go-pcap-ns go-unary "editcap -F nsecpcap" editcap -F nsecpcap; }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Cases: calls that never got an answer, however they ended, and what looks like one.
+# Cases: calls that never got an answer, however they ended, and their near misses.
 
 silent_serve() { # silent_serve WHAT ARGUMENTS...: of silent.py, on the server's host.
   peer_python
@@ -7,8 +7,8 @@ silent_serve() { # silent_serve WHAT ARGUMENTS...: of silent.py, on the server's
   await "$work/silent.out" listening
   serving="silent.py $*"
 }
-# unanswered NAME CAUSE SIDE CALLS LEAST-MS MOST-MS STATUS=COUNT...: how many got no response, for how long each waited,
-# and what ended them.
+# unanswered NAME CAUSE SIDE CALLS LEAST-MS MOST-MS STATUS=COUNT...: how many calls got no response, how long each
+# waited, and what ended them.
 unanswered() {
   local statuses='' status
   because "$1" "$2" "$3" nagle-delayed-ack network-delay receive-window stream-limit flow-control
@@ -35,7 +35,7 @@ case_deadline_go() {
   unanswered no-response server 3 190 260 deadline=3
   gives_up deadline-go go "deadline.go" "$work/deadline" "$address:$port"
 }
-# The program gives up by itself and tells the server of no deadline.
+# The program gives up by itself and sends no deadline to the server.
 case_cancelled_go() {
   link
   serve --stack go --think 2s
@@ -116,7 +116,7 @@ case_timeout_tls() {
   unanswered no-response server 1 200 420 connection_closed=1
   gives_up timeout-tls python "silent.py turns_client over TLS" "$python" scripts/captures/silent.py turns_client "$address:$port" tls
 }
-# From the client's second packet with bytes on nothing arrives: not the second request, nor any copy of it.
+# From the client's second packet with bytes on, nothing arrives: neither the second request nor any copy of it.
 case_black_hole() {
   made_by="spangap lab actor line --delay-a 2000000 --delay-b 2000000 --drop-a 2-40"
   line --delay-a 2000000 --delay-b 2000000 --drop-a 2-40

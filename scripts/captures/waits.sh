@@ -17,8 +17,8 @@ case_nagle_one_behind() {
   because nagle-delayed-ack server 10 rto tail-loss fast-retransmit syn-loss receive-window stream-limit flow-control
   calls nagle-one-behind go "--stack rust --nodelay off" 40 "schedule=100/1000000000 in-flight=8"
 }
-# One write per call, but now and then the PING of the server's bandwidth estimate: the client's PING ACK goes out
-# alone, waits for a delayed ACK, and every call behind it waits, too.
+# One write per call, but occasionally the PING of the server's bandwidth estimate: the client's PING ACK leaves by
+# itself, waits for a delayed ACK, and so does every call behind it.
 case_nagle_rare() {
   link
   notes="a few calls of many; they are held before their first byte, so that their time on the wire is as of any"
@@ -95,8 +95,8 @@ case_connection_per_call() {
   untap
   finish connection-per-call go "spangap target --stack go; ten client programs (clients/CONTRACT.md) stack=go calls=1"
 }
-# The client spends 200 us on every response, one after the other as they come on a connection: 49 bytes are a response to
-# an empty ping of gRPC C++ (headers, message and trailers, once the header table knows them).
+# The client spends 200 us on every response of a connection, one after the other: 49 bytes are a response to an empty
+# ping of gRPC C++ (headers, message and trailers, once the header table knows them).
 shared() { # shared NAME CHANNELS
   link
   "$spangap" lab shim --write "$work/shim.so"
@@ -106,7 +106,7 @@ shared() { # shared NAME CHANNELS
 case_shared_connection() {
   notes="16 callers on one connection whose responses cost the client 200 us each, asleep in a preloaded library"
   because shared-connection client 100 nagle-delayed-ack rto tail-loss fast-retransmit syn-loss stream-limit flow-control
-  # Without a second connection to compare with, it is no more than that.
+  # Without a second connection to compare with, it is merely possible.
   expected=${expected/'"side"'/'"certainty": "possible", "side"'}
   shared shared-connection shared
 }

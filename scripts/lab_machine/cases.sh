@@ -1,6 +1,6 @@
 # shellcheck shell=dash disable=SC2013,SC2034,SC2086
 # What is done on a machine of scripts/lab_machine.sh. It judges nothing: what was made and what is left goes between markers,
-# which checks.mjs reads. This shell has a `tc` of its own, which is not meant.
+# which checks.mjs reads. This shell has its own `tc`, which is not used.
 
 ALL_CASES="delay delay-near-miss jitter asymmetry clock-near-miss per-call flow quota quota-near-miss killed cleaned"
 STATE=/run/spangap/lab

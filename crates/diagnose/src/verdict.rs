@@ -7,7 +7,7 @@ use std::fmt;
 /// What is to blame, as far as the judge can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
-    /// This; [`Culprit::NOTHING`] when nothing is wrong.
+    /// This culprit; [`Culprit::NOTHING`] if nothing is wrong.
     Culprit(Culprit),
     /// It cannot tell.
     Unknown,
@@ -36,7 +36,7 @@ pub struct Verdict {
     /// What is to blame.
     #[serde(flatten, serialize_with = "named")]
     pub answer: Answer,
-    /// The leg that it says is longer.
+    /// The leg that it considers longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leg: Option<Legs>,
     /// Its reasons, for people.

@@ -32,10 +32,10 @@ struct {
 // Whether this kernel has bpf_task_pt_regs (Linux 5.15).
 const volatile bool has_task_regs = false;
 
-// Whether the current thread waits at a futex with the value by which glibc, musl, Rust's library and Go's runtime
-// mark a mutex that somebody holds and somebody waits for, or by a call that is for locks alone. Condition variables,
-// semaphores and parking wait with other values; musl's condition variables wait with the same one, but at a word on the
-// waiting thread's own stack, where no mutex is that another thread could hold.
+// Whether the current thread waits on a futex with the value by which glibc, musl, Rust's library and Go's runtime mark
+// a mutex that has an owner and a waiter, or in a call that is for locks alone. Condition variables, semaphores and
+// parking wait with other values; musl's condition variables wait with the same one, but on a word in the waiting
+// thread's own stack, where there is no mutex that another thread could hold.
 static __always_inline bool waits_as_for_a_lock(void)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -49,7 +49,7 @@ static __always_inline bool waits_as_for_a_lock(void)
     __u32 command = regs->si & COMMAND, value = regs->dx;
     if (command == LOCK_PI || command == LOCK_PI2)
         return true;
-    // musl, and robust mutexes: the holder's number with the highest bit.
+    // musl, and robust mutexes: the owner's thread id with the highest bit set.
     bool own_stack = regs->di - regs->sp < FRAMES;
     bool held = (value == 2 && !own_stack) || (value >> 31 && value != ~0u);
     return held && (command == WAIT || command == WAIT_BITSET);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
-// The clock of the run queues, in which the scheduler tells since when a thread stands on one, against CLOCK_MONOTONIC.
+// The run queues' clock, by which the scheduler says since when a thread has been queued, against CLOCK_MONOTONIC.
 //
 // The former stands still between updates, and is not updated when the scheduler runs because a thread was woken that
-// may preempt: all that keeps it from running at once, such as a softirq, would seem to take no time. So moments are read
-// from CLOCK_MONOTONIC, and how far the two are apart is looked at all the time.
+// may preempt: whatever delays that thread, such as a softirq, would seem to take no time. So times are read from
+// CLOCK_MONOTONIC, and the offset between the two clocks is observed continuously.
 #pragma once
 
 #include "kernel.h"
 
 enum {
-    WINDOW = 1 << 25, // ns, in which the least difference is looked for
+    WINDOW = 1 << 25, // ns, over which the smallest difference is taken
     DRIFT = 11,       // they drift apart by less than one part in 2^DRIFT: adjtimex(2) allows 500 ppm
 };
 
-__s64 clock_offset = 0; // CLOCK_MONOTONIC less the run queues' clock
+__s64 clock_offset = 0; // CLOCK_MONOTONIC minus the run queues' clock
 __s64 clock_least = 0;  // least difference of this window
 __u64 clock_window = 0; // when it began; 0 before the first
 
-// The offset may have grown: to the least difference that was seen, and as far as clocks can drift.
+// The offset may have grown: up to the smallest observed difference, and as far as clocks can drift.
 static __noinline void begin_window(__s64 difference, __u64 now)
 {
     __s64 most = clock_offset + (__s64)((now - clock_window) >> DRIFT);
@@ -29,7 +29,8 @@ static __noinline void begin_window(__s64 difference, __u64 now)
     clock_window = now;
 }
 
-// The clock of the run queue is late by as much as the scheduler took so far, or more: the least difference is right.
+// The run queue's clock is late by as much as the scheduler has taken so far, or more: the smallest difference is
+// right.
 static __always_inline void compare_clocks(__u64 now, __u64 clock)
 {
     __s64 difference = now - clock;

@@ -18,7 +18,7 @@ enum event_kind {
     EVENT_WOKEN = 10,
 };
 
-// Who woke a thread, in the low four bits of `state` of EVENT_WOKEN: in the context of what. Softirqs add their vector.
+// The context in which a thread was woken, in the low four bits of `state` of EVENT_WOKEN. Softirqs add their vector.
 enum woken_by {
     BY_TASK = 0,
     BY_LINE = 1,
@@ -43,7 +43,7 @@ enum left {
     NEXT_WAS_THROTTLED = 1 << 7,
 };
 
-// Kinds of interrupts that have no line in /proc/interrupts with a number.
+// Interrupts without a numbered line in /proc/interrupts.
 enum irq_kind {
     IRQ_LINE = 0,
     IRQ_TIMER = 1,
@@ -65,7 +65,7 @@ struct event {
     __u32 stamp;   // low half of the event's number plus one. Written last, together with the three fields above
 };
 
-// What one CPU's programs and the reader tell each other. Each side writes its own cache lines only.
+// Shared by one CPU's programs and the reader. Each side writes only its own cache lines.
 struct ring {
     __u64 head;          // events ever written
     __u64 limit;         // no room from this head on, as far as was last looked

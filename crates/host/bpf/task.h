@@ -11,7 +11,7 @@ enum {
     STATE_DEAD = 0x80,
 };
 
-// State of the thread that leaves its CPU, 0 where it could go on. `told` is whether the tracepoint has it as its fourth
+// State of the thread that leaves its CPU, 0 if it could have continued. `told`: whether it is the tracepoint's fourth
 // argument (Linux 5.18).
 static __always_inline __u32 state_at_switch(__u64 *ctx, struct task_struct *prev, bool told)
 {
@@ -19,13 +19,14 @@ static __always_inline __u32 state_at_switch(__u64 *ctx, struct task_struct *pre
     if (!told)
         return bpf_core_field_exists(old->state) ? old->state : prev->__state;
     __u32 state = ctx[3];
-    // Until 6.14 the argument kept the state of a thread that wanted to block and could not for a pending signal.
+    // Until 6.14, the argument kept the state of a thread that wanted to block and could not because of a pending
+    // signal.
     if (state && bpf_core_field_exists(prev->__state) && !prev->__state)
         return 0;
     return state;
 }
 
-// Whether the quota of its cgroup is used up.
+// Whether its cgroup has used up its quota.
 static __always_inline bool is_throttled(struct task_struct *task)
 {
     if (bpf_core_field_exists(task->throttled))

@@ -1,4 +1,5 @@
-//! The sheet of one call: every nanosecond has one owner, a culprit or the place where it passed.
+//! The sheet of one call: every nanosecond has one owner, which is either a culprit or the place where the
+//! time passed.
 
 use super::Owner;
 use super::logical::Logical;
@@ -8,30 +9,30 @@ use spangap_model::evidence::{CallRecord, Finding, HopPlace, HostPart, HostTime,
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
-/// Nanoseconds by owner; they sum to the call's duration exactly.
+/// Nanoseconds by owner, which sum to exactly the call's duration.
 pub type Account = BTreeMap<Owner, i64>;
 
 /// Which leg of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// Its own leg, by place.
+    /// One of its own legs, by index.
     Leg(usize),
-    /// The leg over all hops, by place in its path.
+    /// A leg over all hops, by index in its path.
     Step(usize),
 }
 
-/// The part of a leg that nobody has claimed yet.
+/// The unclaimed part of a leg.
 struct Free {
     owner: Owner,
     hop: u8,
-    /// Place among the legs of the call, where it is one of them.
+    /// Index among the call's own legs, if it is one of them.
     place: Option<usize>,
-    /// Place in the path of a call through proxies.
+    /// Index in the path of a call through proxies.
     step: Option<usize>,
-    /// Stretches since the call began that nobody has claimed, nanoseconds.
+    /// Unclaimed intervals, in nanoseconds since the call began.
     stretches: Vec<(i64, i64)>,
-    /// What is not claimed, nanoseconds; less than the stretches where a claim did not say when. Below zero in a leg that
-    /// is, which has no stretch.
+    /// Unclaimed time, nanoseconds. Less than the sum of the intervals if a claim did not say when it was;
+    /// negative in a negative leg, which has no interval.
     ns: i64,
 }
 
@@ -43,7 +44,7 @@ impl Free {
         }
     }
 
-    /// Takes up to `ns`, from what lies within a stretch where that is known. How much.
+    /// Takes up to `ns`, within an interval if that is known. Returns how much it took.
     fn take(&mut self, ns: i64, within: Option<(i64, i64)>) -> i64 {
         let most = ns.min(self.ns).max(0);
         let Some((from, to)) = within else {
@@ -76,11 +77,11 @@ struct Claim {
     rank: Rank,
     owner: Owner,
     ns: i64,
-    /// The stretch that it lies in, since the call began; `None` where that is not known.
+    /// Interval that contains it, since the call began; `None` if unknown.
     within: Option<(i64, i64)>,
-    /// The leg that it lies in; `None` for any.
+    /// Leg that contains it; `None` for any.
     leg: Option<At>,
-    /// The hop that it lies in; `None` for any.
+    /// Hop that contains it; `None` for any.
     hop: Option<u8>,
 }
 
@@ -97,7 +98,8 @@ pub fn of_logical(call: &Logical<'_>, turns: &Turns) -> Account {
     });
     let waited = queued(call).chain(in_turn(call));
     let mut account = assigned(call.record, earlier.into_iter().chain(waited), turns);
-    // Whatever held up an attempt with a span of its own keeps its time; trying again has what passed in between.
+    // Causes that delayed an attempt with a span of its own keep their time; the time between attempts
+    // belongs to retrying.
     for attempt in &call.earlier {
         for (owner, ns) in assigned(attempt, std::iter::empty(), turns) {
             *account.entry(owner).or_default() += ns;
@@ -117,8 +119,8 @@ pub fn account(call: &CallRecord) -> Account {
     assigned(call, std::iter::empty(), &Turns::default())
 }
 
-/// Claims to the wait before a server's thread began with the call: for the queue, and for whatever held up the calls that the
-/// thread had in hand meanwhile. They rank below everything that is known of the thread itself.
+/// Claims to the time before a server's thread began on the call: for the queue, and for causes that delayed
+/// the thread's other calls meanwhile. They rank below everything known about the thread itself.
 fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
     let record = call.record;
     let is_direct = record.path.is_empty();
@@ -132,7 +134,7 @@ fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
             .map(At::Step),
     };
     let handed_on: i64 = call.queued.behind.iter().map(|(_, ns)| ns).sum();
-    // Behind a proxy, a queue stays a place: the proxy decides which server gets how many calls.
+    // Behind a proxy, a queue remains a place: the proxy decides how many calls each server gets.
     let queue = (QUEUE, if is_direct { call.queued.ns - handed_on } else { 0 });
     let claim = move |(culprit, ns): (Culprit, i64)| {
         Some(Claim {
@@ -148,7 +150,8 @@ fn queued<'c>(call: &'c Logical<'_>) -> impl Iterator<Item = Claim> + 'c {
     all.filter(|(_, ns)| *ns > 0).filter_map(claim)
 }
 
-/// The claim of a connection's other responses to the time that this one waited for the client to take it.
+/// The claim of a connection's other responses to the time in which this one waited for the client to read
+/// it.
 fn in_turn(call: &Logical<'_>) -> Option<Claim> {
     let leg = call.record.legs.iter().rposition(|leg| leg.legs == Legs::one(Leg::ClientAppIn))?;
     (call.in_turn_ns > 0).then_some(Claim {
@@ -173,7 +176,7 @@ fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Tu
         |(place, leg): (usize, &LegRecord)| of_host_time(At::Leg(place), leg.legs, leg.host.as_ref(), turns);
     claims.extend(call.legs.iter().enumerate().flat_map(own));
     claims.extend(call.path.iter().enumerate().flat_map(|(step, leg)| match leg.place {
-        // What a proxy does on its way to the next server is its own, and no client's.
+        // What a proxy does on its way to the next server is its own time, not that of a client.
         HopPlace::Leg(legs) if host_of(legs) == Side::Server => {
             of_host_time(At::Step(step), legs, leg.host.as_ref(), turns)
         }
@@ -183,7 +186,7 @@ fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Tu
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
         let mut left = claim.ns;
-        // What packets show without saying when is less likely in the middle of the server's work.
+        // Events that packets show without a time are less likely in the middle of the server's work.
         let is_late = |free: &Free| {
             claim.leg.is_none()
                 && claim.within.is_none()
@@ -208,7 +211,7 @@ fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Tu
         *account.entry(free.owner).or_default() += free.ns;
     }
     let known: i64 = account.values().sum();
-    // Time outside of the known legs has no finer place than the whole call.
+    // Time outside the known legs has no narrower place than the whole call.
     let unknown = i64::try_from(call.duration_ns).unwrap_or(i64::MAX).saturating_sub(known);
     if unknown != 0 {
         *account.entry(Owner::Place(ALL)).or_default() += unknown;
@@ -219,10 +222,10 @@ fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Tu
 
 /// All of a call.
 pub const ALL: Legs = Legs { first: Leg::ClientAppOut, last: Leg::ClientAppIn };
-/// From the client's host and back to it.
+/// From the client's host onwards, and back to it.
 pub const BEYOND_CLIENT: Legs = Legs { first: Leg::RequestWire, last: Leg::ResponseWire };
 
-/// The time line on which legs follow each other.
+/// The time axis on which legs follow each other.
 struct Row(i64);
 
 impl Row {
@@ -240,7 +243,8 @@ fn free(legs: &[LegRecord]) -> Vec<Free> {
     legs.iter().enumerate().map(one).collect()
 }
 
-/// The legs over all hops. If the proxy may itself have waited for another host, its time is a place and no culprit.
+/// The legs over all hops. If the proxy may itself have waited for another host, its time is a place, not a
+/// culprit.
 fn over_hops(call: &CallRecord) -> Vec<Free> {
     let waited =
         call.findings.iter().any(|finding| finding.culprit.cause == Cause::Proxy && !finding.is_shown());
@@ -264,12 +268,12 @@ fn over_hops(call: &CallRecord) -> Vec<Free> {
 }
 
 fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
-    // What a recording shows is taken from the legs, where it stands in full.
+    // Findings of a recording are taken from the legs, which have them in full.
     let from_host = finding.instrument == Instrument::HostRecording;
     if from_host || is_place(finding.culprit.cause) || !counts(finding, call) {
         return None;
     }
-    // The time of a proxy is a leg of the path; of a call without one, nobody knows where it would lie.
+    // A proxy's time is a leg of the path; in a call without a path, its position would be unknown.
     if finding.culprit.cause == Cause::Proxy && !call.path.is_empty() {
         return None;
     }
@@ -279,7 +283,7 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
             when.to_unix_ns.saturating_sub(call.start_unix_ns),
         )
     });
-    // What is sent again in vain, as it is too large for the path, is not lost by chance.
+    // A segment retransmitted in vain because it is too large for the path was not lost by chance.
     let too_large =
         call.findings.iter().find(|other| other.culprit.cause == Cause::PathMtu && other.is_shown());
     let culprit = match too_large {
@@ -293,7 +297,7 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
         rank: rank(finding.culprit.cause)?,
         owner: Owner::Culprit(culprit),
         ns: i64::try_from(finding.cost_ns?).unwrap_or(i64::MAX),
-        // A stretch that clocks put outside of the call is where it was by another clock.
+        // An interval that the clocks place outside the call belongs to another clock's time.
         within: within.filter(|(from, to)| {
             finding.hop.is_none() && to > from && *to > 0 && *from < call.duration_ns as i64
         }),
@@ -359,7 +363,7 @@ mod tests {
     #[test]
     fn a_claim_takes_what_is_free_where_it_was() {
         let legs = vec![leg(Leg::ClientSend, 10), leg(Leg::RequestWire, 5), leg(Leg::ServerApp, 20)];
-        // Held from 4 to 12 ms: 6 ms of the sending, 2 of the way.
+        // Held from 4 to 12 ms: 6 ms of the sending, 2 ms of the path.
         let account = account(&call(legs, vec![finding(Cause::Rto, 8, Some((4, 12)))]));
         let of = |owner| account.get(&owner).copied().unwrap_or(0) / MS;
         assert_eq!(of(Owner::Culprit(Culprit::of(Cause::Rto))), 8);
@@ -384,7 +388,7 @@ mod tests {
         let account = account(&call(vec![served, leg(Leg::ResponseWire, -1)], both));
         assert_eq!(account.values().sum::<i64>(), 19 * MS);
         assert_eq!(account[&Owner::Culprit(Culprit::of(Cause::Rto))], 12 * MS);
-        // The loss was first, so that the stop has what is left.
+        // The loss came first, so the stop gets the rest.
         assert_eq!(account[&Owner::Culprit(Culprit::at(Cause::Stopped, Side::Server))], 8 * MS);
         assert!(!account.contains_key(&Owner::Culprit(Culprit::of(Cause::HeadOfLine))));
     }

@@ -1,5 +1,5 @@
-//! Groups that are compared need equal coverage: whatever a recording shows for one group and nobody recorded for the
-//! other would look like a difference.
+//! Comparing two groups requires equal coverage: anything that a recording shows for one group, and that
+//! nobody recorded for the other, would look like a difference.
 
 use super::catalogue::{is_by_host, is_on_host};
 use super::population::{EFFECTIVE, LEAST, Row, effective};
@@ -8,9 +8,10 @@ use spangap_model::evidence::{CallRecord, HostTime};
 use spangap_model::{Doing, Side};
 use std::collections::BTreeMap;
 
-/// A call of which less than this share is on one host without being recorded there is taken for recorded.
+/// A call counts as recorded if the unrecorded part of its time on a host is less than this share.
 const LITTLE: f64 = 0.05;
-/// Calls that are left out must not be another story: the mean of the rest is within this factor of theirs.
+/// Omitted calls must not behave differently: the mean of the remaining ones must be within this factor of
+/// theirs.
 const FACTOR: f64 = 2.0;
 
 /// Calls that are compared.
@@ -18,25 +19,26 @@ const FACTOR: f64 = 2.0;
 pub struct Compared<'p, 'a> {
     /// Those in question.
     pub rows: Vec<&'p Row<'a>>,
-    /// What they are compared with; empty where with nothing.
+    /// The calls they are compared with; empty if there is no comparison.
     pub others: Vec<&'p Row<'a>>,
-    /// How many of all these calls were left out, since a host was not recorded while they were there.
+    /// How many of all these calls were omitted because a host was not recorded at the time.
     pub left_out: usize,
 }
 
 impl<'p, 'a> Compared<'p, 'a> {
-    /// Nobody left out yet.
+    /// Nothing omitted yet.
     pub fn new(rows: Vec<&'p Row<'a>>, others: Vec<&'p Row<'a>>) -> Self {
         Compared { rows, others, left_out: 0 }
     }
 
-    /// Leaves out calls without a recording where others have one, if enough of both groups have one and those calls are not
-    /// slow for reasons of their own. Where it cannot, all of them stay; see [`unseen_ns`] for what that costs.
+    /// Omits calls without a recording if others have one, provided that enough of both groups remain and
+    /// that the omitted ones are not slow for reasons of their own. Otherwise all of them stay; [`unseen_ns`]
+    /// gives the cost of that.
     pub fn alike(self) -> Self {
         Side::ALL.into_iter().fold(self, |all, side| all.recorded_at(side).unwrap_or(all))
     }
 
-    /// Whether recordings cover all of them, or none, at either end.
+    /// Whether, at each end, recordings cover all of them or none.
     pub fn is_alike(&self) -> bool {
         Side::ALL
             .into_iter()
@@ -47,7 +49,7 @@ impl<'p, 'a> Compared<'p, 'a> {
         self.rows.iter().chain(&self.others).copied()
     }
 
-    /// Whether anybody recorded that end's host while any of these calls was there.
+    /// Whether that end's host was recorded during any of these calls.
     fn is_recorded(&self, side: Side) -> bool {
         self.all().any(|row| known_and_all_ns(row.call.record, side).0 > 0)
     }
@@ -76,7 +78,7 @@ impl<'p, 'a> Compared<'p, 'a> {
     }
 }
 
-/// Whether a group is slow as all of it is.
+/// Whether the remaining calls of a group are as slow as all of it.
 fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
     let mean = |of: &[&Row<'_>]| {
         let calls: f64 = of.iter().map(|row| row.call.weight).sum();
@@ -87,7 +89,7 @@ fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
     rest <= FACTOR * all && all <= FACTOR * rest
 }
 
-/// Time of a call on that end's host: what was recorded there, and all of it, nanoseconds.
+/// Time of a call on that end's host, nanoseconds: the recorded part, and all of it.
 pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
     let (mut known, mut all) = (0, 0);
     for leg in call.end_to_end().filter(|leg| is_on_host(leg.legs, side)) {
@@ -97,8 +99,9 @@ pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
     (known, all)
 }
 
-/// How much of a leg was recorded, nanoseconds. Once threads are known that had the call in hand, a stretch in which none had it
-/// is known, too: the call lay in a queue of the program's own, or waited for an answer from elsewhere.
+/// Recorded part of a leg, nanoseconds. If some threads are known to have had the call in hand, an interval
+/// in which none had it is known, too: the call lay in a queue of the program, or waited for an answer from
+/// elsewhere.
 pub fn recorded_ns(leg_ns: i64, host: Option<&HostTime>) -> u64 {
     let Some(host) = host else { return 0 };
     if !host.tids.is_empty() && !host.parts.is_empty() {
@@ -113,7 +116,7 @@ fn is_unseen(call: &CallRecord, side: Side) -> bool {
     (known as f64) < RECORDED * all as f64 && unseen >= LITTLE * call.duration_ns as f64
 }
 
-/// Mean time of a call on that end's host that nobody recorded, nanoseconds: any of it may be what a recording would show.
+/// Mean unrecorded time of a call on that end's host, nanoseconds: a recording might show anything in it.
 fn mean_unseen_ns(of: &[(&Row<'_>, f64)], side: Side) -> f64 {
     let unseen = |call: &CallRecord| {
         let (known, all) = known_and_all_ns(call, side);
@@ -124,8 +127,8 @@ fn mean_unseen_ns(of: &[(&Row<'_>, f64)], side: Side) -> f64 {
         / weight.max(f64::MIN_POSITIVE)
 }
 
-/// What an owner may have in calls of which its host was not recorded, nanoseconds of a call: of those in question, and of the
-/// others. Only for owners that nothing but a recording shows.
+/// How much time an owner may have in calls whose host was not recorded, nanoseconds per call: in those in
+/// question, and in the others. Only for owners that nothing but a recording shows.
 pub fn unseen_ns(owner: &Owner, unseen: &[(f64, f64); 2]) -> (f64, f64) {
     match owner {
         Owner::Culprit(culprit) | Owner::Noise(culprit) if is_by_host(culprit.cause) => match culprit.side {
@@ -136,7 +139,7 @@ pub fn unseen_ns(owner: &Owner, unseen: &[(f64, f64); 2]) -> (f64, f64) {
     }
 }
 
-/// The same for all owners of either end.
+/// The same for all owners, by end.
 pub fn unseen_by_side(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> [(f64, f64); 2] {
     Side::ALL.map(|side| (mean_unseen_ns(rows, side), mean_unseen_ns(others, side)))
 }
@@ -162,7 +165,8 @@ mod tests {
         LegRecord { host: is_recorded.then_some(host), ..leg(Leg::ClientAppIn, ms) }
     }
 
-    /// Four hundred calls that are stopped, of which every eighth for longer; whether that was recorded is said of each.
+    /// Four hundred calls during stops, every eighth of which lasts longer; `is_recorded` says which were
+    /// recorded.
     fn hunt(is_recorded: impl Fn(i64, bool) -> bool) -> Hunt {
         of((0..400).map(|n| -> CallRecord {
             let is_slow = n % 8 == 0;
@@ -175,7 +179,7 @@ mod tests {
 
     #[test]
     fn calls_that_nobody_recorded_are_left_out_where_others_were() {
-        // As an agent does that follows a new process only after a while.
+        // As with an agent that takes a while to follow a new process.
         let hunt = hunt(|n, _| n >= 250);
         assert_eq!(hunt.verdict, Kind::One, "{hunt:#?}");
         let share = hunt.culprits[0].share;
@@ -188,7 +192,7 @@ mod tests {
     fn what_only_the_slow_calls_recordings_show_may_be_in_the_others_too() {
         let share =
             |hunt: &Hunt| hunt.culprits.iter().find(|one| one.culprit == STOPPED).map(|one| one.share);
-        // 40 ms, less up to 16 ms, of 24 ms: the whole of it, and no more than that.
+        // 40 ms, minus up to 16 ms, of 24 ms: the whole of it, and no more.
         let wide = share(&hunt(|_, is_slow| is_slow)).expect("even the least of it is most");
         assert!(wide.low < 1.0 && wide.mid == 1.0 && wide.high < 1.2, "{wide:?}");
     }

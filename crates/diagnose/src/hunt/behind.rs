@@ -1,4 +1,4 @@
-//! Takers of the CPU during a culprit's time: a process, or the interface whose packets were handled.
+//! Takers of the CPU during a culprit's time: processes, or the interface whose packets were handled.
 
 use super::verdict::{Behind, Blamed};
 use crate::claims::{host_of, is_behind_itself, of_host};
@@ -6,13 +6,13 @@ use spangap_model::evidence::Evidence;
 use spangap_model::{Cause, Taker};
 use std::collections::BTreeMap;
 
-/// Of these, the ones told: who has less than this share of it is nobody to go after.
+/// Takers with less than this share are omitted: fixing them would gain nothing.
 const LEAST: f64 = 0.05;
 const MOST: usize = 4;
-/// A process that kept itself waiting for less than this share of its time has CPUs enough.
+/// A process whose own threads made it wait for less than this share of its time has enough CPUs.
 const CROWDED: f64 = 0.1;
 
-/// Names them, over all calls: who takes a CPU takes it from whoever is there.
+/// Names them over all calls, because a taker takes the CPU from whichever call is there.
 pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     let mut taken: BTreeMap<Option<&Taker>, u64> = BTreeMap::new();
     for leg in evidence.calls.iter().flat_map(|call| call.end_to_end()) {
@@ -43,7 +43,7 @@ pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     }
 }
 
-/// Of an application, how long its threads waited for CPUs that it had itself.
+/// For an application: how long its threads waited for CPUs that its own other threads had.
 pub(super) fn crowded(blamed: &mut Blamed, evidence: &Evidence) {
     let Some(side) = blamed.culprit.side else { return };
     if !matches!(blamed.culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp) {

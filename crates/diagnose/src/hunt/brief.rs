@@ -6,7 +6,7 @@ use spangap_model::evidence::SpanCounts;
 
 const MS: u64 = 1_000_000;
 
-/// A call of so many milliseconds with legs and findings.
+/// A call of this many milliseconds, with legs and findings.
 fn call(ms: u64, legs: Value, findings: Value) -> Value {
     json!({ "method": "/ping/Ping", "start_unix_ns": 1000, "duration_ns": ms * MS, "request_bytes": 5,
         "response_bytes": 5, "seen_in": [0, 1], "legs": legs, "findings": findings })
@@ -24,7 +24,7 @@ fn finding(cause: &str, side: &str, certainty: &str, ms: u64) -> Value {
     json!({ "cause": cause, "side": side, "certainty": certainty, "cost_ns": ms * MS, "instrument": "packets", "evidence": [] })
 }
 
-/// A hundred calls: some as given, the rest fast.
+/// A hundred calls: `some` as given, the rest fast.
 fn evidence(some: usize, call: &Value) -> Evidence {
     let calls: Vec<Value> =
         std::iter::repeat_n(call.clone(), some).chain(std::iter::repeat_n(fast(), 100 - some)).collect();
@@ -64,7 +64,7 @@ fn a_path_that_is_long_and_one_that_varies() {
         call((there + back) as u64 + 1, legs, json!([]))
     };
     let steady: Vec<Value> = (0..50).map(|_| way(10, 10)).collect();
-    // Nothing tells whether it always was as long: a place, and no culprit.
+    // Nothing shows whether it always took that long: a place, not a culprit.
     let steady = hunt(&of(&steady), &Question::default());
     assert!(steady.place.as_ref().is_some_and(|place| place.both_ways), "{steady:?}");
     assert_eq!(steady.verdict().answer.to_string(), "unknown");
@@ -99,7 +99,8 @@ fn attempts_and_connections_are_counted() {
     assert_eq!(said(&evidence(10, &opens)), "none");
 }
 
-/// Evidence of 120 calls, 100 ms apart, of which every sixth is slow: it has these legs and findings beside a millisecond of work.
+/// Evidence of 120 calls, 100 ms apart, every sixth of which is slow: it has these legs and findings in
+/// addition to a millisecond of work.
 fn every_sixth(late: &Value, findings: &Value) -> Evidence {
     let calls: Vec<Value> = (0..120)
         .map(|n| {
@@ -163,7 +164,7 @@ fn calls_behind_lost_bytes_wait_for_what_mends_the_loss() {
     let both = |behind: &Value| {
         said(&every_sixth(&wire, &json!([finding("rto", "server", "shown", 60), behind.clone()])))
     };
-    // Behind a larger response, at the end that sends it: a loss elsewhere does not take that.
+    // Behind a larger response, at the end that sends it: a loss elsewhere does not claim that time.
     assert_eq!(both(&behind), "head-of-line (server)");
     behind["side"] = Value::Null;
     assert_eq!(both(&behind), "rto (server)");

@@ -1,10 +1,10 @@
-//! Owners with more than the whole excess. That happens if slow calls have less of something else than ordinary calls
-//! do: the same wait has one name in slow calls and another in ordinary ones. An owner's time beyond the whole explains
-//! nothing: nobody accounts for four times the excess.
+//! Owners with more than the whole excess. This happens if slow calls have less of something else than
+//! ordinary calls do, such as the same wait under one name in slow calls and under another in ordinary ones.
+//! An owner's time beyond the whole explains nothing: nobody accounts for four times the excess.
 
 use super::shares::{FLOOR, Share};
 
-/// Leaves nobody more than the whole of a difference between two groups.
+/// Limits every owner to the whole of a difference between two groups.
 pub fn within_the_whole<Key>(shares: &mut [(Key, Share)]) {
     for (_, share) in shares {
         share.mid = share.mid.min(1.0);

@@ -1,6 +1,6 @@
-//! Calls that an event held up, compared with calls of their kind that it did not. If durations vary much anyway, slow
-//! calls are slow for many reasons, none of which has most of the excess. The cost of one event can still be
-//! determined, because the calls are selected by the event, not by their duration.
+//! Calls that an event delayed, compared with calls of their kind that it did not. If durations vary a lot
+//! anyway, slow calls are slow for many reasons, none of which has most of the excess. The cost of one event
+//! can still be determined, because the calls are selected by the event, not by their duration.
 
 use super::Owner;
 use super::alike::Compared;
@@ -10,8 +10,8 @@ use super::population::{EFFECTIVE, LEAST, Population, Row, effective};
 use crate::claims::is_held_up;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The answer for what has held up calls for the longest time in all; `None` where that is shown in too few of them, or in so
-/// many that hardly any is left to compare with.
+/// The answer for the event that delayed calls for the longest total time; `None` if it is shown in too few
+/// of them, or in so many that hardly any remain for comparison.
 pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
     let mut sums: BTreeMap<Owner, f64> = BTreeMap::new();
     for row in &population.rows {
@@ -36,7 +36,7 @@ pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
     let kinds: BTreeSet<usize> = rows.iter().map(|row| row.stratum).collect();
     let others = population.rows.iter().filter(|row| !has(row) && kinds.contains(&row.stratum)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.beyond_ns));
-    // Those that are chosen by what a recording shows have a recording.
+    // Calls selected by what a recording shows have a recording.
     let compared = Compared::new(rows, others).alike();
     if is_from_host && !compared.is_alike() {
         return None;

@@ -1,11 +1,11 @@
-//! Responses that wait for each other in the client. One thread at a time reads the responses of a connection from its
-//! socket; while that thread sleeps in the middle of handling one, the others wait in the socket or in the thread's
-//! buffer.
+//! Responses that wait for each other in the client. One thread at a time reads the responses of a connection
+//! from its socket; while that thread sleeps in the middle of handling one, the others wait in the socket or
+//! in the thread's buffer.
 //!
-//! From outside, this looks like calls that simply take that long: in a closed loop, times alone prove nothing. What
-//! proves it is who reads. A sleeping thread needs no CPU, so another thread could have handled the next response, had
-//! it arrived on another socket. If the same thread reads all responses of a connection, it may be the only reader, and
-//! a second connection would wait for it, too: nobody is convicted then.
+//! From outside, this looks like calls that simply take that long, and in a closed loop, times alone prove
+//! nothing. The proof is who reads. A sleeping thread needs no CPU, so another thread could have handled the
+//! next response, had it arrived on another socket. If the same thread reads all responses of a connection,
+//! it may be the only reader, and a second connection would wait for it, too: then there is no culprit.
 
 use super::logical::Logical;
 use crate::claims::host_of;
@@ -13,26 +13,29 @@ use spangap_model::evidence::{HostPart, HostTime};
 use spangap_model::{Doing, Leg, Legs, Side, WaitReason};
 use std::collections::BTreeMap;
 
-/// Reads of a connection by other threads than the one that reads most, for the connection to be free of any one of them.
+/// Reads of a connection by threads other than its main reader, from which on the connection does not depend
+/// on a single thread.
 const LEAST_BY_OTHERS: usize = 4;
 
-/// A response that has come to the client's host, all times Unix nanoseconds.
+/// A response that has arrived at the client's host; all times are Unix nanoseconds.
 struct Response {
-    /// Which call it is of, by place.
+    /// Index of its call.
     call: usize,
-    /// Its last byte came.
+    /// Arrival of its last byte.
     came: i64,
-    /// The thread that read that took it in hand: with its first byte, if that was read later than the last one came.
+    /// When the thread that read it took it in hand: with its first byte, if it read that after the last one
+    /// had arrived.
     begun: i64,
     tid: u32,
-    /// That thread had done with it.
+    /// When that thread was done with it.
     done: i64,
-    /// How long the threads that had it in hand slept, before they read it and after, nanoseconds.
+    /// How long the threads that had it in hand slept, before the read and after it, nanoseconds.
     slept_ns: i64,
 }
 
-/// For each call how long it waited for others, nanoseconds: its response was at the host, and the thread that read it slept
-/// with others of the connection in hand, or with this one among others, of which each has the same part.
+/// How long each call waited for others, nanoseconds: its response had arrived at the host, and the thread
+/// that read it slept with others of the connection in hand, or with this one among several, each of which
+/// gets an equal part.
 pub(super) fn waited(calls: &[Logical<'_>]) -> Vec<i64> {
     let mut waited = vec![0; calls.len()];
     let mut by_connection: BTreeMap<(&str, &str), Vec<Response>> = BTreeMap::new();
@@ -52,10 +55,10 @@ pub(super) fn waited(calls: &[Logical<'_>]) -> Vec<i64> {
     waited
 }
 
-/// How many responses of a connection are in hand, moment by moment.
+/// Number of a connection's responses in hand over time.
 struct InHand {
-    /// When that changes; and up to then, how long any was, and how long each had, if each moment is shared among those in
-    /// hand, nanoseconds.
+    /// Moments when it changes; and up to each, how long any was in hand, and how long each one, if every
+    /// moment is divided among those in hand, nanoseconds.
     at: Vec<(i64, f64, f64)>,
 }
 
@@ -90,12 +93,12 @@ impl InHand {
         (any + (next_any - any) * part, each + (next_each - each) * part)
     }
 
-    /// For how long of a stretch any was in hand.
+    /// How long any was in hand within an interval.
     fn taken(&self, from: i64, to: i64) -> f64 {
         self.up_to(to).0 - self.up_to(from).0
     }
 
-    /// What one has of a stretch in which it is in hand.
+    /// One response's part of an interval in which it is in hand.
     fn shared(&self, from: i64, to: i64) -> f64 {
         self.up_to(to).1 - self.up_to(from).1
     }
@@ -114,7 +117,8 @@ fn response(call: usize, logical: &Logical<'_>) -> Option<Response> {
     Some(Response { call, came, begun, tid: read.tid, done, slept_ns: slept_ns(host) })
 }
 
-/// Sleeps that a thread chose. One for packets or for other threads may be the rest of a thread that has nothing to do.
+/// Sleeps that a thread chose. A sleep for packets or for other threads may be idleness of a thread with
+/// nothing to do.
 fn slept_ns(host: &HostTime) -> i64 {
     let is_asleep =
         |part: &&HostPart| part.doing == Doing::Blocked && part.waited_for == Some(WaitReason::Sleep);
@@ -138,8 +142,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// A response that came, that a thread took in hand, read whole, and had done with, at these milliseconds; the thread slept
-    /// all the while.
+    /// A response that arrived, was taken in hand by a thread, read completely, and done with at these
+    /// milliseconds; the thread slept throughout.
     fn call(came: i64, begun: i64, read: i64, done: i64, tid: u32) -> CallRecord {
         let ns = (done - came) * MS;
         let slept = HostPart {
@@ -173,7 +177,7 @@ mod tests {
         waited(&calls).into_iter().map(|ns| ns / MS).collect()
     }
 
-    /// Batches of four that come together, 100 ms apart; `one` makes each of a batch's responses.
+    /// Batches of four that arrive together, 100 ms apart; `one` makes each of a batch's responses.
     fn batches(one: impl Fn(i64, i64, u32) -> CallRecord) -> Vec<CallRecord> {
         let of = |batch: i64| (0..4).map(move |n| (batch, n));
         (0..10).flat_map(of).map(|(batch, n)| one(batch * 100, n, (batch % 3) as u32)).collect()
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_in_hand_together_is_shared_by_all_of_it() {
-        // 8 ms for four that are handed over together in the end: 2 ms are each one's own.
+        // 8 ms for four that are handed over together at the end: each one's own part is 2 ms.
         let together = batches(|came, _, tid| call(came, came, came + 6, came + 8, tid));
         assert_eq!(waited_ms(&together), [6].repeat(40));
     }
@@ -202,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_handed_on_at_once_waits_for_nobody() {
-        // Read at once; a thread for each sleeps for it.
+        // Read at once; a separate thread sleeps for each.
         let handed_on = batches(|came, n, tid| {
             let mut call = call(came, came, came, came + 20 + n, tid);
             if let Some(read) = call.legs[0].host.as_mut().and_then(|host| host.read.as_mut()) {

@@ -1,7 +1,7 @@
-//! What a culprit sets off that has an owner of its own: a thread that was stopped, or that has long work to do, needs a CPU
-//! on a busy machine afterwards; calls queue behind the call that was held up; a sender slows down after a loss. Such time
-//! may belong to the culprit, because without it nobody would have waited, or to its own owner. As long as nothing tells which,
-//! the culprit's interval reaches up to both.
+//! Consequences of a culprit that have an owner of their own: a thread that was stopped, or that has a lot of
+//! work, afterwards needs a CPU on a busy machine; calls queue behind the delayed one; a sender slows down
+//! after a loss. Such time may belong to the culprit, because without it nobody would have waited, or to its
+//! own owner. As long as nothing shows which, the culprit's interval reaches up to both.
 
 use super::Owner;
 use super::account::QUEUE;
@@ -10,8 +10,8 @@ use crate::claims::is_of_host;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
-/// How much of a call in question each owner may have set off, nanoseconds: in the calls that have the owner, beyond what ordinary
-/// calls have of it.
+/// How much of a call's time each owner may have set off, nanoseconds: in the calls in question that have the
+/// owner, beyond what ordinary calls have of it.
 pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, f64> {
     let calls: f64 = rows.iter().map(|row| row.call.weight).sum();
     let mut usual: BTreeMap<Owner, f64> = BTreeMap::new();
@@ -35,18 +35,18 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
     set_off.into_iter().map(|(owner, of)| (owner, mean(of))).collect()
 }
 
-/// Whether the time of one owner may be there because of the other.
+/// Whether the time of one owner may be a consequence of the other.
 fn may_set_off(owner: &Owner, other: &Owner) -> bool {
     let Owner::Culprit(culprit) = owner else { return false };
     match other {
-        // Whoever has waited or worked for long needs a CPU for longer, or once more.
+        // A thread that has waited or worked for long needs a CPU for longer, or once more.
         Owner::Noise(noise) => {
             noise.side == culprit.side && culprit.cause != Cause::RunQueue && is_at_host(*culprit)
         }
         Owner::Culprit(queue) => {
             *queue == QUEUE && culprit.side == Some(Side::Server) && is_of_host(culprit.cause)
         }
-        // A congestion window that a loss has halved lets the rest of a message leave later.
+        // After a loss halves the congestion window, the rest of a message leaves later.
         Owner::Place(legs) => {
             let sends = [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs);
             sends
@@ -74,7 +74,8 @@ mod tests {
     use spangap_model::evidence::HostPart;
     use spangap_model::{Doing, Taker};
 
-    /// Every eighth call is stopped for 60 ms; its thread, or that of another such call, then waits for 20 ms behind many.
+    /// Every eighth call is stopped for 60 ms; its thread, or that of another such call, then waits for 20 ms
+    /// behind many others.
     fn stopped(is_the_same_call: bool) -> Hunt {
         of((0..400).map(|n| -> CallRecord {
             let stop = HostPart { doing: Doing::Stopped, ..running(60) };
@@ -101,7 +102,7 @@ mod tests {
         let same = share(&stopped(true));
         assert!((same.mid - 0.75).abs() < 0.02, "{same:?}");
         assert!(same.low > 0.6 && same.low < 0.75 && same.high >= 1.0, "{same:?}");
-        // Waits of other calls are not.
+        // Waits of other calls are not a consequence.
         let others = share(&stopped(false));
         assert!((others.mid - 0.6).abs() < 0.02 && others.high < 0.85, "{others:?}");
     }

@@ -1,7 +1,7 @@
 //! Logical calls: all attempts at one call of the application, merged.
 //!
-//! Attempts that carry the same ids are one call. Many clients give each attempt a span of its own instead: then the trace
-//! and the failures tell which calls repeat each other.
+//! Attempts that carry the same ids are one call. Many clients give each attempt a span of its own instead:
+//! then the trace and the failures show which calls repeat each other.
 
 use super::Question;
 use super::queued::Queued;
@@ -9,31 +9,32 @@ use spangap_model::evidence::{CallRecord, Evidence};
 use spangap_model::{Leg, Legs};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A call as its application knows it.
+/// A call as its application sees it.
 pub struct Logical<'a> {
-    /// Its last attempt, the only one in most cases.
+    /// Its last attempt, usually the only one.
     pub record: &'a CallRecord,
-    /// Begin of its first attempt, Unix nanoseconds.
+    /// Start of its first attempt, Unix nanoseconds.
     pub start_unix_ns: i64,
-    /// From the begin of its first attempt to the end of its last, nanoseconds.
+    /// From the start of its first attempt to the end of its last, nanoseconds.
     pub duration_ns: u64,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: usize,
-    /// Earlier attempts that have spans of their own, in order; what held these up is in their own records.
+    /// Earlier attempts with spans of their own, in order; their delays are in their own records.
     pub earlier: Vec<&'a CallRecord>,
-    /// Time before the record of the last attempt begins, nanoseconds; zero where a span spans them all.
+    /// Time before the record of the last attempt begins, nanoseconds; zero if one span covers all attempts.
     pub before_ns: i64,
-    /// The stretch of the record that earlier attempts took, nanoseconds since it began.
+    /// The interval of the record that earlier attempts took, nanoseconds since it began.
     pub retried: Option<(i64, i64)>,
-    /// How long it waited at the server while the threads that read it had other calls in hand.
+    /// Its wait at the server while the threads that read it had other calls in hand.
     pub queued: Queued,
-    /// How long its response waited in the client behind others of its connection, nanoseconds; see [`super::in_turn`].
+    /// How long its response waited in the client behind others on its connection, nanoseconds; see
+    /// [`super::in_turn`].
     pub in_turn_ns: i64,
-    /// How many calls it stands for.
+    /// Number of calls that it represents.
     pub weight: f64,
 }
 
-/// The calls in question, by the time of their begin.
+/// The calls in question, by start time.
 pub fn calls<'a>(evidence: &'a Evidence, question: &Question<'_>) -> Vec<Logical<'a>> {
     let mut by_ids: BTreeMap<(&str, &str), Vec<&CallRecord>> = BTreeMap::new();
     let mut calls: Vec<Logical<'a>> = Vec::new();
@@ -56,8 +57,9 @@ pub fn calls<'a>(evidence: &'a Evidence, question: &Question<'_>) -> Vec<Logical
 /// What attempts at one call have in common: trace, method, and the client's host.
 type Repeatable<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
-/// Merges attempts with spans of their own: calls of one trace to one method, one after the other, of which all failed but the
-/// last. Where several did not fail, the program has many such calls to make, and which of them repeats which is unknown.
+/// Merges attempts with spans of their own: calls of one trace to one method, one after the other, all but
+/// the last of which failed. If several succeeded, the program makes many such calls, and which of them are
+/// repetitions is unknown.
 fn with_retries<'a>(calls: Vec<Logical<'a>>) -> Vec<Logical<'a>> {
     let mut groups: BTreeMap<Repeatable<'_>, Vec<usize>> = BTreeMap::new();
     for (place, call) in calls.iter().enumerate().filter(|(_, call)| call.attempts == 1) {
@@ -103,7 +105,7 @@ fn with_retries<'a>(calls: Vec<Logical<'a>>) -> Vec<Logical<'a>> {
     calls
 }
 
-/// The host of an address with a port.
+/// The host part of an address with a port.
 fn host(address: &str) -> Option<&str> {
     address.rsplit_once(':').map(|(host, _)| host)
 }
@@ -132,18 +134,19 @@ fn end_unix_ns(record: &CallRecord) -> i64 {
     record.start_unix_ns.saturating_add_unsigned(record.duration_ns)
 }
 
-/// Records that carry the same ids: attempts one after the other, or, sent from elsewhere, the same call passed on.
+/// Records that carry the same ids: attempts one after the other or, if sent from another host, the same call
+/// forwarded.
 fn attempts(mut records: Vec<&CallRecord>) -> Vec<Logical<'_>> {
     let host = |record: &CallRecord| record.client.as_deref().and_then(host).map(str::to_owned);
     records.sort_by_key(|record| (sent_unix_ns(record), std::cmp::Reverse(record.duration_ns)));
     let Some(first) = records.first().copied() else { return Vec::new() };
-    // Another host that carries these ids passes the call on: the time is in the call already.
+    // Another host that carries these ids forwards the call, whose time already includes it.
     records.retain(|record| host(record) == host(first));
     let Some(last) = records.last().copied() else { return Vec::new() };
     let start_unix_ns = records.iter().map(|record| record.start_unix_ns).min().unwrap_or_default();
     let end_unix_ns = records.iter().map(|record| end_unix_ns(record)).max().unwrap_or_default();
     let before_ns = last.start_unix_ns.saturating_sub(start_unix_ns);
-    // What comes after the last attempt's record cannot be laid to it: an earlier one answered last.
+    // Time after the last attempt's record does not belong to it: an earlier attempt answered last.
     if records.len() > 1 && end_unix_ns > self::end_unix_ns(last) {
         let longest = records.iter().max_by_key(|record| record.duration_ns).copied().unwrap_or(last);
         return vec![Logical { attempts: records.len(), ..single(longest) }];

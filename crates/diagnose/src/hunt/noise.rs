@@ -1,5 +1,5 @@
-//! The machine's own noise: threads that waited for a CPU behind many programs, none of which caused most of the wait.
-//! Nobody is to blame, and slow calls are hit only because they last longer.
+//! The machine's own noise: threads that waited for a CPU behind many programs, none of which caused most of
+//! the wait. Nobody is to blame, and slow calls are hit only because they last longer.
 
 use super::Owner;
 use super::account::Account;
@@ -8,14 +8,15 @@ use crate::claims::{host_of, of_host};
 use spangap_model::{Cause, Culprit, Side, Taker};
 use std::collections::BTreeMap;
 
-/// The share of the waits that makes one program to blame for them.
+/// From this share of the waits on, one program is to blame for them.
 const MOST: f64 = 0.5;
 
 /// The ends at which waits for a CPU are noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noise([bool; 2]);
 
-/// Who had the CPU: a program with all its processes, a process of unknown name, or something other than a process.
+/// The taker of a CPU: a program with all its processes, a process of unknown name, or something that is not
+/// a process.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Program(String),
@@ -41,7 +42,7 @@ impl Noise {
         Noise(waited.map(|waited| {
             let known = waited.iter().filter(|(who, _)| who.is_some());
             let most = known.map(|(_, ns)| *ns).fold(0.0, f64::max);
-            // Of waits behind nobody that was seen, it is not known whether there is one behind all of them.
+            // If some waits have no observed taker, a single program may be behind all of these.
             let unknown = waited.get(&None).copied().unwrap_or(0.0);
             let all: f64 = waited.values().sum();
             all > 0.0 && most + unknown < MOST * all
@@ -53,7 +54,7 @@ impl Noise {
         Noise([0, 1].map(|side: usize| self.0[side] && other.0[side]))
     }
 
-    /// The same account with waits that are noise under [`Owner::Noise`].
+    /// The same account, with waits that are noise under [`Owner::Noise`].
     pub fn taken_out(self, account: Account) -> Account {
         let owner = |owner| match owner {
             Owner::Culprit(culprit) if is_wait(Some(culprit)) && self.is_at(culprit.side) => {
@@ -73,7 +74,8 @@ fn is_wait(culprit: Option<Culprit>) -> bool {
     culprit.is_some_and(|culprit| culprit.cause == Cause::RunQueue)
 }
 
-/// Names of processes, as far as their first threads were seen: a job that runs as many processes is one program.
+/// Names of processes, as far as their first threads were seen: a job that consists of many processes is one
+/// program.
 fn programs<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, &'c str> {
     let hosts = calls.iter().flat_map(|call| call.record.end_to_end()).filter_map(|leg| leg.host);
     let takers = hosts.flat_map(|host| &host.parts).filter_map(|part| part.behind.as_ref());

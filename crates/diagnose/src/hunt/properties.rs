@@ -87,7 +87,7 @@ fn evidence(calls: Vec<CallRecord>) -> Evidence {
     Evidence { matching_calls: calls.len() as u64, calls, ..Evidence::default() }
 }
 
-/// Calls of two modes, of which `slow` says which are slow, and the loss that some of them have.
+/// Calls of two kinds; `slow` says which are slow, and `lost` which have a loss.
 fn modes(slow: &[bool], lost: impl Fn(usize) -> bool, unit: i64) -> Evidence {
     let call = |(n, slow): (usize, &bool)| {
         let lost = lost(n);
@@ -156,10 +156,11 @@ proptest! {
         }
     }
 
-    /// Whoever asks a meter prints what it found: all of it, and whatever is left out of a document is what it is without it.
+    /// The document written for a meter's client is complete: what it omits has its default value when read
+    /// back.
     #[test]
     fn a_document_is_read_back_as_it_was_written(records in prop::collection::vec(call(), 0..60)) {
-        // Fractions may differ in their last place.
+        // Fractions may differ in their last digit.
         fn rounded(value: serde_json::Value) -> serde_json::Value {
             use serde_json::Value;
             match value {
@@ -203,7 +204,7 @@ proptest! {
         slow in prop::collection::vec(prop::bool::weighted(0.15), 100..250),
         lost in prop::collection::vec(prop::bool::weighted(0.15), 250),
     ) {
-        // Whether a call lost a segment has nothing to do with whether it is slow.
+        // Losses are independent of whether a call is slow.
         let hunt = hunt(&modes(&slow, |n| lost[n], 1_000_000), &Question::default());
         let convicted = hunt.culprits.iter().any(|one| one.culprit.cause == Cause::Rto);
         prop_assert!(!convicted, "{}", hunt.words);

@@ -1,6 +1,7 @@
-//! Requests that had arrived while their readers handled other calls: a queue, however short, whether or not a
-//! recording shows what those threads did. If one does, the blame is passed on: a call queued behind a call whose
-//! thread waits for a lock, a disk or a CPU waits for that, too, and not because the server has too few threads.
+//! Requests that had arrived while their readers handled other calls: a queue, however short, whether or not
+//! a recording shows what those threads did. If one does, the blame is passed on: a call queued behind
+//! another whose thread waits for a lock, a disk or a CPU waits for that, too, and not because the server has
+//! too few threads.
 
 use super::logical::Logical;
 use super::population::quantile;
@@ -9,23 +10,23 @@ use spangap_model::evidence::{CallRecord, EndLeg, HopLeg, HopPlace};
 use spangap_model::{Culprit, Leg, Legs};
 use std::collections::BTreeMap;
 
-/// The number of calls that have to arrive at an idle thread before their waits count as usual.
+/// The usual wait is known from this many calls that arrive at an idle thread.
 const LEAST: usize = 8;
 
 /// A stretch of time, Unix nanoseconds.
 type Stretch = (i64, i64);
 
-/// A call's time in such a queue.
+/// Time of a call in such a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queued {
     /// The whole time, nanoseconds.
     pub ns: i64,
-    /// The part of it in which the calls in front were held up themselves, by culprit, nanoseconds.
+    /// The part of it in which the calls ahead were delayed themselves, by culprit, nanoseconds.
     pub behind: Vec<(Culprit, i64)>,
 }
 
-/// Each call's time in such a queue: its wait while its thread handled others, beyond the usual wait of calls that arrive at an
-/// idle thread. A server whose spans begin late has no queue.
+/// Each call's time in such a queue: its wait while its thread handled others, beyond the usual wait of calls
+/// that arrive at an idle thread. A server whose spans begin late has no queue.
 pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<Queued> {
     let busy = busy(calls);
     let waits: Vec<(i64, Behind<'_>)> = calls.iter().map(|call| wait(call.record, &busy)).collect();
@@ -38,23 +39,23 @@ pub(super) fn queued(calls: &[Logical<'_>]) -> Vec<Queued> {
 /// The calls that one thread handled.
 #[derive(Default)]
 struct Busy<'c> {
-    /// When it had any: disjoint stretches in order of time.
+    /// When it handled any: disjoint intervals in order of time.
     any: Vec<Stretch>,
-    /// When it had each, by begin, with the latest end so far.
+    /// When it handled each, by start, with the latest end so far.
     each: Vec<(Stretch, i64, EndLeg<'c>)>,
 }
 
-/// The calls in front of a call.
+/// The calls ahead of a call.
 #[derive(Default)]
 struct Behind<'c> {
-    /// For how long any, nanoseconds.
+    /// How long there were any, nanoseconds.
     ns: i64,
-    /// Each, with how long it was in hand meanwhile.
+    /// Each of them, with how long it was in hand meanwhile.
     calls: Vec<(EndLeg<'c>, i64)>,
 }
 
 impl Behind<'_> {
-    /// The wait beyond the usual one, split as the calls in front spent their time.
+    /// The wait beyond the usual one, divided by what the calls ahead spent their time on.
     fn beyond(&self, usual: i64) -> Queued {
         let ns = (self.ns - usual).max(0);
         let in_hand: f64 = self.calls.iter().map(|(_, ns)| *ns as f64).sum();
@@ -98,8 +99,8 @@ fn busy<'c>(calls: &[Logical<'c>]) -> BTreeMap<u32, Busy<'c>> {
     busy
 }
 
-/// How long a call waited to be begun with, and what of that one of its threads had others in hand. Its own work, which
-/// comes after that, is none of these.
+/// How long a call waited before its work began, and how much of that its threads spent with others in hand.
+/// The later work on the call itself does not count.
 fn wait<'c>(call: &CallRecord, busy: &BTreeMap<u32, Busy<'c>>) -> (i64, Behind<'c>) {
     let Some((waits, (from, to))) = leg(call, Leg::ServerHostIn) else { return (0, Behind::default()) };
     let overlap = |stretch: &Stretch| stretch.1.min(to) - stretch.0.max(from);
@@ -108,7 +109,7 @@ fn wait<'c>(call: &CallRecord, busy: &BTreeMap<u32, Busy<'c>>) -> (i64, Behind<'
         let first = any.partition_point(|stretch| stretch.1 <= from);
         any[first..].iter().take_while(|stretch| stretch.0 < to).map(overlap).sum()
     };
-    // Those that read its bytes, and those that served it in the end.
+    // The threads that read its bytes, and those that served it in the end.
     let served = leg(call, Leg::ServerApp).into_iter().flat_map(|(served, _)| tids(served));
     let Some(tid) = tids(waits).chain(served).max_by_key(behind) else {
         return (to - from, Behind::default());
@@ -120,7 +121,7 @@ fn wait<'c>(call: &CallRecord, busy: &BTreeMap<u32, Busy<'c>>) -> (i64, Behind<'
     (to - from, Behind { ns: behind(&tid), calls: calls.collect() })
 }
 
-/// A leg that stands alone, not joined with its neighbours, and when it was.
+/// A leg that stands alone rather than merged with its neighbours, and when it was.
 fn leg(call: &CallRecord, name: Leg) -> Option<(EndLeg<'_>, Stretch)> {
     let is_it = |leg: &EndLeg<'_>| leg.legs == Legs::one(name) && leg.ns > 0;
     let before_ns: i64 = match call.path.is_empty() {

@@ -1,4 +1,4 @@
-//! Several servers behind one name: one of them is held up, and the proxy in front hides which.
+//! Several servers behind one name: one of them is delayed, and the proxy in front hides which.
 
 use super::innocents::{blocked, running};
 use super::tests::{MS, call, leg, lost, of};
@@ -10,12 +10,13 @@ fn step(hop: u8, place: HopPlace, ms: i64, host: Option<HostTime>) -> HopLeg {
     HopLeg { hop, attempt: 0, place, ns: ms * MS, bound_ns: 0, host }
 }
 
-/// What the thread of a replica did with a call in hand.
+/// What a replica's thread did with a call in hand.
 fn by(tid: u32, parts: Vec<HostPart>) -> Option<HostTime> {
     Some(HostTime { threads: Vec::new(), tids: vec![tid], read: None, parts })
 }
 
-/// A call that a proxy passes on: so long before the server's application began and in it, and what the server's thread did.
+/// A call that a proxy forwards: time before the server's application began and within it, and what the
+/// server's thread did.
 fn passed_on(n: i64, before: (i64, Option<HostTime>), app: (i64, Option<HostTime>)) -> CallRecord {
     let of = |one| HopPlace::Leg(Legs::one(one));
     let path = vec![
@@ -31,7 +32,7 @@ fn passed_on(n: i64, before: (i64, Option<HostTime>), app: (i64, Option<HostTime
     CallRecord { path, ..call(n * 10, "/a", legs, Vec::new()) }
 }
 
-/// Three replicas take calls in turn; of the first one's, every fourth is held up for 100 ms in this way.
+/// Three replicas take turns; every fourth call of the first one is delayed for 100 ms in this way.
 fn one_of_three(held_up: impl Fn() -> HostPart) -> Hunt {
     of((0..360).map(|n| {
         let tid = 100 + (n % 3) as u32;
@@ -69,7 +70,7 @@ fn what_holds_one_replica_up_is_named_and_what_its_program_does_is_a_place() {
         let named = hunt.culprits.first().map(|one| one.culprit);
         assert_eq!(named, Some(Culprit::at(cause, Side::Server)), "{hunt:#?}");
     }
-    // A proxy chooses which server gets how many calls, so a server that is busy behind one convicts nobody.
+    // A proxy chooses how many calls each server gets, so a busy server behind one is not proof of a culprit.
     let busy = one_of_three(|| running(0));
     assert_eq!((busy.culprits.len(), busy.verdict), (0, Kind::Place), "{busy:#?}");
     assert_eq!(busy.place.and_then(|place| place.hop), Some(1));
@@ -77,7 +78,8 @@ fn what_holds_one_replica_up_is_named_and_what_its_program_does_is_a_place() {
 
 #[test]
 fn calls_that_wait_behind_one_that_is_held_up_wait_for_the_same_behind_a_proxy() {
-    // Each replica has one thread. While the first one has a call in hand that waits for a disk, two more wait for the thread.
+    // Each replica has one thread. While the first one has a call in hand that waits for a disk, two more
+    // wait for the thread.
     let hunt = of((0..40).flat_map(|n| {
         let at = n * 400;
         let disk = by(7, vec![blocked(WaitReason::Fsync, Waker::Other, 90)]);
@@ -100,7 +102,7 @@ fn calls_that_wait_behind_one_that_is_held_up_wait_for_the_same_behind_a_proxy()
 
 #[test]
 fn connections_that_a_proxy_opens_are_not_the_clients() {
-    // A server that speaks HTTP/1.0 closes each connection, and nginx opens another one for each call.
+    // A server that speaks HTTP/1.0 closes each connection, so nginx opens another one for each call.
     let opens = |hop| Finding {
         hop,
         culprit: Culprit::at(Cause::ConnectionPerCall, Side::Client),

@@ -1,4 +1,4 @@
-//! Verdicts on calls that were tried again, each attempt with a span of its own.
+//! Verdicts on calls that were tried again, with a span for each attempt.
 
 use super::tests::{MS, call, leg, of};
 use super::*;
@@ -62,7 +62,7 @@ fn what_held_up_an_attempt_keeps_its_time() {
 
 #[test]
 fn a_loop_of_calls_some_of_which_fail_repeats_nothing() {
-    // One trace makes many calls 50 ms apart, and each fifth one fails at once.
+    // One trace makes many calls 50 ms apart, and every fifth one fails at once.
     let hunt = of((0..300).map(|n| attempt(n / 30, 50 * n, 2 + n % 3, n % 5 == 0)));
     assert_eq!(
         (hunt.verdict, retries(&hunt), hunt.coverage.captured),
@@ -87,7 +87,7 @@ fn calls_side_by_side_or_to_other_methods_repeat_nothing() {
     assert_eq!(hunt.coverage.captured, 800, "{}", hunt.words);
 }
 
-/// No fast end: the program gives up, and nothing tells a last failure from the next thing that it does.
+/// All attempts fail: the program gives up, and nothing distinguishes a last failure from the next call.
 #[test]
 fn attempts_that_all_fail_stay_apart() {
     let hunt = of((0..100).flat_map(|n| [attempt(n, 100 * n, 2, true), attempt(n, 100 * n + 43, 2, true)]));

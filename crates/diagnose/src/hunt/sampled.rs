@@ -1,21 +1,21 @@
-//! On a live system, packets show every call, but spans only a sample. The time that a call without spans spent in the
-//! two applications is unknown, so if such calls dominate, nothing can be said about either. If most calls have no
-//! spans and the sample has enough slow and ordinary calls, only the sample is compared.
+//! On a live system, packets show every call, but spans only a sample. The time that a call without spans
+//! spent in the two applications is unknown, so if such calls dominate, nothing can be said about either. If
+//! most calls have no spans and the sample has enough slow and ordinary calls, only the sample is compared.
 //!
-//! Likewise, if a call went through a proxy and nobody captured behind it, the SERVER span lies in the legs of the proxy's
-//! host: a wait there would look like one in front of the server.
+//! Likewise, if a call went through a proxy and nobody captured behind it, the SERVER span lies in the legs
+//! of the proxy's host: a wait there would look like one in front of the server.
 
 use super::logical::Logical;
 use spangap_model::{Leg, Legs};
 use std::collections::BTreeSet;
 
-/// A sample of fewer says less than all calls do.
+/// A smaller sample says less than all calls do.
 const LEAST: usize = 40;
-/// It is one of all calls, and not of the slow ones alone, when so many of it were answered on the wire as soon as the quicker
-/// half of all.
+/// It is a sample of all calls, and not of the slow ones alone, if this share of it was answered on the wire
+/// as quickly as the faster half of all.
 const ORDINARY: f64 = 0.15;
 
-/// Where most calls have no spans, those that have; and how many are left out.
+/// If most calls have no spans, returns those that do, and how many are omitted.
 pub(super) fn with_spans(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>, usize) {
     let with = calls.iter().filter(|call| has_spans(call)).count();
     if 2 * with > calls.len() {
@@ -24,7 +24,8 @@ pub(super) fn with_spans(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>, usize) {
     alone(calls, has_spans)
 }
 
-/// Where calls to an address were seen behind it, those and calls to elsewhere; and how many are left out.
+/// If calls to an address were observed behind a proxy, returns those and calls to other addresses, and how
+/// many are omitted.
 pub(super) fn seen_behind_proxies(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>, usize) {
     let passed_on = calls.iter().filter(|call| !call.record.path.is_empty());
     let proxies: BTreeSet<&str> = passed_on.filter_map(|call| call.record.server.as_deref()).collect();
@@ -41,7 +42,7 @@ pub(super) fn seen_behind_proxies(calls: Vec<Logical<'_>>) -> (Vec<Logical<'_>>,
     alone(calls, |call| !is_unseen(call))
 }
 
-/// Those calls alone, if they are a sample of all.
+/// Only those calls, if they are a sample of all.
 fn alone<'a>(calls: Vec<Logical<'a>>, is_kept: impl Fn(&Logical<'a>) -> bool) -> (Vec<Logical<'a>>, usize) {
     let kept = calls.iter().filter(|call| is_kept(call)).count();
     if kept < LEAST {
@@ -57,8 +58,8 @@ fn alone<'a>(calls: Vec<Logical<'a>>, is_kept: impl Fn(&Logical<'a>) -> bool) ->
     (kept, left_out.len())
 }
 
-/// Whether both spans of a call are known. Of one through proxies, the server's may be known behind any of them, and without it
-/// the proxies' captures tell as much.
+/// Whether both spans of a call are known. If the call went through proxies, the server's may be known behind
+/// any of them, and the proxies' captures are as good without it.
 fn has_spans(call: &Logical<'_>) -> bool {
     knows(call, Leg::ClientAppIn) && (knows(call, Leg::ServerApp) || !call.record.path.is_empty())
 }

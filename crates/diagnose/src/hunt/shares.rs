@@ -1,18 +1,19 @@
-//! Shares of an excess, with intervals from a bootstrap over blocks of time, because whatever makes calls slow comes in
-//! clusters.
+//! Shares of an excess, with intervals from a bootstrap over blocks of time, because the causes of slow calls
+//! come in clusters.
 
 use super::Owner;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most blocks of time.
+/// Maximum number of blocks of time.
 const BLOCKS: usize = 60;
-/// How often they are drawn anew.
+/// Number of resamplings.
 const DRAWS: usize = 200;
-/// Of the draws, so much lies below an interval, and as much above it: 90 % intervals.
+/// This share of the draws lies below an interval, and as much above it: 90 % intervals.
 const TAIL: f64 = 0.05;
-/// No share is known better than so: what one cause does to the next is not in the bootstrap. With 0.05, intervals held the share
-/// that a fault has by construction in 69 % of drawn runs, and half of those that missed did so by 0.03 or less.
+/// No share is known more precisely than this, because the bootstrap does not contain what one cause does to
+/// the next. With 0.05, intervals contained the share that a fault has by construction in 69 % of drawn runs,
+/// and half of the misses were by 0.03 or less.
 pub const FLOOR: f64 = 0.08;
 
 /// A share with its 90 % interval.
@@ -27,37 +28,38 @@ pub struct Share {
 }
 
 impl Share {
-    /// The same, no narrower than what is left out of the bootstrap makes it: so much `below`, so much `above`, and the floor.
+    /// The same, widened by what the bootstrap omits: this much `below`, this much `above`, but at least the
+    /// floor.
     pub fn widened(self, below: f64, above: f64) -> Share {
         let (low, high) = (self.low - below.max(0.0), self.high + above.max(0.0));
         Share { low: low.min(self.mid - FLOOR), mid: self.mid, high: high.max(self.mid + FLOOR) }
     }
 }
 
-/// A call in one of the two groups that are compared.
+/// A call in one of the two groups being compared.
 pub struct Weighed<'a, Key = Owner> {
     /// Its sheet.
     pub account: &'a BTreeMap<Key, i64>,
-    /// What it counts: above zero for a call in question, below zero for what it is compared with. The weights of either
-    /// group sum to one and minus one; without a comparison all are above zero.
+    /// Its weight: positive for a call in question, negative for one that it is compared with. The weights of
+    /// the two groups sum to one and minus one; without a comparison, all are positive.
     pub weight: f64,
 }
 
-/// What is compared, and how sure that is.
+/// The result of a comparison.
 #[derive(Clone, Debug)]
 pub struct Compared<Key> {
-    /// What each has of the difference.
+    /// Each key's share of the difference.
     pub shares: BTreeMap<Key, Share>,
-    /// The difference for a call, nanoseconds.
+    /// The difference per call, nanoseconds.
     pub each_ns: Share,
 }
 
-/// What each owner has of the difference between two groups of calls, in order of time.
+/// Each owner's share of the difference between two groups of calls, in order of time.
 pub fn shares<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> BTreeMap<Key, Share> {
     compared(calls).shares
 }
 
-/// As [`shares`], with the difference itself.
+/// Like [`shares`], with the difference itself.
 pub fn compared<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> Compared<Key> {
     let mut keys: Vec<Key> = calls.iter().flat_map(|call| call.account.keys().copied()).collect();
     keys.sort_unstable();
@@ -93,7 +95,7 @@ fn interval(mut values: Vec<f64>, mid: f64) -> Share {
     Share { low: at(TAIL).min(mid), mid, high: at(1.0 - TAIL).max(mid) }
 }
 
-/// Weighted sums of some calls, by the place of each key.
+/// Weighted sums of some calls, by the index of each key.
 struct Sum {
     of: Vec<(f64, f64)>,
     plus: f64,
@@ -133,7 +135,7 @@ impl Sum {
         })
     }
 
-    /// Mean of the one group minus mean of the other.
+    /// Mean of one group minus mean of the other.
     fn excess(&self, (plus, minus): (f64, f64)) -> f64 {
         let mean = |sum: f64, weight: f64| if weight > 0.0 { sum / weight } else { 0.0 };
         mean(plus, self.plus) - mean(minus, self.minus)

@@ -1,5 +1,5 @@
-//! Evidence for and against a culprit: the calls it rests on, and instruments that observed hosts rather than calls.
-//! The latter have no share in the sheet.
+//! Evidence for and against a culprit: the calls it rests on, and instruments that observed hosts rather than
+//! calls. The latter have no share in the sheet.
 
 use super::answer::Answered;
 use super::verdict::Blamed;
@@ -8,10 +8,10 @@ use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Coverage, Evidence, Finding, Instrument, Proof};
 use spangap_model::{Cause, Culprit};
 
-/// Sentences of one kind.
+/// Maximum number of sentences of one kind.
 const MOST: usize = 4;
 
-/// Adds what speaks for and against it.
+/// Adds the evidence for and against it.
 pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&Answered>) {
     if let Some(answered) = answered {
         own(blamed, answered);
@@ -62,7 +62,7 @@ fn own(blamed: &mut Blamed, answered: &Answered) {
     }
 }
 
-/// Whether a finding that stands on its own says the same, or what brings it about.
+/// Whether an independent finding has the same cause, or one that leads to it.
 fn speaks_for(finding: &Finding, culprit: Culprit) -> bool {
     let one_side =
         finding.culprit.side.is_none() || culprit.side.is_none() || finding.culprit.side == culprit.side;
@@ -83,7 +83,7 @@ fn brings_about(cause: Cause, other: Cause) -> bool {
     }
 }
 
-/// Whether an instrument that looked at a host would have shown it.
+/// Whether an instrument that observed a host would have shown it.
 fn would_show(coverage: &Coverage, culprit: Culprit) -> bool {
     let one_side = coverage.side.is_some() && coverage.side == culprit.side;
     one_side

@@ -64,9 +64,9 @@ fn a_slow_method_by_design_is_no_fault() {
         0 => call(n, "/report", vec![leg(Leg::ServerApp, 80)], Vec::new()),
         _ => call(n, "/get", vec![leg(Leg::ServerApp, 2)], Vec::new()),
     }));
-    // Most calls are quick, and those that are not are as slow as all of their kind.
+    // Most calls are fast, and the others are as slow as all of their kind.
     assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Nothing, 0), "{hunt:#?}");
-    // What all of the time consists of is told beside that: it is in the servers' spans.
+    // The time of all calls is explained as well: it is in the servers' spans.
     let all = hunt.questions.all.expect("it is always asked");
     assert_eq!(
         (all.verdict, all.place.map(|place| place.leg)),
@@ -174,7 +174,8 @@ fn what_other_instruments_show_stands_beside_the_sheet() {
 
 #[test]
 fn a_sample_stands_for_the_calls_that_it_was_drawn_from() {
-    // The slowest are all kept; of a thousand ordinary calls, fifty. Half of all the slow ones' time would be their service.
+    // All of the slowest are kept, but only fifty of a thousand ordinary calls. Service would seem to be half
+    // of all the slow ones' time.
     let mut calls: Vec<CallRecord> = (0..40)
         .map(|n| call(n, "/a", vec![leg(Leg::ServerApp, 20), leg(Leg::ResponseWire, 41)], vec![lost(40)]))
         .collect();
@@ -301,7 +302,7 @@ fn an_instrument_that_looked_and_shows_nothing_speaks_against() {
     let rto = &hunt.culprits[0];
     assert!(rto.speaks_for.iter().any(|words| words.starts_with("sockets shows rto (server)")), "{rto:?}");
     assert!(rto.speaks_for.iter().any(|words| words.starts_with("20 of the 20 calls")), "{rto:?}");
-    // Who takes the CPU says nothing of lost packets.
+    // The taker of the CPU is no evidence about lost packets.
     assert!(rto.speaks_against.is_empty(), "{rto:?}");
 }
 
@@ -315,7 +316,7 @@ fn few_calls_that_take_most_of_the_time_are_not_nothing_and_convict_nobody() {
     assert!(hunt.words.starts_with("1 call took 999 ms longer"), "{}", hunt.words);
 }
 
-/// A leg of `ms`, for all of which its thread waited for a CPU that one of so many processes had in turn.
+/// A leg of `ms`, throughout which its thread waited for a CPU that one of several processes had in turn.
 fn waited(place: Leg, ms: i64, call: i64, processes: u32) -> LegRecord {
     let part = |n: u32| HostPart {
         doing: Doing::Runnable,
@@ -354,7 +355,7 @@ fn waits_for_a_cpu_behind_one_process_are_its_doing_and_behind_many_the_machines
         Some(Culprit::at(Cause::RunQueue, Side::Server)),
         "{one:#?}"
     );
-    // And who that process is.
+    // The process is named, too.
     let who = &one.culprits[0].behind;
     assert_eq!(who.iter().map(|one| one.words.as_str()).collect::<Vec<_>>(), ["thread 100"], "{who:?}");
     assert!((who[0].share - 1.0).abs() < 1e-9 && who[0].ns > 0, "{who:?}");
@@ -414,7 +415,7 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
             call(n, "/a", legs(n, slow), findings)
         }))
     };
-    // 20 ms of noise, 30 ms of a loss.
+    // 20 ms of noise, 30 ms from a loss.
     let lost = with(
         &|n, slow| match slow {
             true => vec![waited(Leg::ServerHostIn, 24, n, 9), leg(Leg::ResponseWire, 23)],
@@ -424,7 +425,7 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
     );
     assert_eq!(lost.culprits.first().map(|one| one.culprit.cause), Some(Cause::Rto), "{lost:#?}");
     assert!(lost.culprits[0].share.high < 0.6, "of everything it has no more than before: {lost:#?}");
-    // Threads that were late have calls queued before them: that the client then works through them is no reason.
+    // Late threads have calls queued before them: that the client then works through these is not the reason.
     let own = |ms: i64| {
         let part = HostPart {
             doing: Doing::Running,
@@ -449,7 +450,7 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
 
 #[test]
 fn calls_that_were_tried_again_are_compared_with_those_that_were_not() {
-    // Of the last attempt, the server's span is not known: its legs are one.
+    // Of the last attempt, the server's span is unknown, so its legs are merged.
     let served = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
     let calls = (0..200).flat_map(|n| {
         let one = |out: i64, known: bool| {
@@ -474,7 +475,7 @@ fn calls_that_were_tried_again_are_compared_with_those_that_were_not() {
 
 #[test]
 fn what_is_shown_call_by_call_is_found_within_the_spread_and_a_place_is_not() {
-    // Calls differ by up to 8 ms anyway; one in three takes 14 ms more.
+    // Calls differ by up to 8 ms anyway; one in three takes 14 ms longer.
     let of = |findings: &dyn Fn() -> Vec<Finding>| {
         of((0..300).map(|n| {
             let usual = 30 + n * 7919 % 9;
@@ -530,7 +531,7 @@ fn streams_last_as_long_as_they_are_meant_to() {
 
 #[test]
 fn the_mix_of_methods_is_no_doubt_about_their_slow_calls() {
-    // Two methods, 2 and 50 ms by design, and a loss of 40 ms that hits few calls of either.
+    // Two methods that take 2 and 50 ms by design, and a loss of 40 ms that hits a few calls of each.
     let hunt = of((0..120).map(|n| {
         let served = if n * 7919 % 10 < 3 { 50 } else { 2 };
         let method = if served == 50 { "/report" } else { "/get" };
@@ -570,7 +571,7 @@ fn three_calls_that_are_alike_say_what_they_consist_of_and_one_of_many_does_not(
     assert!(one.culprits.is_empty() && one.questions.all.is_none(), "{one:#?}");
 }
 
-/// A call of which packets alone are known: what the applications did is in the legs beside.
+/// A call known from packets alone: the applications' time is in the neighbouring legs.
 fn without_spans(n: i64, ms: i64) -> CallRecord {
     let server = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
     let legs = vec![leg(Leg::RequestWire, 0), LegRecord { legs: server, ..leg(Leg::ServerApp, ms) }];
@@ -597,13 +598,13 @@ fn among_many_calls_without_spans_those_with_spans_say_where_the_time_passed() {
     assert_eq!(live.coverage.without_spans, 875, "{live:#?}");
     let place = live.place.expect("a place");
     assert_eq!(place.leg, Legs::one(Leg::ClientAppIn), "{}", live.words);
-    // Where only slow calls were sampled, there is nothing to compare them with but the others.
+    // If only slow calls were sampled, they can only be compared with the others.
     let tail = of((0..1_000).map(|n| match n % 8 {
         0 => with_spans(n, 40, 0),
         _ => without_spans(n, 1),
     }));
     assert_eq!(tail.coverage.without_spans, 0, "{}", tail.words);
-    // A handful is no sample.
+    // A handful is not a sample.
     let few = of((0..1_000).map(|n| match n % 50 {
         0 => with_spans(n, 1, 60),
         _ => without_spans(n, 1),

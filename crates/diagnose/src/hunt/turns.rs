@@ -9,27 +9,28 @@ use spangap_model::evidence::{CallRecord, HostPart, Waker};
 use spangap_model::{Doing, Leg, Legs, WaitReason};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A shorter wait may be one for an interpreter's own lock, or for the lock around a result, nanoseconds.
+/// A shorter wait may be for an interpreter's own lock, or for the lock that guards a result, nanoseconds.
 const LEAST_NS: u64 = 200_000;
-/// Waits that followed two others or more: two in a row may be a result that is passed on.
+/// Minimum number of waits with at least two others before them in a chain: two in a row may be a result that
+/// is passed on.
 const LEAST_HANDED_ON: usize = 3;
-/// Of the waits that were handed on, so many to one thread each: a result is told to all who wait for it.
+/// Share of the waits handed on that are handed to a single thread: a result wakes everyone who waits for it.
 const MOST_TO_ONE: f64 = 0.75;
 
 /// Threads that hand on a lock.
 #[derive(Clone, Debug, Default)]
 pub struct Turns(BTreeSet<u32>);
 
-/// A wait of a call's thread that another thread ended.
+/// A wait of a call's thread, ended by another thread.
 struct Wait {
-    /// The call, from begin to end, Unix nanoseconds.
+    /// The call, from start to end, Unix nanoseconds.
     call: (i64, i64),
     /// The thread that ended it.
     by: u32,
 }
 
 impl Turns {
-    /// By all calls together: who has a lock has it for whichever call is next.
+    /// From all calls together, because the owner of a lock delays whichever call is next.
     pub fn of(calls: &[Logical<'_>]) -> Turns {
         let mut waits: Vec<Wait> = Vec::new();
         let mut of_thread: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -56,7 +57,7 @@ impl Turns {
         if over_two < LEAST_HANDED_ON || (to_one as f64) < MOST_TO_ONE * handed_to.len() as f64 {
             return Turns::default();
         }
-        // Who hands on, and who was first to.
+        // The threads that hand on, and the first of each chain.
         let handing =
             waits.iter().zip(&before).filter(|(_, before)| before.is_some()).map(|(wait, _)| wait.by);
         let first = handed_to.keys().filter(|one| before[**one].is_none()).map(|one| waits[*one].by);
@@ -69,7 +70,7 @@ impl Turns {
     }
 }
 
-/// The wait whose thread ended this one while it had a call in hand: the latest of them.
+/// The wait that this one's waker had while it had a call in hand: the latest such wait.
 fn before(wait: &Wait, waits: &[Wait], of_thread: &BTreeMap<u32, Vec<usize>>) -> Option<usize> {
     let (began, ended) = wait.call;
     let beside = of_thread.get(&wait.by)?.iter().copied().filter(|other| {
@@ -84,7 +85,7 @@ fn is_served(legs: Legs) -> bool {
     legs.contains(Leg::ServerApp) && Leg::ServerHostIn <= legs.first && legs.last <= Leg::ServerHostOut
 }
 
-/// Who ended a wait at a futex that does not show itself as a lock; `None` for all else.
+/// The thread that ended a futex wait which is not visibly a lock; `None` for anything else.
 pub fn between_threads(part: &HostPart) -> Option<u32> {
     match (part.doing, part.waited_for, part.waker) {
         (Doing::Blocked, Some(WaitReason::Futex), Some(Waker::Thread(tid))) => Some(tid),

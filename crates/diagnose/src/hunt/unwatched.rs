@@ -1,6 +1,7 @@
-//! Time charged to the server's application because no thread was seen handling the call. Either the call lay in a
-//! queue of the program, or its thread waited for a CPU unobserved. The second is as likely as the observed threads of
-//! that host had to wait, beyond their waits next to other calls; that much of the time is in doubt.
+//! Time charged to the server's application because no thread was seen handling the call. Either the call lay
+//! in a queue of the program, or its thread waited for a CPU unobserved. The second is as likely as the
+//! observed threads of that host had to wait, beyond their waits while other calls were in hand; that much of
+//! the time is in doubt.
 
 use super::Owner;
 use super::account::QUEUE;
@@ -13,7 +14,8 @@ use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side};
 const REMAINDERS: [(Leg, Culprit); 2] =
     [(Leg::ServerHostIn, QUEUE), (Leg::ServerApp, Culprit::at(Cause::ServerApp, Side::Server))];
 
-/// How much of each remainder may be the host's doing, nanoseconds of a call: in the calls in question, beyond the others.
+/// How much of each remainder the host may have caused, nanoseconds per call: in the calls in question,
+/// beyond the others.
 pub fn in_doubt(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> Vec<(Owner, f64)> {
     let (ours, theirs) = (kept(rows), kept(others));
     let kept = ((ours - theirs) / (1.0 - theirs).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
@@ -25,7 +27,8 @@ pub fn in_doubt(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> Vec<(Ow
     REMAINDERS.map(of).into()
 }
 
-/// Of the time in which threads of the server were seen handling calls, the share in which their host held them up.
+/// The share of the time in which threads of the server were seen handling calls, but were delayed by their
+/// host.
 fn kept(rows: &[(&Row<'_>, f64)]) -> f64 {
     let (mut kept, mut seen) = (0.0, 0.0);
     for (row, weight) in rows {
@@ -40,7 +43,7 @@ fn kept(rows: &[(&Row<'_>, f64)]) -> f64 {
     if seen > 0.0 { kept / seen } else { 0.0 }
 }
 
-/// Whether a thread was on a CPU or wanted to be: one that sleeps in between is not kept from anything.
+/// Whether a thread was on a CPU or wanted one: a thread that sleeps in between is not being delayed.
 fn is_at_work(part: &HostPart) -> bool {
     matches!(
         part.doing,
@@ -54,15 +57,15 @@ fn mean(rows: &[(&Row<'_>, f64)], leg: Leg, owner: Owner) -> f64 {
     sum / weight.max(f64::MIN_POSITIVE)
 }
 
-/// For how long nobody was seen with the call in hand, of what a remainder has. Where the threads that served it are known to have
-/// had others in hand meanwhile, that is a queue.
+/// The part of a remainder in which no thread was seen with the call in hand. If the threads that served it
+/// are known to have had others in hand meanwhile, that time is a queue.
 fn unwatched_ns(row: &Row<'_>, leg: Leg, owner: Owner) -> i64 {
     let owned = row.account.get(&owner).copied().unwrap_or(0);
     let queue = if leg == Leg::ServerHostIn { row.call.queued.ns } else { 0 };
     (in_no_hand_ns(row.call.record, leg) - queue).clamp(0, owned.max(0))
 }
 
-/// For how long no thread had a call in hand in a leg, though some had before or after, nanoseconds.
+/// How long no thread had a call in hand within a leg, although some had before or after, nanoseconds.
 pub fn in_no_hand_ns(call: &CallRecord, leg: Leg) -> i64 {
     let there = call.legs.iter().filter(|own| own.legs == Legs::one(leg));
     let known = there.filter_map(|leg| leg.host.as_ref()).filter(|host| !host.tids.is_empty());

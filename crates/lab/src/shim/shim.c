@@ -1,20 +1,20 @@
-// Preloaded into a program (LD_PRELOAD), makes it do to one TCP port what applications do wrong: take time over what they
-// have read, read late, keep little room for what comes, accept late. No byte is changed, no result and no errno.
+// Preloaded into a program (LD_PRELOAD), makes it treat one TCP port as faulty applications do: spend time on what it has
+// read, read late, limit its receive buffer, accept late. Changes no byte, no result and no errno.
 //
 //   SPANGAP_SHIM_IN            act only in a program with this first argument: `client`, `target`
 //   SPANGAP_SHIM_PORT          act only on sockets with this port at either end
 //   SPANGAP_SHIM_LOG           file that is appended to (optional)
-//   SPANGAP_SHIM_COST_NS       after each read: sleep so long for every
-//   SPANGAP_SHIM_COST_BYTES    bytes of it, in proportion
-//   SPANGAP_SHIM_LATE_NS       before a read for which data is there: sleep so long,
+//   SPANGAP_SHIM_COST_NS       after each read: sleep this long per
+//   SPANGAP_SHIM_COST_BYTES    this many bytes of it, in proportion
+//   SPANGAP_SHIM_LATE_NS       before a read with available data: sleep this long,
 //   SPANGAP_SHIM_LATE_READS    before every such read with this number, and
 //   SPANGAP_SHIM_LATE_PERIOD_NS   before the first such read of each period of this length
 //   SPANGAP_SHIM_RCVBUF        SO_RCVBUF, set before connect and listen, which fix the scale of the window
 //   SPANGAP_SHIM_BACKLOG       the backlog of listen
-//   SPANGAP_SHIM_ACCEPT_NS     before a connection that waits is accepted: sleep so long
+//   SPANGAP_SHIM_ACCEPT_NS     before accepting a waiting connection: sleep this long
 //
-// Lines of the log: `loaded PID` once a socket of that port is seen; `pause FROM TO`, nanoseconds since 1970; `buffer BYTES`
-// as the kernel took it; `backlog N`; `full` in place of the first line for which there is no more room.
+// Lines of the log: `loaded PID` once a socket with that port is used; `pause FROM TO`, nanoseconds since 1970;
+// `buffer BYTES` as the kernel accepted it; `backlog N`; `full` instead of the first line for which there is no room.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -34,7 +34,7 @@
 
 #define MOST_LINES 200000
 
-// Written by `load` before the program's own code runs, read only from then on.
+// Written by `load` before the program's own code runs, and only read afterwards.
 static int acts;
 static int port;
 static int log_file = -1;
@@ -59,7 +59,7 @@ static void say(const char *text, int length) {
     text = "full\n";
     length = 5;
   }
-  // One write with O_APPEND is one line, whoever else writes. There is nobody to tell of a failure.
+  // One write with O_APPEND is one line, whoever else writes. A failure cannot be reported to anyone.
   if (write(log_file, text, (size_t)length) < 0) return;
 }
 
@@ -68,7 +68,7 @@ static void say_number(const char *word, long long number) {
   say(text, snprintf(text, sizeof text, "%s %lld\n", word, number));
 }
 
-// Sleeps, whatever signals come, and notes when.
+// Sleeps through any signals, and records when.
 static void pause_ns(long long ns) {
   if (ns <= 0) return;
   long long from = now(CLOCK_REALTIME), until = now(CLOCK_MONOTONIC) + ns;
@@ -106,7 +106,7 @@ static void set_buffer(int socket) {
   if (getsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, &length) == 0) say_number("buffer", bytes);
 }
 
-// Whether this read is one that comes late.
+// Whether this read is one of the late ones.
 static int is_late(void) {
   long number = atomic_fetch_add(&reads, 1) + 1;
   if (late_reads > 0 && number % late_reads == 0) return 1;
@@ -118,7 +118,7 @@ static int is_late(void) {
 static void before_read(int socket) {
   if (!acts || late_ns <= 0) return;
   int saved = errno, waiting = 0;
-  // Readers that take what there is ask once more and get nothing: such a read is none.
+  // Readers that drain a socket try once more and get nothing: such a read does not count.
   if (on_port(socket) && ioctl(socket, FIONREAD, &waiting) == 0 && waiting > 0 && is_late()) pause_ns(late_ns);
   errno = saved;
 }
@@ -143,7 +143,7 @@ static long long number_of(const char *name, long long otherwise) {
   return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
-// Whether the first argument of this program is `wanted`. Not all C libraries hand arguments to constructors.
+// Whether the first argument of this program is `wanted`. Not all C libraries pass arguments to constructors.
 static int is_meant(const char *wanted) {
   char words[4096] = {0};
   int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
@@ -171,8 +171,8 @@ __attribute__((constructor)) static void load(void) {
   acts = port > 0;
 }
 
-// The function of that name that this one stands before. Resolved at the first call: other libraries read before `load`.
-// It is the same for all threads, so that it does not matter which of them writes it.
+// The function of that name that this one replaces. Resolved at the first call: other libraries read before `load`. It
+// is the same for all threads, so it does not matter which of them writes it.
 #define REAL(result, name, ...)                              \
   typedef result (*name##_function)(__VA_ARGS__);            \
   static _Atomic(name##_function) real_##name;               \
@@ -209,7 +209,7 @@ ssize_t readv(int file, const struct iovec *into, int count) {
   return received;
 }
 
-// What is only looked at is read later.
+// What is only peeked at is read later.
 ssize_t recv(int socket, void *into, size_t size, int flags) {
   if (!(flags & MSG_PEEK)) before_read(socket);
   ssize_t received = find_recv()(socket, into, size, flags);

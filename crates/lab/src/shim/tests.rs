@@ -1,4 +1,4 @@
-//! The library in a real program: this one, started once more, with the name of a test as its first argument.
+//! The library in a real program: this one, started again with the name of a test as its first argument.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,17 +7,17 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-/// Where the started program connects to or listens; set for it alone.
+/// Where the started program connects or listens; set only for it.
 const ADDRESS: &str = "SHIM_TEST_ADDRESS";
 const MESSAGE: usize = 1000;
 
-/// An address of this process' own, with the port that is meant.
+/// An address unique to this process, with the port that the shim acts on.
 fn address(number: u8) -> String {
     let [.., high, low] = std::process::id().to_be_bytes();
     format!("127.{}.{high}.{low}:{PORT}", 200 + number)
 }
 
-/// This program as `test`, with the shim in it.
+/// This program as `test`, with the shim loaded.
 fn started(test: &str, shim: &Shim, address: &str, folder: &Path, meant: &str) -> Command {
     let library = folder.join("shim.so");
     fs::write(&library, LIBRARY).expect("a folder of this test");
@@ -35,7 +35,7 @@ fn sum(pauses: &[Active]) -> Duration {
     Duration::from_nanos(pauses.iter().map(|pause| pause.to_unix_ns - pause.from_unix_ns).sum())
 }
 
-/// Answers each message of one client with the same; how many there were.
+/// Echoes each message of one client; returns how many there were.
 fn echo(listener: &TcpListener) -> usize {
     let (mut client, _) = listener.accept().expect("a client");
     let mut message = vec![0; MESSAGE];
@@ -50,7 +50,7 @@ fn echo(listener: &TcpListener) -> usize {
 const AS_CLIENT: &str = "shim::tests::as_a_client";
 const MESSAGES: usize = 6;
 
-/// Not a test of its own: what [`started`] starts.
+/// Not a test by itself: the program that [`started`] starts.
 #[test]
 fn as_a_client() {
     let Ok(address) = env::var(ADDRESS) else { return };
@@ -58,7 +58,7 @@ fn as_a_client() {
     for number in 0..MESSAGES {
         let message = vec![number as u8; MESSAGE];
         server.write_all(&message).expect("the test reads");
-        // Like a reader that waits for readiness first: a read that finds nothing is none that could come late.
+        // As a reader that first waits for readiness: a read that finds nothing cannot be late.
         server.peek(&mut [0]).expect("the test answers");
         let mut answer = vec![0; MESSAGE];
         server.read_exact(&mut answer).expect("the test answers");
@@ -82,7 +82,7 @@ fn reads_come_late_by_number() {
     let pause = Duration::from_millis(2);
     let shim = Shim { late: Some(LateRead { pause, every: LateReads::Reads(2) }), ..Shim::at(Side::Client) };
     let pauses = called(&shim, 0, AS_CLIENT).expect("it is in there");
-    // A message may come in parts, each of them a read.
+    // A message may arrive in parts, each of them a read.
     assert!(pauses.len() >= MESSAGES / 2, "{pauses:?}");
     assert!(sum(&pauses) >= pause * pauses.len() as u32, "{pauses:?}");
 }
@@ -113,7 +113,7 @@ fn other_programs_are_left_alone_and_that_is_noticed() {
 
 const AS_SERVER: &str = "shim::tests::as_a_server";
 
-/// Not a test of its own: what [`started`] starts.
+/// Not a test by itself: the program that [`started`] starts.
 #[test]
 fn as_a_server() {
     let Ok(address) = env::var(ADDRESS) else { return };
@@ -147,7 +147,7 @@ fn a_server_accepts_late_from_a_short_queue() {
     }
     assert!(server.wait().expect("it ends").success());
     let log = log::parse(&fs::read_to_string(folder.path().join("log")).expect("a log")).expect("the shim's");
-    // A connection may come only after accept began to wait for it.
+    // A connection may arrive only after accept has begun to wait for it.
     assert!(log.pauses.len() <= 2, "{log:?}");
     assert_eq!((log.loaded, &log.backlogs[..], &log.buffers[..]), (1, &[3][..], &[16384][..]));
 }

@@ -7,7 +7,7 @@ use spangap_model::evidence::Finding;
 use spangap_model::{Culprit, Legs, Side, Taker};
 use std::borrow::Cow;
 
-/// What a verdict comes to.
+/// Kinds of verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -15,7 +15,7 @@ pub enum Kind {
     One,
     /// Two or three together do.
     Several,
-    /// It is known where the time passed, and not why.
+    /// The place where the time passed is known, but not the reason.
     Place,
     /// Nothing stands out.
     #[default]
@@ -28,22 +28,22 @@ pub enum Kind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hunt {
-    /// What it comes to.
+    /// Its kind.
     pub verdict: Kind,
-    /// `slow`: why slow calls are slower than others of their kind; `all`: what all calls spend their time on, or why they
-    /// take longer than those of the reference.
+    /// `slow`: why slow calls are slower than others of their kind; `all`: what all calls spend their time
+    /// on, or why they take longer than those of the reference.
     #[serde(deserialize_with = "question")]
     pub question: Named,
-    /// Who is to blame; empty unless `one` or `several`.
+    /// The culprits; empty unless `one` or `several`.
     pub culprits: Vec<Blamed>,
-    /// Where the time passed, where no culprit is named.
+    /// Where the time passed, if no culprit is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// What had to be explained.
     pub excess: Excess,
-    /// Who owns it, the most first.
+    /// Owners of the excess, largest first.
     pub sheet: Vec<Line>,
-    /// Share that nobody owns.
+    /// The share without an owner.
     pub unexplained: Share,
     /// What was seen.
     pub coverage: Seen,
@@ -51,19 +51,19 @@ pub struct Hunt {
     pub cleared: Vec<Cleared>,
     /// Suspects that nobody looked for.
     pub not_looked: Vec<NotLooked>,
-    /// What other instruments show of hosts, processes and connections, beside the calls. It has no share: none of it says
-    /// which calls it held up.
+    /// What other instruments show about hosts, processes and connections, apart from the calls. It has no
+    /// share, because nothing in it says which calls it delayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Finding>,
-    /// What would decide more, in sentences.
+    /// What would settle more, in sentences.
     pub look_next: Vec<String>,
-    /// What was tried on the live pair; nothing of recorded files.
+    /// What was tried on the live pair; always empty for recorded files.
     pub experiments: Vec<Experiment>,
-    /// Calls that it rests on.
+    /// Calls on which it rests.
     pub trace_ids: Vec<String>,
-    /// All of it in one sentence.
+    /// The whole verdict in one sentence.
     pub words: String,
-    /// The answers to both questions, of which the first lines are one.
+    /// The answers to both questions; the verdict's own fields are those of one of them.
     pub questions: Questions,
 }
 
@@ -74,13 +74,13 @@ fn is_zero(number: &u64) -> bool {
 /// By a name of its own, since serde borrows what looks like a reference.
 type Named = &'static str;
 
-/// Of a document that was read, one of the two.
+/// When a document is read, the name must be one of the two.
 fn question<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
     let text = String::deserialize(from)?;
     Ok(if text == "all" { "all" } else { "slow" })
 }
 
-/// The answers to both questions; absent where there is nothing to answer.
+/// The answers to both questions; absent if there is nothing to answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Questions {
@@ -121,35 +121,35 @@ pub struct Blamed {
     /// Who.
     #[serde(flatten)]
     pub culprit: Culprit,
-    /// What it has of the excess.
+    /// Its share of the excess.
     pub share: Share,
-    /// Calls in question that it has held up.
+    /// Calls in question that it delayed.
     pub calls: u64,
-    /// What speaks for it, in sentences.
+    /// Evidence for it, in sentences.
     #[serde(rename = "for")]
     pub speaks_for: Vec<String>,
-    /// What speaks against it, in sentences.
+    /// Evidence against it, in sentences.
     #[serde(rename = "against")]
     pub speaks_against: Vec<String>,
-    /// What would mend it.
+    /// The remedy.
     pub remedy: Cow<'static, str>,
-    /// What calls would take less without it.
+    /// How much less calls would take without it.
     pub wins: Win,
-    /// Who had the CPU meanwhile, the most first, where threads were kept from one.
+    /// Takers of the CPU meanwhile, largest first, if threads were kept from one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Behind>,
 }
 
-/// Who had a CPU that threads of calls were kept from.
+/// A taker of a CPU that threads of calls were kept from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Behind {
     /// In words: `NET_RX of eth1`, `stress (pid 812)`.
     pub words: String,
-    /// The same, to go by.
+    /// The same as a value.
     pub taker: Taker,
-    /// For how long, over all calls looked at, nanoseconds.
+    /// How long, over all calls examined, nanoseconds.
     pub ns: u64,
-    /// Of the time that the culprit has there.
+    /// As a share of the culprit's time there.
     pub share: f64,
 }
 
@@ -168,7 +168,7 @@ impl Default for Blamed {
     }
 }
 
-/// What calls would take less.
+/// How much less calls would take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Win {
@@ -183,19 +183,20 @@ pub struct Win {
 pub struct Place {
     /// The legs.
     pub leg: Legs,
-    /// How many proxies are before them.
+    /// Number of proxies in front of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
-    /// The end, where only that is known: the leg is the one of it that has most.
+    /// The end, if only that is known: the leg is the end's longest one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
-    /// Whether a thread waited there for another one of its process: for a lock or for a result, which nothing tells apart.
+    /// Whether a thread waited there for another one of its process: for a lock or for a result, which look
+    /// the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub between_threads: bool,
-    /// Whether it is the way there and back, of which the leg is the longer one.
+    /// Whether it is the path in both directions, of which the leg is the longer one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub both_ways: bool,
-    /// What they have of the excess.
+    /// Their share of the excess.
     pub share: Share,
 }
 
@@ -210,21 +211,21 @@ impl Place {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Excess {
-    /// `10.0.0.1->10.0.0.2:443`; counts in place of addresses where there are several.
+    /// `10.0.0.1->10.0.0.2:443`; counts instead of addresses if there are several.
     pub pair: String,
-    /// The method, where one was asked for.
+    /// The method, if one was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The quantile of durations from which on calls are slow, where one was asked for.
+    /// The quantile of durations from which on calls count as slow, if one was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
-    /// Calls that there were.
+    /// Number of calls.
     pub calls: u64,
     /// Those in question.
     pub slow_calls: u64,
-    /// Time in question of all of these, nanoseconds.
+    /// Their total time in question, nanoseconds.
     pub total_ns: u64,
-    /// What a call takes with which they are compared, nanoseconds; zero without a comparison.
+    /// The duration of the calls that they are compared with, nanoseconds; zero without a comparison.
     pub baseline_ns: u64,
     /// Mean time in question of one of them, nanoseconds.
     pub mean_ns: u64,
@@ -235,28 +236,28 @@ pub struct Excess {
 /// A line of the sheet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Who owns it; absent where nobody does.
+    /// Its owner; absent if nobody owns it.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub culprit: Option<Culprit>,
-    /// Whether that is the machine's own noise, for which there is nobody to blame; absent where it is not.
+    /// Whether it is the machine's own noise, for which nobody is to blame; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub noise: bool,
-    /// Where it passed, where nobody owns it.
+    /// Where it passed, if nobody owns it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leg: Option<Legs>,
-    /// How many proxies are before that.
+    /// Number of proxies in front of that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop: Option<u8>,
     /// See [`Place::between_threads`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub between_threads: bool,
-    /// Of a call in question, nanoseconds.
+    /// Per call in question, nanoseconds.
     pub ns: i64,
     /// The lower end of that (90 %).
     pub low_ns: i64,
     /// The upper end.
     pub high_ns: i64,
-    /// What it has of the excess.
+    /// Its share of the excess.
     pub share: Share,
 }
 
@@ -264,53 +265,56 @@ pub struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Seen {
-    /// Calls that there were, by spans or packets.
+    /// Number of calls, by spans or packets.
     pub calls: u64,
-    /// Calls of which packets were captured.
+    /// Number of calls with captured packets.
     pub captured: u64,
-    /// Calls that were looked at one by one.
+    /// Number of calls examined one by one.
     pub looked_at: u64,
     /// Calls of kinds too rare to be compared.
     pub set_aside: u64,
-    /// Calls whose packets were looked at and that are not compared, since others have spans, which say more.
+    /// Calls whose packets were examined but that are not compared, because others have spans, which say
+    /// more.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_spans: u64,
-    /// Calls that are not compared, since a proxy passed them on while nobody captured behind it, and others were seen there.
+    /// Calls that are not compared, because a proxy forwarded them while nobody captured behind it, and
+    /// others were observed there.
     #[serde(skip_serializing_if = "is_zero")]
     pub not_behind_proxies: u64,
-    /// Calls that are not compared, since nobody recorded a host while they were there and others have that recorded.
+    /// Calls that are not compared, because a host was not recorded at the time, and others have that
+    /// recording.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_recording: u64,
-    /// Share of the time that has an owner, or lies in legs of one host or of one way.
+    /// Share of the time that has an owner, or lies in legs of one host or one direction.
     pub with_legs: f64,
     /// The ends whose hosts were recorded.
     pub hosts: Vec<String>,
 }
 
-/// What a trial of a remedy showed.
+/// The result of trying a remedy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Experiment {
     /// What was changed: `tcp-nodelay`, `isolate`.
     pub lever: String,
-    /// What it should take off a call in the mean, nanoseconds.
+    /// How much it should reduce a call's mean duration, nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_ns: Option<i64>,
-    /// What it took off it; absent where too few calls were compared.
+    /// How much it did; absent if too few calls were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect_ns: Option<Effect>,
     /// `proven`, `refuted` or `undecided`.
     pub outcome: String,
-    /// That chance alone goes as far.
+    /// Probability that chance alone has this effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// Whether the host has said of each change that it is undone.
+    /// Whether the host has confirmed for each change that it is undone.
     pub undone: bool,
     /// In a sentence.
     pub words: String,
 }
 
-/// What a remedy took off a call in the mean, nanoseconds.
+/// By how much a remedy reduced a call's mean duration, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// Lower end of its interval.

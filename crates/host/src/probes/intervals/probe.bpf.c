@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
-// Who ran where, and what interrupted it: one event each, into the ring of the CPU it happened on.
+// Which thread ran where, and what interrupted it: one event each, in the ring of its CPU.
 #include "event.h"
 #include "clock.h"
 #include "task.h"
@@ -7,23 +7,23 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-// A ring's size is 1 << ring_shift events; those of CPU n begin at n << ring_shift.
+// A ring has 1 << ring_shift events; those of CPU n begin at n << ring_shift.
 const volatile __u32 ring_shift = 0;
 // One less than the entries of `tasks` and `watched`, a power of two.
 const volatile __u32 task_mask = 0;
-// Whether the tracepoint tells how `prev` left (Linux 5.18).
+// Whether the tracepoint's arguments include how `prev` left (Linux 5.18).
 const volatile bool switch_has_state = true;
-// Whether cgroups are told by the `cpu` controller of version 1.
+// Whether cgroups are identified by the `cpu` controller of version 1.
 const volatile bool cgroup_v1 = false;
-// Inode of the recorder's own network namespace: interfaces there go by their plain index.
+// Inode of the recorder's own network namespace: its interfaces are identified by their plain index.
 const volatile __u32 own_network = 0;
-// Whether it is told why watched threads sleep and who wakes them; and whether that is all that is wanted.
+// Whether to report why watched threads sleep and who wakes them; and whether to report nothing else.
 const volatile bool waits = false;
 const volatile bool only_waits = false;
 
 #define NET_RX 3
 #define DEVICES 256
-// Places kept for events of interrupts that come in between.
+// Places reserved for events of interrupts that come in between.
 #define SLACK 64
 
 struct {
@@ -42,7 +42,7 @@ struct {
     __type(value, struct ring);
 } rings SEC(".maps");
 
-// What was told of a thread, and when it last ran.
+// What has been reported about a thread, and when it last ran.
 struct task {
     __u64 name[2];
     __u64 groups; // address of its set of cgroups
@@ -64,7 +64,7 @@ struct {
     __type(value, __u32);
 } devices SEC(".maps");
 
-// The processes whose sockets are followed, by their number: the whole number, as different ones share a place.
+// The processes whose sockets are followed, by their full id, because several share a place.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -72,7 +72,8 @@ struct {
     __type(value, __u32);
 } watched SEC(".maps");
 
-// Their local ports, one bit each: those that they had at the start, that they listen at, or have read from or written to.
+// Their local ports, one bit each: those open at the start, and those that they listen at, or have read from or written
+// to.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1024);
@@ -85,8 +86,9 @@ static __always_inline struct ring *ring_of(__u32 cpu)
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-// The ring is full as far as was known: looks where the reader is by now. Returns how many events were lost before, or
-// -1 when there is no room; then `losing` more are. A name that finds no room is none: it is told next time.
+// The ring is full as far as is known: checks how far the reader is by now. Returns how many events were lost before,
+// or -1 if there is no room; then `losing` more are lost. A name that finds no room is not an event: it is sent next
+// time.
 static __noinline int look_for_room(struct ring *ring, __u32 losing)
 {
     if (!ring)
@@ -101,7 +103,7 @@ static __noinline int look_for_room(struct ring *ring, __u32 losing)
     }
     __u64 untold = __sync_lock_test_and_set(&ring->untold, 0);
     if (untold > 0xffff) {
-        // The limit stays passed, so that the next event comes here and tells the rest.
+        // The limit remains exceeded, so that the next event comes here and reports the rest.
         __sync_fetch_and_add(&ring->untold, untold - 0xffff);
         return 0xffff;
     }
@@ -115,7 +117,7 @@ struct place {
     __u64 lost;
 };
 
-// Takes the next place of this CPU's ring. Only a softirq's or a thread's program can be interrupted by another one.
+// Takes the next place of this CPU's ring. Programs of softirqs and threads can be interrupted by another one.
 static __always_inline bool take(struct ring *ring, __u32 cpu, bool interruptible, bool name, struct place *place)
 {
     __u64 head = ring->head;
@@ -171,7 +173,7 @@ static __always_inline __u64 cgroup_of(struct task_struct *task)
     return task->cgroups->subsys[1]->cgroup->kn->id;
 }
 
-// Tells of a thread. The second event has the time of both, as CPUs may tell of the same one at the same time.
+// Introduces a thread. The second event has the time of both, because CPUs may introduce the same one at the same time.
 static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task *known, struct task_struct *task)
 {
     __u64 name0 = *(__u64 *)&task->comm[0], name1 = *(__u64 *)&task->comm[8];
@@ -205,7 +207,7 @@ static __always_inline bool is_watched(__u32 tgid)
     return found && *found == tgid;
 }
 
-// A watched thread goes to sleep: when, on which stack, and how.
+// A watched thread goes to sleep: records when, on which stack, and how.
 static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u64 now)
 {
     __u32 tid = task->pid, key = tid & task_mask;
@@ -223,11 +225,11 @@ static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, _
     asleep->tid = tid;
     asleep->stack = stack;
     asleep->how = how;
-    // Last: whoever wakes it takes it from here.
+    // Last, because the waker takes the entry over from here.
     *(volatile __u64 *)&asleep->since = now;
 }
 
-// Takes the moment since which a thread sleeps; 0 where another one has taken it, or it does not.
+// Takes the time since which a thread has been asleep; 0 if another CPU has taken it, or the thread is not asleep.
 static __always_inline __u64 asleep_since(struct asleep *asleep, __u32 tid)
 {
     if (!*(volatile __u64 *)&asleep->since || asleep->tid != tid)
@@ -241,7 +243,7 @@ static __always_inline struct asleep *asleep_of(__u32 tid)
     return bpf_map_lookup_elem(&asleep_threads, &key);
 }
 
-// Tells why a thread slept, and who woke it. Interrupts are off.
+// Reports why a thread slept, and who woke it. Interrupts are off.
 static __always_inline void wakes(struct ring *ring, __u32 cpu, struct asleep *asleep, __u32 tid, __u8 by, __u32 who)
 {
     __u32 stack = asleep->stack;
@@ -260,7 +262,7 @@ static __always_inline void wakes(struct ring *ring, __u32 cpu, struct asleep *a
     give(&place, EVENT_WOKEN, by | how);
 }
 
-// Runs on the CPU of whoever wakes.
+// Runs on the waker's CPU.
 SEC("tp_btf/sched_waking")
 int woken(__u64 *ctx)
 {
@@ -270,7 +272,7 @@ int woken(__u64 *ctx)
     __u32 tid = task->pid, cpu = bpf_get_smp_processor_id(), who = bpf_get_current_pid_tgid();
     struct asleep *asleep = asleep_of(tid);
     struct ring *ring = ring_of(cpu);
-    // One that was about to sleep and is woken before, as itself at times, has not slept.
+    // A thread that is woken before its sleep begins, sometimes by itself, has not slept.
     if (!asleep || !ring || !*(volatile __u64 *)&asleep->since)
         return 0;
     __u8 by = who ? BY_TASK : BY_IDLE;
@@ -280,8 +282,8 @@ int woken(__u64 *ctx)
         who = ring->irq_who;
     } else if (ring->softirq) {
         by = BY_SOFTIRQ + ring->softirq - 1;
-        // Packets of the loopback, whose number is 1 everywhere, come from whoever runs here. Who is interrupted by
-        // other softirqs has nothing to do with them.
+        // Packets of the loopback, whose index is 1 everywhere, come from whoever runs here. Other softirqs have
+        // nothing to do with the thread that they interrupt.
         if (ring->softirq != NET_RX + 1 || (ring->device_id & 0xfffff) != 1)
             who = 0;
     }
@@ -323,7 +325,7 @@ int switched(__u64 *ctx)
             known->tid = 0;
         else if (before > known->delay)
             waited_elsewhere = before - known->delay;
-        // As the scheduler itself will have it.
+        // As the scheduler itself will count it.
         known->delay = before + (queued ? clock - queued : 0);
         if (known->tid != next_tid || known->name[0] != *(__u64 *)&next->comm[0] ||
             known->name[1] != *(__u64 *)&next->comm[8] || known->groups != (__u64)next->cgroups)
@@ -334,7 +336,7 @@ int switched(__u64 *ctx)
         __u32 key = prev_tid & task_mask;
         struct task *known = bpf_map_lookup_elem(&tasks, &key);
         if (known && known->tid == prev_tid) {
-            // One that began and ended in one go has got its name since it was switched to.
+            // A thread that began and ended without interruption has got its name since it was switched to.
             if (known->name[0] != *(__u64 *)&prev->comm[0] || known->name[1] != *(__u64 *)&prev->comm[8])
                 introduce(ring, cpu, known, prev);
             known->tid = 0;
@@ -369,7 +371,7 @@ static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
 {
     __u32 cpu = bpf_get_smp_processor_id();
     struct ring *ring = ring_of(cpu);
-    // One that was under way when the program came has no begin.
+    // An interrupt that was in progress when the program was attached has no beginning.
     if (!ring || !ring->irq_began)
         return;
     __u64 began = ring->irq_began;
@@ -458,7 +460,8 @@ int softirq_exit(__u64 *ctx)
     return 0;
 }
 
-// A packet of an interface goes up. What came before belongs to that interface, too, unless there was another one.
+// A packet of an interface enters the stack. The time before it belongs to that interface, too, unless there was
+// another one.
 SEC("tp_btf/netif_receive_skb")
 int netif_receive_skb(__u64 *ctx)
 {
@@ -475,7 +478,7 @@ int netif_receive_skb(__u64 *ctx)
             ring->own = 0;
         }
         __u32 id = device->ifindex, network = device->nd_net.net->ns.inum;
-        // Every network namespace has an interface number 1.
+        // Every network namespace has an interface with index 1.
         if (network != own_network)
             id = 1u << 31 | (network & 0x7ff) << 20 | (id & 0xfffff);
         __u32 key = id & (DEVICES - 1);
@@ -522,7 +525,7 @@ static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u3
     give(&place, kind, 0);
 }
 
-// A thread has taken bytes out of a socket.
+// A thread has read bytes from a socket.
 SEC("tp_btf/tcp_rcv_space_adjust")
 int has_read(__u64 *ctx)
 {
@@ -540,7 +543,7 @@ int has_read(__u64 *ctx)
 
 #define TCP_LISTEN 10
 
-// A process begins to listen: what arrives there is of interest before its first read.
+// A process begins to listen: what arrives there matters before its first read.
 SEC("tp_btf/inet_sock_set_state")
 int listens(__u64 *ctx)
 {
@@ -563,7 +566,7 @@ int arrived(__u64 *ctx)
     // struct tcp_skb_cb begins with the sequence number and the one after its end.
     __u32 seq = *(__u32 *)&skb->cb[0], end = *(__u32 *)&skb->cb[4];
     struct ring *ring = ring_of(bpf_get_smp_processor_id());
-    // With those that only acknowledge.
+    // Including those that only acknowledge.
     if (ring && ring->softirq == NET_RX + 1)
         ring->own++;
     if (seq != end)
@@ -571,7 +574,7 @@ int arrived(__u64 *ctx)
     return 0;
 }
 
-// A thread begins to put bytes into a socket, or goes on doing so in another buffer (Linux 6.16).
+// A thread begins to write bytes to a socket, or continues in another buffer (Linux 6.16).
 SEC("tp_btf/tcp_sendmsg_locked")
 int writes(__u64 *ctx)
 {
@@ -587,7 +590,7 @@ int writes(__u64 *ctx)
     return 0;
 }
 
-// A thread has put bytes into a socket (Linux 6.3): used where the one above is not there.
+// A thread has written bytes to a socket (Linux 6.3): used where the tracepoint above does not exist.
 SEC("tp_btf/sock_send_length")
 int has_written(__u64 *ctx)
 {

@@ -15,7 +15,8 @@ static inline __attribute__((always_inline)) unsigned bucket(unsigned long long 
     unsigned long long v = ns * 274877907 >> 32;
     if (v < 1 << SUB)
         return v;
-    // Without branches, as the next wait is never as long as this one; without a leading-zero count, as BPF has none.
+    // Without branches, because the next wait is never as long as this one; without a leading-zero count, which BPF
+    // lacks.
     unsigned long long shift, log;
     log = (0xfffffULL - v) >> 63 << 4, v >>= log;
     shift = (0xfffULL - v) >> 63 << 3, v >>= shift, log += shift;

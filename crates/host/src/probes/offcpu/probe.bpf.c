@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0
 // How long threads are off their CPU, as histograms. One program, run at every context switch.
 //
-// When a thread leaves, the time and why are noted in an entry of its own. When it comes back, the scheduler's own
-// account (sched_info) says since when it stands on a run queue; so no program has to run when threads are woken.
-// That account uses the clock of the run queues, and moments here are of another one: see `clock.h`.
+// When a thread leaves, its entry records the time and the reason. When it returns, the scheduler's own account
+// (sched_info) says since when it has been on a run queue, so no program has to run when threads are woken. That
+// account uses the run queues' clock, while times here are of another one: see `clock.h`.
 //
-// `mod.rs` knows the layout of `struct task`, `struct group` and of the histograms.
+// `mod.rs` has the layout of `struct task`, `struct group` and of the histograms.
 #include "kernel.h"
 #include "bucket.h"
 #include "clock.h"
@@ -15,7 +15,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 enum { EVERYBODY, FEW_PROCESSES, MANY_PROCESSES, CGROUPS };
 enum { BY_PROCESS, BY_THREAD, BY_CGROUP };
-// What a wait was, each with a histogram. `struct task` has these plus one, as its thread left.
+// Kinds of waits, each with a histogram. `struct task` stores the kind plus one, as the thread left.
 enum { BLOCKED, STOPPED, WOKEN, PREEMPTED, THROTTLED, KINDS };
 
 enum {
@@ -28,7 +28,7 @@ enum {
     TRIES = 16,          // to find a free slot, while other CPUs do the same
 };
 
-// Histogram: buckets, then the sum of what they hold and the longest, in a page.
+// Histogram: the buckets, their sum and the longest wait, in a page.
 enum {
     SUM = 510,
     LONGEST = 511,
@@ -45,7 +45,7 @@ const volatile __u32 task_shift = 0; // to its highest bit
 const volatile __u32 slot_count = 1;
 const volatile bool switch_has_state = true;
 
-// What was lost, and what else the reader needs to know.
+// Counts of losses, and what else the reader needs to know.
 __u64 lost_slot = 0;      // threads whose group found no slot: counted as OTHERS
 __u64 lost_collision = 0; // waits lost because another thread needs the entry
 __u64 lost_begun = 0;     // waits not counted because they had begun before the thread was first seen
@@ -68,7 +68,7 @@ struct {
     __type(value, struct task);
 } tasks SEC(".maps");
 
-// [cpu][slot] of [kind] histograms. No value type, as it is larger than what the skeleton can make a type of.
+// [cpu][slot] of [kind] histograms. No value type, because it is larger than the skeleton's types can be.
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(max_entries, 1);
@@ -100,7 +100,7 @@ struct {
     __type(value, struct group);
 } groups SEC(".maps");
 
-// Numbers of processes or of cgroups.
+// Ids of processes or of cgroups.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1);
@@ -112,7 +112,7 @@ static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
 {
     if (hierarchy == V2)
         return p->cgroups->dfl_cgrp;
-    // A constant to the verifier, as it is all through read-only data.
+    // A constant for the verifier, like everything in read-only data.
     __u32 controller = hierarchy;
     return p->cgroups->subsys[controller]->cgroup;
 }
@@ -152,7 +152,7 @@ static __always_inline __u32 new_slot(struct task_struct *p, const struct key *k
         if (!group)
             return OTHERS;
         next_slot = slot + 1;
-        // Two CPUs that add before either reads both see 2 and both go on; before 5.12 nothing better is there.
+        // Two CPUs that add before either reads both see 2 and both continue; before 5.12 there is nothing better.
         __sync_fetch_and_add(&group->claims, 1);
         if (*(volatile __u64 *)&group->claims != 1)
             continue;
@@ -187,7 +187,7 @@ static __always_inline __u32 slot_of(struct task_struct *p)
     return slot;
 }
 
-// Makes the entry that of this thread. The rare part, kept out of the way of the rest.
+// Assigns the entry to this thread. Rarely needed, so it is kept out of the fast path.
 static __noinline void claim(struct task *task, struct task_struct *p)
 {
     __u32 slot = UNWATCHED;
@@ -201,7 +201,7 @@ static __noinline void claim(struct task *task, struct task_struct *p)
     bool same = task->tid == p->pid;
     if (!same && task->left)
         __sync_fetch_and_add(&lost_collision, 1);
-    // A thread that went to another cgroup takes its wait along, if it was and is watched.
+    // A thread that moved to another cgroup takes its wait along, if it was watched before and still is.
     if (!same || slot == UNWATCHED || task->slot == UNWATCHED)
         task->left = 0;
     task->tid = p->pid;
@@ -220,11 +220,11 @@ static __always_inline bool may_be_watched(struct task_struct *p)
     return false;
 }
 
-// The thread's entry, found or made; null where it is not watched.
+// The thread's entry, found or made; null if it is not watched.
 static __always_inline struct task *entry(struct task_struct *p)
 {
     __u32 tid = p->pid;
-    // Threads started together have neighbouring numbers and run on different CPUs: not on one cache line.
+    // Threads started together have adjacent ids and run on different CPUs: they must not share a cache line.
     __u32 at = (tid << 1 | (tid & task_mask) >> task_shift) & task_mask;
     struct task *task = bpf_map_lookup_elem(&tasks, &at);
     if (!task)
@@ -269,7 +269,7 @@ static __always_inline void leaves(__u64 *ctx, struct task_struct *p, __u64 now)
     task->run_delay = p->sched_info.run_delay;
     task->left = left + 1;
     if (state & STATE_DEAD && !(ctx[0] & 1)) {
-        // Its number may come back as another thread; its name is final.
+        // Its id may be reused by another thread; its name is final.
         task->tid = 0;
         task->left = 0;
         __u32 slot = task->slot;
@@ -322,7 +322,7 @@ static __always_inline void comes(struct task_struct *p, __u64 now)
     }
 }
 
-// Attached alone, before the other one is: finds out how far the clocks are apart.
+// Attached alone, before the other one: determines the offset between the clocks.
 SEC("tp_btf/sched_switch")
 int settles(__u64 *ctx)
 {
