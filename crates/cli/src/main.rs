@@ -9,8 +9,8 @@ mod stderr;
 
 mod args;
 mod commands;
-mod entered;
-mod guarded;
+mod input_line;
+mod guard_wait;
 mod help;
 mod output;
 mod report_page;

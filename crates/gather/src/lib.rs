@@ -5,6 +5,7 @@
 //! All joins are in this crate: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing
 //! here judges; `diagnose` does, from the values alone.
 
+mod covered;
 mod documents;
 pub mod ends;
 pub mod hosts;
@@ -84,7 +85,7 @@ pub fn dissection(
 ) -> Result<Dissection, GatherError> {
     let mut dissection = dissect(captures, settings, on_progress)?;
     dissection.caveats.extend(span_caveats);
-    hosts::lay(&mut dissection, recordings)?;
+    hosts::split_legs(&mut dissection, recordings)?;
     Ok(dissection)
 }
 

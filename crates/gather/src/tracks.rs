@@ -1,6 +1,6 @@
 //! Timelines of the threads that handled a call.
 
-use crate::hosts::Covered;
+use crate::covered::Covered;
 use spangap_host::event::{Event, Sleep, Tid, Waker, What, Woken};
 use spangap_host::overlay::{Handovers, threads};
 use spangap_host::recording::Recording;

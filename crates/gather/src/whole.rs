@@ -172,7 +172,7 @@ pub fn gather(
     };
     let mut dissection = dissect(captures, &settings, on_progress)?;
     dissection.caveats.extend(read.caveats);
-    let tracks = hosts::lay_with_tracks(&mut dissection, &sources.recordings)?;
+    let tracks = hosts::split_legs_with_tracks(&mut dissection, &sources.recordings)?;
     let mut extras = Extras::default();
     for (place, call) in dissection.calls.iter().take(selection.ladders).enumerate() {
         match ladder_of(&dissection, call) {

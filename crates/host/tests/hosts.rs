@@ -1,7 +1,7 @@
 //! Every machine of `fixtures/hosts`, with its complete list of findings.
 
 use proptest::prelude::*;
-use spangap_host::check::{self, Connection, Counters, Inspection, Severity, TcpSockets, Verdict};
+use spangap_host::check::{self, Connection, Counters, Inspection, Severity, TcpSockets, TrapVerdict};
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings};
 use spangap_model::evidence::{Certainty, Missing, Proof, Scope, Testimony};
@@ -40,9 +40,9 @@ fn each_machine_has_these_findings_and_no_others() {
         let (pids, expected) = expected(&machine);
         let findings = check::findings(&look(&machine, &pids));
         let found = findings.iter().filter_map(|finding| match finding.verdict {
-            Verdict::Fine => None,
-            Verdict::CannotTell => Some(format!("cannot-tell {}", finding.trap)),
-            Verdict::Trap(severity) => Some(format!("{} {}", severity.name(), finding.trap)),
+            TrapVerdict::Fine => None,
+            TrapVerdict::CannotTell => Some(format!("cannot-tell {}", finding.trap)),
+            TrapVerdict::Trap(severity) => Some(format!("{} {}", severity.name(), finding.trap)),
         });
         let found: BTreeSet<String> = found.collect();
         let report = CheckReport::new(&look(&machine, &pids), &findings).text(100);
@@ -65,7 +65,7 @@ fn every_trap_has_evidence_a_meaning_and_a_remedy_on_every_machine() {
         for finding in check::findings(&look(&machine, &pids)) {
             let at = format!("{}: {finding:?}", machine.display());
             assert!(!finding.summary.is_empty() && !finding.summary.ends_with('.'), "{at}");
-            if matches!(finding.verdict, Verdict::Trap(_)) {
+            if matches!(finding.verdict, TrapVerdict::Trap(_)) {
                 traps.insert(finding.trap);
                 assert!(
                     !finding.means.is_empty() && !finding.fix.is_empty() && !finding.evidence.is_empty(),
@@ -101,19 +101,19 @@ fn sockets_are_judged_when_someone_looked() {
     };
     let (nodelay, unsent) =
         judged(vec![connection(1, Some(true), Some(100)), connection(2, Some(true), Some(0))]);
-    assert_eq!((nodelay.verdict, unsent.verdict), (Verdict::Fine, Verdict::Fine));
+    assert_eq!((nodelay.verdict, unsent.verdict), (TrapVerdict::Fine, TrapVerdict::Fine));
     let (nodelay, unsent) = judged(vec![
         connection(1, Some(true), Some(1 << 20)),
         connection(2, Some(false), Some(0)),
         connection(3, None, None),
     ]);
-    assert_eq!(nodelay.verdict, Verdict::Trap(Severity::Medium));
+    assert_eq!(nodelay.verdict, TrapVerdict::Trap(Severity::Medium));
     assert_eq!((nodelay.summary.as_str(), nodelay.evidence.len()), ("off on 1 of 3 connections", 1));
     assert_eq!(nodelay.unknown, ["TCP_NODELAY of 1 connection is hidden"]);
-    assert_eq!(unsent.verdict, Verdict::Trap(Severity::Low));
+    assert_eq!(unsent.verdict, TrapVerdict::Trap(Severity::Low));
     assert_eq!(unsent.summary, "1024 KiB are waiting in 1 connection right now");
     let (nodelay, unsent) = judged(vec![connection(1, None, None)]);
-    assert_eq!((nodelay.verdict, unsent.verdict), (Verdict::CannotTell, Verdict::CannotTell));
+    assert_eq!((nodelay.verdict, unsent.verdict), (TrapVerdict::CannotTell, TrapVerdict::CannotTell));
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn without_a_process_each_machine_is_judged_as_a_whole() {
         let findings = check::findings(&look(&machine, &[]));
         assert_eq!(findings.len(), check::names().count());
         let of = |trap: &str| findings.iter().find(|finding| finding.trap == trap).unwrap().verdict;
-        assert_eq!(of("run-queue-wait"), Verdict::CannotTell);
-        assert!(!matches!(of("nic-irqs"), Verdict::Trap(_)), "interrupts have to go somewhere");
+        assert_eq!(of("run-queue-wait"), TrapVerdict::CannotTell);
+        assert!(!matches!(of("nic-irqs"), TrapVerdict::Trap(_)), "interrupts have to go somewhere");
     }
 }
 
@@ -165,12 +165,12 @@ fn the_kubelets_older_state_counts_as_its_newer_one_does() {
     let state = |id: &str| {
         format!(r#"{{"policyName":"static","defaultCpuSet":"","entries":{{"{id}":"{all}"}},"checksum":1}}"#)
     };
-    assert_eq!(process.verdict, Verdict::Trap(Severity::Low));
+    assert_eq!(process.verdict, TrapVerdict::Trap(Severity::Low));
     let others = judged(&state("0123456789abcdef"));
-    assert_eq!(others.verdict, Verdict::Trap(Severity::High), "{others:?}");
+    assert_eq!(others.verdict, TrapVerdict::Trap(Severity::High), "{others:?}");
     assert!(others.summary.contains("gave exclusively to another container"), "{others:?}");
     let own = judged(&state(id));
-    assert_eq!(own.verdict, Verdict::Fine, "{id}: {own:?}");
+    assert_eq!(own.verdict, TrapVerdict::Fine, "{id}: {own:?}");
 }
 
 proptest! {
@@ -258,7 +258,7 @@ fn coverage_counts_what_cannot_be_told_and_says_why() {
         let findings = check::findings(&look);
         let testimony = check::evidence(&look, &findings);
         let [coverage] = testimony.coverage.as_slice() else { panic!("one look") };
-        let untold = findings.iter().filter(|finding| finding.verdict == Verdict::CannotTell).count();
+        let untold = findings.iter().filter(|finding| finding.verdict == TrapVerdict::CannotTell).count();
         assert_eq!((coverage.seen + coverage.lost, coverage.lost), (findings.len() as u64, untold as u64));
         assert!(coverage.cannot.len() >= untold && coverage.cannot.iter().all(|why| why.ends_with('.')));
         // A single reading has no increase.

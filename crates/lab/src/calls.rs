@@ -112,6 +112,30 @@ impl Calls {
         quantile(self.all.iter().map(|call| call.duration_ns().saturating_sub(call.server_ns())).collect(), q)
     }
 
+    /// The same quantile of the time that the server took.
+    pub fn server_quantile_ns(&self, q: f64) -> u64 {
+        quantile(self.all.iter().map(Call::server_ns).collect(), q)
+    }
+
+    /// Maximum number of SERVER spans at the same time.
+    pub fn most_served_at_once(&self) -> usize {
+        let spans = self.all.iter().flat_map(|call| &call.server);
+        // At the same nanosecond, an end comes before a beginning.
+        let mut edges: Vec<_> = spans.flat_map(|(start, end)| [(*start, 1), (*end, -1)]).collect();
+        edges.sort_unstable();
+        let (mut now, mut most) = (0_i64, 0);
+        for (_, step) in edges {
+            now += step;
+            most = most.max(now);
+        }
+        most as usize
+    }
+
+    /// All calls, each with the same cost.
+    pub fn each_costs(&self, cost_ns: Option<u64>) -> Vec<Affected> {
+        self.all.iter().map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns }).collect()
+    }
+
     /// Calls that overlap with the fault for at least `least_ns`; the overlap is their cost.
     pub fn during(&self, active: &[Active], least_ns: u64) -> Vec<Affected> {
         let overlap = |call: &Call| -> u64 {
@@ -145,4 +169,21 @@ fn spans(path: &Path) -> Result<Vec<Span>, LabError> {
     let request: ExportTraceServiceRequest = folder::read_json(path)?;
     let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     Ok(scopes.flat_map(|scope| scope.spans).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_spans_do_not_overlap() {
+        let with = |spans: &[(u64, u64)]| {
+            let call = |span| Call { server: vec![span], ..Call::default() };
+            Calls { all: spans.iter().copied().map(call).collect(), server_only: 0 }.most_served_at_once()
+        };
+        assert_eq!(with(&[]), 0);
+        assert_eq!(with(&[(0, 5), (5, 9), (9, 12)]), 1);
+        assert_eq!(with(&[(0, 6), (5, 9), (2, 12)]), 3);
+        assert_eq!(with(&[(0, 4), (5, 9), (2, 12)]), 2);
+    }
 }

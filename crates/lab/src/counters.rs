@@ -2,7 +2,7 @@
 
 use crate::LabError;
 use crate::hosts;
-use crate::stage::now_unix_ns;
+use crate::host_clock::now_unix_ns;
 use crate::truth::Active;
 use spangap_machine::facts::{net_counters, net_dev, schedstat, stat};
 use spangap_machine::read_here;

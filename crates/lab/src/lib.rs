@@ -14,6 +14,7 @@ pub mod draw;
 pub mod error;
 pub mod folder;
 pub mod grade;
+pub mod host_clock;
 pub mod hosts;
 pub mod page;
 pub mod pauses;

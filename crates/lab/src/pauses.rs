@@ -2,7 +2,8 @@
 //! caused by a hypervisor that takes the CPU away, and by real-time work of others, but by no fault of the lab:
 //! its most urgent programs have a lower priority than the witness.
 
-use crate::stage::{cpus, now_unix_ns};
+use crate::host_clock::now_unix_ns;
+use crate::stage::cpus;
 use crate::truth::Active;
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use std::process::Command;

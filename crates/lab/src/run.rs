@@ -1,7 +1,8 @@
 //! One run, from its start to its folder.
 
 use crate::LabError;
-use crate::clocks::{self, HostClock, Retime};
+use crate::clocks::{self, Retime};
+use crate::host_clock::HostClock;
 use crate::draw::DrawnRun;
 use crate::folder::machine::Before;
 use crate::folder::{self, NotRecorded};

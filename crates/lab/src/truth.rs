@@ -1,6 +1,6 @@
 //! The truth about a run, known to its scenario by construction.
 
-use crate::clocks::HostClock;
+use crate::host_clock::HostClock;
 use crate::draw::DrawnRun;
 use crate::hosts::line::LineKind;
 use serde::{Deserialize, Serialize};

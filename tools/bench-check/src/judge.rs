@@ -2,7 +2,7 @@
 //! days.
 
 use crate::measures::{Kind, Measured, Value};
-use crate::record::Record;
+use crate::record::{Record, median};
 use spangap_bench::compare::statistics::shift;
 
 /// Tolerance of instruction counts. They are deterministic, and a different code layout by the compiler
@@ -26,18 +26,6 @@ pub struct Outcome {
     /// Whether a larger figure means a slower program.
     larger_is_slower: bool,
     why_not: Option<String>,
-}
-
-/// The median.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
 }
 
 /// Compares the measurements with the committed figures.

@@ -72,7 +72,7 @@ impl Record {
         let cell = |name: &&str| match self.figures.get(*name) {
             Some(Value::Instructions(count)) => format!("{count:.0}"),
             Some(Value::Ratios(ratios)) => {
-                format!("{:.2}", crate::judge::median(ratios).unwrap_or(f64::NAN))
+                format!("{:.2}", median(ratios).unwrap_or(f64::NAN))
             }
             None => "not run".to_owned(),
         };
@@ -133,6 +133,18 @@ fn with_row(text: &str, record: &Record) -> Option<String> {
         None => lines.insert(end, &row),
     }
     Some(lines.join("\n") + "\n")
+}
+
+/// The median.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
 }
 
 #[cfg(test)]

@@ -220,7 +220,7 @@ pub const FACT_PLACES: &[&str] = &[
     "crates/machine/src/",
     "crates/host/src/check/traps/",
     "crates/isolate/src/kernel/modelled/",
-    "crates/isolate/src/topology/made_up.rs",
+    "crates/isolate/src/topology/generated.rs",
 ];
 
 /// Lines above which a file is listed.

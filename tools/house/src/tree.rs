@@ -101,7 +101,7 @@ impl Tree {
 
 /// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
+pub struct Violation {
     /// File it is in.
     pub path: String,
     /// Line, counted from 1.
@@ -110,14 +110,14 @@ pub struct Finding {
     pub text: String,
 }
 
-impl Finding {
+impl Violation {
     /// A violation in `file`.
-    pub fn new(file: &File, line: usize, text: String) -> Finding {
-        Finding { path: file.path.clone(), line, text }
+    pub fn new(file: &File, line: usize, text: String) -> Violation {
+        Violation { path: file.path.clone(), line, text }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.text)
     }

@@ -33,7 +33,7 @@ pub const LOOKUP_MS: f64 = 50.0;
 /// Comparison of a figure with its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum GoalVerdict {
     /// Met.
     Pass,
     /// Not met.
@@ -50,12 +50,12 @@ pub struct Goal {
     /// The measured value.
     pub found: String,
     /// The comparison.
-    pub verdict: Verdict,
+    pub verdict: GoalVerdict,
 }
 
 impl Goal {
     fn new(goal: &'static str, wanted: String, found: String, reached: bool) -> Goal {
-        Goal { goal, wanted, found, verdict: if reached { Verdict::Pass } else { Verdict::Short } }
+        Goal { goal, wanted, found, verdict: if reached { GoalVerdict::Pass } else { GoalVerdict::Short } }
     }
 
     /// CPU time per span over gRPC, median in microseconds.
@@ -186,8 +186,8 @@ impl Goal {
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match self.verdict {
-            Verdict::Pass => "PASS",
-            Verdict::Short => "SHORT",
+            GoalVerdict::Pass => "PASS",
+            GoalVerdict::Short => "SHORT",
         };
         write!(f, "{verdict:5}  {:32} {:16} {}", self.goal, self.wanted, self.found)
     }
@@ -199,13 +199,13 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_up_to_its_bound() {
-        assert_eq!(Goal::cpu(1.0).verdict, Verdict::Pass);
-        assert_eq!(Goal::cpu(1.001).verdict, Verdict::Short);
-        assert_eq!(Goal::http(0.5, 0.6).verdict, Verdict::Pass);
-        assert_eq!(Goal::http(0.5, 0.61).verdict, Verdict::Short);
+        assert_eq!(Goal::cpu(1.0).verdict, GoalVerdict::Pass);
+        assert_eq!(Goal::cpu(1.001).verdict, GoalVerdict::Short);
+        assert_eq!(Goal::http(0.5, 0.6).verdict, GoalVerdict::Pass);
+        assert_eq!(Goal::http(0.5, 0.61).verdict, GoalVerdict::Short);
         let memory = |resident_bytes| Memory { pending: 1000, start_bytes: 0, resident_bytes, peak_bytes: 0 };
-        assert_eq!(Goal::memory(&memory((100 << 20) + 64_000)).verdict, Verdict::Pass);
-        assert_eq!(Goal::memory(&memory((100 << 20) + 64_001)).verdict, Verdict::Short);
-        assert_eq!(Goal::truth("t", &["x".into()]).verdict, Verdict::Short);
+        assert_eq!(Goal::memory(&memory((100 << 20) + 64_000)).verdict, GoalVerdict::Pass);
+        assert_eq!(Goal::memory(&memory((100 << 20) + 64_001)).verdict, GoalVerdict::Short);
+        assert_eq!(Goal::truth("t", &["x".into()]).verdict, GoalVerdict::Short);
     }
 }

@@ -1,17 +1,17 @@
 //! Traps as evidence.
 
-use super::{Finding, Inspection, Subject, Verdict};
+use super::{TrapFinding, Inspection, Subject, TrapVerdict};
 use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};
 use spangap_model::{Cause, Culprit, evidence};
 
 /// The evidence of a check. A trap is *shown* to delay calls where its counter rose between the two readings,
 /// and *possible* where only a setting was found; in the latter case each cause that the trap is known for is
 /// reported.
-pub fn evidence(look: &Inspection, findings: &[Finding]) -> Testimony {
+pub fn evidence(look: &Inspection, findings: &[TrapFinding]) -> Testimony {
     let process = one_process(look);
-    let traps = findings.iter().filter(|finding| matches!(finding.verdict, Verdict::Trap(_)));
+    let traps = findings.iter().filter(|finding| matches!(finding.verdict, TrapVerdict::Trap(_)));
     let yielded = traps.flat_map(|trap| trap.causes.iter().map(|cause| of_cause(trap, *cause, &process)));
-    let untold = || findings.iter().filter(|finding| finding.verdict == Verdict::CannotTell);
+    let untold = || findings.iter().filter(|finding| finding.verdict == TrapVerdict::CannotTell);
     let cannot = untold().map(|finding| format!("{}: {}.", finding.trap, finding.summary));
     let in_part = findings
         .iter()
@@ -29,13 +29,13 @@ pub fn evidence(look: &Inspection, findings: &[Finding]) -> Testimony {
     Testimony::new(coverage, yielded.collect())
 }
 
-fn of_cause(trap: &Finding, cause: Cause, process: &Option<Scope>) -> evidence::Finding {
+fn of_cause(trap: &TrapFinding, cause: Cause, process: &Option<Scope>) -> evidence::Finding {
     let certainty = match trap.counted {
         Some(counted) if counted == cause => Certainty::Shown,
         _ => Certainty::Possible(Missing::MetByCalls),
     };
     let proof =
-        |figure: &super::Evidence| Proof::Value { place: figure.path.clone(), value: figure.what.clone() };
+        |figure: &super::TrapFigure| Proof::Value { place: figure.path.clone(), value: figure.what.clone() };
     evidence::Finding {
         hop: None,
         culprit: Culprit::of(cause),

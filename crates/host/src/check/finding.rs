@@ -30,7 +30,7 @@ impl Severity {
 
 /// Whether the trap is present. Ordered as reports list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum TrapVerdict {
     /// The trap is present.
     Trap(Severity),
     /// The files that would show it cannot be read.
@@ -39,20 +39,20 @@ pub enum Verdict {
     Fine,
 }
 
-impl Verdict {
+impl TrapVerdict {
     /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Trap(_) => "trap",
-            Verdict::CannotTell => "cannot-tell",
-            Verdict::Fine => "fine",
+            TrapVerdict::Trap(_) => "trap",
+            TrapVerdict::CannotTell => "cannot-tell",
+            TrapVerdict::Fine => "fine",
         }
     }
 }
 
 /// A figure and the file it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Evidence {
+pub struct TrapFigure {
     /// What the file says, with units.
     pub what: String,
     /// Path of the file.
@@ -61,17 +61,17 @@ pub struct Evidence {
 
 /// Result of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct TrapFinding {
     /// Name of the trap.
     pub trap: &'static str,
     /// Causes of delay that the trap is known for.
     pub causes: &'static [Cause],
     /// Whether the trap is present.
-    pub verdict: Verdict,
+    pub verdict: TrapVerdict,
     /// The observation, or the reason why there is no verdict: one short sentence without a full stop.
     pub summary: String,
     /// Figures that support the verdict.
-    pub evidence: Vec<Evidence>,
+    pub evidence: Vec<TrapFigure>,
     /// Consequence for calls; only for a present trap.
     pub means: String,
     /// Commands that would fix it, with comments behind `#`. Never executed here.
@@ -96,9 +96,9 @@ pub enum Subject {
 /// A finding under construction.
 #[derive(Clone, Debug)]
 pub struct FindingDraft {
-    verdict: Verdict,
+    verdict: TrapVerdict,
     summary: String,
-    evidence: Vec<Evidence>,
+    evidence: Vec<TrapFigure>,
     means: String,
     fix: Vec<String>,
     unknown: Vec<String>,
@@ -138,7 +138,7 @@ impl From<String> for NoVerdict {
 }
 
 impl FindingDraft {
-    fn new(verdict: Verdict, summary: impl Into<String>) -> FindingDraft {
+    fn new(verdict: TrapVerdict, summary: impl Into<String>) -> FindingDraft {
         let summary = summary.into();
         FindingDraft {
             verdict,
@@ -154,27 +154,27 @@ impl FindingDraft {
 
     /// The trap is absent.
     pub fn fine(summary: impl Into<String>) -> FindingDraft {
-        FindingDraft::new(Verdict::Fine, summary)
+        FindingDraft::new(TrapVerdict::Fine, summary)
     }
 
     /// The trap is present.
     pub fn trap(severity: Severity, summary: impl Into<String>) -> FindingDraft {
-        FindingDraft::new(Verdict::Trap(severity), summary)
+        FindingDraft::new(TrapVerdict::Trap(severity), summary)
     }
 
     /// A trap of this severity, or none.
     pub fn when(severity: Option<Severity>, summary: impl Into<String>) -> FindingDraft {
-        FindingDraft::new(severity.map_or(Verdict::Fine, Verdict::Trap), summary)
+        FindingDraft::new(severity.map_or(TrapVerdict::Fine, TrapVerdict::Trap), summary)
     }
 
     /// Whether the trap is present.
     pub fn is_trap(&self) -> bool {
-        matches!(self.verdict, Verdict::Trap(_))
+        matches!(self.verdict, TrapVerdict::Trap(_))
     }
 
     /// Adds a supporting figure.
     pub fn evidence(mut self, what: impl Into<String>, path: impl Into<String>) -> FindingDraft {
-        self.evidence.push(Evidence { what: what.into(), path: path.into() });
+        self.evidence.push(TrapFigure { what: what.into(), path: path.into() });
         self
     }
 
@@ -212,15 +212,15 @@ impl FindingDraft {
     }
 
     /// Completes the finding with the trap's name. An absent trap needs neither consequence nor fix.
-    pub fn of(self, trap: &'static str, causes: &'static [Cause]) -> Finding {
+    pub fn of(self, trap: &'static str, causes: &'static [Cause]) -> TrapFinding {
         let FindingDraft { verdict, summary, evidence, means, fix, unknown, counted, whose } = self;
-        let is_trap = matches!(verdict, Verdict::Trap(_));
+        let is_trap = matches!(verdict, TrapVerdict::Trap(_));
         let (means, fix) = if is_trap { (means, fix) } else { Default::default() };
-        Finding { trap, causes, verdict, summary, evidence, means, fix, unknown, counted, whose }
+        TrapFinding { trap, causes, verdict, summary, evidence, means, fix, unknown, counted, whose }
     }
 }
 
 /// A finding without a verdict.
-pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &NoVerdict) -> Finding {
-    FindingDraft::new(Verdict::CannotTell, why.0.clone()).of(trap, causes)
+pub fn cannot_tell(trap: &'static str, causes: &'static [Cause], why: &NoVerdict) -> TrapFinding {
+    FindingDraft::new(TrapVerdict::CannotTell, why.0.clone()).of(trap, causes)
 }

@@ -2,7 +2,7 @@
 //!
 //! Files are read through [`Host`], below a root that may be a copy of another machine's. [`Inspection`] holds two
 //! readings taken some time apart. Each trap in [`traps`] is a rule over these values and yields one
-//! [`Finding`]. Nothing here changes the machine: a remedy is a command for the reader to paste.
+//! [`TrapFinding`]. Nothing here changes the machine: a remedy is a command for the reader to paste.
 
 mod evidence;
 mod facts;
@@ -17,13 +17,13 @@ use spangap_model::Cpus;
 
 pub use evidence::evidence;
 pub(crate) use facts::cgroup::freezer;
-pub use finding::{Evidence, Finding, Severity, Subject, Verdict};
+pub use finding::{TrapFigure, TrapFinding, Severity, Subject, TrapVerdict};
 pub use look::{AcceptQueue, Connection, Counters, Inspection, Sockets, TcpSockets};
 pub use traps::names;
 
 /// Findings of all traps: present traps first, the worst first; then those without a verdict; then absent ones.
-pub fn findings(look: &Inspection) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = traps::ALL.iter().map(|trap| trap.finding(look)).collect();
+pub fn findings(look: &Inspection) -> Vec<TrapFinding> {
+    let mut findings: Vec<TrapFinding> = traps::ALL.iter().map(|trap| trap.finding(look)).collect();
     findings.sort_by_key(|finding| finding.verdict);
     findings
 }

@@ -1,6 +1,6 @@
 //! `host check` as text and as JSON. Pure.
 
-use crate::check::{self, Evidence, Finding, Inspection, Verdict};
+use crate::check::{self, TrapFigure, TrapFinding, Inspection, TrapVerdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::Testimony;
@@ -87,13 +87,13 @@ pub struct EvidenceJson {
 
 impl CheckReport {
     /// Assembles the report.
-    pub fn new(look: &Inspection, findings: &[Finding]) -> CheckReport {
+    pub fn new(look: &Inspection, findings: &[TrapFinding]) -> CheckReport {
         let mut counts = Counts::default();
         for finding in findings {
             match finding.verdict {
-                Verdict::Trap(_) => counts.trap += 1,
-                Verdict::CannotTell => counts.cannot_tell += 1,
-                Verdict::Fine => counts.fine += 1,
+                TrapVerdict::Trap(_) => counts.trap += 1,
+                TrapVerdict::CannotTell => counts.cannot_tell += 1,
+                TrapVerdict::Fine => counts.fine += 1,
             }
         }
         let processes = look.processes().map(|process| ProcessJson {
@@ -192,13 +192,13 @@ impl CheckReport {
 }
 
 impl FindingJson {
-    fn new(finding: &Finding) -> FindingJson {
+    fn new(finding: &TrapFinding) -> FindingJson {
         let evidence =
-            |Evidence { what, path }: &Evidence| EvidenceJson { what: what.clone(), path: path.clone() };
+            |TrapFigure { what, path }: &TrapFigure| EvidenceJson { what: what.clone(), path: path.clone() };
         FindingJson {
             trap: finding.trap,
             verdict: finding.verdict.name(),
-            severity: if let Verdict::Trap(severity) = finding.verdict {
+            severity: if let TrapVerdict::Trap(severity) = finding.verdict {
                 Some(severity.name())
             } else {
                 None

@@ -4,4 +4,5 @@ pub mod check;
 pub mod flame;
 pub mod offcpu;
 pub mod thieves;
+pub mod wait_times;
 pub mod waits;

@@ -1,6 +1,6 @@
 //! Why threads slept and what woke them: JSON shape, conclusions, table.
 
-use super::offcpu::Waits;
+use super::wait_times::Waits;
 use crate::probes::cost::Cost;
 use crate::probes::offcpu::{Histogram, Open};
 use crate::waits::{SleepingThreads, WaitSum};

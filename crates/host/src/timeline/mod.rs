@@ -17,7 +17,7 @@
 
 mod cpu;
 #[cfg(test)]
-mod made_up;
+mod simulated;
 mod occupancy;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-use super::made_up::{BEGAN, Machine};
+use super::simulated::{BEGAN, Machine};
 use super::*;
 
 /// An interval, and the time of the event that made it certain.
@@ -47,7 +47,7 @@ fn is_true(machine: &Machine, tid: Tid, interval: &Interval, at: u64) -> bool {
 }
 
 #[test]
-fn every_nanosecond_of_a_made_up_machine() {
+fn every_nanosecond_of_a_simulated_machine() {
     let (mut known, mut all) = (0, 0);
     for seed in 0..1500 {
         let machine = Machine::run(seed, false);

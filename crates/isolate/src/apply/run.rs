@@ -1,6 +1,6 @@
 //! One value after the other: compare, record, write, read back.
 
-use super::held::PinnedAffinities;
+use super::pinned_affinities::PinnedAffinities;
 use super::{Applied, ApplyError, Step};
 use crate::journal::{Entry, IrqName, Record, Writer};
 use crate::kernel::{Kernel, PlaceError, WriteEffects};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::journal::{Folder, Head, Journal, KillPoint, Lock, Record, head};
-use crate::kernel::modelled::{Act, Modelled, State, made_up};
+use crate::kernel::modelled::{Act, Modelled, State, generated};
 use crate::plan::Policy;
 use crate::rollback::{RolledBack, rollback};
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn rollback_restores_everything((state, policy) in made_up()) {
+    fn rollback_restores_everything((state, policy) in generated()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
         // What a refusal leaves half-applied must be undone as well.
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn applied_plan_clears_the_networks_cpus((state, policy) in made_up()) {
+    fn applied_plan_clears_the_networks_cpus((state, policy) in generated()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = (Modelled::new(state), Disk::new());
         let applied = match run(&kernel, &plan, &mut disk.begin(&plan)) {
@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn interrupts_moved_by_irqbalance_need_no_new_plan(
-        (state, policy) in made_up(),
+        (state, policy) in generated(),
         cpu in any::<prop::sample::Index>(),
     ) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn stale_plan_writes_nothing((state, policy) in made_up(), which: prop::sample::Index) {
+    fn stale_plan_writes_nothing((state, policy) in generated(), which: prop::sample::Index) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let wandering = plan.changes.iter().any(|change| change.part == Part::Irqbalance);
         let files = plan.changes.iter().filter(|change| {
@@ -215,7 +215,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn killed_at_any_write_it_can_be_undone((state, policy) in made_up()) {
+    fn killed_at_any_write_it_can_be_undone((state, policy) in generated()) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (whole, _) = applied(&state, &plan);
         for at in 0..=whole.writes.get() {
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn killed_at_any_line_of_the_journal_it_can_be_undone((state, policy) in made_up(), bytes in 0..2000_usize) {
+    fn killed_at_any_line_of_the_journal_it_can_be_undone((state, policy) in generated(), bytes in 0..2000_usize) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         for after in 0.. {
             let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn rollback_killed_at_any_write_can_be_repeated((state, policy) in made_up(), half in 0..40_u64) {
+    fn rollback_killed_at_any_write_can_be_repeated((state, policy) in generated(), half in 0..40_u64) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         // After a complete execution as well as after a killed one.
         for applied_until in [None, Some(half)] {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_changes_are_left_and_reported((state, policy) in made_up(), which: prop::sample::Index) {
+    fn foreign_changes_are_left_and_reported((state, policy) in generated(), which: prop::sample::Index) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (kernel, disk) = applied(&state, &plan);
         let journal = disk.journal();
@@ -318,7 +318,7 @@ proptest! {
 
     #[test]
     fn new_containers_are_narrowed_and_restored(
-        (state, policy) in made_up(),
+        (state, policy) in generated(),
         come in prop::collection::vec((any::<prop::sample::Index>(), 0..40_u64), 1..4),
     ) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
@@ -351,7 +351,7 @@ proptest! {
 
     #[test]
     fn tasks_and_containers_come_and_go(
-        (state, policy) in made_up(),
+        (state, policy) in generated(),
         acts in prop::collection::vec((any::<prop::sample::Index>(), 0..3_u32, 0..40_u64), 1..5),
     ) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
@@ -394,7 +394,7 @@ fn most_generated_machines_have_a_plan() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut plans, mut changes, mut queues) = (0, 0, 0);
     for _ in 0..200 {
-        let (state, policy) = made_up().new_tree(&mut runner).unwrap().current();
+        let (state, policy) = generated().new_tree(&mut runner).unwrap().current();
         let kernel = Modelled::new(state.clone());
         assert_eq!(kernel.topology().pinned, state.pinned(), "{}", state.render());
         if let Some(plan) = planned(&state, &policy) {
@@ -414,7 +414,7 @@ fn container_created_at_any_time_leaves_the_networks_cpus() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut tried = 0;
     for _ in 0..60 {
-        let (state, policy) = made_up().new_tree(&mut runner).unwrap().current();
+        let (state, policy) = generated().new_tree(&mut runner).unwrap().current();
         let Some(plan) = planned(&state, &policy).filter(|_| policy.cpusets) else { continue };
         let writes = {
             let kernel = Modelled::new(state.clone());
@@ -442,7 +442,7 @@ fn container_created_at_any_time_leaves_the_networks_cpus() {
 #[test]
 fn another_boot_and_a_stop() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (state, plan) = std::iter::repeat_with(|| made_up().new_tree(&mut runner).unwrap().current())
+    let (state, plan) = std::iter::repeat_with(|| generated().new_tree(&mut runner).unwrap().current())
         .find_map(|(state, policy)| Some((state.clone(), planned(&state, &policy)?)))
         .unwrap();
     let (kernel, disk) = (Modelled::new(state.clone()), Disk::new());
@@ -469,7 +469,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn damaged_journal_is_undone_except_for_reported_parts((state, policy) in made_up(), bit in 0..8_u32, begin in 0..11_usize) {
+    fn damaged_journal_is_undone_except_for_reported_parts((state, policy) in generated(), bit in 0..8_u32, begin in 0..11_usize) {
         let Some(plan) = planned(&state, &policy) else { return Ok(()) };
         let (whole, disk) = applied(&state, &plan);
         let (middle, bytes) = (whole.snapshot(), disk.bytes());

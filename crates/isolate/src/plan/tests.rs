@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::Kernel;
-use crate::kernel::modelled::{Modelled, made_up};
+use crate::kernel::modelled::{Modelled, generated};
 use crate::topology::{Cpu, ExclusiveCpus, Kubelet, Queues};
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn rules_hold_for_every_plan((state, policy) in made_up()) {
+    fn rules_hold_for_every_plan((state, policy) in generated()) {
         let kernel = Modelled::new(state);
         let topology = read(&kernel);
         if let Ok(plan) = Plan::new(&topology, &policy) {
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn applied_plan_is_complete((state, policy) in made_up()) {
+    fn applied_plan_is_complete((state, policy) in generated()) {
         let kernel = Modelled::new(state);
         let Ok(mut plan) = Plan::new(&read(&kernel), &policy) else { return Ok(()) };
         let (first, then): (Vec<_>, Vec<_>) = plan.changes.into_iter().partition(|change| change.part <= Part::Queues);
@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn exclusive_pod_leads_to_refusal(
-        (state, policy) in made_up(),
+        (state, policy) in generated(),
         own in prop::collection::btree_set(0_u32..12, 0..4),
     ) {
         let kernel = Modelled::new(state);

@@ -1,7 +1,7 @@
 //! Whether a plan holds, what it gained and what it cost: JSON and text.
 
 use crate::verify::cost::Cost;
-use crate::verify::effect::{Judgement, Verdict};
+use crate::verify::effect::{Judgement, EffectVerdict};
 use crate::verify::gain::Comparison;
 use crate::verify::status::Status;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::fmt::Write;
 #[derive(Debug, Serialize)]
 pub struct VerifyReport {
     /// Overall verdict.
-    pub verdict: Verdict,
+    pub verdict: EffectVerdict,
     /// The verdict in a sentence.
     pub summary: String,
     /// Time between the two readings; `None` if there was only one.
@@ -36,34 +36,34 @@ pub struct VerifyReport {
 }
 
 /// Verdict from the effects and the values read back.
-pub fn verdict(status: &Status, effect: &[Judgement]) -> Verdict {
+pub fn verdict(status: &Status, effect: &[Judgement]) -> EffectVerdict {
     let any = |verdict| effect.iter().any(|judgement| judgement.verdict == verdict);
-    if any(Verdict::DoesNotHold) || status.drifted() {
-        Verdict::DoesNotHold
-    } else if any(Verdict::Holds) {
-        Verdict::Holds
+    if any(EffectVerdict::DoesNotHold) || status.drifted() {
+        EffectVerdict::DoesNotHold
+    } else if any(EffectVerdict::Holds) {
+        EffectVerdict::Holds
     } else {
-        Verdict::CannotTell
+        EffectVerdict::CannotTell
     }
 }
 
 /// The verdict in a sentence.
-fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
+fn sentence(verdict: EffectVerdict, status: &Status, effect: &[Judgement]) -> String {
     let of = |verdict| effect.iter().filter(move |judgement| judgement.verdict == verdict);
     let name = |judgement: &Judgement| match &judgement.of {
         Some(interface) => format!("{} of {interface}", judgement.what),
         None => judgement.what.to_owned(),
     };
     let (held, all) = status.held();
-    let mut unsure: Vec<String> = of(Verdict::CannotTell).map(name).collect();
+    let mut unsure: Vec<String> = of(EffectVerdict::CannotTell).map(name).collect();
     unsure.dedup();
     let unsure = match unsure.is_empty() {
         true => String::new(),
         false => format!("; cannot be told: {}", unsure.join(", ")),
     };
     match verdict {
-        Verdict::DoesNotHold => {
-            let mut why: Vec<String> = of(Verdict::DoesNotHold)
+        EffectVerdict::DoesNotHold => {
+            let mut why: Vec<String> = of(EffectVerdict::DoesNotHold)
                 .map(|judgement| format!("{}: {}", name(judgement), judgement.summary))
                 .collect();
             if !status.drift.is_empty() {
@@ -78,13 +78,13 @@ fn sentence(verdict: Verdict, status: &Status, effect: &[Judgement]) -> String {
             }
             format!("Does not hold: {}{unsure}.", why.join("; "))
         }
-        Verdict::Holds if unsure.is_empty() => {
+        EffectVerdict::Holds if unsure.is_empty() => {
             format!("Holds: {held} of {all} values as written, with the intended effect.")
         }
-        Verdict::Holds => {
+        EffectVerdict::Holds => {
             format!("Holds as far as can be determined: {held} of {all} values as written{unsure}.")
         }
-        Verdict::CannotTell | Verdict::Remark => {
+        EffectVerdict::CannotTell | EffectVerdict::Remark => {
             let one = effect.iter().all(|judgement| judgement.what == "effect");
             let unsure = if one { "" } else { &unsure };
             format!("Effect unknown: {held} of {all} values as written{unsure}.")
@@ -146,10 +146,10 @@ impl VerifyReport {
         let _ = writeln!(text, "\nEffect{looked}");
         for judgement in &self.effect {
             let mark = match judgement.verdict {
-                Verdict::Holds => "holds",
-                Verdict::DoesNotHold => "DOES NOT",
-                Verdict::CannotTell => "can't tell",
-                Verdict::Remark => "",
+                EffectVerdict::Holds => "holds",
+                EffectVerdict::DoesNotHold => "DOES NOT",
+                EffectVerdict::CannotTell => "can't tell",
+                EffectVerdict::Remark => "",
             };
             let of = judgement.of.as_ref().map_or(String::new(), |of| format!(" {of}"));
             let head = format!("  {mark:<12}{:<18}", format!("{}{of}", judgement.what));

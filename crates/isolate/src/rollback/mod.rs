@@ -5,10 +5,10 @@
 //! queues get their CPUs back afterwards, if they are still the same ones.
 
 mod entries;
-mod planned;
-mod widen;
+mod lost_records;
+mod inherited_sets;
 
-use crate::apply::held::UnpinnedThreads;
+use crate::apply::pinned_affinities::UnpinnedThreads;
 use crate::journal::{Entry, Journal};
 use crate::kernel::{Kernel, PlaceError};
 use crate::place::Place;
@@ -54,7 +54,7 @@ pub struct Standing {
 /// was recorded only to survive other changes.
 pub fn standing(kernel: &dyn Kernel, journal: &Journal) -> Vec<Standing> {
     let irqs = Irqs::now(kernel, journal);
-    let written = planned::written(kernel, journal);
+    let written = lost_records::written(kernel, journal);
     let looked = written.iter().filter(|written| !written.held).map(|written| {
         let state = irqs.state(kernel, written, &written.look(kernel));
         // An invalid partition has no effect, but can still be undone.
@@ -116,7 +116,7 @@ pub fn rollback(
         return RolledBack { other_boot: true, ..RolledBack::default() };
     }
     let irqs = Irqs::now(kernel, journal);
-    let written = planned::written(kernel, journal);
+    let written = lost_records::written(kernel, journal);
     let ours = written.iter().filter(|written| !written.held && written.look(kernel) == State::Ours);
     let ours = ours.map(|written| written.entry.place.clone()).collect();
     let mut back =

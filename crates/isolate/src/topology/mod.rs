@@ -13,7 +13,7 @@ mod irqs;
 mod kubelet;
 mod load;
 #[cfg(test)]
-pub(crate) mod made_up;
+pub(crate) mod generated;
 mod owner;
 mod reading;
 mod tasks;

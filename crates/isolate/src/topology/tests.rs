@@ -1,6 +1,6 @@
 //! Machines of any shape are read back as generated; any text at any path is read without a panic.
 
-use super::made_up::{Mounted, Shape, large, shape};
+use super::generated::{Mounted, Shape, large, shape};
 use super::*;
 use proptest::prelude::*;
 use spangap_machine::Kept;
@@ -83,8 +83,8 @@ fn paths() -> Vec<String> {
         nodes_of_package: 1,
         offline: 0,
         nics: vec![
-            made_up::Nic { queues: 2, most: 4, node: Some(0), virtio: false },
-            made_up::Nic { queues: 1, most: 1, node: None, virtio: true },
+            generated::Nic { queues: 2, most: 4, node: Some(0), virtio: false },
+            generated::Nic { queues: 1, most: 1, node: None, virtio: true },
         ],
         mounted: Mounted::Hybrid,
         groups: vec![(0, 1), (1, 1), (0, 3)],

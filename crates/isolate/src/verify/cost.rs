@@ -2,7 +2,7 @@
 //! or too many of them.
 
 use super::effect::keeps_applications_off;
-use super::since::{CounterDeltas, total_ticks};
+use super::counter_deltas::{CounterDeltas, total_ticks};
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub struct Cost {
     /// Length of the observation.
     pub seconds: Option<f64>,
     /// Suggested changes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Suggestion>,
     /// CPUs without figures, and why.
     pub unknown: Vec<String>,
 }
@@ -79,7 +79,7 @@ pub struct CpuBusy {
 
 /// A suggested change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Suggestion {
     /// Stable name, `too-few-net-cpus`.
     pub finding: &'static str,
     /// Whether it costs calls time; otherwise it is a remark.
@@ -170,7 +170,7 @@ impl CpuBusy {
     }
 }
 
-fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
+fn findings(cost: &Cost, all_known: bool) -> Vec<Suggestion> {
     let mut findings = Vec::new();
     let Some(busiest) = cost.busiest else { return findings };
     let mut why = Vec::new();
@@ -189,7 +189,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
         ));
     }
     if !why.is_empty() {
-        findings.push(Finding {
+        findings.push(Suggestion {
             finding: "too-few-net-cpus",
             matters: true,
             summary: why.join("; "),
@@ -198,7 +198,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
     }
     let least = cost.load.iter().min_by(|one, other| one.busy_ratio.total_cmp(&other.busy_ratio));
     if let Some(least) = least.filter(|least| busiest.busy_ratio >= LOADED && least.busy_ratio < UNUSED) {
-        findings.push(Finding {
+        findings.push(Suggestion {
             finding: "uneven",
             matters: true,
             summary: format!(
@@ -218,7 +218,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
     }
     // One core is the minimum.
     if cost.load.len() > 2 && busiest.busy_ratio < IDLE && why.is_empty() {
-        findings.push(Finding {
+        findings.push(Suggestion {
             finding: "too-many-net-cpus",
             matters: false,
             summary: format!(
@@ -233,7 +233,7 @@ fn findings(cost: &Cost, all_known: bool) -> Vec<Finding> {
         .apps_busy_ratio
         .filter(|apps| cost.taken && *apps >= SQUEEZED_APPS && busiest.busy_ratio < UNUSED)
     {
-        findings.push(Finding {
+        findings.push(Suggestion {
             finding: "apps-squeezed",
             matters: true,
             summary: format!(

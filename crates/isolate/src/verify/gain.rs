@@ -49,7 +49,7 @@ pub struct Difference {
     /// The same ratio from the ends of both intervals; `None` if one of them is unknown.
     pub times_shorter_between: Option<[f64; 2]>,
     /// Verdict.
-    pub verdict: Verdict,
+    pub verdict: GainVerdict,
     /// The verdict in words.
     pub words: String,
 }
@@ -57,7 +57,7 @@ pub struct Difference {
 /// What a difference proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum GainVerdict {
     /// Shorter after.
     Shorter,
     /// Longer after.
@@ -207,10 +207,10 @@ impl Difference {
         let (b, a) = (before.ns, after.ns);
         let between = before.ci95_ns.zip(after.ci95_ns);
         let verdict = match between {
-            None => Verdict::CannotTell,
-            Some((before, after)) if before[0] > after[1] => Verdict::Shorter,
-            Some((before, after)) if after[0] > before[1] => Verdict::Longer,
-            Some(_) => Verdict::NoDifferenceClaimed,
+            None => GainVerdict::CannotTell,
+            Some((before, after)) if before[0] > after[1] => GainVerdict::Shorter,
+            Some((before, after)) if after[0] > before[1] => GainVerdict::Longer,
+            Some(_) => GainVerdict::NoDifferenceClaimed,
         };
         let times_shorter_between = between
             .and_then(|(before, after)| Some([ratio(before[0], after[1])?, ratio(before[1], after[0])?]));
@@ -224,14 +224,14 @@ impl Difference {
         let turned =
             |ends: [f64; 2]| (ends[0] > 0.0 && ends[1] > 0.0).then(|| [1.0 / ends[1], 1.0 / ends[0]]);
         let words = match verdict {
-            Verdict::Shorter => {
+            GainVerdict::Shorter => {
                 format!("{values} ({})", times(ratio(b, a), times_shorter_between, "shorter"))
             }
-            Verdict::Longer => {
+            GainVerdict::Longer => {
                 let times = times(ratio(a, b), times_shorter_between.and_then(turned), "longer");
                 format!("{values}: worse ({times})")
             }
-            Verdict::NoDifferenceClaimed => {
+            GainVerdict::NoDifferenceClaimed => {
                 let interval = |[low, high]: [u64; 2]| format!("{} to {}", format_ns(low), format_ns(high));
                 let ends = between.map_or(String::new(), |(before, after)| {
                     format!(
@@ -242,7 +242,7 @@ impl Difference {
                 });
                 format!("{values}: no difference can be claimed{ends}")
             }
-            Verdict::CannotTell => {
+            GainVerdict::CannotTell => {
                 format!("{values}: cannot tell, {fewest_calls} calls are too few to say how sure that is")
             }
         };
@@ -288,13 +288,13 @@ mod tests {
         let slow = proof(10_000, 51_900_000, Some([50_000_000, 54_000_000]));
         let fast = proof(10_000, 390_000, Some([380_000, 400_000]));
         let gain = p99(&slow, &fast);
-        assert_eq!(gain.verdict, Verdict::Shorter);
+        assert_eq!(gain.verdict, GainVerdict::Shorter);
         assert_eq!(gain.words, "p99 51.9 ms -> 390 us (133 times shorter; between 125 and 142)");
         let loss = p99(&fast, &slow);
-        assert_eq!(loss.verdict, Verdict::Longer);
+        assert_eq!(loss.verdict, GainVerdict::Longer);
         assert_eq!(loss.words, "p99 390 us -> 51.9 ms: worse (133 times longer; between 125 and 142)");
         let near = proof(10_000, 50_500_000, Some([49_000_000, 50_000_000]));
-        assert_eq!(p99(&slow, &near).verdict, Verdict::NoDifferenceClaimed, "they touch");
+        assert_eq!(p99(&slow, &near).verdict, GainVerdict::NoDifferenceClaimed, "they touch");
         assert_eq!(
             p99(&slow, &near).words,
             "p99 51.9 ms -> 50.5 ms: no difference can be claimed (the truth is in 50.0 ms to 54.0 ms before, and in \
@@ -306,7 +306,7 @@ mod tests {
     fn too_few_calls_claim_nothing() {
         let (many, few) = (proof(10_000, 51_900_000, None), proof(200, 390_000, None));
         let gain = p99(&many, &few);
-        assert_eq!(gain.verdict, Verdict::CannotTell);
+        assert_eq!(gain.verdict, GainVerdict::CannotTell);
         assert!(
             gain.words.ends_with("cannot tell, 200 calls are too few to say how sure that is"),
             "{}",
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!((compared.gains.len(), gain.runs_before, gain.runs_after), (1, 3, 1));
         assert_eq!(gain.of, "rust unary to 10.0.0.1:50051, shared channels, 8 in flight");
         let p99 = gain.p99().unwrap();
-        assert_eq!((p99.before_ns, p99.verdict), (1_000_000, Verdict::Shorter));
+        assert_eq!((p99.before_ns, p99.verdict), (1_000_000, GainVerdict::Shorter));
         // From the slowest end of the slowest run to the fastest end of the fastest.
         let [low, high] = p99.times_shorter_between.unwrap();
         assert!((low - 809_190.0 / 110_110.0).abs() < 1e-9 && (high - 1_211_210.0 / 89_910.0).abs() < 1e-9);
@@ -365,9 +365,9 @@ mod tests {
             let difference = Difference::new("p99", one, other, 1);
             let ([a, b], [c, d]) = (one.ci95_ns.unwrap(), other.ci95_ns.unwrap());
             let overlap = a <= d && c <= b;
-            prop_assert_eq!(difference.verdict == Verdict::NoDifferenceClaimed, overlap);
+            prop_assert_eq!(difference.verdict == GainVerdict::NoDifferenceClaimed, overlap);
             let mirrored = Difference::new("p99", other, one, 1).verdict;
-            prop_assert_eq!(difference.verdict == Verdict::Shorter, mirrored == Verdict::Longer);
+            prop_assert_eq!(difference.verdict == GainVerdict::Shorter, mirrored == GainVerdict::Longer);
         }
     }
 }

@@ -6,5 +6,5 @@ pub mod effect;
 pub mod gain;
 pub mod order;
 pub mod proof;
-pub mod since;
+pub mod counter_deltas;
 pub mod status;

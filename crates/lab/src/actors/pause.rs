@@ -3,7 +3,7 @@
 
 use super::{life_line, over_within, say};
 use crate::LabError;
-use crate::stage::now_unix_ns;
+use crate::host_clock::now_unix_ns;
 use crate::truth::Active;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 pub mod distribution;
 
 use crate::LabError;
-use crate::clocks::HostClock;
+use crate::host_clock::HostClock;
 use crate::scenario::{Case, Scenario, Value};
 use crate::scenarios;
 use distribution::{

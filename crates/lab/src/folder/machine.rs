@@ -2,7 +2,7 @@
 
 use super::RECORDED;
 use crate::hosts::netem;
-use crate::stage::now_unix_ns;
+use crate::host_clock::now_unix_ns;
 use crate::truth::Active;
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};

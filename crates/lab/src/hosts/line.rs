@@ -4,7 +4,7 @@
 //! log records the fate of each packet, from which the truth derives the delay of each call. Netem reports only
 //! counts.
 
-pub use super::passed::{DelayedCall, LineReport};
+pub use super::delayed_calls::{DelayedCall, LineReport};
 pub use crate::actors::line::direction::{Counts, Fate, Loss};
 pub use crate::actors::line::log::{Direct, Entry, Summary};
 pub use crate::actors::line::packet::Tcp;

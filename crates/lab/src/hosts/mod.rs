@@ -3,10 +3,10 @@
 pub mod line;
 mod names;
 pub mod netem;
-pub mod passed;
+pub mod delayed_calls;
 
 use crate::LabError;
-use crate::undo::journal::MARK;
+use crate::undo::MARK;
 use crate::undo::{CreatedObject, Undo};
 use spangap_model::Side;
 use std::process::{Command, Output, Stdio};

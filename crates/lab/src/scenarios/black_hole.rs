@@ -95,7 +95,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         acted.at_most(packets, lost, 0.0);
         let slow = calls.over_ns(PAUSE.as_nanos() as u64 - 1).count() as f64;
         acted.at_least("calls that take as long as the server pauses", slow, 3.0);
-        acted.affected = super::server_app::affected(&calls, Some(PAUSE.as_nanos() as u64));
+        acted.affected = calls.each_costs(Some(PAUSE.as_nanos() as u64));
         acted.affected.retain(|one| {
             calls
                 .all

@@ -4,7 +4,7 @@ use crate::LabError;
 use crate::hosts::line::{Line, Way};
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Affected, FaultReport};
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 /// The scenario.
@@ -96,7 +96,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
             half_ns as f64,
         );
         acted.affected_rule = "every call takes one round trip".into();
-        acted.affected = affected(&calls, Some(round_trip_ns));
+        acted.affected = calls.each_costs(Some(round_trip_ns));
     } else {
         let waited = calls.over_ns(waits_ns + round_trip_ns - 1).count() as f64;
         acted.at_least(format!("calls that took {windows} round trips or more"), waited, all * 0.95);
@@ -104,12 +104,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         acted.affected_rule =
             "every call waits a round trip or so for each window but the first, and one for its response"
                 .into();
-        acted.affected = affected(&calls, None);
+        acted.affected = calls.each_costs(None);
     }
     Ok(acted)
-}
-
-fn affected(calls: &crate::calls::Calls, cost_ns: Option<u64>) -> Vec<Affected> {
-    let of = |trace_id: &String| Affected { trace_id: trace_id.clone(), cost_ns };
-    calls.all.iter().map(|call| of(&call.trace_id)).collect()
 }

@@ -1,6 +1,5 @@
 //! The size of the response takes the time.
 
-use super::server_app::{affected, server_quantile_ns};
 use crate::LabError;
 use crate::calls::Calls;
 use crate::folder;
@@ -85,7 +84,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least("calls", calls.all.len() as f64, 2.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, SLOW.as_nanos() as f64);
-    let spans = server_quantile_ns(&calls, 0.5) as f64;
+    let spans = calls.server_quantile_ns(0.5) as f64;
     let outside = calls.gap_quantile_ns(0.5) as f64;
     acted.at_least("bytes that the client's device received for a call", per_call, bytes as f64);
     if case.near_miss {
@@ -97,13 +96,13 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         acted.at_least("median of the SERVER spans, ns", spans, THINK.as_nanos() as f64);
         acted.at_most("median of what is outside of it, ns", outside, THINK.as_nanos() as f64 / 2.0);
         acted.affected_rule = "every call takes the think time".into();
-        acted.affected = affected(&calls, Some(THINK.as_nanos() as u64));
+        acted.affected = calls.each_costs(Some(THINK.as_nanos() as u64));
     } else {
         acted.at_least("median of what is outside of the SERVER span, ns", outside, SLOW.as_nanos() as f64);
         acted.at_most("median of the SERVER spans, ns", spans, outside / 2.0);
         acted.affected_rule =
             "every call has a large response; what its size costs depends on the machine".into();
-        acted.affected = affected(&calls, None);
+        acted.affected = calls.each_costs(None);
     }
     acted.active = calls.whole();
     Ok(acted)

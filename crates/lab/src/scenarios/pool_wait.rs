@@ -72,7 +72,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     if case.near_miss {
         acted.at_most(waited, acted.affected.len() as f64, all * 0.02);
         acted.affected_rule = "every call takes the think time".into();
-        acted.affected = super::server_app::affected(&calls, Some(think.as_nanos() as u64));
+        acted.affected = calls.each_costs(Some(think.as_nanos() as u64));
         acted.active = calls.whole();
         return Ok(acted);
     }

@@ -1,11 +1,9 @@
 //! The server's application takes the time.
 
-use super::server_queue::{overlapping, under_way_at_target};
 use crate::LabError;
-use crate::calls::Calls;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::{Affected, FaultReport};
+use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -71,32 +69,22 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least("calls", calls.all.len() as f64, in_flight as f64);
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, think_ns as f64 * 0.95);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
-    let spans = server_quantile_ns(&calls, 0.5);
+    let spans = calls.server_quantile_ns(0.5);
     if case.near_miss {
         let most = (share + SLACK).as_nanos() as f64;
         acted.at_most("median of the SERVER spans, ns", spans as f64, most);
-        acted.at_most("SERVER spans at the same time", overlapping(&calls) as f64, 1.0);
+        acted.at_most("SERVER spans at the same time", calls.most_served_at_once() as f64, 1.0);
         acted.affected_rule = "every call waits until those before it are answered".into();
-        acted.affected = affected(&calls, Some((think - share).as_nanos() as u64));
+        acted.affected = calls.each_costs(Some((think - share).as_nanos() as u64));
     } else {
-        acted.at_least("shortest SERVER span, ns", server_quantile_ns(&calls, 0.0) as f64, think_ns as f64);
+        acted.at_least("shortest SERVER span, ns", calls.server_quantile_ns(0.0) as f64, think_ns as f64);
         let outside = calls.gap_quantile_ns(0.5) as f64;
         acted.at_most("median of what is outside of the SERVER span, ns", outside, SLACK.as_nanos() as f64);
-        let at_once = under_way_at_target(stage)?;
+        let at_once = stage.target_peak()?;
         acted.at_least("calls under way at the target at once", at_once, in_flight as f64);
         acted.affected_rule = "every call takes the think time".into();
-        acted.affected = affected(&calls, Some(think_ns));
+        acted.affected = calls.each_costs(Some(think_ns));
     }
     acted.active = calls.whole();
     Ok(acted)
-}
-
-/// Quantile of the SERVER spans, nanoseconds.
-pub(super) fn server_quantile_ns(calls: &Calls, q: f64) -> u64 {
-    crate::calls::quantile(calls.all.iter().map(crate::calls::Call::server_ns).collect(), q)
-}
-
-/// All calls, each with the same cost.
-pub(super) fn affected(calls: &Calls, cost_ns: Option<u64>) -> Vec<Affected> {
-    calls.all.iter().map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns }).collect()
 }

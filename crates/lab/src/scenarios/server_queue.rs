@@ -1,8 +1,6 @@
 //! Calls wait in the server before its application takes them.
 
-use super::server_app::{affected, server_quantile_ns};
 use crate::LabError;
-use crate::calls::Calls;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
@@ -79,10 +77,10 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     let outside = calls.gap_quantile_ns(0.5) as f64;
     acted.at_least("median of what is outside of the SERVER span, ns", outside, wait_ns * SHARE);
     let most = think_ns + SLACK.as_nanos() as f64;
-    acted.at_most("median of the SERVER spans, ns", server_quantile_ns(&calls, 0.5) as f64, most);
+    acted.at_most("median of the SERVER spans, ns", calls.server_quantile_ns(0.5) as f64, most);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
-    acted.at_most("SERVER spans at the same time", overlapping(&calls) as f64, workers as f64);
-    let at_once = under_way_at_target(stage)?;
+    acted.at_most("SERVER spans at the same time", calls.most_served_at_once() as f64, workers as f64);
+    let at_once = stage.target_peak()?;
     let what = "calls under way at the target at once";
     if case.near_miss {
         acted.at_most(what, at_once, workers as f64);
@@ -92,46 +90,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         acted.affected_rule =
             "every call waits in the server's queue; in a closed loop each finds as many before it".into();
     }
-    acted.affected = affected(&calls, Some(wait_ns as u64));
+    acted.affected = calls.each_costs(Some(wait_ns as u64));
     acted.active = calls.whole();
     Ok(acted)
-}
-
-/// Most SERVER spans that there were at one moment.
-pub(super) fn overlapping(calls: &Calls) -> usize {
-    let spans = calls.all.iter().flat_map(|call| &call.server);
-    // At the same nanosecond, an end comes before a beginning.
-    let mut edges: Vec<_> = spans.flat_map(|(start, end)| [(*start, 1), (*end, -1)]).collect();
-    edges.sort_unstable();
-    let (mut now, mut most) = (0_i64, 0);
-    for (_, step) in edges {
-        now += step;
-        most = most.max(now);
-    }
-    most as usize
-}
-
-/// Most calls that were under way at the target at one moment, handled or not, as it says itself.
-pub(super) fn under_way_at_target(stage: &Stage<'_>) -> Result<f64, LabError> {
-    let report = stage.tank_report()?;
-    let peak = report["runs"][0]["streams"]["target_peak_in_progress"].as_f64();
-    peak.ok_or_else(|| LabError::program("tank", "the report lacks the target's own count of calls at once"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::calls::Call;
-
-    #[test]
-    fn adjacent_spans_do_not_overlap() {
-        let with = |spans: &[(u64, u64)]| {
-            let call = |span| Call { server: vec![span], ..Call::default() };
-            overlapping(&Calls { all: spans.iter().copied().map(call).collect(), server_only: 0 })
-        };
-        assert_eq!(with(&[]), 0);
-        assert_eq!(with(&[(0, 5), (5, 9), (9, 12)]), 1);
-        assert_eq!(with(&[(0, 6), (5, 9), (2, 12)]), 3);
-        assert_eq!(with(&[(0, 4), (5, 9), (2, 12)]), 2);
-    }
 }

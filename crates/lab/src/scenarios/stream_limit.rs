@@ -1,7 +1,5 @@
 //! The server's limit of concurrent streams: calls beyond it wait in the client.
 
-use super::server_app::{affected, server_quantile_ns};
-use super::server_queue::under_way_at_target;
 use crate::LabError;
 use crate::calls::Call;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
@@ -81,20 +79,20 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, whole_ns * SHARE);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
     let outside = calls.gap_quantile_ns(0.5) as f64;
-    let at_once = under_way_at_target(stage)?;
+    let at_once = stage.target_peak()?;
     let (outside_is, at_once_is) =
         ("median of what is outside of the SERVER span, ns", "calls under way at the target at once");
     if case.near_miss {
         acted.at_most(outside_is, outside, SLACK.as_nanos() as f64);
         acted.at_most(at_once_is, at_once, in_flight as f64);
         acted.affected_rule = "every call takes the think time".into();
-        acted.affected = affected(&calls, Some(whole_ns as u64));
+        acted.affected = calls.each_costs(Some(whole_ns as u64));
     } else {
         let wait_ns = (whole_ns - think_ns).max(0.0);
         acted.at_least(outside_is, outside, wait_ns * SHARE);
         acted.at_least(at_once_is, at_once, limit as f64);
         acted.at_most("the same, and no more than the limit", at_once, limit as f64);
-        let span_ns = server_quantile_ns(&calls, 0.5) as f64;
+        let span_ns = calls.server_quantile_ns(0.5) as f64;
         acted.at_most("median of the SERVER spans, ns", span_ns, think_ns + SLACK.as_nanos() as f64);
         acted.affected_rule = "every call waits for a stream, until its SERVER span begins".into();
         let waited =

@@ -75,7 +75,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         // Each thread opens its connection at its first call.
         acted.at_most(shook, acted.affected.len() as f64, all * 0.2);
         acted.at_least("median of the calls, ns", calls.quantile_ns(0.5) as f64, round_trip_ns as f64);
-        acted.affected = super::server_app::affected(&calls, Some(round_trip_ns));
+        acted.affected = calls.each_costs(Some(round_trip_ns));
         acted.active = calls.whole();
         acted.affected_rule = "every call takes one round trip".into();
         return Ok(acted);

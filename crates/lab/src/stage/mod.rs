@@ -3,11 +3,11 @@
 //! A scenario uses it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
 //! own fault, [`Stage::end`].
 
-mod aside;
-mod between;
+mod priority;
+mod third_party;
 pub mod cgroup;
 pub mod cpus;
-mod drawn;
+mod variation;
 pub mod program;
 pub mod python;
 pub mod traffic;
@@ -19,7 +19,7 @@ pub use traffic::{Serve, Surroundings, Tank};
 
 use crate::LabError;
 use crate::calls::Calls;
-use crate::clocks::HostClock;
+use crate::host_clock::{HostClock, now_unix_ns};
 use crate::counters::{Tcp, Watch, run_delay_ns};
 use crate::folder::{self, Recorded};
 use crate::hosts::{self, Hosts, line};
@@ -27,7 +27,7 @@ use crate::pauses::Witness;
 use crate::run::Settings;
 use crate::truth::{Active, MachineNoise, Second};
 use crate::undo::Undo;
-use crate::undo::journal::MARK;
+use crate::undo::MARK;
 use rustix::process::Signal;
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
@@ -35,7 +35,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Port of the target, on the server's host.
 pub const PORT: u16 = 50051;
@@ -209,7 +209,7 @@ impl<'a> Stage<'a> {
         }
         target.says("listening on ", PATIENCE, &self.settings.interrupted)?;
         let pid = if serve.script.is_some() { target.pid() } else { served_by(&target, &serve.arguments)? };
-        aside::shipping(pid, &serve.around)?;
+        priority::shipping(pid, &serve.around)?;
         self.target = Some(target);
         self.record(Side::Server, pid)
     }
@@ -264,7 +264,7 @@ impl<'a> Stage<'a> {
             children(pid).into_iter().find(|child| arguments_of(*child).contains(&told)).map(Some)
         })?;
         if client.is_some() {
-            aside::conductor(pid, &tank.around)?;
+            priority::conductor(pid, &tank.around)?;
         }
         Ok(client)
     }
@@ -396,6 +396,16 @@ impl<'a> Stage<'a> {
             .map_err(|error| LabError::program("tank", format!("no report: {error}")))
     }
 
+    /// Maximum number of calls in progress at the target, handled or not, by its own count.
+    ///
+    /// # Errors
+    /// The tank's report lacks it.
+    pub fn target_peak(&self) -> Result<f64, LabError> {
+        let report = self.tank_report()?;
+        let peak = report["runs"][0]["streams"]["target_peak_in_progress"].as_f64();
+        peak.ok_or_else(|| LabError::program("tank", "the report lacks the target's own count of calls at once"))
+    }
+
     /// Waits for the tank. Everything else keeps running, so that counters can still be read.
     ///
     /// # Errors
@@ -458,11 +468,6 @@ impl<'a> Stage<'a> {
     pub fn not_recorded(&self) -> &[String] {
         &self.not_recorded
     }
-}
-
-/// Now, nanoseconds since 1970.
-pub fn now_unix_ns() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
 /// `spangap target` itself, or the program that it has started for other stacks.

@@ -1,7 +1,7 @@
 //! Server and client of a scenario.
 
 use super::PORT;
-use super::between::BEHIND_PORT;
+use super::third_party::BEHIND_PORT;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

@@ -17,8 +17,6 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Environment variable with the run's id, set for every program that a run starts, by which they are found.
-pub const MARK: &str = "SPANGAP_LAB";
 /// Extension of a journal; the rest of its name is the run's id.
 pub const ENDING: &str = "journal";
 /// Folder where `ip netns exec` looks for the files of a host.

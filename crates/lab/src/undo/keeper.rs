@@ -4,7 +4,7 @@
 //! closes, the run has ended, however it did; everything that the run has not undone is still in the journal.
 //! It does not carry the run's marker, so it is not among the processes that it kills.
 
-use super::journal::MARK;
+use super::MARK;
 use super::removal::{UndoReport, undo};
 use crate::LabError;
 use spangap_undo::file::wait_for;

@@ -16,3 +16,6 @@ mod tests;
 pub use clean::{CleanReport, clean};
 pub use journal::{CreatedObject, Undo};
 pub use removal::{Remainder, UndoReport};
+
+/// Environment variable with the run's id, set for every program that a run starts, by which they are found.
+pub const MARK: &str = "SPANGAP_LAB";

@@ -1,6 +1,6 @@
 //! Finds and ends processes, whatever state they are in.
 
-use super::journal::MARK;
+use super::MARK;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spangap_machine::facts::{process_stat, uptime};
 use spangap_machine::read_here;

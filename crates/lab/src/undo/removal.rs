@@ -1,7 +1,8 @@
 //! Removal of everything in a journal. Objects that no longer exist are not an error, so it can be repeated; an
 //! object that cannot be removed does not prevent the others from being removed.
 
-use super::journal::{CreatedObject, Journal, MARK, NAMES, id_of};
+use super::MARK;
+use super::journal::{CreatedObject, Journal, NAMES, id_of};
 use super::processes::{Ended, Space, end_all, is_marked, members, others};
 use crate::LabError;
 use rustix::mount::{UnmountFlags, unmount};

@@ -1,7 +1,8 @@
 //! Journals, complete and truncated; and real objects created and removed through their journal. What needs
 //! root is skipped without it.
 
-use super::journal::{CreatedObject, Head, Journal, MARK, Undo};
+use super::MARK;
+use super::journal::{CreatedObject, Head, Journal, Undo};
 use super::{UndoReport, clean, keeper};
 use proptest::prelude::*;
 use std::fs;

@@ -33,7 +33,7 @@ const COPY_NS: u64 = 1_000_000_000;
 
 /// Whether the other half of a call may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MateOutlook {
     /// The other capture has not been read so far.
     NotYet,
     /// It may.
@@ -192,14 +192,14 @@ impl Joiner {
 
     /// Gives up the halves that wait for nothing, those that came first first: `verdict` says so of the half of a capture
     /// and its link.
-    pub fn give_up(&mut self, verdict: impl Fn(usize, &Link, &Exchange) -> Verdict, out: &mut Vec<Joined>) {
+    pub fn give_up(&mut self, verdict: impl Fn(usize, &Link, &Exchange) -> MateOutlook, out: &mut Vec<Joined>) {
         for capture in 0..2 {
             while let Some((place, link, half)) = self.pending[capture].front() {
                 let link = self.links.get(self.links.resolved(link));
                 match verdict(capture, link, half) {
-                    Verdict::NotYet => break,
-                    Verdict::MayCome => self.pending[capture].set_aside(),
-                    Verdict::WillNotCome => {
+                    MateOutlook::NotYet => break,
+                    MateOutlook::MayCome => self.pending[capture].set_aside(),
+                    MateOutlook::WillNotCome => {
                         let (link, exchange) = self.pending[capture].take(place);
                         out.push(self.given_up(capture, link, exchange));
                     }

@@ -1,6 +1,6 @@
 //! The code map of ARCHITECTURE.md and the tree name the same files.
 
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Code map";
@@ -15,15 +15,15 @@ struct Entry {
 }
 
 /// Paths in the map that do not exist, and source files that the map does not cover.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let Some(document) = tree.file(DOCUMENT) else {
         let text = format!("is missing, expected the document with the section {HEADING:?}");
-        return vec![Finding { path: DOCUMENT.into(), line: 1, text }];
+        return vec![Violation { path: DOCUMENT.into(), line: 1, text }];
     };
     let entries = entries(&document.text);
     if entries.is_empty() {
         let text = format!("has no code map, expected a block of paths under {HEADING:?}");
-        return vec![Finding::new(document, document.line_of(HEADING), text)];
+        return vec![Violation::new(document, document.line_of(HEADING), text)];
     }
     let mut findings = Vec::new();
     for entry in &entries {
@@ -32,7 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             None => tree.file(&entry.path).is_some(),
         };
         if !exists {
-            findings.push(Finding::new(
+            findings.push(Violation::new(
                 document,
                 entry.line,
                 format!("names {}, expected it to exist", entry.path),
@@ -47,7 +47,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 || (entry.path.ends_with('/') && !entry.has_parts && file.path.starts_with(&entry.path))
         };
         if in_sources && !STRUCTURE.contains(&file.name()) && !entries.iter().any(covered) {
-            findings.push(Finding::new(
+            findings.push(Violation::new(
                 file,
                 1,
                 format!("is not in the code map of {DOCUMENT}, expected a line there"),

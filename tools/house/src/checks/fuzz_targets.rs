@@ -1,12 +1,12 @@
 //! Every fuzz target is registered, and every registered one exists.
 
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const FOLDER: &str = "fuzz/fuzz_targets/";
 
 /// Unregistered targets, and registered targets without a file.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let targets: Vec<_> = tree
         .files
         .iter()
@@ -15,12 +15,12 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(manifest) = tree.file(MANIFEST) else {
         let orphans = targets.iter();
         return orphans
-            .map(|file| Finding::new(file, 1, format!("has no manifest, expected {MANIFEST}")))
+            .map(|file| Violation::new(file, 1, format!("has no manifest, expected {MANIFEST}")))
             .collect();
     };
     let table: toml::Table = match manifest.text.parse() {
         Ok(table) => table,
-        Err(error) => return vec![Finding::new(manifest, 1, format!("is no TOML: {}", error.message()))],
+        Err(error) => return vec![Violation::new(manifest, 1, format!("is no TOML: {}", error.message()))],
     };
     let bins = table.get("bin").and_then(|bins| bins.as_array());
     let registered: Vec<String> = bins
@@ -30,11 +30,11 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .collect();
     let new = targets.iter().filter(|file| !registered.contains(&file.path));
     let new =
-        new.map(|file| Finding::new(file, 1, format!("is not registered, expected a [[bin]] in {MANIFEST}")));
+        new.map(|file| Violation::new(file, 1, format!("is not registered, expected a [[bin]] in {MANIFEST}")));
     let gone = registered.iter().filter(|path| tree.file(path).is_none());
     let gone = gone.map(|path| {
         let line = manifest.line_of(path.trim_start_matches("fuzz/"));
-        Finding::new(manifest, line, format!("registers {path}, expected it to exist"))
+        Violation::new(manifest, line, format!("registers {path}, expected it to exist"))
     });
     new.chain(gone).collect()
 }

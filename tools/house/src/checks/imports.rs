@@ -2,10 +2,10 @@
 
 use crate::rules;
 use crate::source::has_path;
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 /// Source paths outside their confinement.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     for (file, rust) in tree.rust_files().filter(|(file, _)| !file.is_test()) {
         let paths = rust.paths();
@@ -17,7 +17,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             for (line, path) in paths.iter().filter(|(line, _)| !rust.is_test_line(*line)) {
                 if rule.paths.iter().any(|forbidden| has_path(path, forbidden)) {
                     let text = format!("uses {}, `{path}`, expected {}", rule.what, place(rule));
-                    findings.push(Finding::new(file, *line, text));
+                    findings.push(Violation::new(file, *line, text));
                 }
             }
         }

@@ -1,13 +1,13 @@
 //! Length and names of files.
 
 use crate::rules;
-use crate::tree::{File, Finding, Tree};
+use crate::tree::{File, Violation, Tree};
 
 /// Files above the hard limit, and files or folders with a meaningless name.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let too_long = counted(tree).filter(|(_, lines)| *lines > rules::MAX_FILE_LINES).map(|(file, lines)| {
         let text = format!("has {lines} lines, expected at most {}: split it", rules::MAX_FILE_LINES);
-        Finding::new(file, rules::MAX_FILE_LINES + 1, text)
+        Violation::new(file, rules::MAX_FILE_LINES + 1, text)
     });
     let sources = tree.files.iter().filter(|file| is_source(file));
     let empty_names = sources.filter_map(|file| {
@@ -15,7 +15,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
             let stem = part.split('.').next().unwrap_or(part);
             rules::EMPTY_NAMES.contains(&stem)
         })?;
-        Some(Finding::new(file, 1, format!("the name `{part}` says nothing, expected what is inside")))
+        Some(Violation::new(file, 1, format!("the name `{part}` says nothing, expected what is inside")))
     });
     too_long.chain(empty_names).collect()
 }

@@ -1,17 +1,17 @@
 //! Manifests: permitted dependencies, and the workspace's lints in every package.
 
 use crate::rules;
-use crate::tree::{File, Finding, Tree};
+use crate::tree::{File, Violation, Tree};
 
 /// Violations in the manifests of the packages.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     tree.manifests().flat_map(check_one).collect()
 }
 
-fn check_one(file: &File) -> Vec<Finding> {
+fn check_one(file: &File) -> Vec<Violation> {
     let manifest: toml::Table = match file.text.parse() {
         Ok(manifest) => manifest,
-        Err(error) => return vec![Finding::new(file, 1, format!("is no TOML: {}", error.message()))],
+        Err(error) => return vec![Violation::new(file, 1, format!("is no TOML: {}", error.message()))],
     };
     let mut findings = Vec::new();
     let name =
@@ -20,7 +20,7 @@ fn check_one(file: &File) -> Vec<Finding> {
     if allowed.is_none() {
         let text =
             format!("package {name:?} is not in tools/house/src/rules.rs, expected a line in MAY_IMPORT");
-        findings.push(Finding::new(file, file.line_of("name"), text));
+        findings.push(Violation::new(file, file.line_of("name"), text));
     }
     for dependency in dependencies(&manifest) {
         let line = file.line_of(&dependency);
@@ -30,19 +30,19 @@ fn check_one(file: &File) -> Vec<Finding> {
             && !allowed.contains(&dependency.as_str())
         {
             let text = format!("{name} depends on {dependency}, expected {}", one_of(allowed));
-            findings.push(Finding::new(file, line, text));
+            findings.push(Violation::new(file, line, text));
         }
         for (reserved, packages) in rules::RESERVED_DEPENDENCIES {
             if dependency == *reserved && !packages.contains(&name) {
                 let text =
                     format!("{name} depends on {reserved}, expected it in {} only", packages.join(", "));
-                findings.push(Finding::new(file, line, text));
+                findings.push(Violation::new(file, line, text));
             }
         }
     }
     let lints = manifest.get("lints").and_then(|l| l.get("workspace")).and_then(|w| w.as_bool());
     if lints != Some(true) {
-        findings.push(Finding::new(
+        findings.push(Violation::new(
             file,
             1,
             "has not the workspace's lints, expected `lints.workspace = true`".into(),

@@ -13,10 +13,10 @@ mod unsafety;
 
 pub use length::long_files;
 
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 /// All violations of all rules, ordered by file.
-pub fn all(tree: &Tree) -> Vec<Finding> {
+pub fn all(tree: &Tree) -> Vec<Violation> {
     let checks = [
         manifests::check,
         imports::check,
@@ -29,12 +29,12 @@ pub fn all(tree: &Tree) -> Vec<Finding> {
         fuzz_targets::check,
         modules::check,
     ];
-    let mut findings: Vec<Finding> = checks.iter().flat_map(|check| check(tree)).collect();
+    let mut findings: Vec<Violation> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
     findings
 }
 
 #[cfg(test)]
-pub fn texts(findings: Vec<Finding>) -> Vec<String> {
+pub fn texts(findings: Vec<Violation>) -> Vec<String> {
     findings.iter().map(ToString::to_string).collect()
 }

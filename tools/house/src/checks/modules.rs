@@ -1,9 +1,9 @@
 //! A single style of modules: a module with files of its own is a folder with a `mod.rs`.
 
-use crate::tree::{File, Finding, Tree};
+use crate::tree::{File, Violation, Tree};
 
 /// Source files next to a folder of their name that contains more than their tests.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let beside = |(file, _): (&File, _)| {
         let folder = file.path.strip_suffix(".rs")?;
         let in_sources =
@@ -11,7 +11,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         let below = |other: &&File| other.path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
         let part = tree.files.iter().filter(below).find(|part| !part.is_test())?;
         let text = format!("has files of its own ({}), expected it to be {folder}/mod.rs", part.name());
-        in_sources.then(|| Finding::new(file, 1, text))
+        in_sources.then(|| Violation::new(file, 1, text))
     };
     tree.rust_files().filter_map(beside).collect()
 }

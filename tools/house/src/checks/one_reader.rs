@@ -2,10 +2,10 @@
 //! them differently.
 
 use crate::rules;
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 /// String literals outside `machine` with the path of such a file; test code is exempt.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     let is_free = |path: &str| rules::FACT_PLACES.iter().any(|place| path.starts_with(place));
     let inside = |path: &str| path.starts_with("crates/") && path.contains("/src/") && !is_free(path);
@@ -16,7 +16,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 let text = format!(
                     "names {literal:?}, expected {fact:?} to be read through machine::facts, by the name it has there"
                 );
-                findings.push(Finding::new(file, *line, text));
+                findings.push(Violation::new(file, *line, text));
             }
         }
     }

@@ -2,7 +2,7 @@
 //! people.
 
 use crate::rules;
-use crate::tree::{Finding, Tree};
+use crate::tree::{Violation, Tree};
 
 /// Text before a literal that is being compared.
 const BEFORE: [&str; 8] =
@@ -12,7 +12,7 @@ const AFTER: [&str; 3] = ["==", "!=", "=>"];
 
 /// Comparisons with a literal of several words, in code that makes, gathers or judges evidence; test code is
 /// exempt.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     let inside = |path: &str| rules::NO_PROSE_COMPARED.iter().any(|folder| path.starts_with(folder));
     for (file, rust) in tree.rust_files().filter(|(file, _)| inside(&file.path) && !file.is_test()) {
@@ -20,7 +20,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         for (line, literal) in rust.literals.iter().filter(|(line, _)| !rust.is_test_line(*line)) {
             if has_words(literal) && is_compared(&lines, *line, literal) {
                 let text = format!("compares with {literal:?}, expected a value: sentences are for people");
-                findings.push(Finding::new(file, *line, text));
+                findings.push(Violation::new(file, *line, text));
             }
         }
     }

@@ -2,28 +2,28 @@
 
 use crate::rules;
 use crate::source::{RustSource, has_path};
-use crate::tree::{File, Finding, Tree};
+use crate::tree::{File, Violation, Tree};
 
 /// Forbidden text in every file.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let own = tree.files.iter().filter(|file| !rules::FOREIGN_TEXT.contains(&file.name()));
     let places = own.flat_map(places);
     let code = tree.rust_files().flat_map(|(file, rust)| unfinished(file, rust).chain(sleeps(file, rust)));
     places.chain(code).collect()
 }
 
-fn places(file: &File) -> Vec<Finding> {
+fn places(file: &File) -> Vec<Violation> {
     let mut findings = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
         for host in rules::REGISTRY_HOSTS.iter().filter(|host| line.contains(*host)) {
             let text = format!(
                 "names the registry host {host}, expected none: which one is used is the machine's setting"
             );
-            findings.push(Finding::new(file, at + 1, text));
+            findings.push(Violation::new(file, at + 1, text));
         }
         for path in rules::MACHINE_PATHS.iter().filter(|path| has_absolute(line, path)) {
             let text = format!("has a path of one machine, {path}…, expected a relative one");
-            findings.push(Finding::new(file, at + 1, text));
+            findings.push(Violation::new(file, at + 1, text));
         }
     }
     findings
@@ -37,24 +37,24 @@ fn has_absolute(line: &str, path: &str) -> bool {
     })
 }
 
-fn unfinished<'a>(file: &'a File, rust: &'a RustSource) -> impl Iterator<Item = Finding> + 'a {
+fn unfinished<'a>(file: &'a File, rust: &'a RustSource) -> impl Iterator<Item = Violation> + 'a {
     rules::UNFINISHED.iter().flat_map(move |marker| {
         let name = marker.trim_end_matches('!');
         let lines = rust.lines_with(name).filter(move |line| {
             let text = rust.code.lines().nth(line - 1).unwrap_or_default();
             text.contains(marker)
         });
-        lines.map(move |line| Finding::new(file, line, format!("has `{marker}`, expected finished work")))
+        lines.map(move |line| Violation::new(file, line, format!("has `{marker}`, expected finished work")))
     })
 }
 
-fn sleeps<'a>(file: &'a File, rust: &'a RustSource) -> impl Iterator<Item = Finding> + 'a {
+fn sleeps<'a>(file: &'a File, rust: &'a RustSource) -> impl Iterator<Item = Violation> + 'a {
     let calls = rust.paths().into_iter().filter(|(line, path)| {
         (file.is_test() || rust.is_test_line(*line))
             && rules::SLEEPS.iter().any(|sleep| has_path(path, sleep))
     });
     calls.map(move |(line, path)| {
-        Finding::new(file, line, format!("a test sleeps, `{path}`, expected it to wait for a condition"))
+        Violation::new(file, line, format!("a test sleeps, `{path}`, expected it to wait for a condition"))
     })
 }
 

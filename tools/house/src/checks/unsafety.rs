@@ -1,26 +1,26 @@
 //! `unsafe` only in the listed files, and never without a reason.
 
 use crate::rules;
-use crate::tree::{File, Finding, Tree};
+use crate::tree::{File, Violation, Tree};
 
 /// `unsafe` in unlisted files or without a SAFETY line, and listed files without any.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     for (file, rust) in tree.rust_files() {
         let lines: Vec<usize> = rust.lines_with("unsafe").collect();
         let listed = rules::UNSAFE_FILES.contains(&file.path.as_str());
         if listed && lines.is_empty() {
             let text = "has no `unsafe` any more, expected it off UNSAFE_FILES in tools/house/src/rules.rs";
-            findings.push(Finding::new(file, 1, text.into()));
+            findings.push(Violation::new(file, 1, text.into()));
         }
         for line in lines {
             if !listed {
                 let text = format!("uses `unsafe`, expected that only in {}", rules::UNSAFE_FILES.join(", "));
-                findings.push(Finding::new(file, line, text));
+                findings.push(Violation::new(file, line, text));
             }
             if !has_reason(file, line) {
                 let text = "`unsafe` without its reason, expected a line `// SAFETY: …` above it";
-                findings.push(Finding::new(file, line, text.into()));
+                findings.push(Violation::new(file, line, text.into()));
             }
         }
     }

@@ -9,7 +9,7 @@ use spangap_lab::hosts::{self, DEVICE, Hosts};
 use spangap_lab::stage::cgroup::Group;
 use spangap_lab::stage::{Apart, PATIENCE, PORT, Program};
 use spangap_lab::undo::Undo;
-use spangap_lab::undo::journal::MARK;
+use spangap_lab::undo::MARK;
 use spangap_model::Side;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::sign::Sign;
 use super::stage::Stage;
 use crate::commands::hunt::experiment;
-use crate::entered;
+use crate::input_line;
 use anyhow::{Context, bail};
 use spangap_cases::cases::Cases;
 use spangap_cases::report::{CaseReport, PairRow, State};
@@ -224,7 +224,7 @@ impl Whole {
         say(&format!("REMEDY: {}", plan.words));
         if !self.auto {
             say("Enter applies it.");
-            let entered = entered::line()?;
+            let entered = input_line::line()?;
             let line = self.wait(stage, "Enter", Duration::MAX, || match entered.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => None,
                 line => Some(line.ok().flatten()),

@@ -68,7 +68,7 @@ impl Lines {
         }
         let flow = every_call(dissection, settings, most, on_progress, &mut |dissection| {
             let told = dissection.caveats.len();
-            let laid = spangap_gather::hosts::lay(dissection, recordings);
+            let laid = spangap_gather::hosts::split_legs(dissection, recordings);
             // What recordings cannot tell was said of the calls shown.
             dissection.caveats.truncate(told);
             if let Err(error) = laid {

@@ -7,7 +7,7 @@ use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
-    self, AcceptQueue, Connection, Counters, Finding, Inspection, Severity, TcpSockets, Verdict,
+    self, AcceptQueue, Connection, Counters, TrapFinding, Inspection, Severity, TcpSockets, TrapVerdict,
 };
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings, write_readings};
@@ -86,11 +86,11 @@ impl std::str::FromStr for FailOn {
 }
 
 impl FailOn {
-    fn is_met(&self, finding: &Finding) -> bool {
+    fn is_met(&self, finding: &TrapFinding) -> bool {
         match (self, finding.verdict) {
-            (FailOn::Trap, Verdict::Trap(_)) | (FailOn::CannotTell, Verdict::CannotTell) => true,
-            (FailOn::AtLeast(least), Verdict::Trap(severity)) => severity <= *least,
-            (FailOn::Named(name), Verdict::Trap(_)) => finding.trap == *name,
+            (FailOn::Trap, TrapVerdict::Trap(_)) | (FailOn::CannotTell, TrapVerdict::CannotTell) => true,
+            (FailOn::AtLeast(least), TrapVerdict::Trap(severity)) => severity <= *least,
+            (FailOn::Named(name), TrapVerdict::Trap(_)) => finding.trap == *name,
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! `spangap host`: who took the time on this machine. One file per verb.
 
-mod aside;
+mod own_cpus;
 mod check;
 mod offcpu;
 pub(super) mod processes;

@@ -109,7 +109,7 @@ pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
     }
     let waits = if args.no_reasons { Waits::No } else { Waits::Also };
     let settings = Settings { tgids, waits, ..Settings::default() };
-    super::aside::from_processes(&settings.tgids);
+    super::own_cpus::from_processes(&settings.tgids);
     let mut recorder = Recorder::start(&settings, &file, Meta { halted, ..meta() }).map_err(failed)?;
     let began = Instant::now();
     // Tells the parent that events are recorded from now on. A closed pipe is no reason to stop.

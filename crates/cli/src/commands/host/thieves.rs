@@ -277,9 +277,9 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
     };
     let all = rustix::thread::sched_getaffinity(None);
     match &target {
-        Ok(Target::Pids(pids)) => super::aside::from_processes(pids),
-        Ok(Target::Cgroup(_)) => super::aside::from_processes(&[]),
-        Err(cpus) => super::aside::from_cpus(cpus),
+        Ok(Target::Pids(pids)) => super::own_cpus::from_processes(pids),
+        Ok(Target::Cgroup(_)) => super::own_cpus::from_processes(&[]),
+        Err(cpus) => super::own_cpus::from_cpus(cpus),
     }
     let host = Host::below("/");
     // Processes whose sockets and wake-ups are followed; for a cgroup its current ones.

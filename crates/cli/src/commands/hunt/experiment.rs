@@ -3,7 +3,7 @@
 
 use super::live::{Case, pause, say};
 use super::meter::{Refusal, plain};
-use crate::entered;
+use crate::input_line;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde_json::Value;
@@ -139,7 +139,7 @@ fn announce(plan: &PlanReport) {
 /// Waits for an answer. Ctrl-C and the end of standard input mean no.
 fn is_agreed(case: &Case) -> anyhow::Result<bool> {
     eprint!("Do it? [y/N] ");
-    let entered = entered::line()?;
+    let entered = input_line::line()?;
     loop {
         match entered.try_recv() {
             Ok(Some(line)) => return Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes")),

@@ -1,8 +1,8 @@
 //! `spangap isolate confirm`: makes an applied plan permanent, if it holds.
 
-use super::folder::{MachinePaths, WhereArgs};
+use super::folder::{MachinePaths, WhereArgs, damaged, end_guard};
 use super::verify::{Observation, observe};
-use super::{guard, namespace, now_unix_ns, print_json, print_text};
+use super::{namespace, now_unix_ns, print_json, print_text};
 use crate::Outcome;
 use crate::args::Duration;
 use crate::signals::{self, ASKED};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use spangap_isolate::journal::{Head, Journal, JournalError, Record};
 use spangap_isolate::kernel::Kernel;
 use spangap_isolate::rollback::{State, standing};
-use spangap_isolate::verify::effect::Verdict;
+use spangap_isolate::verify::effect::EffectVerdict;
 use spangap_isolate::verify::status::Status;
 use spangap_model::duration::format_ns;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ struct Report {
     already: bool,
     journal: PathBuf,
     /// Verdict of the verification; null if it was skipped.
-    verdict: Option<Verdict>,
+    verdict: Option<EffectVerdict>,
     /// The verdict in a sentence.
     summary: Option<String>,
     /// Number of values written; null if they are not visible from here.
@@ -86,7 +86,7 @@ pub fn run(args: ConfirmArgs) -> anyhow::Result<Outcome> {
         verify(&args, &place, &mut report)?;
     }
     let journal = confirm(&place, &journal.head, &mut report)?;
-    guard::end(&journal);
+    end_guard(&journal);
     // From another network namespace, its interfaces would appear gone.
     if place.root.is_some() || journal.head.net_namespace == namespace::own() {
         let standing = standing(&place.live, &journal);
@@ -116,12 +116,6 @@ fn can_be_confirmed(place: &MachinePaths, path: &Path, journal: &Journal) -> any
     Ok(())
 }
 
-/// A permanent plan must remain undoable.
-pub fn damaged(path: &Path, journal: &Journal) -> String {
-    let lost: Vec<String> = journal.lost().map(ToString::to_string).collect();
-    format!("journal {} is damaged at {}", path.display(), lost.join("; "))
-}
-
 /// Verifies that the plan holds. If it does not, it fails and confirms nothing.
 fn verify(args: &ConfirmArgs, place: &MachinePaths, report: &mut Report) -> anyhow::Result<()> {
     // From here on, Ctrl-C only ends the wait.
@@ -131,7 +125,7 @@ fn verify(args: &ConfirmArgs, place: &MachinePaths, report: &mut Report) -> anyh
     let refused = if seen.interrupted {
         Some("interrupted while verifying".to_owned())
     } else {
-        (seen.verdict == Verdict::DoesNotHold).then(|| seen.summary.trim_end_matches('.').to_owned())
+        (seen.verdict == EffectVerdict::DoesNotHold).then(|| seen.summary.trim_end_matches('.').to_owned())
     };
     let Some(why) = refused else { return Ok(()) };
     if args.json {

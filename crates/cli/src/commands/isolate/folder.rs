@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use spangap_isolate::journal::{Folder, HeadRead, Journal};
 use spangap_isolate::kernel::Live;
+use spangap_undo::guard::Process;
 use std::path::{Path, PathBuf};
 
 /// Default folder, relative to the root.
@@ -108,6 +109,18 @@ impl MachinePaths {
         }
         command
     }
+}
+
+/// Why a plan with a damaged journal stays unconfirmed: a permanent plan must remain undoable.
+pub fn damaged(path: &Path, journal: &Journal) -> String {
+    let lost: Vec<String> = journal.lost().map(ToString::to_string).collect();
+    format!("journal {} is damaged at {}", path.display(), lost.join("; "))
+}
+
+/// Makes the guard of a journal check it now: if the plan is confirmed or undone, the guard ends.
+pub fn end_guard(journal: &Journal) {
+    // A guard that has ended has done its work.
+    let _ = journal.guard().as_ref().map(Process::ask_to_end);
 }
 
 /// A word quoted for a shell.

@@ -6,13 +6,13 @@
 use super::folder::WhereArgs;
 use super::{now_unix_ns, rollback};
 use crate::Outcome;
-use crate::guarded;
+use crate::guard_wait;
 use anyhow::Context;
 use clap::Args;
 use serde_json::{Value, json};
 use spangap_isolate::journal::{Head, HeadRead, Journal};
 use spangap_undo::audit;
-use spangap_undo::guard::{Guard, Process, now_ns};
+use spangap_undo::guard::{Guard, now_ns};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,12 +51,12 @@ const TOLD_TO_END: &str = "guard: told to exit before it was confirmed";
 
 /// The guard process itself.
 pub fn run(args: GuardArgs) -> anyhow::Result<Outcome> {
-    guarded::apart()?;
+    guard_wait::apart()?;
     let mut place = args.place.find()?;
     // Another plan may be applied by then, with a guard of its own.
     let (path, guarded) = place.folder.open()?.context("there is no journal to guard")?;
     place.of_journal(&path, &guarded)?;
-    let asked = guarded::wait(args.until_ns)?;
+    let asked = guard_wait::wait(args.until_ns)?;
     let lock = place.folder.lock()?;
     let Some((path, journal)) = place.folder.open()? else { return Ok(Outcome::Done) };
     let over = journal.confirmed().is_some() || journal.rolled_back().is_some();
@@ -104,10 +104,4 @@ pub fn start(folder: &Path, confirm_within_ns: u64, audit: &AuditArgs) -> anyhow
         command.arg("--audit").arg(log).args(["--order", &order.to_string()]);
     }
     Ok(Guard::start(&mut command)?)
-}
-
-/// Makes the guard of a journal check it now: if the plan is confirmed or undone, the guard ends.
-pub fn end(journal: &Journal) {
-    // A guard that has ended has done its work.
-    let _ = journal.guard().as_ref().map(Process::ask_to_end);
 }

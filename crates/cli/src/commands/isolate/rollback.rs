@@ -1,8 +1,8 @@
 //! `spangap isolate rollback`, and the rollback that other verbs share.
 
-use super::folder::{MachinePaths, WhereArgs};
+use super::folder::{MachinePaths, WhereArgs, end_guard};
 use super::namespace::{self, NamespaceEntry};
-use super::{guard, now_unix_ns, print_json, print_text, progress};
+use super::{now_unix_ns, print_json, print_text, progress};
 use crate::Outcome;
 use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
@@ -95,7 +95,7 @@ pub fn run(args: RollbackArgs) -> anyhow::Result<Outcome> {
     bar.finish_and_clear();
     drop(lock);
     let undone = undone?;
-    guard::end(&journal);
+    end_guard(&journal);
     let complete = undone.is_complete();
     report.outcome = if complete { "restored" } else { "left" };
     let mut text = words(&undone);
@@ -154,7 +154,7 @@ fn forget(
         let _ = writeln!(text, "The damaged journal is kept: {}", aside.display());
         report.set_aside = Some(aside);
     }
-    guard::end(journal);
+    end_guard(journal);
     report.outcome = "forgotten";
     told(args, &report, text)
 }

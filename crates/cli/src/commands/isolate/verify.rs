@@ -1,7 +1,6 @@
 //! `spangap isolate verify`: whether an applied plan holds, and what it achieves.
 
-use super::confirm::damaged;
-use super::folder::WhereArgs;
+use super::folder::{WhereArgs, damaged};
 use super::status::{look, not_here, wait};
 use super::{now_unix_ns, print_json, print_text};
 use crate::Outcome;
@@ -16,10 +15,10 @@ use spangap_isolate::kernel::Live;
 use spangap_isolate::report::verify::VerifyReport;
 use spangap_isolate::topology::Topology;
 use spangap_isolate::verify::cost::cost;
-use spangap_isolate::verify::effect::{self, EffectInput, Verdict};
+use spangap_isolate::verify::effect::{self, EffectInput, EffectVerdict};
 use spangap_isolate::verify::gain::{Comparison, compare};
 use spangap_isolate::verify::proof::{self, Proof};
-use spangap_isolate::verify::since::CounterDeltas;
+use spangap_isolate::verify::counter_deltas::CounterDeltas;
 use spangap_isolate::verify::status::Applied;
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -83,7 +82,7 @@ enum FailOn {
 
 impl FailOn {
     fn is_met(self, report: &VerifyReport) -> bool {
-        let effect = || report.effect.iter().any(|judgement| judgement.verdict == Verdict::DoesNotHold);
+        let effect = || report.effect.iter().any(|judgement| judgement.verdict == EffectVerdict::DoesNotHold);
         let drift = || report.status.drifted();
         let findings = &report.cost.findings;
         match self {

@@ -8,7 +8,7 @@ use crate::signals::{self, ASKED_OR_LEFT};
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use spangap_lab::clocks::HostClock;
+use spangap_lab::host_clock::HostClock;
 use spangap_lab::folder::{self, Machine};
 use spangap_lab::run::Settings;
 use spangap_lab::scenario::Case;

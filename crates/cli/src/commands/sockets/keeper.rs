@@ -7,7 +7,7 @@
 
 use super::undo;
 use crate::Outcome;
-use crate::guarded;
+use crate::guard_wait;
 use clap::Args;
 use spangap_sockets::keeper::Farewell;
 use spangap_undo::audit;
@@ -34,8 +34,8 @@ pub struct KeepArgs {
 
 /// The keeper process itself.
 pub fn run(args: KeepArgs) -> anyhow::Result<Outcome> {
-    guarded::apart()?;
-    let early = guarded::wait(args.until_ns)?;
+    guard_wait::apart()?;
+    let early = guard_wait::wait(args.until_ns)?;
     let begun = UNIX_EPOCH.elapsed().unwrap_or_default();
     let mut farewell =
         Farewell { early, begun_unix_ns: Some(begun.as_nanos() as u64), ..Farewell::default() };

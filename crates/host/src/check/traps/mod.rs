@@ -33,7 +33,7 @@ mod tcp_settings;
 mod time_squeeze;
 mod unsent_data;
 
-use super::finding::{self, Finding, FindingDraft, NoVerdict, Severity};
+use super::finding::{self, TrapFinding, FindingDraft, NoVerdict, Severity};
 use super::look::Inspection;
 use spangap_model::Cause;
 use spangap_report::figures::{self, counted, small_percent};
@@ -86,7 +86,7 @@ pub struct Trap {
 
 impl Trap {
     /// Applies the rule.
-    pub fn finding(&self, look: &Inspection) -> Finding {
+    pub fn finding(&self, look: &Inspection) -> TrapFinding {
         match (self.look)(look) {
             Ok(judged) => judged.of(self.name, self.causes),
             Err(why) => finding::cannot_tell(self.name, self.causes, &why),

@@ -2,7 +2,7 @@
 
 use super::ring::Rings;
 use super::watched::WatchedProcesses;
-use super::{Settings, Waits};
+use super::{PROBE, Settings, Waits};
 use crate::kernel::{ProbeError, quiet, refused};
 use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};
 use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct, Typedef};
@@ -15,7 +15,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-pub(super) const PROBE: &str = "intervals";
 /// Default memory for the rings of all CPUs, in bytes.
 const RINGS_BYTES: usize = 64 << 20;
 /// Minimum and maximum number of events in a ring.

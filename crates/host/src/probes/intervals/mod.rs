@@ -30,6 +30,9 @@ use std::time::{Duration, Instant};
 use steal::Steal;
 use watched::WatchedProcesses;
 
+/// Name of the probe in errors.
+const PROBE: &str = "intervals";
+
 /// Settings of the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {

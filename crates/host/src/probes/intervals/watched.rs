@@ -1,6 +1,6 @@
 //! The processes whose sockets and sleeps the programs follow; the set can change while they run.
 
-use super::load::PROBE;
+use super::PROBE;
 use super::ports;
 use crate::kernel::{ProbeError, refused};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};

@@ -6,13 +6,13 @@
 pub mod buckets;
 pub mod cgroups;
 mod layout;
-mod measured;
+mod measurement;
 mod read;
 
 pub use buckets::{Bounds, Histogram};
 pub use cgroups::Cgroup;
 pub use layout::Throttled;
-pub use measured::{Group, GroupBy, Kind, Lost, Measurement, Open};
+pub use measurement::{Group, GroupBy, Kind, Lost, Measurement, Open};
 
 use super::cost::Watch;
 use super::skeletons::offcpu::{OpenProbeSkel, ProbeSkel, ProbeSkelBuilder};

@@ -2,7 +2,7 @@
 
 use super::buckets::{BUCKETS, Histogram};
 use super::cgroups::Cgroup;
-use super::measured::{Group, GroupBy, Kind, Lost, Open};
+use super::measurement::{Group, GroupBy, Kind, Lost, Open};
 use super::{HISTOGRAM_WORDS, PROBE, SLOT_BYTES, Subjects, TASK_BYTES, bug};
 use crate::kernel::{ProbeError, refused};
 use crate::probes::skeletons::offcpu::{ProbeSkel, types};

@@ -1,5 +1,6 @@
 //! Sampled kernel stacks for users: who used the CPUs, and through which kernel paths.
 
+mod groups;
 pub mod page;
 pub mod picture;
 pub mod text;

@@ -2,8 +2,9 @@
 //! page itself is built from `web/src/report/`, and embeds a document of this shape.
 
 use super::StacksReport;
+use super::groups::{GroupPage, groups_shown};
 use super::picture::folded;
-use super::text::{HEAD, cost, groups_shown, rate, rows, shares, title};
+use super::text::{HEAD, cost, rate, rows, shares, title};
 use serde::Serialize;
 use spangap_report::page::TablePage;
 
@@ -31,26 +32,6 @@ pub struct StacksPage {
     pub notes: Vec<String>,
     /// Cost of the sampling.
     pub cost: String,
-}
-
-/// A user of CPUs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct GroupPage {
-    /// Share of all samples.
-    pub share: String,
-    /// Who it is, on which CPUs, interrupting whom.
-    pub words: String,
-    /// Kernel paths, most frequent first.
-    pub ways: Vec<WayPage>,
-}
-
-/// A path through the kernel.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct WayPage {
-    /// Share of all samples.
-    pub share: String,
-    /// Functions, from the leaf to the root.
-    pub words: String,
 }
 
 impl StacksPage {

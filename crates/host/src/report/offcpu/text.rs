@@ -1,6 +1,7 @@
 //! Off-CPU histograms as text, drawn like bcc's cpudist.
 
-use super::{GroupReport, OffcpuReport, QUANTILES, Waits};
+use super::super::wait_times::{QUANTILES, Waits};
+use super::{GroupReport, OffcpuReport};
 use crate::probes::offcpu::Lost;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;

@@ -6,11 +6,11 @@
 
 mod cgroups;
 mod devices;
-mod made_up;
+mod generated;
 mod render;
 mod tasks;
 
-pub(crate) use made_up::{Flavour, made_up};
+pub(crate) use generated::{Flavour, generated};
 
 use super::{Kernel, PlaceError, WriteEffects};
 use crate::place::Place;

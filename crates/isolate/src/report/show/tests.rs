@@ -2,7 +2,7 @@
 
 use super::page::ShowPage;
 use super::{Circumstances, Reading, ShowReport};
-use crate::topology::made_up;
+use crate::topology::generated;
 use crate::topology::{
     Boot, Cpu, CpuLoad, Cpusets, ExclusiveCpus, Group, Interface, InterfaceIrq, Irq, Kubelet, Owner, Queues,
     RxQueue, Topology, TxQueue, Version,
@@ -189,7 +189,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn machines_of_any_shape_are_shown(shape in made_up::shape(), width in 20_usize..200, all: bool) {
+    fn machines_of_any_shape_are_shown(shape in generated::shape(), width in 20_usize..200, all: bool) {
         let now = Topology::read(&Host::kept(shape.kept()));
         let report = ShowReport::new(None, Reading { topology: &now, uptime_ns: Some(1) }, &Circumstances::default());
         each_once(&report, width, all)?;
@@ -198,8 +198,8 @@ proptest! {
 
 #[test]
 fn a_machine_with_2000_containers_fits_onto_a_few_screens() {
-    for mounted in [made_up::Mounted::V1, made_up::Mounted::V2] {
-        let now = Topology::read(&Host::kept(made_up::large(2_000, mounted)));
+    for mounted in [generated::Mounted::V1, generated::Mounted::V2] {
+        let now = Topology::read(&Host::kept(generated::large(2_000, mounted)));
         let report =
             ShowReport::new(None, Reading { topology: &now, uptime_ns: None }, &Circumstances::default());
         each_once(&report, 80, false).unwrap();

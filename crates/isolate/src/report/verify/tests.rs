@@ -6,7 +6,7 @@ use crate::verify::effect::tests::{made_plan, made_topology};
 use crate::verify::effect::{EffectInput, judge};
 use crate::verify::gain::compare;
 use crate::verify::proof::{read, tests::table};
-use crate::verify::since::CounterDeltas;
+use crate::verify::counter_deltas::CounterDeltas;
 
 /// One second on a machine where IRQ 40 arrived on `cpu`, and CPU 3 was half busy.
 fn report(cpu: usize) -> VerifyReport {
@@ -24,7 +24,7 @@ fn report(cpu: usize) -> VerifyReport {
 #[test]
 fn the_verdict_comes_first() {
     let mut holds = report(3);
-    assert_eq!(holds.verdict, Verdict::Holds);
+    assert_eq!(holds.verdict, EffectVerdict::Holds);
     holds.gain = Some(compare(
         &read(&table(10_000, 51_900_000, Some([50_000_000, 54_000_000]))).unwrap(),
         &read(&table(9_000, 390_000, Some([380_000, 400_000]))).unwrap(),
@@ -52,7 +52,7 @@ fn the_verdict_comes_first() {
 #[test]
 fn failed_effects_are_named() {
     let lost = report(0);
-    assert_eq!(lost.verdict, Verdict::DoesNotHold);
+    assert_eq!(lost.verdict, EffectVerdict::DoesNotHold);
     let words = "Does not hold: interrupts of eth0: 334 of 334 interrupts went elsewhere, to CPU 0.";
     assert_eq!(lost.summary, words);
     let mut status = Status::nothing(None);
@@ -79,7 +79,7 @@ fn a_copy_stands_still() {
     let since = CounterDeltas::new(None, &now);
     let effect = judge(&EffectInput { plan: &plan, now: &now, since: &since });
     let still = VerifyReport::new(Status::nothing(None), effect, cost(&plan, &since));
-    assert_eq!(still.verdict, Verdict::CannotTell);
+    assert_eq!(still.verdict, EffectVerdict::CannotTell);
     let words = "Effect unknown: 0 of 0 values as written.";
     assert_eq!(still.summary, words);
     let text = still.text(0, 100);

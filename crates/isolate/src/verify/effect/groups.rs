@@ -1,10 +1,10 @@
 //! Which tasks may run on the network's CPUs.
 
-use super::{EffectInput, Judgement, Verdict, counted, first, percent};
+use super::{EffectInput, Judgement, EffectVerdict, counted, first, percent};
 use crate::place::Place;
 use crate::plan::Part;
 use crate::topology::{Group, Owner, PinnedTask, Version};
-use crate::verify::since::total_ticks;
+use crate::verify::counter_deltas::total_ticks;
 use spangap_model::Cpus;
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub fn user_tasks(look: &EffectInput<'_>) -> Judgement {
             true => Judgement::cannot_tell("user-tasks", "no cpuset controller is mounted here"),
             false => Judgement::new(
                 "user-tasks",
-                Verdict::Remark,
+                EffectVerdict::Remark,
                 "any thread may run there: the plan has no cpusets",
             ),
         }
@@ -65,21 +65,21 @@ pub fn user_tasks(look: &EffectInput<'_>) -> Judgement {
     let unread = cpusets.groups.iter().filter(|group| group.effective.is_none() && group.tasks > 0).count();
     let judgement = match (look.cpusets(), all) {
         (false, 0) => {
-            Judgement::new("user-tasks", Verdict::Remark, "no thread of an application may run there")
+            Judgement::new("user-tasks", EffectVerdict::Remark, "no thread of an application may run there")
         }
         (false, _) => {
             let summary = format!("{} may run there: the plan has no cpusets", counted(all, "thread"));
-            Judgement::new("user-tasks", Verdict::Remark, summary)
+            Judgement::new("user-tasks", EffectVerdict::Remark, summary)
         }
         (true, 0) if unread > 0 => {
             Judgement::cannot_tell("user-tasks", format!("the CPUs of {unread} cgroups are not known"))
         }
         (true, 0) => {
-            Judgement::new("user-tasks", Verdict::Holds, "no thread of an application may run there")
+            Judgement::new("user-tasks", EffectVerdict::Holds, "no thread of an application may run there")
         }
         (true, _) => {
             let summary = format!("{} of applications may run on {}", counted(all, "thread"), net.words());
-            Judgement::new("user-tasks", Verdict::DoesNotHold, summary)
+            Judgement::new("user-tasks", EffectVerdict::DoesNotHold, summary)
         }
     };
     judgement.with(list)
@@ -115,7 +115,7 @@ pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
     let Some(cpusets) = &look.now.cpusets else {
         return Some(Judgement::new(
             what,
-            Verdict::DoesNotHold,
+            EffectVerdict::DoesNotHold,
             "no cpuset controller is mounted any longer",
         ));
     };
@@ -127,26 +127,26 @@ pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
         group.partition.is_some() || set.is_none_or(|cpus| !cpus.both(net).is_empty())
     };
     let Some(group) = cpusets.groups.iter().filter(ours).find(for_net) else {
-        return Some(Judgement::new(what, Verdict::DoesNotHold, "the group of the network's CPUs is gone"));
+        return Some(Judgement::new(what, EffectVerdict::DoesNotHold, "the group of the network's CPUs is gone"));
     };
     let path = &group.path;
     let effective = group.effective.clone().unwrap_or_default();
     let evidence = vec![format!("{path} has {}", effective.words())];
     let judgement = match (&group.partition, cpusets.version) {
         (Some(state), _) if state.contains("invalid") => {
-            Judgement::new(what, Verdict::DoesNotHold, format!("{path} is {state}"))
+            Judgement::new(what, EffectVerdict::DoesNotHold, format!("{path} is {state}"))
         }
         (Some(state), _) if state == "isolated" || state == "root" => {
             let lacking = net.without(&effective);
             if lacking.is_empty() {
-                Judgement::new(what, Verdict::Holds, format!("{path} is {state}, with {}", effective.words()))
+                Judgement::new(what, EffectVerdict::Holds, format!("{path} is {state}, with {}", effective.words()))
             } else {
                 let summary = format!("{path} is {state}, but lacks {}", lacking.words());
-                Judgement::new(what, Verdict::DoesNotHold, summary)
+                Judgement::new(what, EffectVerdict::DoesNotHold, summary)
             }
         }
         (Some(state), _) => {
-            Judgement::new(what, Verdict::DoesNotHold, format!("{path} is {state}, not a partition"))
+            Judgement::new(what, EffectVerdict::DoesNotHold, format!("{path} is {state}, not a partition"))
         }
         (None, Version::V2) => Judgement::cannot_tell(what, format!("{path} does not tell its partition")),
         (None, Version::V1) => {
@@ -154,9 +154,9 @@ pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
             if lacking.is_empty() {
                 let exclusive = if group.exclusive { "exclusive" } else { "not exclusive" };
                 let summary = format!("{path} has {}, {exclusive}", effective.words());
-                Judgement::new(what, Verdict::Holds, summary)
+                Judgement::new(what, EffectVerdict::Holds, summary)
             } else {
-                Judgement::new(what, Verdict::DoesNotHold, format!("{path} lacks {}", lacking.words()))
+                Judgement::new(what, EffectVerdict::DoesNotHold, format!("{path} lacks {}", lacking.words()))
             }
         }
     };
@@ -186,8 +186,8 @@ pub fn sets(look: &EffectInput<'_>) -> Vec<Judgement> {
         if is_new { new.push(line) } else { known.push(line) }
     }
     let judge = |what, list: Vec<String>, none: String, some: String| match list.is_empty() {
-        true => Judgement::new(what, Verdict::Holds, none),
-        false => Judgement::new(what, Verdict::DoesNotHold, some).with(first(list.into_iter())),
+        true => Judgement::new(what, EffectVerdict::Holds, none),
+        false => Judgement::new(what, EffectVerdict::DoesNotHold, some).with(first(list.into_iter())),
     };
     let (has, came) = (known.len() as u64, new.len() as u64);
     let mut all = vec![judge(
@@ -223,10 +223,10 @@ pub fn balancing(look: &EffectInput<'_>) -> Option<Judgement> {
     };
     let still = balanced.both(net);
     Some(if still.is_empty() {
-        Judgement::new(what, Verdict::Holds, format!("{} in no domain of the scheduler", is_are(net)))
+        Judgement::new(what, EffectVerdict::Holds, format!("{} in no domain of the scheduler", is_are(net)))
     } else {
         let root = "a partition that is `root` only, or version 1 with sched_load_balance left on in the root, is balanced";
-        Judgement::new(what, Verdict::DoesNotHold, format!("{} still balanced with others", is_are(&still)))
+        Judgement::new(what, EffectVerdict::DoesNotHold, format!("{} still balanced with others", is_are(&still)))
             .with(vec![root.into()])
     })
 }
@@ -246,5 +246,5 @@ pub fn kernel_threads(look: &EffectInput<'_>) -> Option<Judgement> {
     let threads = counted(bound.len(), "thread");
     let summary = format!("{threads} of the kernel bound to {}, as expected", net.words());
     let evidence = first(bound.iter().map(|task| format!("{} ({})", task.comm, task.tid)));
-    Some(Judgement::new("kernel-threads", Verdict::Remark, summary).with(evidence))
+    Some(Judgement::new("kernel-threads", EffectVerdict::Remark, summary).with(evidence))
 }

@@ -1,6 +1,6 @@
 //! Where interrupts arrived and softirqs ran.
 
-use super::{EffectInput, Judgement, Verdict, counted, first, percent};
+use super::{EffectInput, Judgement, EffectVerdict, counted, first, percent};
 use crate::topology::Interface;
 use spangap_model::Cpus;
 use spangap_model::count::grouped;
@@ -81,7 +81,7 @@ fn interrupts(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
                 .collect();
             Judgement::new(
                 "interrupts",
-                Verdict::DoesNotHold,
+                EffectVerdict::DoesNotHold,
                 format!(
                     "{} of {} went elsewhere, to {}",
                     grouped(outside),
@@ -102,7 +102,7 @@ fn interrupts(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
                 _ => format!(" ({quiet} of {} had none)", interface.irqs.len()),
             };
             let all = counted(all, "interrupt");
-            Judgement::new("interrupts", Verdict::Holds, format!("{all}, all on {}{idle}", net.words()))
+            Judgement::new("interrupts", EffectVerdict::Holds, format!("{all}, all on {}{idle}", net.words()))
         }
     };
     judgement.with(evidence)
@@ -126,7 +126,7 @@ fn steering(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
     }
     if !wrong.is_empty() {
         let summary = format!("packets are handed to CPUs outside of {net}");
-        return Judgement::new("steering", Verdict::DoesNotHold, summary).with(first(wrong.into_iter()));
+        return Judgement::new("steering", EffectVerdict::DoesNotHold, summary).with(first(wrong.into_iter()));
     }
     if off == interface.rx.len() {
         let summary = "it has no interrupts of its own, and hands packets to no CPU (rps_cpus): they stay where \
@@ -156,7 +156,7 @@ fn steering(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
     if all == 0 {
         Judgement::cannot_tell("steering", "no NET_RX softirq ran in this time").with(evidence)
     } else if share >= STEERED_SHARE {
-        Judgement::new("steering", Verdict::Holds, summary).with(evidence)
+        Judgement::new("steering", EffectVerdict::Holds, summary).with(evidence)
     } else {
         let why = "whether those of this interface are among them cannot be seen here (`spangap host thieves` tells \
                    softirqs by device)";
@@ -223,7 +223,7 @@ pub fn softirqs(look: &EffectInput<'_>) -> Judgement {
         _ => format!("{} of {} {name}", percent(inside, all), grouped(all)),
     };
     let summary = format!("{} and {} on {}", of(rx, "NET_RX"), of(tx, "NET_TX"), net.words());
-    Judgement::new("softirqs", Verdict::Remark, summary).with(evidence)
+    Judgement::new("softirqs", EffectVerdict::Remark, summary).with(evidence)
 }
 
 /// Other devices' interrupts that arrived on the network's CPUs.
@@ -253,5 +253,5 @@ pub fn others(look: &EffectInput<'_>) -> Option<Judgement> {
     let (all, net) = (counted(all, "interrupt"), look.net().words());
     let summary = format!("{all} of other devices arrived on {net}");
     let evidence = first(came.into_iter().map(|(_, words)| words));
-    Some(Judgement::new("other-interrupts", Verdict::Remark, summary).with(evidence))
+    Some(Judgement::new("other-interrupts", EffectVerdict::Remark, summary).with(evidence))
 }

@@ -4,7 +4,7 @@
 mod groups;
 mod interrupts;
 
-use super::since::CounterDeltas;
+use super::counter_deltas::CounterDeltas;
 use crate::plan::{Part, Plan};
 use crate::topology::Topology;
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub struct Judgement {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: EffectVerdict,
     /// A sentence with the figures; for `cannot_tell`, the reason.
     pub summary: String,
     /// Further figures.
@@ -41,7 +41,7 @@ pub struct Judgement {
 /// Verdict of one judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum EffectVerdict {
     /// The plan does not have this effect.
     DoesNotHold,
     /// Unknown.
@@ -53,12 +53,12 @@ pub enum Verdict {
 }
 
 impl Judgement {
-    fn new(what: &'static str, verdict: Verdict, summary: impl Into<String>) -> Judgement {
+    fn new(what: &'static str, verdict: EffectVerdict, summary: impl Into<String>) -> Judgement {
         Judgement { what, of: None, verdict, summary: summary.into(), evidence: Vec::new() }
     }
 
     fn cannot_tell(what: &'static str, why: impl Into<String>) -> Judgement {
-        Judgement::new(what, Verdict::CannotTell, why)
+        Judgement::new(what, EffectVerdict::CannotTell, why)
     }
 
     fn of(self, interface: &str) -> Judgement {

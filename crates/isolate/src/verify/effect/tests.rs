@@ -2,7 +2,7 @@ use super::*;
 use crate::place::Place;
 use crate::plan::{Change, IrqbalancePolicy, NetCpus, Policy};
 use crate::topology::*;
-use crate::verify::since::CounterDeltas;
+use crate::verify::counter_deltas::CounterDeltas;
 use proptest::prelude::*;
 
 /// A machine with so many CPUs, an interface eth0 with two queues (IRQs 40 and 41) and one more interrupt (IRQ
@@ -131,15 +131,15 @@ fn all_interrupts_where_they_should_be() {
         &later(&before, &[(40, 2, 300), (41, 3, 34)], &[(2, 300), (3, 30), (0, 10)]),
     );
     let interrupts = one(&all, "interrupts");
-    assert_eq!((interrupts.verdict, interrupts.of.as_deref()), (Verdict::Holds, Some("eth0")));
+    assert_eq!((interrupts.verdict, interrupts.of.as_deref()), (EffectVerdict::Holds, Some("eth0")));
     assert_eq!(interrupts.summary, "334 interrupts, all on CPUs 2-3 (1 of 3 had none)");
     assert!(interrupts.evidence[2].starts_with("none arrived of IRQ 42"), "{interrupts:?}");
     let softirqs = one(&all, "softirqs");
-    assert_eq!(softirqs.verdict, Verdict::Remark);
+    assert_eq!(softirqs.verdict, EffectVerdict::Remark);
     assert_eq!(softirqs.summary, "97 % of 340 NET_RX and no NET_TX on CPUs 2-3");
     assert!(softirqs.evidence.last().unwrap().contains("loopback"), "{softirqs:?}");
     for what in ["user-tasks", "partition", "effective-sets", "balancing"] {
-        assert_eq!(one(&all, what).verdict, Verdict::Holds, "{what}");
+        assert_eq!(one(&all, what).verdict, EffectVerdict::Holds, "{what}");
     }
     assert!(!all.iter().any(|judgement| judgement.what == "other-interrupts"));
 }
@@ -149,15 +149,15 @@ fn interrupts_that_came_elsewhere_or_not_at_all() {
     let (plan, before) = machine();
     let all = judged(&plan, Some(&before), &later(&before, &[(40, 2, 300), (41, 1, 34), (50, 3, 7)], &[]));
     let interrupts = one(&all, "interrupts");
-    assert_eq!(interrupts.verdict, Verdict::DoesNotHold);
+    assert_eq!(interrupts.verdict, EffectVerdict::DoesNotHold);
     assert_eq!(interrupts.summary, "34 of 334 interrupts went elsewhere, to CPU 1");
     let others = one(&all, "other-interrupts");
     assert_eq!(
         (others.verdict, others.evidence.as_slice()),
-        (Verdict::Remark, ["IRQ 50 disk: 7".to_owned()].as_slice())
+        (EffectVerdict::Remark, ["IRQ 50 disk: 7".to_owned()].as_slice())
     );
     let quiet = judged(&plan, Some(&before), &later(&before, &[], &[]));
-    assert_eq!(one(&quiet, "interrupts").verdict, Verdict::CannotTell, "an idle interface is no failure");
+    assert_eq!(one(&quiet, "interrupts").verdict, EffectVerdict::CannotTell, "an idle interface is no failure");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn unknown_effects_have_reasons() {
     renamed.irqs[1].name = "eth1-0".into();
     let interrupts = judged(&plan, Some(&before), &renamed);
     let interrupts = one(&interrupts, "interrupts");
-    assert_eq!(interrupts.verdict, Verdict::CannotTell);
+    assert_eq!(interrupts.verdict, EffectVerdict::CannotTell);
     assert_eq!(
         interrupts.summary,
         "300 interrupts, all on CPUs 2-3, but not all are known: IRQ 41 (queue 1): it did not exist before"
@@ -190,7 +190,7 @@ fn unknown_effects_have_reasons() {
     assert!(one(&fewer, "interrupts").summary.contains("switched on or off"), "{fewer:#?}");
     let mut gone = after;
     gone.interfaces.clear();
-    assert_eq!(one(&judged(&plan, Some(&before), &gone), "interrupts").verdict, Verdict::CannotTell);
+    assert_eq!(one(&judged(&plan, Some(&before), &gone), "interrupts").verdict, EffectVerdict::CannotTell);
 }
 
 #[test]
@@ -207,26 +207,26 @@ fn steering_in_software() {
     assert!(steering(&before, &[(2, 9)]).summary.contains("hands packets to no CPU"));
     let net = Cpus::parse_list("2-3");
     before.interfaces[0].rx.iter_mut().for_each(|queue| queue.rps_cpus = net.clone());
-    assert_eq!(steering(&before, &[]).verdict, Verdict::CannotTell);
-    assert_eq!(steering(&before, &[(2, 50), (1, 50)]).verdict, Verdict::Holds);
+    assert_eq!(steering(&before, &[]).verdict, EffectVerdict::CannotTell);
+    assert_eq!(steering(&before, &[(2, 50), (1, 50)]).verdict, EffectVerdict::Holds);
     assert_eq!(
         steering(&before, &[(2, 49), (1, 51)]).verdict,
-        Verdict::CannotTell,
+        EffectVerdict::CannotTell,
         "a small share says nothing"
     );
     let others = after_packets(&before, &[(2, 50)], Some(7));
     assert_eq!(
         (others.verdict, others.summary.as_str()),
-        (Verdict::CannotTell, "no packet arrived in this time")
+        (EffectVerdict::CannotTell, "no packet arrived in this time")
     );
     for unknown in [None, Some(6)] {
-        assert_eq!(after_packets(&before, &[(2, 50)], unknown).verdict, Verdict::CannotTell);
+        assert_eq!(after_packets(&before, &[(2, 50)], unknown).verdict, EffectVerdict::CannotTell);
     }
     before.interfaces[0].rx[1].rps_cpus = Cpus::parse_list("1,3");
     let wrong = steering(&before, &[(2, 50)]);
     assert_eq!(
         (wrong.verdict, wrong.evidence.as_slice()),
-        (Verdict::DoesNotHold, ["rx-1 hands packets to CPUs 1,3".to_owned()].as_slice())
+        (EffectVerdict::DoesNotHold, ["rx-1 hands packets to CPUs 1,3".to_owned()].as_slice())
     );
 }
 
@@ -253,21 +253,21 @@ fn threads_that_may_run_there() {
     let allowed = verdict(&now, &plan);
     assert_eq!(
         (allowed.verdict, allowed.summary.as_str()),
-        (Verdict::DoesNotHold, "1 thread of applications may run on CPUs 2-3")
+        (EffectVerdict::DoesNotHold, "1 thread of applications may run on CPUs 2-3")
     );
     assert_eq!(allowed.evidence[0], "1 thread in /system.slice: server (4711) pinned to 3");
     now.pinned.pop();
     now.pinned.push(task.clone());
-    assert_eq!(verdict(&now, &plan).verdict, Verdict::Holds, "all of them are pinned elsewhere");
+    assert_eq!(verdict(&now, &plan).verdict, EffectVerdict::Holds, "all of them are pinned elsewhere");
     groups(&mut now, 0, &|group| group.effective = Cpus::parse_list("0-3"));
-    assert_eq!(verdict(&now, &plan).verdict, Verdict::Holds, "threads of the kernel in the root");
+    assert_eq!(verdict(&now, &plan).verdict, EffectVerdict::Holds, "threads of the kernel in the root");
     groups(&mut now, 2, &|group| group.tasks = 2);
     assert!(verdict(&now, &plan).evidence[0].contains("moved there by somebody"));
     let mut without = plan.clone();
     without.changes.clear();
-    assert_eq!(verdict(&now, &without).verdict, Verdict::Remark);
+    assert_eq!(verdict(&now, &without).verdict, EffectVerdict::Remark);
     now.cpusets = None;
-    assert_eq!(verdict(&now, &plan).verdict, Verdict::CannotTell);
+    assert_eq!(verdict(&now, &plan).verdict, EffectVerdict::CannotTell);
 }
 
 #[test]
@@ -279,11 +279,11 @@ fn a_partition_and_the_sets_of_others() {
         judged(&plan, Some(&before), &now)
     };
     let ours = |state: &str| with(&|cpusets| cpusets.groups[2].partition = Some(state.into()));
-    assert_eq!(one(&ours("root"), "partition").verdict, Verdict::Holds);
+    assert_eq!(one(&ours("root"), "partition").verdict, EffectVerdict::Holds);
     let invalid = ours("isolated invalid (Cpu list in cpuset.cpus not exclusive)");
-    assert_eq!(one(&invalid, "partition").verdict, Verdict::DoesNotHold);
+    assert_eq!(one(&invalid, "partition").verdict, EffectVerdict::DoesNotHold);
     assert!(one(&invalid, "partition").summary.contains("not exclusive"));
-    assert_eq!(one(&ours("member"), "partition").verdict, Verdict::DoesNotHold);
+    assert_eq!(one(&ours("member"), "partition").verdict, EffectVerdict::DoesNotHold);
     let lacks = with(&|cpusets| cpusets.groups[2].effective = Cpus::parse_list("2"));
     assert!(one(&lacks, "partition").summary.ends_with("lacks CPU 3"));
     let gone = with(&|cpusets| drop(cpusets.groups.pop()));
@@ -303,7 +303,7 @@ fn version_1_finds_new_groups() {
     let judge = |now: &Topology| judged(&plan, Some(now), now);
     let all = judge(&now);
     for what in ["partition", "effective-sets", "new-cgroups", "user-tasks"] {
-        assert_eq!(one(&all, what).verdict, Verdict::Holds, "{what}");
+        assert_eq!(one(&all, what).verdict, EffectVerdict::Holds, "{what}");
     }
     let mut came = now.clone();
     let groups = &mut came.cpusets.as_mut().unwrap().groups;
@@ -314,8 +314,8 @@ fn version_1_finds_new_groups() {
     });
     let all = judge(&came);
     assert_eq!(one(&all, "new-cgroups").evidence, ["/docker/abc has CPUs 2-3 (12 threads)"]);
-    assert_eq!(one(&all, "effective-sets").verdict, Verdict::Holds);
-    assert_eq!(one(&all, "user-tasks").verdict, Verdict::DoesNotHold);
+    assert_eq!(one(&all, "effective-sets").verdict, EffectVerdict::Holds);
+    assert_eq!(one(&all, "user-tasks").verdict, EffectVerdict::DoesNotHold);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn domains_of_the_scheduler_and_threads_of_the_kernel() {
     now.balanced = Cpus::parse_list("0-1,3");
     assert!(one(&judge(&now), "balancing").summary.starts_with("CPU 3 is still balanced"));
     now.balanced = None;
-    assert_eq!(one(&judge(&now), "balancing").verdict, Verdict::CannotTell);
+    assert_eq!(one(&judge(&now), "balancing").verdict, EffectVerdict::CannotTell);
     let bound = PinnedTask {
         tid: 22,
         pid: 22,
@@ -339,7 +339,7 @@ fn domains_of_the_scheduler_and_threads_of_the_kernel() {
     };
     now.pinned.push(bound);
     let threads = judge(&now);
-    assert_eq!(one(&threads, "kernel-threads").verdict, Verdict::Remark);
+    assert_eq!(one(&threads, "kernel-threads").verdict, EffectVerdict::Remark);
     assert_eq!(one(&threads, "kernel-threads").evidence, ["ksoftirqd/3 (22)"]);
 }
 
@@ -400,6 +400,6 @@ proptest! {
         };
         prop_assert_eq!(from(base), from(0));
         let outside = came.iter().any(|(_, cpu, many)| *cpu < 2 && *many > 0);
-        prop_assert_eq!(one(&from(base).0, "interrupts").verdict == Verdict::DoesNotHold, outside);
+        prop_assert_eq!(one(&from(base).0, "interrupts").verdict == EffectVerdict::DoesNotHold, outside);
     }
 }

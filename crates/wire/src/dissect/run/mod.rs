@@ -22,7 +22,7 @@ use crate::exchange::{Ended, Exchange, TextId};
 use crate::findings::{self, Memory};
 use crate::hops::rules::Facts;
 use crate::join::links::Link;
-use crate::join::{Joined, Joiner, Verdict};
+use crate::join::{Joined, Joiner, MateOutlook};
 use crate::legs::Moments;
 use crate::source::Capture;
 use crate::tap::Tap;
@@ -294,14 +294,14 @@ impl<'a> Run<'a> {
             let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
             let facts = link.facts[capture].as_ref().filter(|_| link.connections[1 - capture].is_none());
             let Some(facts) = facts.filter(|_| half.ended == Ended::Complete) else {
-                return Verdict::MayCome;
+                return MateOutlook::MayCome;
             };
             if reached_ns[capture].saturating_sub(last.ready_ns) <= SETTLING_NS {
-                return Verdict::NotYet;
+                return MateOutlook::NotYet;
             }
             match taps[1 - capture].connection_of(facts.ends, facts.network) {
-                Some(_) => Verdict::MayCome,
-                None => Verdict::WillNotCome,
+                Some(_) => MateOutlook::MayCome,
+                None => MateOutlook::WillNotCome,
             }
         };
         self.joiner.give_up(verdict, &mut self.joined);

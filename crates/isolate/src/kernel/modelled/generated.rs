@@ -37,7 +37,7 @@ const NAMES: [&str; 8] = [
 type RawGroup = (bool, u16, Vec<(u16, bool)>);
 
 /// A machine, and a policy for it.
-pub(crate) fn made_up() -> impl Strategy<Value = (State, Policy)> {
+pub(crate) fn generated() -> impl Strategy<Value = (State, Policy)> {
     let flavour = (any::<(bool, bool, bool, bool)>(), prop::bool::weighted(0.2)).prop_map(
         |((v2, keeps_pinned, renumbers, recovers), no_isolated)| Flavour {
             v2,

@@ -36,12 +36,12 @@ pub fn written(kernel: &dyn Kernel, journal: &Journal) -> Vec<PlaceHistory> {
             continue;
         }
         let (place, old, new) = (change.place.clone(), change.from.clone(), change.to.clone());
-        let made_up = PlaceHistory::new(&Entry { place, old, new, irq: None }, &[]);
+        let planned = PlaceHistory::new(&Entry { place, old, new, irq: None }, &[]);
         // Only a value that reads as planned can have been written.
-        if made_up.held || made_up.look(kernel) != State::Ours {
+        if planned.held || planned.look(kernel) != State::Ours {
             continue;
         }
-        written.insert(after, made_up);
+        written.insert(after, planned);
         known.values_mut().filter(|at| **at >= after).for_each(|at| *at += 1);
         after += 1;
     }

@@ -1,6 +1,7 @@
 //! Calls that a line made longer: packet fates from its log, matched with spans. Both use this machine's clock.
 
-use super::line::{Direct, Entry, Fate, Summary};
+use crate::actors::line::direction::Fate;
+use crate::actors::line::log::{Direct, Entry, Summary};
 use crate::calls::{Call, Calls};
 use crate::truth::{Active, Affected};
 
@@ -103,7 +104,7 @@ fn held(stretches: impl Iterator<Item = Active>, calls: &Calls) -> Vec<DelayedCa
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Loss;
+    use crate::actors::line::direction::Loss;
     use super::*;
     use crate::actors::line::packet::{tcp, tests::v4};
 
