@@ -9,9 +9,9 @@ mod stderr;
 
 mod args;
 mod commands;
-mod input_line;
 mod guard_wait;
 mod help;
+mod input_line;
 mod output;
 mod report_page;
 mod signals;

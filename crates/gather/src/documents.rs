@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::{Sources, Wanted, evidence};
     use spangap_model::evidence::{Certainty, Coverage, Finding, Instrument, Scope};
-    use spangap_model::{Cause, Culprit};
+    use spangap_model::{Cause, Culprit, Side};
     use std::sync::atomic::AtomicBool;
 
     /// A document of a future instrument.
@@ -105,6 +105,21 @@ mod tests {
                 evidence.coverage.iter().filter(|one| one.source == "here" && one.instrument == instrument);
             assert_eq!((found, looked.count()), (1, 1), "{instrument}");
         }
+    }
+
+    #[test]
+    fn the_documented_example_reaches_the_evidence() {
+        let folder = folder();
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hunt.md")).unwrap();
+        let example = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        std::fs::write(folder.path().join("backup.json"), example).unwrap();
+        let evidence = gathered(folder.path()).unwrap();
+        let found = |one: &&Finding| one.instrument == Instrument::Other;
+        let found: Vec<&Finding> = evidence.findings.iter().filter(found).collect();
+        assert_eq!((found.len(), found[0].culprit), (1, Culprit::at(Cause::Disk, Side::Server)));
+        let looked = evidence.coverage.iter().find(|one| one.instrument == Instrument::Other);
+        assert_eq!(looked.map(|one| one.source.as_str()), Some("backup log of web-1"));
     }
 
     #[test]

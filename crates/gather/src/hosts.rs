@@ -24,7 +24,10 @@ pub fn split_legs(dissection: &mut Dissection, files: &[PathBuf]) -> Result<(), 
 ///
 /// # Errors
 /// As [`split_legs`].
-pub fn split_legs_with_tracks(dissection: &mut Dissection, files: &[PathBuf]) -> Result<Vec<Track>, GatherError> {
+pub fn split_legs_with_tracks(
+    dissection: &mut Dissection,
+    files: &[PathBuf],
+) -> Result<Vec<Track>, GatherError> {
     let mut tracks = Vec::new();
     split_by_all(dissection, files, Some(&mut tracks))?;
     Ok(tracks)

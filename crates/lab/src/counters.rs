@@ -1,8 +1,8 @@
 //! Kernel counters by which scenarios prove that their fault acted.
 
 use crate::LabError;
-use crate::hosts;
 use crate::host_clock::now_unix_ns;
+use crate::hosts;
 use crate::truth::Active;
 use spangap_machine::facts::{net_counters, net_dev, schedstat, stat};
 use spangap_machine::read_here;

@@ -2,10 +2,10 @@
 
 use crate::LabError;
 use crate::clocks::{self, Retime};
-use crate::host_clock::HostClock;
 use crate::draw::DrawnRun;
 use crate::folder::machine::Before;
 use crate::folder::{self, NotRecorded};
+use crate::host_clock::HostClock;
 use crate::hosts;
 use crate::scenario::Case;
 use crate::stage::Stage;

@@ -1,7 +1,7 @@
 //! The truth about a run, known to its scenario by construction.
 
-use crate::host_clock::HostClock;
 use crate::draw::DrawnRun;
+use crate::host_clock::HostClock;
 use crate::hosts::line::LineKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Traps as evidence.
 
-use super::{TrapFinding, Inspection, Subject, TrapVerdict};
+use super::{Inspection, Subject, TrapFinding, TrapVerdict};
 use spangap_model::evidence::{Certainty, Coverage, Instrument, Missing, Proof, Scope, Testimony};
 use spangap_model::{Cause, Culprit, evidence};
 

@@ -17,7 +17,7 @@ use spangap_model::Cpus;
 
 pub use evidence::evidence;
 pub(crate) use facts::cgroup::freezer;
-pub use finding::{TrapFigure, TrapFinding, Severity, Subject, TrapVerdict};
+pub use finding::{Severity, Subject, TrapFigure, TrapFinding, TrapVerdict};
 pub use look::{AcceptQueue, Connection, Counters, Inspection, Sockets, TcpSockets};
 pub use traps::names;
 

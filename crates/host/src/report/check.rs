@@ -1,6 +1,6 @@
 //! `host check` as text and as JSON. Pure.
 
-use crate::check::{self, TrapFigure, TrapFinding, Inspection, TrapVerdict};
+use crate::check::{self, Inspection, TrapFigure, TrapFinding, TrapVerdict};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::Testimony;

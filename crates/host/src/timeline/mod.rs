@@ -16,9 +16,9 @@
 //! - Interrupts that have not ended at the end: their time is their task's.
 
 mod cpu;
+mod occupancy;
 #[cfg(test)]
 mod simulated;
-mod occupancy;
 #[cfg(test)]
 mod tests;
 

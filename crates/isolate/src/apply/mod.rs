@@ -1,7 +1,7 @@
 //! Execution of a plan: one change after the other, each journaled first and read back afterwards.
 
-pub(crate) mod pinned_affinities;
 mod new_cgroups;
+pub(crate) mod pinned_affinities;
 mod run;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
 //! Whether a plan holds, what it gained and what it cost: JSON and text.
 
 use crate::verify::cost::Cost;
-use crate::verify::effect::{Judgement, EffectVerdict};
+use crate::verify::effect::{EffectVerdict, Judgement};
 use crate::verify::gain::Comparison;
 use crate::verify::status::Status;
 use serde::Serialize;

@@ -5,8 +5,8 @@
 //! queues get their CPUs back afterwards, if they are still the same ones.
 
 mod entries;
-mod lost_records;
 mod inherited_sets;
+mod lost_records;
 
 use crate::apply::pinned_affinities::UnpinnedThreads;
 use crate::journal::{Entry, Journal};

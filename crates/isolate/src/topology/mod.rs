@@ -8,12 +8,12 @@ mod balancers;
 mod boot;
 mod cpus;
 mod cpusets;
+#[cfg(test)]
+pub(crate) mod generated;
 mod interfaces;
 mod irqs;
 mod kubelet;
 mod load;
-#[cfg(test)]
-pub(crate) mod generated;
 mod owner;
 mod reading;
 mod tasks;

@@ -1,8 +1,8 @@
 //! Cost of a plan: CPUs taken from applications, the load of the network's CPUs, and whether there are too few
 //! or too many of them.
 
-use super::effect::keeps_applications_off;
 use super::counter_deltas::{CounterDeltas, total_ticks};
+use super::effect::keeps_applications_off;
 use crate::plan::Plan;
 use crate::topology::CpuLoad;
 use serde::Serialize;

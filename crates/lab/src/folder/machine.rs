@@ -1,8 +1,8 @@
 //! `machine.json`: the machine and its other load during a run. It does not reveal the fault.
 
 use super::RECORDED;
-use crate::hosts::netem;
 use crate::host_clock::now_unix_ns;
+use crate::hosts::netem;
 use crate::truth::Active;
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};

@@ -104,8 +104,8 @@ fn held(stretches: impl Iterator<Item = Active>, calls: &Calls) -> Vec<DelayedCa
 
 #[cfg(test)]
 mod tests {
-    use crate::actors::line::direction::Loss;
     use super::*;
+    use crate::actors::line::direction::Loss;
     use crate::actors::line::packet::{tcp, tests::v4};
 
     fn call(name: &str, start: u64, end: u64, server: &[(u64, u64)]) -> Call {

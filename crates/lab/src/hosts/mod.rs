@@ -1,9 +1,9 @@
 //! Two hosts on one machine: network namespaces with something between them.
 
+pub mod delayed_calls;
 pub mod line;
 mod names;
 pub mod netem;
-pub mod delayed_calls;
 
 use crate::LabError;
 use crate::undo::MARK;

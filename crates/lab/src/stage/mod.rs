@@ -3,14 +3,14 @@
 //! A scenario uses it in this order: [`Stage::cable`] (or another link), [`Stage::serve`], [`Stage::call`], its
 //! own fault, [`Stage::end`].
 
-mod priority;
-mod third_party;
 pub mod cgroup;
 pub mod cpus;
-mod variation;
+mod priority;
 pub mod program;
 pub mod python;
+mod third_party;
 pub mod traffic;
+mod variation;
 
 pub use cgroup::{Group, Quota};
 pub use cpus::Apart;
@@ -19,15 +19,15 @@ pub use traffic::{Serve, Surroundings, Tank};
 
 use crate::LabError;
 use crate::calls::Calls;
-use crate::host_clock::{HostClock, now_unix_ns};
 use crate::counters::{Tcp, Watch, run_delay_ns};
 use crate::folder::{self, Recorded};
+use crate::host_clock::{HostClock, now_unix_ns};
 use crate::hosts::{self, Hosts, line};
 use crate::pauses::Witness;
 use crate::run::Settings;
 use crate::truth::{Active, MachineNoise, Second};
-use crate::undo::Undo;
 use crate::undo::MARK;
+use crate::undo::Undo;
 use rustix::process::Signal;
 use spangap_model::Side;
 use spangap_model::duration::format_ns;
@@ -403,7 +403,9 @@ impl<'a> Stage<'a> {
     pub fn target_peak(&self) -> Result<f64, LabError> {
         let report = self.tank_report()?;
         let peak = report["runs"][0]["streams"]["target_peak_in_progress"].as_f64();
-        peak.ok_or_else(|| LabError::program("tank", "the report lacks the target's own count of calls at once"))
+        peak.ok_or_else(|| {
+            LabError::program("tank", "the report lacks the target's own count of calls at once")
+        })
     }
 
     /// Waits for the tank. Everything else keeps running, so that counters can still be read.

@@ -24,6 +24,8 @@ named! {
         Tank = "tank",
         /// Interrupts and the CPUs of applications: `isolate`.
         Isolation = "isolation",
+        /// Any other program that writes evidence; its coverage names it as the source.
+        Other = "other",
     }
 }
 

@@ -192,7 +192,11 @@ impl Joiner {
 
     /// Gives up the halves that wait for nothing, those that came first first: `verdict` says so of the half of a capture
     /// and its link.
-    pub fn give_up(&mut self, verdict: impl Fn(usize, &Link, &Exchange) -> MateOutlook, out: &mut Vec<Joined>) {
+    pub fn give_up(
+        &mut self,
+        verdict: impl Fn(usize, &Link, &Exchange) -> MateOutlook,
+        out: &mut Vec<Joined>,
+    ) {
         for capture in 0..2 {
             while let Some((place, link, half)) = self.pending[capture].front() {
                 let link = self.links.get(self.links.resolved(link));

@@ -1,6 +1,6 @@
 //! The code map of ARCHITECTURE.md and the tree name the same files.
 
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const HEADING: &str = "## Code map";

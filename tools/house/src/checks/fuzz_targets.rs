@@ -1,6 +1,6 @@
 //! Every fuzz target is registered, and every registered one exists.
 
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const FOLDER: &str = "fuzz/fuzz_targets/";
@@ -29,8 +29,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         .filter_map(|bin| bin.get("path")?.as_str().map(|path| format!("fuzz/{path}")))
         .collect();
     let new = targets.iter().filter(|file| !registered.contains(&file.path));
-    let new =
-        new.map(|file| Violation::new(file, 1, format!("is not registered, expected a [[bin]] in {MANIFEST}")));
+    let new = new
+        .map(|file| Violation::new(file, 1, format!("is not registered, expected a [[bin]] in {MANIFEST}")));
     let gone = registered.iter().filter(|path| tree.file(path).is_none());
     let gone = gone.map(|path| {
         let line = manifest.line_of(path.trim_start_matches("fuzz/"));

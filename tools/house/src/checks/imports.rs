@@ -2,7 +2,7 @@
 
 use crate::rules;
 use crate::source::has_path;
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 /// Source paths outside their confinement.
 pub fn check(tree: &Tree) -> Vec<Violation> {

@@ -1,7 +1,7 @@
 //! Length and names of files.
 
 use crate::rules;
-use crate::tree::{File, Violation, Tree};
+use crate::tree::{File, Tree, Violation};
 
 /// Files above the hard limit, and files or folders with a meaningless name.
 pub fn check(tree: &Tree) -> Vec<Violation> {

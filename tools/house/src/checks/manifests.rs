@@ -1,7 +1,7 @@
 //! Manifests: permitted dependencies, and the workspace's lints in every package.
 
 use crate::rules;
-use crate::tree::{File, Violation, Tree};
+use crate::tree::{File, Tree, Violation};
 
 /// Violations in the manifests of the packages.
 pub fn check(tree: &Tree) -> Vec<Violation> {

@@ -13,7 +13,7 @@ mod unsafety;
 
 pub use length::long_files;
 
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 /// All violations of all rules, ordered by file.
 pub fn all(tree: &Tree) -> Vec<Violation> {

@@ -1,6 +1,6 @@
 //! A single style of modules: a module with files of its own is a folder with a `mod.rs`.
 
-use crate::tree::{File, Violation, Tree};
+use crate::tree::{File, Tree, Violation};
 
 /// Source files next to a folder of their name that contains more than their tests.
 pub fn check(tree: &Tree) -> Vec<Violation> {

@@ -2,7 +2,7 @@
 //! them differently.
 
 use crate::rules;
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 /// String literals outside `machine` with the path of such a file; test code is exempt.
 pub fn check(tree: &Tree) -> Vec<Violation> {

@@ -2,7 +2,7 @@
 //! people.
 
 use crate::rules;
-use crate::tree::{Violation, Tree};
+use crate::tree::{Tree, Violation};
 
 /// Text before a literal that is being compared.
 const BEFORE: [&str; 8] =

@@ -2,7 +2,7 @@
 
 use crate::rules;
 use crate::source::{RustSource, has_path};
-use crate::tree::{File, Violation, Tree};
+use crate::tree::{File, Tree, Violation};
 
 /// Forbidden text in every file.
 pub fn check(tree: &Tree) -> Vec<Violation> {

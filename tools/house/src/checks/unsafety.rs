@@ -1,7 +1,7 @@
 //! `unsafe` only in the listed files, and never without a reason.
 
 use crate::rules;
-use crate::tree::{File, Violation, Tree};
+use crate::tree::{File, Tree, Violation};
 
 /// `unsafe` in unlisted files or without a SAFETY line, and listed files without any.
 pub fn check(tree: &Tree) -> Vec<Violation> {

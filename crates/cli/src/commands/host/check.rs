@@ -7,7 +7,7 @@ use crate::signals::{self, ASKED};
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
-    self, AcceptQueue, Connection, Counters, TrapFinding, Inspection, Severity, TcpSockets, TrapVerdict,
+    self, AcceptQueue, Connection, Counters, Inspection, Severity, TcpSockets, TrapFinding, TrapVerdict,
 };
 use spangap_host::report::check::CheckReport;
 use spangap_machine::{Host, parse_readings, write_readings};

@@ -1,8 +1,8 @@
 //! `spangap host`: who took the time on this machine. One file per verb.
 
-mod own_cpus;
 mod check;
 mod offcpu;
+mod own_cpus;
 pub(super) mod processes;
 mod record;
 mod stacks;

@@ -33,7 +33,7 @@ mod tcp_settings;
 mod time_squeeze;
 mod unsent_data;
 
-use super::finding::{self, TrapFinding, FindingDraft, NoVerdict, Severity};
+use super::finding::{self, FindingDraft, NoVerdict, Severity, TrapFinding};
 use super::look::Inspection;
 use spangap_model::Cause;
 use spangap_report::figures::{self, counted, small_percent};

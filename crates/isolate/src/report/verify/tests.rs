@@ -1,12 +1,12 @@
 use super::*;
 use crate::place::Place;
 use crate::verify::cost::cost;
+use crate::verify::counter_deltas::CounterDeltas;
 use crate::verify::drift::{Drift, Originator};
 use crate::verify::effect::tests::{made_plan, made_topology};
 use crate::verify::effect::{EffectInput, judge};
 use crate::verify::gain::compare;
 use crate::verify::proof::{read, tests::table};
-use crate::verify::counter_deltas::CounterDeltas;
 
 /// One second on a machine where IRQ 40 arrived on `cpu`, and CPU 3 was half busy.
 fn report(cpu: usize) -> VerifyReport {

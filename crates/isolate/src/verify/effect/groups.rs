@@ -1,6 +1,6 @@
 //! Which tasks may run on the network's CPUs.
 
-use super::{EffectInput, Judgement, EffectVerdict, counted, first, percent};
+use super::{EffectInput, EffectVerdict, Judgement, counted, first, percent};
 use crate::place::Place;
 use crate::plan::Part;
 use crate::topology::{Group, Owner, PinnedTask, Version};
@@ -127,7 +127,11 @@ pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
         group.partition.is_some() || set.is_none_or(|cpus| !cpus.both(net).is_empty())
     };
     let Some(group) = cpusets.groups.iter().filter(ours).find(for_net) else {
-        return Some(Judgement::new(what, EffectVerdict::DoesNotHold, "the group of the network's CPUs is gone"));
+        return Some(Judgement::new(
+            what,
+            EffectVerdict::DoesNotHold,
+            "the group of the network's CPUs is gone",
+        ));
     };
     let path = &group.path;
     let effective = group.effective.clone().unwrap_or_default();
@@ -139,7 +143,11 @@ pub fn partition(look: &EffectInput<'_>) -> Option<Judgement> {
         (Some(state), _) if state == "isolated" || state == "root" => {
             let lacking = net.without(&effective);
             if lacking.is_empty() {
-                Judgement::new(what, EffectVerdict::Holds, format!("{path} is {state}, with {}", effective.words()))
+                Judgement::new(
+                    what,
+                    EffectVerdict::Holds,
+                    format!("{path} is {state}, with {}", effective.words()),
+                )
             } else {
                 let summary = format!("{path} is {state}, but lacks {}", lacking.words());
                 Judgement::new(what, EffectVerdict::DoesNotHold, summary)
@@ -226,8 +234,12 @@ pub fn balancing(look: &EffectInput<'_>) -> Option<Judgement> {
         Judgement::new(what, EffectVerdict::Holds, format!("{} in no domain of the scheduler", is_are(net)))
     } else {
         let root = "a partition that is `root` only, or version 1 with sched_load_balance left on in the root, is balanced";
-        Judgement::new(what, EffectVerdict::DoesNotHold, format!("{} still balanced with others", is_are(&still)))
-            .with(vec![root.into()])
+        Judgement::new(
+            what,
+            EffectVerdict::DoesNotHold,
+            format!("{} still balanced with others", is_are(&still)),
+        )
+        .with(vec![root.into()])
     })
 }
 

@@ -1,6 +1,6 @@
 //! Where interrupts arrived and softirqs ran.
 
-use super::{EffectInput, Judgement, EffectVerdict, counted, first, percent};
+use super::{EffectInput, EffectVerdict, Judgement, counted, first, percent};
 use crate::topology::Interface;
 use spangap_model::Cpus;
 use spangap_model::count::grouped;
@@ -126,7 +126,8 @@ fn steering(look: &EffectInput<'_>, interface: &Interface) -> Judgement {
     }
     if !wrong.is_empty() {
         let summary = format!("packets are handed to CPUs outside of {net}");
-        return Judgement::new("steering", EffectVerdict::DoesNotHold, summary).with(first(wrong.into_iter()));
+        return Judgement::new("steering", EffectVerdict::DoesNotHold, summary)
+            .with(first(wrong.into_iter()));
     }
     if off == interface.rx.len() {
         let summary = "it has no interrupts of its own, and hands packets to no CPU (rps_cpus): they stay where \

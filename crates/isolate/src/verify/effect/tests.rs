@@ -157,7 +157,11 @@ fn interrupts_that_came_elsewhere_or_not_at_all() {
         (EffectVerdict::Remark, ["IRQ 50 disk: 7".to_owned()].as_slice())
     );
     let quiet = judged(&plan, Some(&before), &later(&before, &[], &[]));
-    assert_eq!(one(&quiet, "interrupts").verdict, EffectVerdict::CannotTell, "an idle interface is no failure");
+    assert_eq!(
+        one(&quiet, "interrupts").verdict,
+        EffectVerdict::CannotTell,
+        "an idle interface is no failure"
+    );
 }
 
 #[test]
