@@ -103,7 +103,6 @@ impl Distribution {
 /// Quantiles of a distribution; null where there were too few values: fewer than 2 for p50, 10 for p90, 100 for
 /// p99, 1,000 for p999, 10,000 for p9999.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Quantiles {
     pub p50_ns: Option<u64>,
     pub p90_ns: Option<u64>,

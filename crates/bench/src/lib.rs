@@ -27,7 +27,7 @@ pub mod usage;
 
 /// The Ping service, compiled from `proto/`.
 pub mod ping {
-    #![allow(missing_docs)] // documented in the .proto file
+    // Documented in the .proto file.
     tonic::include_proto!("spangap.ping.v1");
 
     /// Encoded `FileDescriptorSet` of the service, for reflection.

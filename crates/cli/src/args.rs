@@ -77,7 +77,6 @@ impl<'de> serde::Deserialize<'de> for Size {
 }
 
 impl Duration {
-    /// Nanoseconds.
     pub fn ns(self) -> u64 {
         self.0
     }
@@ -120,7 +119,6 @@ impl std::str::FromStr for Size {
 }
 
 impl Size {
-    /// Bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }

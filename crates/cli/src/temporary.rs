@@ -40,7 +40,6 @@ impl Temporary {
         }
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }

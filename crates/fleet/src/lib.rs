@@ -8,7 +8,7 @@ pub mod slice;
 
 /// The messages and the service, compiled from `proto/`.
 pub mod v1 {
-    #![allow(missing_docs)] // documented in the .proto file
+    // Documented in the .proto file.
     tonic::include_proto!("spangap.fleet.v1");
 }
 

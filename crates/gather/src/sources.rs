@@ -14,7 +14,6 @@ const SNIFFED_BYTES: u64 = 4_096;
 pub struct Sources {
     /// Where they were looked for.
     pub folder: PathBuf,
-    /// Captures.
     pub captures: Vec<PathBuf>,
     /// Files of spans.
     pub spans: Vec<PathBuf>,

@@ -23,7 +23,6 @@ pub struct Track {
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
-    /// Thread id.
     pub tid: Tid,
     /// Its name, if known.
     pub thread: Option<String>,
@@ -46,7 +45,6 @@ pub struct Piece {
     pub behind: Option<Taker>,
     /// The CPU that it ran on or waited for.
     pub cpu: Option<u16>,
-    /// Reason of a wait.
     pub waited_for: Option<WaitReason>,
     /// Who or what ended a wait, in words.
     pub woken_by: Option<String>,

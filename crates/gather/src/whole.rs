@@ -63,10 +63,8 @@ pub struct WholeCall {
     pub call: CallReport,
     /// Definition of the axis.
     pub axis: AxisReport,
-    /// The CLIENT span.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_span: Option<Stretch>,
-    /// The SERVER span.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_span: Option<Stretch>,
     /// Activity of threads at both ends, the client's first.
@@ -105,9 +103,7 @@ pub struct TrackReport {
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
-    /// Thread id.
     pub tid: u32,
-    /// Its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// Maximum error of all its times in either direction; `null` if unbounded.
@@ -136,7 +132,6 @@ pub struct PieceReport {
     /// Number of merged pieces; the result is named after the longest.
     #[serde(skip_serializing_if = "is_one")]
     pub of: u32,
-    /// Reason of a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_for: Option<WaitReason>,
     /// Who or what ended a wait.

@@ -119,9 +119,7 @@ pub struct Sleep {
 /// What woke a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waker {
-    /// A thread.
     Task(Tid),
-    /// A softirq.
     Softirq {
         /// Its number: 3 is NET_RX.
         vector: u8,
@@ -144,7 +142,6 @@ pub enum Left {
     Runnable,
     /// Still runnable, but its cgroup's quota is used up.
     Throttled,
-    /// Blocked.
     Blocked,
     /// Stopped by a signal or a debugger.
     Stopped,
@@ -152,7 +149,6 @@ pub enum Left {
     Ended,
 }
 
-/// An interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Irq {
     /// Device interrupt: the number in `/proc/interrupts`.
@@ -166,9 +162,7 @@ pub enum Irq {
 /// A position in the byte stream of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// Local port.
     pub local_port: u16,
-    /// Peer port.
     pub peer_port: u16,
     /// The last four bytes of the peer's address, most significant first: 127.0.0.1 is 0x7f000001.
     pub peer_tail: u32,

@@ -28,9 +28,7 @@ pub enum How {
 /// A halted process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Halted {
-    /// Process id.
     pub pid: u32,
-    /// Name.
     pub name: String,
     /// Reason.
     #[serde(flatten)]
@@ -72,7 +70,6 @@ impl Halted {
         format!("{} (pid {}){threads} {what} {until}", self.name, self.pid)
     }
 
-    /// Remedy.
     pub fn remedy(&self) -> String {
         match &self.how {
             How::Stopped => format!("kill -CONT {} lets it go on", self.pid),

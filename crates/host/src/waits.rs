@@ -25,7 +25,6 @@ pub struct WaitSums {
 /// Sleeps of one reason that one waker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitSum {
-    /// Reason.
     pub reason: WaitReason,
     /// The kernel function that shows it, taken from the sleeps that lasted longest in total.
     pub function: Option<String>,
@@ -97,7 +96,6 @@ pub struct SleepingThreads {
     pub function: Option<String>,
     /// Letter of their state, as in `/proc/PID/stat`.
     pub state: char,
-    /// Number of threads.
     pub threads: u64,
 }
 

@@ -29,18 +29,13 @@ pub enum Place {
     },
     /// CPU affinity of one thread, as a list; no value if the thread has ended.
     Affinity {
-        /// Thread id.
         tid: u32,
         /// Start time, in ticks since boot: ids are reused.
         start_ticks: u64,
-        /// Name.
         comm: String,
     },
     /// Number of combined queues of an interface, as set by `ethtool -L IF combined N`.
-    Queues {
-        /// Interface.
-        interface: String,
-    },
+    Queues { interface: String },
     /// Interrupts that a running irqbalance leaves alone: sorted numbers separated by blanks.
     BannedIrqs,
     /// A service: `running` or `stopped`.
@@ -62,7 +57,6 @@ pub enum Form {
 }
 
 impl Place {
-    /// A file.
     pub fn file(path: impl Into<String>) -> Place {
         Place::File { path: path.into() }
     }

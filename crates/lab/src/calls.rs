@@ -10,14 +10,12 @@ use std::path::Path;
 /// Trace id, and id of the client's span.
 type Ids = (Vec<u8>, Vec<u8>);
 
-/// A call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// 32 hexadecimal digits.
     pub trace_id: String,
     /// Start of its CLIENT span, nanoseconds since 1970 by this machine's clock.
     pub start_unix_ns: u64,
-    /// Its end.
     pub end_unix_ns: u64,
     /// Whether it succeeded.
     pub ok: bool,

@@ -32,7 +32,6 @@ pub enum LabError {
     /// A program that failed.
     #[error("{program}: {why}")]
     Program {
-        /// Its name.
         program: String,
         /// Its message, or the missing event.
         why: String,

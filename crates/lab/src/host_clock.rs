@@ -14,7 +14,6 @@ const MAX_OFFSET_NS: u64 = 24 * 3_600_000_000_000;
 /// The clock of one host relative to this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostClock {
-    /// Side of the host.
     #[serde(with = "side")]
     pub side: Side,
     /// Offset to this machine's clock at the start of the run; negative if it is behind.
@@ -93,7 +92,6 @@ mod side {
     }
 }
 
-/// Now, nanoseconds since 1970.
 pub fn now_unix_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }

@@ -14,7 +14,6 @@ pub struct Scenario {
     pub name: &'static str,
     /// Description in one line.
     pub title: &'static str,
-    /// Culprit.
     pub culprit: Culprit,
     /// Other correct answers, which describe the same thing from another perspective.
     pub also_right: &'static [Culprit],
@@ -22,7 +21,6 @@ pub struct Scenario {
     pub leg: Option<Legs>,
     /// Parameters with default values.
     pub parameters: &'static [Parameter],
-    /// Near miss.
     pub near_miss: NearMiss,
     /// Text of its page.
     pub page: Page,
@@ -75,7 +73,6 @@ pub struct Page {
 
 /// A run to make.
 pub struct Case<'a> {
-    /// Scenario.
     pub scenario: &'a Scenario,
     /// Whether it is the near miss.
     pub near_miss: bool,

@@ -43,7 +43,6 @@ pub struct Affected {
 pub struct Claim {
     /// Measured quantity, with its unit.
     pub what: String,
-    /// Measured value.
     pub measured: f64,
     /// Expectation: `at least 5`.
     pub expected: String,
@@ -118,7 +117,6 @@ pub struct Truth {
     pub affected_rule: String,
     /// Whether every claim holds. A run whose fault did not act proves nothing.
     pub acted: bool,
-    /// Proof.
     pub proof: Vec<Claim>,
     /// Every parameter of the scenario with its value.
     pub parameters: BTreeMap<String, String>,

@@ -11,13 +11,10 @@ use std::time::Duration;
 
 /// The part of such a fault that is common to both sides.
 pub struct Wait {
-    /// Cause.
     pub cause: Cause,
-    /// Parameters.
     pub parameters: &'static [Parameter],
     /// Text of its page.
     pub page: Page,
-    /// Makes it.
     pub make: fn(&mut Stage<'_>, &Case<'_>) -> Result<FaultReport, LabError>,
 }
 

@@ -27,7 +27,6 @@ pub enum FactError {
     /// A malformed line.
     #[error("{path}, line {line}: found {found:?}, expected {expected}")]
     Malformed {
-        /// Path.
         path: String,
         /// Line number, from 1.
         line: usize,

@@ -369,7 +369,7 @@ pub struct Hole {
 
 /// [`Accounting`] as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // each key is documented at spangap_model::Accounting
+// Each key is documented at spangap_model::Accounting
 pub struct SpanCounts {
     pub received: u64,
     pub joined: u64,
@@ -434,7 +434,7 @@ impl From<&Accounting> for SpanCounts {
 
 /// [`Malformed`] as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // each key is documented at spangap_model::accounting::Malformed
+// Each key is documented at spangap_model::accounting::Malformed
 pub struct MalformedCounts {
     pub bad_id: u64,
     pub end_before_start: u64,

@@ -137,7 +137,6 @@ impl Side {
 pub struct Culprit {
     /// Cause; `Cause::None` if nothing was wrong.
     pub cause: Cause,
-    /// Side.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<Side>,
 }

@@ -6,7 +6,6 @@ use std::fmt;
 /// A CPU number above this is treated as an error in the text.
 const MAX_CPU: u32 = 1 << 16;
 
-/// A set of CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<u32>);
 
@@ -39,7 +38,6 @@ impl Cpus {
         Some(cpus)
     }
 
-    /// Number of CPUs.
     pub fn len(&self) -> usize {
         self.0.len()
     }

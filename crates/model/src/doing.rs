@@ -5,7 +5,6 @@ use crate::named::named;
 named! {
     /// Activity of a thread. At every moment exactly one of these holds.
     pub enum Doing {
-        /// Running.
         Running = "running",
         /// Current on its CPU while a softirq or hardirq ran there.
         Interrupted = "interrupted",

@@ -16,7 +16,6 @@ pub enum Taker {
     Idle,
     /// A thread.
     Task {
-        /// Thread id.
         tid: u32,
         /// Process id; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -27,13 +26,11 @@ pub enum Taker {
     },
     /// Another thread of the process that wanted the CPU.
     Sibling {
-        /// Thread id.
         tid: u32,
         /// Name; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
-    /// A softirq.
     Softirq {
         /// Name as in `/proc/softirqs`: `NET_RX`.
         vector: String,

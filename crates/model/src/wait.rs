@@ -4,7 +4,6 @@ use crate::Cause;
 use crate::named::named;
 
 named! {
-    /// Reason of a wait.
     pub enum WaitReason {
         /// A mutex that another thread held.
         Lock = "lock",
@@ -28,7 +27,6 @@ named! {
         Poll = "poll",
         /// An eventfd, a timerfd, inotify.
         Event = "event",
-        /// A terminal.
         Terminal = "terminal",
         /// A requested sleep.
         Sleep = "sleep",
@@ -60,7 +58,6 @@ named! {
         Frozen = "frozen",
         /// Known, but none of these: the function says more.
         Other = "other",
-        /// Unknown.
         Unknown = "unknown",
     }
 }
@@ -74,7 +71,6 @@ named! {
         Handover = "handover",
         /// It waited for work, or for a requested time.
         Idle = "idle",
-        /// Unknown.
         Unknown = "unknown",
     }
 }

@@ -5,7 +5,6 @@ use serde::Serialize;
 /// A table, as text.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TablePage {
-    /// Title.
     pub title: String,
     /// Column headings.
     pub head: Vec<&'static str>,

@@ -5,7 +5,6 @@
 
 use std::fmt::Write;
 
-/// A colour.
 #[derive(Clone, Copy, Debug)]
 pub struct Colour {
     /// Meaning.
@@ -20,7 +19,6 @@ const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> 
     Colour { name, light, dark }
 }
 
-/// All colours.
 pub const COLOURS: &[Colour] = &[
     // The page.
     colour("ground", "#ffffff", "#14181d"),

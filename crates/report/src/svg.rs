@@ -53,9 +53,7 @@ pub struct Rect {
     pub x: f64,
     /// Upper edge.
     pub y: f64,
-    /// Width.
     pub width: f64,
-    /// Height.
     pub height: f64,
 }
 
@@ -88,9 +86,7 @@ impl Rect {
 pub struct Picture<'a> {
     /// Class; empty for none.
     pub class: &'a str,
-    /// Width.
     pub width: f64,
-    /// Height.
     pub height: f64,
     /// Description.
     pub label: &'a str,

@@ -105,14 +105,12 @@ pub enum ChangeOutcome {
     Already,
     /// It was closed, or is not the same socket any more.
     Gone(String),
-    /// The change failed.
     Failed(String),
 }
 
 /// One socket with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Inode.
     pub inode: u64,
     /// Local address.
     pub local: SocketAddr,
@@ -126,7 +124,6 @@ pub struct Change {
     pub fd: Option<i32>,
     /// Requested value.
     pub to: bool,
-    /// Outcome.
     pub became: ChangeOutcome,
 }
 

@@ -11,7 +11,6 @@ pub enum SocketsError {
     /// A file or folder under `/proc`: the process is gone, or belongs to another user.
     #[error("cannot read {path}")]
     Read {
-        /// Path.
         path: PathBuf,
         /// Error of the kernel.
         source: io::Error,
@@ -27,26 +26,20 @@ pub enum SocketsError {
         "the descriptors of process {pid} cannot be seen: it is another user's ({owner}), which needs CAP_SYS_PTRACE (root has it)"
     )]
     NotPermitted {
-        /// Process id.
         pid: u32,
         /// Its user, in words.
         owner: String,
     },
     /// The process is exiting: it has closed its connections, or is about to.
     #[error("process {pid} is ending")]
-    Ending {
-        /// Process id.
-        pid: u32,
-    },
+    Ending { pid: u32 },
     /// A kernel file is unreadable or malformed.
     #[error(transparent)]
     Fact(#[from] FactError),
     /// The socket could not be duplicated, or refused the option.
     #[error("cannot set TCP_NODELAY on descriptor {fd} of process {pid}")]
     Set {
-        /// Process id.
         pid: u32,
-        /// Descriptor.
         fd: i32,
         /// Error of the kernel.
         source: io::Error,
@@ -54,9 +47,7 @@ pub enum SocketsError {
     /// The descriptor now belongs to another socket, or to none.
     #[error("descriptor {fd} of process {pid} is no longer the connection from {local} to {peer}")]
     Changed {
-        /// Process id.
         pid: u32,
-        /// Descriptor.
         fd: i32,
         /// Local address.
         local: SocketAddr,
@@ -69,9 +60,7 @@ pub enum SocketsError {
         !found
     )]
     NotTaken {
-        /// Process id.
         pid: u32,
-        /// Descriptor.
         fd: i32,
         /// Value read back.
         found: bool,

@@ -9,10 +9,8 @@ use spangap_report::figures::counted;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// A hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
-    /// Kind.
     pub kind: HintKind,
     /// Sockets concerned.
     pub inodes: Vec<u64>,
@@ -20,7 +18,6 @@ pub struct Hint {
     pub text: String,
 }
 
-/// Kinds of hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HintKind {
@@ -53,9 +50,7 @@ pub struct PeerGroup {
     pub port: u16,
     /// Whether this host accepted them.
     pub accepted: bool,
-    /// Peer.
     pub peer: IpAddr,
-    /// Number of connections.
     pub connections: u64,
     /// Total payload sent.
     pub sent_bytes: u64,

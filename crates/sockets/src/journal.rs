@@ -66,9 +66,7 @@ pub struct Entry {
     pub peer: SocketAddr,
     /// Whether the peer opened the connection.
     pub accepted: bool,
-    /// Old value.
     pub old: bool,
-    /// New value.
     pub new: bool,
     /// Processes that had it open.
     pub holders: Vec<Holder>,
@@ -78,11 +76,9 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
-    /// Process id.
     pub pid: u32,
     /// Start time, in ticks since boot: ids are reused.
     pub start_ticks: u64,
-    /// Name.
     pub comm: String,
     /// Its descriptors of the socket.
     pub fds: Vec<i32>,
@@ -117,7 +113,6 @@ impl TryFrom<serde_json::Value> for Line {
     }
 }
 
-/// Error of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Error of a file or folder.
@@ -132,7 +127,6 @@ pub enum JournalError {
          --forget sets the file aside"
     )]
     Damaged {
-        /// Path.
         path: PathBuf,
         /// The first damaged place.
         damage: Box<Damage>,
@@ -142,7 +136,6 @@ pub enum JournalError {
         "journal {path} is a \"{found}\", expected a journal of this version, of nodelay: \"{FORMAT}\" or \"{BEFORE}\""
     )]
     Version {
-        /// Path.
         path: PathBuf,
         /// Its format identifier.
         found: String,
@@ -236,7 +229,6 @@ impl Journal {
     }
 }
 
-/// Folder of the journals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
@@ -246,7 +238,6 @@ impl Folder {
         Folder(path.into())
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -370,7 +361,6 @@ impl LockedJournal {
         Ok(Some(LockedJournal { path: path.to_owned(), journal, _locked: file }))
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         &self.path
     }

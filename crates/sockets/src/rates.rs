@@ -24,7 +24,6 @@ pub struct Rates {
 /// One socket. Values that the kernel does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SocketRates {
-    /// Inode.
     pub inode: u64,
     /// Local address.
     pub local: SocketAddr,
@@ -42,13 +41,10 @@ pub struct SocketRates {
     pub sent_bytes_per_s: Option<f64>,
     /// Payload received.
     pub received_bytes_per_s: Option<f64>,
-    /// Data segments sent.
     pub sent_data_segments_per_s: Option<f64>,
-    /// Data segments received.
     pub received_data_segments_per_s: Option<f64>,
     /// Mean payload of a segment sent.
     pub bytes_per_sent_segment: Option<f64>,
-    /// Number of retransmitted segments.
     pub retransmitted_segments: Option<u64>,
     /// Share of the time with data outstanding.
     pub busy_share: Option<f64>,

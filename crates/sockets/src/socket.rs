@@ -10,9 +10,7 @@ use std::path::PathBuf;
 /// A process that has the socket open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Owner {
-    /// Process id.
     pub pid: u32,
-    /// Name.
     pub comm: String,
     /// Descriptors of this socket.
     pub fds: Vec<i32>,
@@ -33,7 +31,6 @@ pub enum Source {
 /// The peer's socket of a connection, if on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerSocket {
-    /// Inode.
     pub inode: u64,
     /// Processes that have it open.
     pub owners: Vec<Owner>,

@@ -62,7 +62,6 @@ pub struct TcpInfo {
     pub unanswered_probes: Option<u64>,
     /// Retransmitted segments since the connection was opened.
     pub retransmitted_segments: Option<u64>,
-    /// Retransmitted bytes.
     pub retransmitted_bytes: Option<u64>,
     /// Segments that the peer received twice.
     pub duplicate_segments: Option<u64>,
@@ -110,9 +109,7 @@ pub struct TcpInfo {
     pub sent_segments: Option<u64>,
     /// Segments received, ACKs included.
     pub received_segments: Option<u64>,
-    /// Data segments sent.
     pub sent_data_segments: Option<u64>,
-    /// Data segments received.
     pub received_data_segments: Option<u64>,
     /// Delivered segments, according to the peer's ACKs.
     pub delivered_segments: Option<u64>,

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 pub struct FileError {
     /// Operation.
     pub what: &'static str,
-    /// Path.
     pub path: PathBuf,
     /// Error of the kernel.
     pub source: io::Error,
@@ -218,7 +217,6 @@ impl Appender {
         Ok(Appender { path: path.to_owned(), file, len: (len + end_of_line.len()) as u64 })
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -61,7 +61,6 @@ pub fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
 /// Identity of a process, distinct from any later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Process id.
     pub pid: u32,
     /// Start time, in ticks since boot.
     pub start_ticks: u64,
@@ -117,7 +116,6 @@ pub enum GuardError {
     /// It ended before it was ready.
     #[error("the process that undoes it in time did not become ready ({status}){said}")]
     NotReady {
-        /// Exit status.
         status: ExitStatus,
         /// Its output, after a colon.
         said: String,

@@ -36,11 +36,9 @@ pub struct Piece {
     pub line: usize,
     /// Range of bytes.
     pub range: Range<usize>,
-    /// Kind.
     pub kind: Kind,
 }
 
-/// Kind of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A document with a valid checksum; the range is that of the document.

@@ -128,7 +128,6 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// All outcomes.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = format!("{:<52}{:>12}{:>12}  {:<22}\n", "", "COMMITTED", "NOW", "CHANGE");
     for outcome in outcomes {

@@ -46,7 +46,6 @@ pub enum CheckError {
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// The path.
         path: PathBuf,
         /// The reason.
         error: std::io::Error,
@@ -54,7 +53,6 @@ pub enum CheckError {
     /// The content of a file is invalid.
     #[error("{path}: {what}")]
     Content {
-        /// The path.
         path: PathBuf,
         /// What was expected.
         what: String,

@@ -24,11 +24,8 @@ const COLUMNS: [&str; 8] = [
 /// Figures of one commit on one machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The commit.
     pub commit: String,
-    /// Its compiler.
     pub compiler: String,
-    /// The CPU.
     pub cpu: String,
     /// By name.
     pub figures: BTreeMap<String, Value>,
@@ -135,7 +132,6 @@ fn with_row(text: &str, record: &Record) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// The median.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -45,7 +45,6 @@ pub enum BenchError {
     /// A program cannot be started, or waited for.
     #[error("{program}: {error}")]
     Start {
-        /// Its name.
         program: String,
         /// The reason.
         error: std::io::Error,
@@ -53,7 +52,6 @@ pub enum BenchError {
     /// Its output is wrong.
     #[error("{program}: expected {expected}, found {found}")]
     Output {
-        /// Its name.
         program: String,
         /// What was expected.
         expected: &'static str,

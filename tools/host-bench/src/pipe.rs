@@ -22,7 +22,6 @@ pub struct Took {
     pub cpu_s: f64,
 }
 
-/// Runs it.
 pub fn run(cpu: u32, loops: u32) -> Result<Took, BenchError> {
     let program = || "perf bench sched pipe".to_string();
     let before = cpu_of_children()?;
@@ -50,7 +49,6 @@ fn cpu_of_children() -> Result<f64, BenchError> {
 pub struct Endless(Child);
 
 impl Endless {
-    /// Starts it.
     pub fn start(cpu: u32) -> Result<Endless, BenchError> {
         let mut command = command(cpu, 1_000_000_000);
         // The other half ends too when it finds the pipe closed.

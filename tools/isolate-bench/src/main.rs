@@ -47,7 +47,6 @@ pub enum BenchError {
     /// A program cannot be started, or waited for.
     #[error("{program}: {error}")]
     Start {
-        /// Its name.
         program: String,
         /// The reason.
         error: std::io::Error,
@@ -55,7 +54,6 @@ pub enum BenchError {
     /// Its output is wrong.
     #[error("{program}: expected {expected}, found {found}")]
     Output {
-        /// Its name.
         program: String,
         /// What was expected.
         expected: &'static str,
@@ -65,7 +63,6 @@ pub enum BenchError {
     /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// The path.
         path: PathBuf,
         /// The reason.
         error: std::io::Error,

@@ -69,14 +69,12 @@ fn cpu_of_children() -> Duration {
 }
 
 impl Running {
-    /// Starts it.
     pub fn start(command: &mut Command) -> Result<Running, BenchError> {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| BenchError::Start { program: name(command), error })?;
         Ok(Running(child))
     }
 
-    /// Its id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -33,11 +33,8 @@ pub struct Verb {
 pub struct Scale {
     /// Version of the cpusets.
     pub version: u32,
-    /// Number of CPUs.
     pub cpus: usize,
-    /// Number of containers.
     pub containers: usize,
-    /// Number of files.
     pub files: usize,
     /// Number of planned changes.
     pub changes: usize,

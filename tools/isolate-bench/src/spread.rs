@@ -5,7 +5,6 @@ use serde::Serialize;
 /// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// The median.
     pub median: f64,
     /// The minimum.
     pub least: f64,

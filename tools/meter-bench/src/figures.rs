@@ -67,18 +67,14 @@ pub struct Throughput {
 /// Summary of several runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// Median.
     pub median: f64,
-    /// Minimum.
     pub min: f64,
-    /// Maximum.
     pub max: f64,
 }
 
 /// One comparison.
 #[derive(Debug, Serialize)]
 pub struct TruthFigure {
-    /// Its name.
     pub case: &'static str,
     /// Differences from the truth; empty is good.
     pub differences: Vec<String>,

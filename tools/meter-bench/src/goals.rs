@@ -43,7 +43,6 @@ pub enum GoalVerdict {
 /// One goal.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
-    /// The goal.
     pub goal: &'static str,
     /// The required value.
     pub wanted: String,

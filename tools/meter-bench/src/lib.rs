@@ -21,7 +21,6 @@ pub enum BenchError {
     /// A file or folder cannot be accessed.
     #[error("{}: {source}", path.display())]
     File {
-        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -29,9 +28,7 @@ pub enum BenchError {
     /// The content of an existing file is invalid.
     #[error("{}: offset {offset}: expected {expected}", path.display())]
     Format {
-        /// The path.
         path: PathBuf,
-        /// The offset.
         offset: usize,
         /// The expected content.
         expected: &'static str,
@@ -39,7 +36,6 @@ pub enum BenchError {
     /// A program failed to start or to do its work.
     #[error("{program}: {reason}")]
     Program {
-        /// The program.
         program: String,
         /// What happened instead.
         reason: String,

@@ -18,7 +18,6 @@ pub enum Protocol {
 /// Protocol and compression of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// The protocol.
     pub protocol: Protocol,
     /// Whether the body is compressed with gzip.
     pub gzip: bool,
@@ -45,7 +44,6 @@ impl Wire {
 pub struct Payload {
     /// The body; for gRPC including the message's five-byte prefix.
     pub body: Bytes,
-    /// Number of spans.
     pub spans: u64,
 }
 

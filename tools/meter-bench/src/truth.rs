@@ -10,7 +10,6 @@ use crate::BenchError;
 /// Content of a workload, known by construction. Reads the workload tool's `.truth.json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Truth {
-    /// All spans.
     pub spans: u64,
     /// CLIENT spans whose SERVER span is missing.
     pub unpaired: u64,
@@ -31,9 +30,7 @@ pub struct PairTruth {
     pub sum_ns: u64,
     /// Median gap, by nearest rank like the others.
     pub p50_ns: u64,
-    /// 90th percentile.
     pub p90_ns: u64,
-    /// 99th percentile.
     pub p99_ns: u64,
     /// 99.9th percentile.
     pub p999_ns: u64,

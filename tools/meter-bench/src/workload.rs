@@ -14,7 +14,6 @@ const BATCH_HEADER: usize = 16;
 pub struct SpanBatch {
     /// Encoded `ExportTraceServiceRequest`.
     pub bytes: Vec<u8>,
-    /// Number of spans.
     pub spans: u64,
     /// Offsets of the trace ids, span ids and parents' span ids in `bytes`.
     ids: Vec<u32>,
@@ -22,7 +21,6 @@ pub struct SpanBatch {
 
 /// Batches in the order in which exporters would send them.
 pub struct Workload {
-    /// The batches.
     pub batches: Vec<SpanBatch>,
 }
 
@@ -86,7 +84,6 @@ impl Workload {
         Ok(Workload { batches })
     }
 
-    /// Number of spans.
     pub fn spans(&self) -> u64 {
         self.batches.iter().map(|batch| batch.spans).sum()
     }

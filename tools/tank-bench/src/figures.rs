@@ -91,13 +91,10 @@ impl Row {
 /// Open loop, 1,000 calls a second.
 #[derive(Debug, Serialize)]
 pub struct Lateness {
-    /// Stack.
     pub stack: &'static str,
     /// Median time from due to sent.
     pub p50_ns: f64,
-    /// Its 99th percentile.
     pub p99_ns: f64,
-    /// Its maximum.
     pub max_ns: f64,
     /// Lateness of an exact sleep of 1 ms on this machine, p99: the lower bound for any stack that does not
     /// busy-wait.

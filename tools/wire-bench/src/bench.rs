@@ -41,13 +41,10 @@ pub struct Row {
 /// A sum over all calls: reported and true.
 #[derive(Debug, Serialize)]
 pub struct LegCheck {
-    /// The leg.
     pub leg: String,
     /// Reported time, nanoseconds.
     pub said_ns: i64,
-    /// Its bound.
     pub bound_ns: u64,
-    /// True time, nanoseconds.
     pub true_ns: i64,
 }
 

@@ -200,18 +200,14 @@ fn integer(pattern: u8, prefix: u32, value: usize, out: &mut Vec<u8>) {
 
 /// Flags of a TCP header.
 pub mod flags {
-    /// SYN
     pub const SYN: u8 = 2;
-    /// PSH
     pub const PSH: u8 = 8;
-    /// ACK
     pub const ACK: u8 = 16;
 }
 
 /// A segment to write.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// The connection.
     pub connection: usize,
     /// Whether the client sends it.
     pub from_client: bool,
@@ -219,9 +215,7 @@ pub struct Segment {
     pub seq: u32,
     /// Acknowledgement number.
     pub ack: u32,
-    /// Flags.
     pub flags: u8,
-    /// The payload.
     pub payload: Vec<u8>,
 }
 

@@ -11,7 +11,6 @@ use std::io::{self, Write};
 pub struct Traffic {
     /// Total number of calls.
     pub calls: u64,
-    /// Connections.
     pub connections: usize,
     /// Calls in flight on each connection.
     pub in_flight: u32,
@@ -32,7 +31,6 @@ pub struct Traffic {
 /// True figures of the traffic, summed over its calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
-    /// Calls.
     pub calls: u64,
     /// Last request byte: from the client's tap to the server's.
     pub request_wire_ns: i64,

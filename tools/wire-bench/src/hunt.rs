@@ -17,13 +17,11 @@ const WITHIN_S: f64 = 5.0;
 /// Result for one folder.
 #[derive(Debug, Serialize)]
 pub struct HuntRow {
-    /// The folder.
     pub folder: PathBuf,
     /// Size of everything that `hunt` reads in it, bytes: captures, recordings of hosts, spans.
     pub bytes: u64,
     /// Calls that it saw.
     pub calls: u64,
-    /// Its verdict.
     pub verdict: String,
     /// Runs of `hunt`.
     pub hunt: Vec<Cost>,
@@ -34,7 +32,6 @@ pub struct HuntRow {
 }
 
 impl HuntRow {
-    /// CPU seconds.
     fn cpu_s(&self, of: &[Cost]) -> Option<Spread> {
         Spread::of(of.iter().map(|cost| cost.cpu_s))
     }

@@ -23,7 +23,6 @@ pub enum MeasureError {
     /// The program cannot be started.
     #[error("{program}: {error}")]
     Start {
-        /// Its name.
         program: String,
         /// Why.
         error: io::Error,
@@ -31,7 +30,6 @@ pub enum MeasureError {
     /// The program failed.
     #[error("{program} failed: {status}")]
     Failed {
-        /// Its name.
         program: String,
         /// Its exit status.
         status: String,
@@ -47,7 +45,6 @@ pub enum MeasureError {
     /// Unexpected output of the program.
     #[error("{program}: {what}")]
     Output {
-        /// Its name.
         program: String,
         /// What was expected, and what was found.
         what: String,
@@ -114,11 +111,8 @@ pub fn once(costs: &PathBuf, command: &[String]) -> Result<(), MeasureError> {
 /// Median, minimum and maximum of some figures.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Spread {
-    /// Median.
     pub median: f64,
-    /// Minimum.
     pub min: f64,
-    /// Maximum.
     pub max: f64,
 }
 

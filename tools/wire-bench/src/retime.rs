@@ -18,7 +18,6 @@ pub enum RetimeError {
     /// The copy's format has one link type for all packets.
     #[error("packet {packet}: expected Ethernet as the others, found link type {found}")]
     LinkType {
-        /// Packet number.
         packet: u64,
         /// Its link type.
         found: u16,

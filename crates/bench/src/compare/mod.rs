@@ -18,7 +18,6 @@ pub const CONFIDENCE: f64 = 0.95;
 /// A metric of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Metric {
     ThroughputPerS,
     P50Ns,

@@ -80,7 +80,7 @@ pub struct Failures {
 
 /// One interval of one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)] // CONTRACT.md has their meaning
+// CONTRACT.md has their meaning.
 pub struct Interval {
     pub phase: Phase,
     pub at_unix_ns: u64,

@@ -221,7 +221,6 @@ impl FromStr for Pace {
 
 /// Settings of a client program. `clients/CONTRACT.md` defines their exact meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ClientSettings {
     pub stack: Stack,
     pub target: String,
@@ -326,7 +325,6 @@ impl ClientSettings {
 
 /// Settings of a target program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct ServeSettings {
     pub stack: TargetStack,
     pub listen: String,

@@ -5,7 +5,6 @@ use spangap_model::duration::format_ns;
 
 /// A field of [`Asked`] other than the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Field {
     Target,
     Stack,

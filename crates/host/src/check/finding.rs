@@ -62,7 +62,6 @@ pub struct TrapFigure {
 /// Result of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrapFinding {
-    /// Name of the trap.
     pub trap: &'static str,
     /// Causes of delay that the trap is known for.
     pub causes: &'static [Cause],

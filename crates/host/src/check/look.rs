@@ -68,7 +68,6 @@ pub struct Connection {
 /// A listening socket of a process under inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptQueue {
-    /// Port.
     pub port: u16,
     /// Limit of the accept queue.
     pub limit: u64,
@@ -77,9 +76,7 @@ pub struct AcceptQueue {
 /// TCP sockets of all processes under inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpSockets {
-    /// Connections.
     pub connections: Vec<Connection>,
-    /// Listening sockets.
     pub listening: Vec<AcceptQueue>,
 }
 
@@ -94,7 +91,6 @@ pub struct Inspection {
     pub after: Counters,
     /// Processes under inspection; empty for the whole machine.
     pub pids: Vec<u32>,
-    /// Online CPUs.
     pub online: Known<Cpus>,
     /// Interfaces.
     pub nics: Known<Vec<Nic>>,
@@ -137,7 +133,6 @@ pub struct Inspection {
 /// A running irqbalance.
 #[derive(Debug)]
 pub struct Irqbalance {
-    /// Process id.
     pub pid: u32,
     /// Its arguments and `IRQBALANCE_...=...` variables.
     pub told: Vec<String>,
@@ -162,7 +157,6 @@ pub const SETTINGS: &[&str] = &[
 ];
 
 impl Counters {
-    /// Reads all counters.
     pub fn read(host: &Host, pids: &[u32]) -> Counters {
         let mounts = cgroup::mounts(host);
         Counters::with(host, &mounts, pids)

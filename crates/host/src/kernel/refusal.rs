@@ -13,7 +13,6 @@ pub enum ProbeError {
     /// This process may not load programs.
     #[error("cannot run the probe {probe}: {need}; `spangap host check` works without")]
     NotRoot {
-        /// Probe name.
         probe: &'static str,
         /// Missing right.
         need: String,
@@ -24,10 +23,7 @@ pub enum ProbeError {
          (/sys/kernel/btf/vmlinux cannot be read; a kernel built with CONFIG_DEBUG_INFO_BTF=y has it); \
          `spangap host check` works without"
     )]
-    NoBtf {
-        /// Probe name.
-        probe: &'static str,
-    },
+    NoBtf { probe: &'static str },
     /// The kernel lacks a feature that the probe requires.
     #[error("this kernel has no {what}, which came with Linux {since}; `spangap host check` works without")]
     Lacks {
@@ -39,7 +35,6 @@ pub enum ProbeError {
     /// The kernel rejected a program.
     #[error("cannot load the probe {probe}: {reason}")]
     Load {
-        /// Probe name.
         probe: &'static str,
         /// Reason, from the kernel or from libbpf.
         reason: String,
@@ -47,7 +42,6 @@ pub enum ProbeError {
     /// A program cannot be attached.
     #[error("cannot attach {program} of the probe {probe}: {reason}")]
     Attach {
-        /// Probe name.
         probe: &'static str,
         /// The program, or its attach point.
         program: String,

@@ -34,7 +34,6 @@ impl TaskName {
 /// Identity of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceName {
-    /// Name.
     pub name: String,
     /// Inode of its network namespace, if that is not the recorder's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -65,7 +65,6 @@ pub struct Part {
     pub wait: Option<(Sleep, Waker)>,
     /// Whether the thread had begun to write the answer: what it waits for then is not the call's.
     pub answered: bool,
-    /// Nanoseconds.
     pub ns: u64,
 }
 

@@ -56,7 +56,6 @@ pub const MAX_PAYLOAD: u32 = 64 << 20;
 pub struct Meta {
     /// Version of the recorder.
     pub spangap: String,
-    /// Name of the host.
     pub host: String,
     /// Release of its kernel.
     pub kernel: String,

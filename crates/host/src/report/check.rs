@@ -15,7 +15,6 @@ pub struct CheckReport {
     pub evidence: Testimony,
     /// Time between the two readings; `None` if there was only one.
     pub looked_ns: Option<u64>,
-    /// Online CPUs.
     pub cpus_online: Option<String>,
     /// CPUs that the processes may use; all for the whole machine.
     pub cpus: Option<String>,
@@ -31,11 +30,8 @@ pub struct CheckReport {
 /// A process under inspection.
 #[derive(Debug, Serialize)]
 pub struct ProcessJson {
-    /// Process id.
     pub pid: u32,
-    /// Name.
     pub comm: String,
-    /// Number of threads.
     pub threads: usize,
     /// CPUs that at least one of its threads may run on.
     pub cpus: String,
@@ -52,10 +48,8 @@ pub struct Counts {
     pub fine: usize,
 }
 
-/// A finding.
 #[derive(Debug, Serialize)]
 pub struct FindingJson {
-    /// Name of the trap.
     pub trap: &'static str,
     /// `trap`, `cannot-tell`, `fine`.
     pub verdict: &'static str,

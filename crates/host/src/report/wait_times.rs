@@ -30,7 +30,6 @@ pub struct Waits {
 
 /// Quantiles with their error bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs)]
 pub struct Quantiles {
     pub p50_ns: u64,
     pub p50_bound_ns: u64,
@@ -56,7 +55,6 @@ pub struct Bucket {
 /// Waits in progress at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OpenReport {
-    /// Number of waits.
     pub waits: u64,
     /// Total time so far.
     pub sum_ns: u64,

@@ -40,7 +40,6 @@ pub struct ReasonsReport {
 /// Sleeps of one reason that one waker ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReasonReport {
-    /// Reason.
     pub reason: &'static str,
     /// `held-up`, `handover`, `idle` or `unknown`.
     pub class: &'static str,
@@ -60,13 +59,11 @@ pub struct ReasonReport {
 /// Threads asleep at the end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AsleepReport {
-    /// Reason.
     pub reason: &'static str,
     /// The kernel function that shows it.
     pub function: Option<String>,
     /// Letter of their state.
     pub state: char,
-    /// Number of threads.
     pub threads: u64,
 }
 

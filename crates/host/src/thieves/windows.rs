@@ -30,7 +30,6 @@ pub struct Piece {
 /// A window of one thread's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Thread id.
     pub tid: Tid,
     /// Start, in nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,

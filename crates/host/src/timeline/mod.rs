@@ -64,12 +64,10 @@ pub struct Interval {
     pub doing: Doing,
     /// Who had the CPU that it ran on, or waited for; `None` where nobody else, or not known.
     pub taker: Option<Taker>,
-    /// That CPU.
     pub cpu: Option<u16>,
 }
 
 impl Interval {
-    /// Nanoseconds.
     pub fn ns(&self) -> u64 {
         self.to_ns - self.from_ns
     }

@@ -8,7 +8,6 @@ use spangap_model::Doing;
 /// The machine runs for a while before anyone looks.
 pub const BEGAN: u64 = 400;
 
-/// A thread of it.
 struct Thread {
     tid: Tid,
     at: At,
@@ -40,7 +39,6 @@ pub struct Machine {
     pub truth: Vec<Vec<Doing>>,
     /// Of each CPU, for each nanosecond, who had it.
     pub had: Vec<Vec<Taker>>,
-    /// End of it all.
     pub end: u64,
     /// CPU, begin and end of what was lost.
     pub losses: Vec<(u16, u64, u64)>,

@@ -58,7 +58,6 @@ pub enum ApplyError {
         place: Place,
         /// Value in the plan.
         planned: Option<String>,
-        /// Value found.
         found: Option<String>,
     },
     /// The machine was rebooted since the plan was made. Nothing was changed.
@@ -72,7 +71,6 @@ pub enum ApplyError {
     NotTaken {
         /// Where.
         place: Place,
-        /// Value written.
         written: String,
         /// Value read back.
         found: Option<String>,
@@ -80,7 +78,6 @@ pub enum ApplyError {
     /// No queue's interrupt could be moved, so nothing would be gained.
     #[error("none of the interrupts of {interface}'s queues can be moved: {why}")]
     NoInterrupt {
-        /// Interface.
         interface: String,
         /// The kernel's error for the first of them.
         why: String,
@@ -91,7 +88,6 @@ pub enum ApplyError {
     /// New cgroups kept appearing.
     #[error("new cgroups keep appearing on the network's CPUs: {0}")]
     NeverStable(String),
-    /// Error of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// Interrupted by the user.

@@ -41,7 +41,6 @@ pub struct Head {
     pub time_unix_ns: u64,
     /// Time until the automatic rollback unless confirmed; `None` for no automatic rollback.
     pub confirm_within_ns: Option<u64>,
-    /// The plan.
     pub plan: Plan,
 }
 
@@ -51,7 +50,6 @@ pub struct Head {
 pub enum Record {
     /// The guard: a process that rolls back unless told otherwise.
     Guard {
-        /// Process id.
         pid: u32,
         /// Start time, in ticks since boot.
         start_ticks: u64,
@@ -116,11 +114,9 @@ pub struct Entry {
 pub struct IrqName {
     /// Name in `/proc/interrupts`.
     pub name: String,
-    /// Its interface.
     pub interface: Option<String>,
 }
 
-/// Error of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// Error of a file or folder.
@@ -132,7 +128,6 @@ pub enum JournalError {
          rollback --forget` sets it aside"
     )]
     Damaged {
-        /// Path.
         path: PathBuf,
         /// The first damaged place.
         damage: Box<Damage>,
@@ -144,17 +139,13 @@ pub enum JournalError {
         Head::BEFORE
     )]
     Version {
-        /// Path.
         path: PathBuf,
         /// Its format identifier.
         found: String,
     },
     /// A plan is already applied.
     #[error("a plan is already applied (journal {journal}): `spangap isolate rollback` first")]
-    Applied {
-        /// Its journal.
-        journal: PathBuf,
-    },
+    Applied { journal: PathBuf },
 }
 
 /// A journal as read.
@@ -259,7 +250,6 @@ impl Journal {
         last(|record| *record == Record::Undoing) > last(|record| matches!(record, Record::RolledBack { .. }))
     }
 
-    /// The guard.
     pub fn guard(&self) -> Option<Process> {
         self.records.iter().rev().find_map(|record| match record {
             Record::Guard { pid, start_ticks } => Some(Process { pid: *pid, start_ticks: *start_ticks }),
@@ -310,7 +300,6 @@ impl Folder {
         Folder(path.into())
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -404,7 +393,6 @@ impl Writer {
         }
     }
 
-    /// Path.
     pub fn path(&self) -> &Path {
         self.appender.path()
     }

@@ -13,7 +13,6 @@ pub struct Root {
 }
 
 impl Root {
-    /// This machine.
     pub fn machine() -> Root {
         Root { path: PathBuf::from("/"), copy: false }
     }

@@ -54,7 +54,6 @@ pub enum NetCpus {
 pub enum IrqbalancePolicy {
     /// Ask it, on its socket, to leave our interrupts alone.
     Ban,
-    /// Stop it.
     Stop,
     /// Leave it running: it will undo this.
     Leave,
@@ -115,7 +114,6 @@ pub struct Change {
 pub enum Part {
     /// irqbalance leaves our interrupts alone.
     Irqbalance,
-    /// Number of queues.
     Queues,
     /// Affinity of interrupts.
     Irqs,

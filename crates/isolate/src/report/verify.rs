@@ -23,9 +23,7 @@ pub struct VerifyReport {
     pub interrupted: bool,
     /// State of the applied plan, by reading it back.
     pub status: Status,
-    /// Effects.
     pub effect: Vec<Judgement>,
-    /// Costs.
     pub cost: Cost,
     /// Gain; `None` if not measured.
     pub gain: Option<Comparison>,

@@ -28,10 +28,7 @@ pub enum State {
     /// As it was before: never written, or restored.
     Before,
     /// Changed by somebody else.
-    Changed {
-        /// Value found.
-        found: String,
-    },
+    Changed { found: String },
     /// The place no longer exists: the cgroup, interface or thread is gone.
     Gone,
     /// Unreadable.

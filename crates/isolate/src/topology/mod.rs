@@ -62,14 +62,11 @@ fn in_words<S: serde::Serializer>(errors: &[FactError], to: S) -> Result<S::Ok, 
     to.collect_seq(errors.iter().map(ToString::to_string))
 }
 
-/// A CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpu {
-    /// CPU number.
     pub number: u32,
     /// All threads of its core, itself included.
     pub siblings: Cpus,
-    /// Package.
     pub package: Option<u32>,
     /// NUMA node.
     pub node: Option<u32>,
@@ -80,7 +77,6 @@ pub struct Cpu {
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Name.
     pub name: String,
     /// Driver, for a device.
     pub driver: Option<String>,
@@ -94,9 +90,7 @@ pub struct Interface {
     pub queues: Option<Queues>,
     /// Interrupts; those of queues first, in queue order.
     pub irqs: Vec<InterfaceIrq>,
-    /// Receive queues.
     pub rx: Vec<RxQueue>,
-    /// Transmit queues.
     pub tx: Vec<TxQueue>,
     /// Packets received since it was created.
     pub rx_packets: Option<u64>,
@@ -118,16 +112,13 @@ pub struct Queues {
 /// An interrupt of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfaceIrq {
-    /// IRQ number.
     pub irq: u32,
     /// Queue; `None` for an interrupt without one (configuration, events).
     pub queue: Option<u32>,
 }
 
-/// A receive queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RxQueue {
-    /// Queue number.
     pub queue: u32,
     /// CPUs that its packets are steered to by software; empty: those of its interrupt.
     pub rps_cpus: Option<Cpus>,
@@ -136,19 +127,15 @@ pub struct RxQueue {
     pub rps_flow_cnt: Option<u64>,
 }
 
-/// A transmit queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TxQueue {
-    /// Queue number.
     pub queue: u32,
     /// CPUs that transmit through it; empty: any; `None`: not configurable.
     pub xps_cpus: Option<Cpus>,
 }
 
-/// An interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irq {
-    /// IRQ number.
     pub number: u32,
     /// Label in `/proc/interrupts`.
     pub name: String,
@@ -163,7 +150,6 @@ pub struct Irq {
 /// Load of one CPU since boot. Times are ticks of 1/100 s (`USER_HZ`), from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CpuLoad {
-    /// CPU number.
     pub cpu: u32,
     /// Time running tasks: user, nice and system.
     pub tasks_ticks: u64,
@@ -221,7 +207,6 @@ pub struct Group {
     pub tasks: u32,
     /// Number of kernel threads.
     pub kernel_tasks: u32,
-    /// Owner.
     pub owner: Owner,
 }
 
@@ -241,10 +226,7 @@ pub enum Owner {
         container: Option<String>,
     },
     /// A systemd unit: slice, service or scope.
-    Systemd {
-        /// Name of the unit.
-        unit: String,
-    },
+    Systemd { unit: String },
     /// Anybody else.
     Other,
 }
@@ -267,16 +249,13 @@ pub struct Kubelet {
 pub struct ExclusiveCpus {
     /// Pod uid.
     pub pod: String,
-    /// Container name.
     pub container: String,
-    /// CPUs.
     pub cpus: Cpus,
 }
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irqbalance {
-    /// Process id.
     pub pid: u32,
     /// Interrupts that it leaves alone; `None` if it cannot be asked (no socket).
     pub banned: Option<Vec<u32>>,
@@ -287,7 +266,6 @@ pub struct Irqbalance {
 /// A running tuned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tuned {
-    /// Process id.
     pub pid: u32,
     /// Active profile.
     pub profile: Option<String>,
@@ -296,7 +274,6 @@ pub struct Tuned {
 /// Boot settings, which only a reboot changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Boot {
-    /// Boot id.
     pub id: String,
     /// `uname -r`.
     pub kernel: String,
@@ -313,13 +290,10 @@ pub struct Boot {
 /// A thread that may not use all CPUs of its cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PinnedTask {
-    /// Thread id.
     pub tid: u32,
-    /// Process id.
     pub pid: u32,
     /// Start time, in ticks since boot.
     pub start_ticks: u64,
-    /// Name.
     pub comm: String,
     /// CPUs it may run on.
     pub allowed: Cpus,

@@ -58,7 +58,6 @@ pub struct Cost {
 /// Load of a CPU of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuBusy {
-    /// CPU number.
     pub cpu: u32,
     /// Share of its time in interrupts and softirqs.
     pub busy_ratio: f64,

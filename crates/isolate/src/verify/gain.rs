@@ -14,7 +14,6 @@ pub struct Comparison {
     pub only_before: Vec<String>,
     /// Subjects that only the later one contains.
     pub only_after: Vec<String>,
-    /// Caveats.
     pub caveats: Vec<String>,
 }
 
@@ -29,7 +28,6 @@ pub struct Gain {
     pub calls_after: u64,
     /// Runs before; 1 for a gap table.
     pub runs_before: usize,
-    /// Runs after.
     pub runs_after: usize,
     /// The quantiles that both contain: p99 first, because it is what isolation targets.
     pub figures: Vec<Difference>,
@@ -48,7 +46,6 @@ pub struct Difference {
     pub times_shorter: Option<f64>,
     /// The same ratio from the ends of both intervals; `None` if one of them is unknown.
     pub times_shorter_between: Option<[f64; 2]>,
-    /// Verdict.
     pub verdict: GainVerdict,
     /// The verdict in words.
     pub words: String,
@@ -178,7 +175,6 @@ impl Gain {
         }
     }
 
-    /// Its p99.
     pub fn p99(&self) -> Option<&Difference> {
         self.figures.iter().find(|difference| difference.figure == "p99")
     }

@@ -15,7 +15,6 @@ pub struct Proof {
     pub measured: Vec<Measurement>,
 }
 
-/// Source of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -36,9 +35,7 @@ pub struct Measurement {
     pub calls: u64,
     /// Calls that failed or were never made, which the distribution excludes; `None` if unknown.
     pub failed: Option<u64>,
-    /// Median.
     pub p50: Option<Figure>,
-    /// 99th percentile.
     pub p99: Option<Figure>,
     /// 99.9th percentile.
     pub p999: Option<Figure>,
@@ -50,7 +47,6 @@ pub struct Measurement {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Value.
     pub ns: u64,
     /// Encloses the true quantile with at least 95 %, if calls are independent of each other; `None` if
     /// unknown, or with too few calls.

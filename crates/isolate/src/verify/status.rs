@@ -29,7 +29,6 @@ pub struct Status {
     /// Deadline of the automatic rollback, to within the moments that starting it took; only until the
     /// confirmation.
     pub until_unix_ns: Option<u64>,
-    /// The guard.
     pub guard: Option<Guard>,
     /// State of the values, by part.
     pub parts: Vec<PartStanding>,
@@ -70,7 +69,6 @@ pub enum Applied {
 /// Summary of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Interfaces.
     pub interfaces: Vec<String>,
     /// CPUs of the network.
     pub net_cpus: Cpus,
@@ -81,7 +79,6 @@ pub struct Summary {
 /// The guard, which rolls back an unconfirmed plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Guard {
-    /// Process id.
     pub pid: u32,
     /// Whether it still runs.
     pub alive: bool,
@@ -90,7 +87,6 @@ pub struct Guard {
 /// State of the values of one part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PartStanding {
-    /// The part.
     pub part: Part,
     /// As they were written.
     pub held: usize,
@@ -129,7 +125,6 @@ pub struct RolledBack {
 /// Everything known about an open journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Open<'a> {
-    /// Path.
     pub path: &'a std::path::Path,
     /// Content.
     pub journal: &'a Journal,

@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience {
-    /// The port.
     pub port: u16,
     /// How many sockets.
     pub sockets: u16,

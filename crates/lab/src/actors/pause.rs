@@ -18,7 +18,6 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Arguments of the actor.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
-    /// The process.
     pub pid: Pid,
     /// Length of a stop.
     pub on: Duration,

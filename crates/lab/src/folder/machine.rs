@@ -19,7 +19,6 @@ pub struct Machine {
     pub cpus: usize,
     /// What they are called, where they say so.
     pub cpu_model: Option<String>,
-    /// All memory.
     pub memory_bytes: Option<u64>,
     /// Hypervisor; `None` if the machine does not look virtual.
     pub virtualization: Option<String>,
@@ -74,7 +73,6 @@ pub struct Versions {
 /// A recording and its time, by the clock of the host that it is of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Name of the file.
     pub file: String,
     /// Events before this are missing.
     pub from_unix_ns: u64,
@@ -85,7 +83,6 @@ pub struct Recorded {
 /// A missing recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotRecorded {
-    /// Name of the file.
     pub file: String,
     /// Reason.
     pub why: String,

@@ -14,7 +14,6 @@ use spangap_model::Side;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The truth.
 pub const TRUTH: &str = "truth.json";
 /// Spans of the client, OTLP JSON.
 pub const CLIENT_SPANS: &str = "client.spans.json";

@@ -17,7 +17,6 @@ pub struct LineReport {
 /// A packet of a call that the line delayed or lost.
 #[derive(Clone, Copy, Debug)]
 pub struct DelayedCall<'a> {
-    /// Call.
     pub call: &'a Call,
     /// From the arrival of the packet to its (or its retransmission's) release.
     pub active: Active,

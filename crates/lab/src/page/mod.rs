@@ -16,9 +16,7 @@ use std::fmt::Write;
 pub struct PictureRun<'a> {
     /// Name in the picture.
     pub name: String,
-    /// Truth.
     pub truth: &'a Truth,
-    /// Calls.
     pub calls: &'a [Call],
     /// Total time per leg over all calls.
     pub legs: Vec<LegTotal>,
@@ -35,7 +33,6 @@ pub struct LegTotal {
     pub total_ns: i64,
 }
 
-/// Output of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstrumentOutput {
     /// The command, as typed in the run's folder.

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Surroundings, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const ACCEPT_OVERFLOW: Scenario = Scenario {
     name: "accept-overflow",
     title: "the server accepts more slowly than connections come: the queue is full, SYNs are dropped, and sent again a second later",

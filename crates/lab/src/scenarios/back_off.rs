@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const BACK_OFF: Scenario = Scenario {
     name: "back-off",
     title: "one call in eight fails at once; the client waits 60 ms before it makes it again",

@@ -9,7 +9,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const BLACK_HOLE: Scenario = Scenario {
     name: "black-hole",
     title: "now and then the path forgets a connection: it delivers nothing more of it, and the client gives up and opens another",

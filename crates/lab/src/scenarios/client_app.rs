@@ -8,7 +8,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::HashSet;
 
-/// The scenario.
 pub const CLIENT_APP: Scenario = Scenario {
     name: "client-app",
     title: "the response is at the client's host; its application reads it late",

@@ -8,7 +8,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const CLOCK: Scenario = Scenario {
     name: "clock",
     title: "the server's clock is 30 ms ahead and gains 50 ppm; no call takes longer than it has to",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const CONNECTION_PER_CALL: Scenario = Scenario {
     name: "connection-per-call",
     title: "every call opens a connection first: a round trip more, and nobody waits for anything else",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const DISK: Scenario = Scenario {
     name: "disk",
     title: "one call in eight writes ten records and waits until the disk has each (fsync)",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const DNS: Scenario = Scenario {
     name: "dns",
     title: "the first name server does not answer: every look-up waits a second for it, then finds the name elsewhere",

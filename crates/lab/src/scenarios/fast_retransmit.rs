@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const FAST_RETRANSMIT: Scenario = Scenario {
     name: "fast-retransmit",
     title: "now and then one segment of a large response is lost, and sent again after a round trip",

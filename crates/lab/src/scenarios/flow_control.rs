@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const FLOW_CONTROL: Scenario = Scenario {
     name: "flow-control",
     title: "requests of 400 KB into windows of 64 KiB: the client waits a round trip for every window",

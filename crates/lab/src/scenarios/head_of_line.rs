@@ -10,7 +10,6 @@ use crate::truth::{Active, Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const HEAD_OF_LINE: Scenario = Scenario {
     name: "head-of-line",
     title: "one response in 50 has 2 MB: the small ones that follow it on the connection wait behind its bytes",

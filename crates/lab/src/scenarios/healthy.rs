@@ -6,7 +6,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::Culprit;
 
-/// The scenario.
 pub const HEALTHY: Scenario = Scenario {
     name: "healthy",
     title: "nothing is wrong: a call now and then, each answered at once",

@@ -10,7 +10,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const LARGE_PAYLOAD: Scenario = Scenario {
     name: "large-payload",
     title: "every response has 16 MiB: to write, copy, send and read them takes the time",

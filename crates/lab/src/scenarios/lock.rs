@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const LOCK: Scenario = Scenario {
     name: "lock",
     title: "housekeeping in the server holds the lock that every call takes, for 40 ms, four times a second",

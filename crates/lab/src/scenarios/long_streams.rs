@@ -6,7 +6,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::Culprit;
 
-/// The scenario.
 pub const LONG_STREAMS: Scenario = Scenario {
     name: "long-streams",
     title: "responses that are streamed for a second and a half, beside short calls: nothing is wrong",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Surroundings, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const MEMORY: Scenario = Scenario {
     name: "memory",
     title: "the server looks things up in a mapped file that its memory limit has no room for: pages are read from the disk again",

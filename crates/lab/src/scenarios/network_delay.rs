@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const NETWORK_DELAY: Scenario = Scenario {
     name: "network-delay",
     title: "every packet takes 20 ms to the other host, both ways",

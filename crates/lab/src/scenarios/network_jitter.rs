@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs};
 
-/// The scenario.
 pub const NETWORK_JITTER: Scenario = Scenario {
     name: "network-jitter",
     title: "a packet takes anything from 0 to 25 ms to the other host, both ways",

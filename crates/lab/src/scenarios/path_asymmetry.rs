@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const PATH_ASYMMETRY: Scenario = Scenario {
     name: "path-asymmetry",
     title: "requests take 40 ms to the server, responses 2 ms back",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Active, Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const PATH_MTU: Scenario = Scenario {
     name: "path-mtu",
     title: "the path carries packets of 1,300 bytes, and nobody tells the server, whose large responses stall on each connection",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const POOL_WAIT: Scenario = Scenario {
     name: "pool-wait",
     title: "the client has three connections, and more calls under way than that: a call waits until one is free",

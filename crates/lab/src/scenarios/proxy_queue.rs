@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const PROXY_QUEUE: Scenario = Scenario {
     name: "proxy-queue",
     title: "nginx in front of the server passes 100 requests a second on, one every 10 ms, and lets the others wait",

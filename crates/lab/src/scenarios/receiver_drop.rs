@@ -6,7 +6,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const RECEIVER_DROP: Scenario = Scenario {
     name: "receiver-drop",
     title: "a filter on the server's host drops one request segment in forty, behind the tap",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const RETRIES: Scenario = Scenario {
     name: "retries",
     title: "one call in four fails twice and goes well the third time: the client waits three times as long",

@@ -8,7 +8,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const RTO: Scenario = Scenario {
     name: "rto",
     title: "now and then the end of a response is lost, and sent again by the retransmission timer after 200 ms and more",

@@ -7,7 +7,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const SERVER_APP: Scenario = Scenario {
     name: "server-app",
     title: "the server's application takes its time for each call",

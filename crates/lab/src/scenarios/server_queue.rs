@@ -7,7 +7,6 @@ use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const SERVER_QUEUE: Scenario = Scenario {
     name: "server-queue",
     title: "the server has two workers: calls wait in its queue, and its spans do not have that time",

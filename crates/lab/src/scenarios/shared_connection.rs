@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const SHARED_CONNECTION: Scenario = Scenario {
     name: "shared-connection",
     title: "all calls of the client share a connection, which costs it time for each response, one after the other",

@@ -6,7 +6,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const SLOW_METHOD: Scenario = Scenario {
     name: "slow-method",
     title: "one call in ten is of a method that takes 40 ms by design; the others take none: nothing is wrong",

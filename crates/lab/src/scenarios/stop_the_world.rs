@@ -6,7 +6,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::{Active, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const STOP_THE_WORLD: Scenario = Scenario {
     name: "stop-the-world",
     title: "the garbage collector of a server in Node stops its only thread twice a second",

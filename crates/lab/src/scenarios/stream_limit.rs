@@ -8,7 +8,6 @@ use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
-/// The scenario.
 pub const STREAM_LIMIT: Scenario = Scenario {
     name: "stream-limit",
     title: "the server allows 20 streams on a connection, and there are 40 calls: half of them wait in the client",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const SYN_LOSS: Scenario = Scenario {
     name: "syn-loss",
     title: "each call opens a connection, and now and then the SYN of one is lost: the call takes a second longer",

@@ -7,7 +7,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const TAIL_LOSS: Scenario = Scenario {
     name: "tail-loss",
     title: "now and then the last segment of a response is lost, and a tail loss probe sends it again",

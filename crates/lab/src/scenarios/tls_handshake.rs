@@ -8,7 +8,6 @@ use crate::stage::{Serve, Stage, Tank};
 use crate::truth::FaultReport;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
-/// The scenario.
 pub const TLS_HANDSHAKE: Scenario = Scenario {
     name: "tls-handshake",
     title: "a connection is left after ten calls: one call in ten opens another one, with a TLS handshake",

@@ -43,7 +43,6 @@ pub struct Shim {
 /// A serial cost of a connection: further reads on it wait. Burns no CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Time
     pub time: Duration,
     /// per this many bytes, in proportion.
     pub bytes: u64,

@@ -43,7 +43,6 @@ impl Program {
         Ok(Program { name: name.to_owned(), child, out, err })
     }
 
-    /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

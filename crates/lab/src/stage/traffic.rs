@@ -112,7 +112,6 @@ impl Serve {
     }
 }
 
-/// A tank.
 #[derive(Clone, Debug)]
 pub struct Tank {
     pub(super) stack: String,

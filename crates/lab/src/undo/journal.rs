@@ -29,15 +29,9 @@ pub const NAMES: &str = "/etc/netns";
 pub enum CreatedObject {
     /// A network namespace of `ip netns`, with everything inside: devices, routes, queueing disciplines,
     /// settings.
-    Namespace {
-        /// Its name.
-        name: String,
-    },
+    Namespace { name: String },
     /// `hosts` and `resolv.conf` of a host, in its folder below `/etc/netns`.
-    Names {
-        /// Name of the namespace.
-        namespace: String,
-    },
+    Names { namespace: String },
     /// A control group with its processes.
     Cgroup {
         /// Its folder.
@@ -93,7 +87,6 @@ impl fmt::Display for CreatedObject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Boot id.
     pub boot_id: String,
 }
 
@@ -146,7 +139,6 @@ impl Journal {
         self.damage.iter().filter(|damage| damage.lost)
     }
 
-    /// The journal as text.
     pub fn text(&self) -> String {
         self.head.iter().map(head_line).chain(self.made.iter().map(line)).collect()
     }

@@ -2,7 +2,6 @@
 
 use crate::{FactError, Known};
 
-/// Path.
 pub const PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Parses it.

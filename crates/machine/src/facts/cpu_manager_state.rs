@@ -4,7 +4,6 @@ use crate::{FactError, Known};
 use serde_json::Value;
 use spangap_model::Cpus;
 
-/// Path.
 pub const PATH: &str = "/var/lib/kubelet/cpu_manager_state";
 
 /// Decisions of the kubelet's CPU manager.
@@ -25,7 +24,6 @@ pub struct ExclusiveCpus {
     pub pod: String,
     /// Container name; in the format before Kubernetes 1.18 its id.
     pub container: String,
-    /// CPUs.
     pub cpus: Cpus,
 }
 

@@ -7,9 +7,7 @@ use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Interrupts.
 pub const INTERRUPTS: &str = "/proc/interrupts";
-/// Softirqs.
 pub const SOFTIRQS: &str = "/proc/softirqs";
 
 /// A line of the table.

@@ -1,6 +1,5 @@
 //! `/proc/cpuinfo`: blocks of `name : value`, one per online CPU. Architectures agree on few names.
 
-/// Path.
 pub const PATH: &str = "/proc/cpuinfo";
 
 /// Facts about the CPUs. Nothing here is an error, because every architecture has other fields.
@@ -14,7 +13,6 @@ pub struct CpuInfo {
     pub is_virtual: bool,
 }
 
-/// Parses it.
 pub fn parse(text: &str) -> CpuInfo {
     let lines = || {
         text.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))

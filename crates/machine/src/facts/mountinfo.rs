@@ -4,7 +4,6 @@
 use crate::{FactError, Known};
 use serde::Serialize;
 
-/// Path.
 pub const PATH: &str = "/proc/self/mountinfo";
 
 /// Cgroup version.
@@ -20,9 +19,7 @@ pub enum Version {
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Version.
     pub version: Version,
-    /// Mount point.
     pub point: String,
     /// The group visible as the root, named as in `/proc/PID/cgroup`.
     pub root: String,

@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// State of a TCP socket, as the kernel defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the protocol's own names")]
 pub enum State {
     Established,
     SynSent,
@@ -67,9 +66,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
-    /// IPv4.
     Ipv4,
-    /// IPv6.
     Ipv6,
     /// IPv4 through an IPv6 socket.
     Ipv4Mapped,
@@ -81,7 +78,6 @@ pub enum Family {
 pub enum Timer {
     /// Retransmission.
     Retransmit,
-    /// Keep-alive.
     KeepAlive,
     /// End of TIME-WAIT.
     TimeWait,
@@ -101,7 +97,6 @@ pub struct Row {
     pub local: SocketAddr,
     /// Peer address.
     pub peer: SocketAddr,
-    /// State.
     pub state: State,
     /// Bytes written and not acknowledged.
     pub send_queue_bytes: u64,

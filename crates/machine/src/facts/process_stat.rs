@@ -16,7 +16,6 @@ const PF_EXITING: u32 = 0x0000_0004;
 /// Facts about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
-    /// Name.
     pub comm: String,
     /// `R`, `S`, `D`, `T`, `Z`, ...
     pub state: char,

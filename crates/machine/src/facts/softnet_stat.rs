@@ -7,7 +7,6 @@ use crate::{FactError, Known};
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
-/// Path.
 pub const PATH: &str = "/proc/net/softnet_stat";
 
 /// Receive backlog counters of a CPU.

@@ -4,7 +4,6 @@ use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
-/// Path.
 pub const PATH: &str = "/proc/stat";
 
 /// Times of a CPU, in ticks. Guest time is part of user time; nothing is counted twice.

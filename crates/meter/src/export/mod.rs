@@ -6,7 +6,6 @@ mod classic;
 mod exemplar;
 mod family;
 /// The messages of Prometheus' protobuf format, from `proto/io/prometheus/client/metrics.proto`.
-#[allow(missing_docs)]
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/io.prometheus.client.rs"));
 }

@@ -4,7 +4,6 @@ use super::Finding;
 use crate::{Doing, Leg, Legs, Taker, WaitReason};
 use serde::{Deserialize, Serialize};
 
-/// A call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// Trace id, 32 hex digits, if a header carries it.
@@ -58,7 +57,6 @@ pub struct HopLeg {
     pub hop: u8,
     /// Number of the proxy's attempt, from 1; zero if there is only one.
     pub attempt: u8,
-    /// Place.
     pub place: HopPlace,
     /// Time in nanoseconds; see [`LegTime`].
     pub ns: i64,
@@ -178,7 +176,6 @@ pub struct HostTime {
 /// A thread's read of a call's last byte from its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBy {
-    /// Thread id.
     pub tid: u32,
     /// Time that the byte had been at the host by then, in nanoseconds.
     pub after_ns: u64,
@@ -204,7 +201,6 @@ pub struct HostPart {
     pub woken_by: Option<String>,
     /// For a wait: what ended it, as a value for programs.
     pub waker: Option<Waker>,
-    /// Nanoseconds.
     pub ns: u64,
 }
 

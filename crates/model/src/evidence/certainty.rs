@@ -104,7 +104,6 @@ named! {
         MoreToSend = "more-to-send",
         /// Whether the sender had the bytes all along.
         BytesReady = "bytes-ready",
-        /// The window scale.
         WindowScale = "window-scale",
         /// Delay of the path.
         RoundTrip = "round-trip",
@@ -126,7 +125,6 @@ named! {
 /// Source of missing evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
-    /// Spans of that side.
     Spans(Side),
     /// A capture at that side.
     Capture(Side),

@@ -6,7 +6,6 @@ use crate::named::named;
 use serde::{Deserialize, Serialize};
 
 named! {
-    /// An instrument.
     pub enum Instrument {
         /// Packets: `dissect`.
         Packets = "packets",
@@ -32,7 +31,6 @@ named! {
 /// What an instrument examined, and what it could not see. Without it, "nothing found" would mean nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
-    /// Instrument.
     pub instrument: Instrument,
     /// File, process or host that it examined, in words.
     pub source: String,

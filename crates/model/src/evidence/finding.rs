@@ -13,12 +13,9 @@ pub struct Finding {
     /// Cause and side.
     #[serde(flatten)]
     pub culprit: Culprit,
-    /// Certainty.
     #[serde(flatten)]
     pub certainty: Certainty,
-    /// Instrument.
     pub instrument: Instrument,
-    /// Scope.
     #[serde(skip_serializing_if = "Scope::is_call", default)]
     pub scope: Scope,
     /// Time by the clock of the call's client or, outside of a call, by that of the instrument's host. `None`
@@ -30,7 +27,6 @@ pub struct Finding {
     /// A caveat about the cost, or another remark, as a sentence; empty for none.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub note: String,
-    /// Proofs.
     #[serde(rename = "evidence", default)]
     pub proofs: Vec<Proof>,
 }
@@ -50,25 +46,20 @@ impl Finding {
     }
 }
 
-/// Scope of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Scope {
     /// The call that it is attached to.
     #[default]
     Call,
-    /// A connection.
     Connection {
         /// The client's address and port.
         client: String,
         /// The server's address and port.
         server: String,
     },
-    /// A process.
     Process {
-        /// Process id.
         pid: u32,
-        /// Name.
         name: String,
     },
     /// All calls of a client service to a server service.
@@ -128,7 +119,6 @@ pub struct PacketRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Proof {
-    /// A packet.
     Packet(PacketRecord),
     /// An interval of a thread's activity.
     Stretch {
@@ -147,7 +137,6 @@ pub enum Proof {
     Value {
         /// Its place: a path, `tcp_info` of a connection, a field.
         place: String,
-        /// The value.
         value: String,
     },
 }

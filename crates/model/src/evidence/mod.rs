@@ -84,7 +84,6 @@ pub struct Clocks {
     pub stretches: u64,
 }
 
-/// Counts of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanCounts {
     /// Spans of calls with both halves.

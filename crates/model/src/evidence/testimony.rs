@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Testimony {
     /// Version of the shapes.
     pub version: Version,
-    /// Findings.
     pub findings: Vec<Finding>,
-    /// Coverage.
     pub coverage: Vec<Coverage>,
 }
 

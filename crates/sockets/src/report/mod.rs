@@ -21,7 +21,6 @@ pub struct ListReport {
     pub listing: Listing,
     /// Established connections by process and peer.
     pub peers: Vec<PeerGroup>,
-    /// Hints.
     pub hints: Vec<Hint>,
     /// Source of each value.
     pub sources: Sources,

@@ -34,7 +34,6 @@ pub struct HistoryFigure {
     pub pairs: u64,
     /// Hours in it.
     pub hours: u64,
-    /// Size of the file.
     pub file_bytes: u64,
     /// Time to read the file once from the page cache.
     pub read_ms: f64,

@@ -45,7 +45,6 @@ pub fn trace_id(text: &str) -> Result<String, String> {
 /// The call that a line tells of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Slow {
-    /// Its trace.
     pub trace_id: String,
     /// When it was sent, by the tank's clock.
     pub sent_unix_ns: u64,

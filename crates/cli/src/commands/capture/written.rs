@@ -33,7 +33,6 @@ pub struct Written {
     pub reason: Reason,
     /// Packets in it.
     pub packets: u64,
-    /// Its size.
     pub bytes: u64,
     /// Time of its first packet.
     pub from_unix_ns: Option<i64>,

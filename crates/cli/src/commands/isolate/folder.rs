@@ -25,7 +25,6 @@ pub struct WhereArgs {
 /// The resolved machine and journal.
 #[derive(Debug)]
 pub struct MachinePaths {
-    /// Machine.
     pub live: Live,
     /// Copy; `None` for this machine.
     pub root: Option<PathBuf>,

@@ -52,7 +52,6 @@ pub fn run(args: IsolateArgs) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Nanoseconds since 1970.
 fn now_unix_ns() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }

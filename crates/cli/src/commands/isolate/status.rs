@@ -82,7 +82,6 @@ fn words(args: &StatusArgs, status: &Status) -> anyhow::Result<String> {
 
 /// Result of one check; without an open journal the machine is not read.
 pub struct StatusCheck {
-    /// Status.
     pub status: Status,
     /// The open journal, and the machine it belongs to.
     pub open: Option<(Journal, Live, Topology)>,

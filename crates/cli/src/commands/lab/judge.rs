@@ -22,7 +22,6 @@ pub struct JudgeArgs {
     folder: PathBuf,
 }
 
-/// Judges.
 pub fn run(args: JudgeArgs) -> anyhow::Result<Outcome> {
     let stop = signals::flag(ASKED)?;
     let verdict = ask::own(&args.folder, Duration::MAX, &stop)?;

@@ -56,7 +56,6 @@ pub struct RunArgs {
     json: bool,
 }
 
-/// Runs it.
 pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     let Some((scenario, near_miss)) = scenarios::find(&args.scenario) else {
         let why = format!("there is no scenario {}; `spangap lab list` has them", args.scenario);

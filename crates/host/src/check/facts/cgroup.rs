@@ -20,7 +20,6 @@ pub struct Quota {
 pub struct Group {
     /// Path below the root of its hierarchy.
     pub name: String,
-    /// Folder.
     pub folder: String,
     /// Cgroup version, which decides the file names.
     pub version: Version,

@@ -14,7 +14,6 @@ pub enum Qos {
 /// A pod, identified by its cgroup's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Pod UID.
     pub uid: String,
     /// Quality-of-service class.
     pub qos: Qos,

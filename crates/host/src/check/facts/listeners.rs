@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 /// A listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Port.
     pub port: u16,
     /// Connections established but not yet accepted.
     pub waiting: u32,

@@ -10,7 +10,6 @@ use spangap_machine::facts::mountinfo::{CgroupMount, Version};
 /// The cgroup that accounts for a process's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Memory {
-    /// Folder.
     pub folder: String,
     /// Cgroup version, which decides the file names.
     pub version: Version,

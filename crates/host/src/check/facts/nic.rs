@@ -16,7 +16,6 @@ pub struct Queue {
 /// An interrupt of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Irq {
-    /// IRQ number.
     pub number: u32,
     /// Label in `/proc/interrupts`.
     pub label: String,
@@ -27,7 +26,6 @@ pub struct Irq {
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nic {
-    /// Name.
     pub name: String,
     /// Driver; `None` for a virtual interface, such as veth.
     pub driver: Option<String>,
@@ -35,11 +33,8 @@ pub struct Nic {
     pub up: bool,
     /// NUMA node of the device, if the firmware reports it.
     pub node: Option<u32>,
-    /// Receive queues.
     pub rx: Vec<Queue>,
-    /// Transmit queues.
     pub tx: Vec<Queue>,
-    /// Interrupts.
     pub irqs: Vec<Irq>,
     /// How long NAPI may hold packets back to merge them (`gro_flush_timeout`), in nanoseconds.
     pub gro_flush_timeout_ns: Known<i64>,

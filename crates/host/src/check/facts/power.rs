@@ -13,7 +13,6 @@ pub struct IdleState {
     pub exit_us: u64,
     /// Whether the state is disabled.
     pub disabled: bool,
-    /// Folder.
     pub folder: String,
 }
 
@@ -77,7 +76,6 @@ pub fn idle_spent(host: &Host, cpus: &Cpus) -> Known<BTreeMap<String, (u64, u64)
 /// Frequency limits of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frequency {
-    /// CPU number.
     pub cpu: u32,
     /// `intel_pstate`, `acpi-cpufreq`, `amd-pstate-epp`.
     pub driver: String,

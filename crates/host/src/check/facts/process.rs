@@ -8,10 +8,8 @@ use spangap_machine::facts::process_status::{self, ProcessStatus};
 use spangap_machine::facts::schedstat::{self, Sched};
 use std::collections::BTreeMap;
 
-/// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Name.
     pub comm: String,
     /// CPUs that its affinity mask allows.
     pub cpus: Cpus,
@@ -22,9 +20,7 @@ pub struct Thread {
 /// A process at one moment.
 #[derive(Debug)]
 pub struct Process {
-    /// Process id.
     pub pid: u32,
-    /// Name.
     pub comm: String,
     /// Threads by thread id.
     pub threads: BTreeMap<u32, Thread>,

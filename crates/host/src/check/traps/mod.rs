@@ -94,7 +94,6 @@ impl Trap {
     }
 }
 
-/// Names of all traps.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|trap| trap.name)
 }

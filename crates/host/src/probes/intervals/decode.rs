@@ -6,14 +6,25 @@ use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 /// Content of one ring entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingEntry {
-    /// An event.
     Event(Event),
     /// A thread's NUL-padded name and its process.
-    Name { tid: u32, tgid: u32, comm: [u8; 16] },
+    Name {
+        tid: u32,
+        tgid: u32,
+        comm: [u8; 16],
+    },
     /// Cgroup of the thread named just before, and the time of that information.
-    Group { time_ns: u64, tid: u32, cgroup: u64 },
+    Group {
+        time_ns: u64,
+        tid: u32,
+        cgroup: u64,
+    },
     /// An interface's name, and the inode of its network namespace.
-    Device { id: u32, network: u32, name: [u8; 16] },
+    Device {
+        id: u32,
+        network: u32,
+        name: [u8; 16],
+    },
     /// An entry of a kind unknown to this version.
     Unknown(u8),
 }

@@ -50,7 +50,6 @@ pub struct Settings {
 /// Whether to record why threads of the watched processes sleep, and what wakes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Waits {
-    /// No.
     #[default]
     No,
     /// In addition to all other events.

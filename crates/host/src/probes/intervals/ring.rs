@@ -87,7 +87,6 @@ impl Rings {
         })
     }
 
-    /// Number of rings.
     pub fn cpus(&self) -> usize {
         self.cpus
     }

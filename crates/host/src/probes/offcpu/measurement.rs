@@ -9,7 +9,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Blocked.
     Blocked,
     /// Stopped by a signal or a debugger.
     Stopped,
@@ -45,7 +44,6 @@ impl Kind {
 /// Waits still in progress at the end of the measurement. They are in no histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Open {
-    /// Number of waits.
     pub waits: u64,
     /// Total time so far, in nanoseconds.
     pub sum_ns: u64,
@@ -56,10 +54,8 @@ pub struct Open {
 /// How waits are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GroupBy {
-    /// By process.
     #[default]
     Process,
-    /// By thread.
     Thread,
     /// By cgroup, descendants excluded.
     Cgroup,

@@ -57,7 +57,6 @@ pub struct Stacks {
 
 /// Result of the sampling.
 pub struct SampledStacks {
-    /// Settings.
     pub settings: Settings,
     /// The samples.
     pub tally: Tally,

@@ -1,6 +1,5 @@
 //! The records of a perf ring, as far as this probe requests them.
 
-/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A CPU was sampled.
@@ -18,7 +17,6 @@ pub enum Record<'a> {
     Name {
         /// Process id.
         tgid: u32,
-        /// Name.
         comm: &'a [u8],
     },
     /// A process forked; the child inherits its name until it sets another one.

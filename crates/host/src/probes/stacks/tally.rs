@@ -36,7 +36,6 @@ pub struct Key {
     pub user: bool,
     /// Current process, interrupted or not.
     pub tgid: u32,
-    /// CPU number.
     pub cpu: u32,
     /// Index of the call chain.
     chain: u32,

@@ -33,7 +33,6 @@ pub struct StacksReport {
     pub notes: Vec<String>,
 }
 
-/// A process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessReport {
     /// Process id; 0 is idle.
@@ -78,7 +77,6 @@ pub struct SamplesReport {
 /// Sample counts of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuReport {
-    /// CPU number.
     pub cpu: u32,
     /// Its counts.
     #[serde(flatten)]
@@ -96,7 +94,6 @@ pub struct StackReport {
     pub user: bool,
     /// Functions, leaf first.
     pub frames: Vec<String>,
-    /// Number of samples.
     pub samples: u64,
     /// Share of all samples that arrived, idle ones included.
     pub share: f64,
@@ -109,19 +106,15 @@ pub struct StackReport {
 /// Samples on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CpuSamples {
-    /// CPU number.
     pub cpu: u32,
-    /// Number of samples.
     pub samples: u64,
 }
 
 /// Samples while a process was current.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CurrentSamples {
-    /// Process.
     #[serde(flatten)]
     pub process: ProcessReport,
-    /// Number of samples.
     pub samples: u64,
 }
 

@@ -8,7 +8,6 @@ use super::text::{HEAD, cost, rate, rows, shares, title};
 use serde::Serialize;
 use spangap_report::page::TablePage;
 
-/// The page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StacksPage {
     /// Title of the document.

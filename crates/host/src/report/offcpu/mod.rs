@@ -49,16 +49,13 @@ pub struct GroupReport {
     pub off_cpu_ns: u64,
     /// Total of completed waits in which it was runnable.
     pub runnable_ns: u64,
-    /// Waits by kind.
     pub waits: WaitsByKind,
 }
 
 /// Waits by their kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitsByKind {
-    /// Blocked.
     pub blocked: Waits,
-    /// Stopped.
     pub stopped: Waits,
     /// Runnable after being blocked or stopped.
     pub woken: Waits,

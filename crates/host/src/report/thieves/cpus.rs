@@ -26,15 +26,12 @@ pub struct CpusReport {
     pub duration_ns: u64,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// The CPUs.
     pub cpus: Vec<CpuUseReport>,
     /// Users, the largest first.
     pub users: Vec<UserReport>,
-    /// Number of events.
     pub events: EventsReport,
     /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// Conclusions.
     pub conclusions: Vec<String>,
     /// Limitations of the figures.
     pub notes: Vec<String>,
@@ -43,7 +40,6 @@ pub struct CpusReport {
 /// One CPU. Its nanoseconds sum to the duration; `steal_ns` is contained in the others.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct CpuUseReport {
-    /// CPU number.
     pub cpu: u16,
     /// Time running tasks.
     pub tasks_ns: u64,
@@ -51,7 +47,6 @@ pub struct CpuUseReport {
     pub softirq_ns: u64,
     /// Time in interrupt handlers.
     pub hardirq_ns: u64,
-    /// Idle.
     pub idle_ns: u64,
     /// Unknown: events were lost, or none ever came from this CPU.
     pub unknown_ns: u64,
@@ -59,18 +54,15 @@ pub struct CpuUseReport {
     pub steal_ns: u64,
 }
 
-/// A user of CPUs.
 #[derive(Clone, Debug, Serialize)]
 pub struct UserReport {
     /// Kind of taker.
     pub kind: Kind,
-    /// Name.
     pub name: String,
     /// Process id, for tasks.
     pub pid: Option<u32>,
     /// Cgroup, for tasks.
     pub cgroup: Option<String>,
-    /// Total time.
     pub total_ns: u64,
     /// Share of the time of all these CPUs.
     pub share: f64,
@@ -94,7 +86,6 @@ pub struct CpuCircumstances<'a> {
     pub duration_ns: u64,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// Number of events.
     pub events: EventsReport,
     /// Measurement overhead.
     pub cost: Option<Cost>,

@@ -33,7 +33,6 @@ pub struct ThievesReport {
     pub evidence: Testimony,
     /// The target, in words.
     pub target: String,
-    /// Its processes.
     pub pids: Vec<u32>,
     /// Length of the measurement, in nanoseconds.
     pub duration_ns: u64,
@@ -65,22 +64,17 @@ pub struct ThievesReport {
     pub steal_at_most_ns: u64,
     /// The worst windows of time.
     pub windows: Vec<WindowReport>,
-    /// Number of events.
     pub events: EventsReport,
     /// Measurement overhead.
     pub cost: Option<Cost>,
-    /// Conclusions.
     pub conclusions: Vec<String>,
     /// Limitations of the figures.
     pub notes: Vec<String>,
 }
 
-/// Number of events.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct EventsReport {
-    /// Events received.
     pub received: u64,
-    /// Events lost.
     pub lost: u64,
     /// Lower bound of the switches that the kernel did not report.
     pub untold: u64,
@@ -89,7 +83,6 @@ pub struct EventsReport {
 /// Time of threads by activity, in nanoseconds. All of it sums to `sum_ns`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DidReport {
-    /// Running.
     pub running_ns: u64,
     /// Current on a CPU while an interrupt ran.
     pub interrupted_ns: u64,
@@ -97,15 +90,12 @@ pub struct DidReport {
     pub runnable_ns: u64,
     /// Out of quota.
     pub throttled_ns: u64,
-    /// Stopped.
     pub stopped_ns: u64,
-    /// Blocked.
     pub blocked_ns: u64,
     /// Unknown: events were lost, or not reported.
     pub unknown_ns: u64,
     /// Before a thread was first observed, and after it was last observed falling asleep.
     pub unseen_ns: u64,
-    /// Sum of all.
     pub sum_ns: u64,
 }
 
@@ -128,9 +118,7 @@ impl DidReport {
 /// One thread.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThreadReport {
-    /// Thread id.
     pub tid: Tid,
-    /// Name.
     pub name: String,
     /// Its time by activity.
     #[serde(flatten)]
@@ -140,7 +128,6 @@ pub struct ThreadReport {
 /// Time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuReport {
-    /// CPU number.
     pub cpu: u16,
     /// Time in nanoseconds.
     pub ns: u64,
@@ -158,7 +145,6 @@ pub enum Kind {
     Idle,
     /// This tool itself.
     Spangap,
-    /// A softirq.
     Softirq,
     /// A softirq for the target's own traffic: loopback packets processed while it runs, and packets for its
     /// sockets.
@@ -176,7 +162,6 @@ pub enum Kind {
     Quota,
     /// A stop signal, or a debugger.
     Stop,
-    /// Unknown.
     Unknown,
 }
 
@@ -202,9 +187,7 @@ impl Kind {
 /// Who kept threads from running.
 #[derive(Clone, Debug, Serialize)]
 pub struct TakerReport {
-    /// Kind of taker.
     pub kind: Kind,
-    /// Name.
     pub name: String,
     /// The taker itself, for tasks the process. `None` for a quota, a stop signal, or an unknown taker.
     #[serde(skip)]
@@ -238,7 +221,6 @@ pub struct TakerReport {
 /// Cost of a cause.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CauseReport {
-    /// Name of the cause.
     pub cause: &'static str,
     /// Time taken; for `steal` the lower bound.
     pub ns: u64,
@@ -249,7 +231,6 @@ pub struct CauseReport {
 /// The largest taker.
 #[derive(Clone, Debug, Serialize)]
 pub struct CulpritReport {
-    /// Name.
     pub name: String,
     /// Cause that it amounts to.
     pub cause: &'static str,
@@ -262,7 +243,6 @@ pub struct CulpritReport {
 /// A window of one thread's time.
 #[derive(Clone, Debug, Serialize)]
 pub struct WindowReport {
-    /// Thread id.
     pub tid: Tid,
     /// Thread name.
     pub name: String,
@@ -314,7 +294,6 @@ pub struct Circumstances<'a> {
     pub unix_ns: &'a dyn Fn(u64) -> Option<i64>,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// Number of events.
     pub events: EventsReport,
     /// Measurement overhead.
     pub cost: Option<Cost>,

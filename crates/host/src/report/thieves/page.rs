@@ -13,7 +13,6 @@ use spangap_report::figures::percent_of;
 /// Maximum number of takers shown; `--json` has all.
 const TAKERS: usize = 50;
 
-/// The page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ThievesPage {
     /// Title of the document.
@@ -55,7 +54,6 @@ pub struct DidPage {
     pub of_wanted: String,
 }
 
-/// A taker.
 #[derive(Clone, Debug, Serialize)]
 pub struct TakerPage {
     /// Name, with the cgroup.

@@ -53,7 +53,6 @@ pub(super) struct DidRow {
     pub doing: &'static str,
     /// In words.
     pub words: &'static str,
-    /// Nanoseconds.
     pub ns: u64,
     /// Whether it is part of the wanted time.
     pub is_wanted: bool,

@@ -3,7 +3,6 @@
 use crate::topology::Topology;
 use std::collections::BTreeMap;
 
-/// A package.
 pub(super) struct Package {
     /// Number; `None` if unknown.
     pub number: Option<u32>,
@@ -54,7 +53,6 @@ pub(super) fn packages(topology: &Topology) -> Vec<Package> {
 }
 
 impl Cache {
-    /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.cores.iter().map(Vec::len).sum()
     }

@@ -24,7 +24,6 @@ const HEADS: [&str; 5] = ["SOFTIRQ%", "IRQ%", "TASKS%", "NET_RX/s", "IRQ/s"];
 /// Degree of merging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fold {
-    /// Nothing.
     Nothing,
     /// Cores with the same annotations and similar softirq shares.
     Alike,
@@ -71,7 +70,6 @@ impl Span {
     }
 }
 
-/// A row.
 #[derive(Clone, Debug)]
 struct Row {
     cpus: Cpus,

@@ -23,7 +23,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The machine at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
-    /// Topology.
     pub topology: &'a Topology,
     /// Uptime in nanoseconds; `None` if unknown.
     pub uptime_ns: Option<u64>,
@@ -79,7 +78,6 @@ pub struct PlannedReport {
 /// A CPU and everything placed on it. Shares are fractions of [`ShowReport::duration_ns`]; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CpuReport {
-    /// CPU number.
     pub cpu: u32,
     /// Time in softirqs.
     pub softirq_share: Option<f64>,
@@ -122,9 +120,7 @@ pub struct CpuReport {
 /// An interrupt of an interface on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InterruptReport {
-    /// Interface.
     pub interface: String,
-    /// IRQ number.
     pub irq: u32,
     /// Queue; `None` for an interrupt without one (configuration, events).
     pub queue: Option<u32>,
@@ -137,7 +133,6 @@ pub struct InterruptReport {
 /// Packets steered to a CPU by software.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SteeredReport {
-    /// Interface.
     pub interface: String,
     /// Receive queue.
     pub queue: u32,

@@ -11,7 +11,6 @@ use spangap_report::figures::{counted, rate, whole_percent};
 /// Width of the text parts, in columns.
 const COLUMNS: usize = 100;
 
-/// The page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ShowPage {
     /// Machine and period.
@@ -29,7 +28,6 @@ pub struct ShowPage {
     pub lists: Vec<ListPage>,
 }
 
-/// A package.
 #[derive(Clone, Debug, Serialize)]
 pub struct PackagePage {
     /// `package 0`
@@ -58,14 +56,11 @@ pub struct CachePage {
     pub cores: Vec<usize>,
 }
 
-/// A CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct CpuPage {
-    /// CPU number.
     pub cpu: u32,
     /// Softirq share, 0 to 1; `None` if unknown.
     pub softirq_share: Option<f64>,
-    /// Share of tasks.
     pub tasks_share: Option<f64>,
     /// Whether the applied plan gives it to the network.
     pub net: bool,
@@ -84,7 +79,6 @@ pub struct CpuPage {
 /// A list as lines of text.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListPage {
-    /// Title.
     pub title: String,
     /// Lines, indented by depth.
     pub lines: Vec<String>,

@@ -36,15 +36,9 @@ pub enum Fate {
         by_ns: u64,
     },
     /// Duplicated.
-    Twice {
-        /// Its number.
-        number: u64,
-    },
+    Twice { number: u64 },
     /// Swapped with its successor.
-    Swapped {
-        /// Its number.
-        number: u64,
-    },
+    Swapped { number: u64 },
     /// Retransmission of a lost packet.
     Again {
         /// Time since the loss (the first one, if there were several).
@@ -107,7 +101,6 @@ pub struct Counts {
 /// A packet to leave the line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Due time.
     pub due_ns: u64,
     order: u64,
     /// Whole packet.

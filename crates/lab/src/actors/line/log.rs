@@ -17,7 +17,6 @@ pub struct Entry {
     pub unix_ns: u64,
     /// Direction.
     pub way: Direct,
-    /// Fate.
     #[serde(flatten)]
     pub fate: Fate,
     /// The packet, if it is TCP.

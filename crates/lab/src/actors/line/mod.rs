@@ -51,7 +51,6 @@ Example:
   sleep 60 | spangap lab actor line --delay-a 5000000 --delay-b 5000000 --drop-b 20-22 --seed 7 client tun0 server tun0
       5 ms each way; three packets with payload from the server are lost";
 
-/// Arguments of a line.
 #[derive(Debug, Default, PartialEq)]
 struct LineArguments {
     ways: [Way; 2],

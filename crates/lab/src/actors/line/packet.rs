@@ -16,7 +16,6 @@ pub struct Tcp {
     pub destination: SocketAddr,
     /// Sequence number of its first byte.
     pub sequence: u32,
-    /// Bytes of payload.
     pub payload_bytes: u32,
     /// Whether it opens a connection.
     pub syn: bool,
