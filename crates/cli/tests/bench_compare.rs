@@ -145,7 +145,7 @@ impl Drop for Target {
 }
 
 #[test]
-fn what_tank_really_writes() {
+fn results_of_a_real_tank_are_compared() {
     let spangap = || Command::new(env!("CARGO_BIN_EXE_spangap"));
     let mut target =
         Target(spangap().args(["target", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap());
@@ -195,7 +195,7 @@ fn what_tank_really_writes() {
 }
 
 #[test]
-fn results_are_shown_again_as_table_page_and_json() {
+fn saved_results_are_shown_as_table_page_and_json() {
     let folder = Folder::new();
     let turns = in_turn(2.0);
     let text: String = turns.iter().map(|(a, _)| report(std::slice::from_ref(a))).collect();

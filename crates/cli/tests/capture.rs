@@ -109,7 +109,7 @@ fn packets_in(path: &Path) -> u64 {
 }
 
 #[test]
-fn a_reader_of_standard_error_that_is_gone_costs_no_report() {
+fn a_closed_standard_error_does_not_lose_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("it.pcapng");
     let path = file.to_str().expect("a plain path");
@@ -126,7 +126,7 @@ fn a_reader_of_standard_error_that_is_gone_costs_no_report() {
 }
 
 #[test]
-fn what_was_seen_is_written_when_told_and_at_the_end() {
+fn packets_are_written_on_a_signal_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("it.pcapng");
     let target = Target::start(&[]);
@@ -180,7 +180,7 @@ fn sigterm_writes_the_ring_as_ctrl_c_does() {
 }
 
 #[test]
-fn a_line_that_is_no_slow_call_is_said_at_once_with_its_place() {
+fn invalid_lines_of_the_slow_log_are_reported_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let (file, log) = (folder.path().join("it.pcapng"), folder.path().join("slow.jsonl"));
     std::fs::write(&log, "an older line\n").unwrap();
@@ -284,7 +284,7 @@ fn a_slow_call_has_its_packets_written_and_dissect_finds_it() {
 }
 
 #[test]
-fn wrong_wishes_are_refused_with_reasons() {
+fn invalid_arguments_are_refused_with_reasons() {
     let error = |arguments: &[&str]| {
         let output = run(&[&["capture", "--write", "/nonexistent/x.pcapng"], arguments].concat());
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

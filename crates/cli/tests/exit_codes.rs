@@ -58,7 +58,7 @@ fn fixtures() -> PathBuf {
 }
 
 #[test]
-fn help_is_0_and_a_flag_that_is_not_there_is_2() {
+fn help_exits_with_0_and_unknown_flags_with_2() {
     for verb in VERBS {
         for (more, code) in [("--help", 0), ("--no-such-flag", 2)] {
             let ended = spangap(&[verb, &[more][..]].concat());
@@ -71,7 +71,7 @@ fn help_is_0_and_a_flag_that_is_not_there_is_2() {
 
 /// A reader of completions may close the pipe early.
 #[test]
-fn a_reader_of_completions_may_have_seen_enough() {
+fn completions_survive_a_closed_pipe() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spangap"));
     let mut printing = command
         .args(["completions", "bash"])
@@ -85,7 +85,7 @@ fn a_reader_of_completions_may_have_seen_enough() {
 }
 
 #[test]
-fn no_verb_is_left_out() {
+fn the_table_covers_every_verb() {
     for group in [&[][..], &["host"], &["sockets"], &["isolate"], &["lab"]] {
         let help = spangap(&[group, &["--help"]].concat()).said;
         let commands = help.split("\nCommands:\n").nth(1).expect("a list of verbs");
@@ -103,7 +103,7 @@ fn no_verb_is_left_out() {
 }
 
 #[test]
-fn what_verbs_end_with() {
+fn exit_codes_of_all_verbs() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
     let fixture = |name: &str| fixtures().join(name).to_str().expect("a plain path").to_owned();
@@ -172,7 +172,7 @@ fn what_verbs_end_with() {
 }
 
 #[test]
-fn found_is_3_where_it_is_asked_for_alone() {
+fn fail_on_exits_with_3_only_if_found() {
     let hosts = std::fs::read_dir(fixtures().join("hosts")).expect("it is there").flatten();
     let machines = hosts.map(|entry| entry.path().join("machine.txt")).filter(|path| path.exists());
     let mut found = 0;

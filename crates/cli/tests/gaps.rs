@@ -53,7 +53,7 @@ fn with_stdin(command: &mut Command, bytes: &[u8]) -> Output {
 }
 
 #[test]
-fn the_figures_are_those_of_the_spans() {
+fn figures_match_the_spans() {
     let report = json(gaps().arg(fixture("otlp.json")));
     let pairs = report["pairs"].as_array().expect("pairs");
     let names: Vec<_> = pairs.iter().map(|p| (p["client"].as_str(), p["server"].as_str())).collect();
@@ -97,7 +97,7 @@ fn every_format_gives_the_same_report() {
 }
 
 #[test]
-fn spans_of_one_call_may_stand_in_different_files() {
+fn spans_of_one_call_may_be_in_different_files() {
     let text = std::fs::read_to_string(fixture("otlp.jsonl")).expect("fixture");
     let directory = tempfile::tempdir().expect("a directory");
     let mut files = Vec::new();
@@ -121,7 +121,7 @@ fn spans_of_one_call_may_stand_in_different_files() {
 }
 
 #[test]
-fn people_get_a_table_and_what_was_not_seen() {
+fn the_text_has_a_table_and_what_was_not_seen() {
     let (code, table, stderr) = output(gaps().arg(fixture("otlp.json")));
     assert_eq!((code, stderr.as_str()), (0, ""));
     let lines: Vec<&str> = table.lines().collect();
@@ -143,7 +143,7 @@ fn people_get_a_table_and_what_was_not_seen() {
 }
 
 #[test]
-fn bad_input_is_named_and_the_rest_counts() {
+fn bad_input_is_named_and_the_rest_is_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let broken = directory.path().join("broken.jsonl");
     let text = std::fs::read_to_string(fixture("otlp.jsonl")).expect("fixture");
@@ -182,7 +182,7 @@ fn bad_input_is_named_and_the_rest_counts() {
 
 /// Files that users pass by mistake get an error that helps.
 #[test]
-fn what_is_no_file_of_spans_is_said_to_be_what_it_is() {
+fn files_that_are_not_spans_are_identified() {
     let directory = tempfile::tempdir().expect("a directory");
     let said = |path: &Path| {
         let (code, table, stderr) = output(gaps().arg(path));
@@ -202,14 +202,14 @@ fn what_is_no_file_of_spans_is_said_to_be_what_it_is() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_exits_with_2() {
     assert_eq!(output(&mut gaps()).0, 2);
     assert_eq!(output(gaps().args(["--by", "moon"]).arg(fixture("otlp.json"))).0, 2);
     assert_eq!(output(gaps().args(["--exclude-response-over", "much"]).arg(fixture("otlp.json"))).0, 2);
 }
 
 #[test]
-fn large_responses_are_excluded_unless_told_otherwise() {
+fn large_responses_are_excluded_by_default() {
     let text = std::fs::read_to_string(fixture("otlp.json")).expect("fixture");
     let mut request: Value = serde_json::from_str(&text).expect("the fixture is JSON");
     let size = serde_json::json!({"key": "rpc.server.response.size", "value": {"intValue": "200000"}});
@@ -228,7 +228,7 @@ fn large_responses_are_excluded_unless_told_otherwise() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut child = gaps()
         .args(["--json", "-"])
         .stdin(Stdio::piped())
@@ -245,7 +245,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn ctrl_c_prints_what_was_read_until_then() {
+fn ctrl_c_prints_the_result_so_far() {
     let mut child = gaps()
         .arg(fixture("otlp.json"))
         .arg("-")
@@ -303,7 +303,7 @@ fn calls_with_a_slow_node() -> String {
 }
 
 #[test]
-fn what_sets_slow_calls_apart_is_said() {
+fn attributes_of_slow_calls_are_reported() {
     let spans = calls_with_a_slow_node();
     let printed = with_stdin(gaps().args(["--explain", "-"]), spans.as_bytes());
     let text = String::from_utf8(printed.stdout).expect("UTF-8");

@@ -253,7 +253,7 @@ fn packets_steered_onto_the_cpu_of_a_process_are_found() {
 }
 
 #[test]
-fn what_was_read_is_judged_alike_when_it_is_read_again() {
+fn saved_readings_are_judged_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("host.txt");
     let file = file.to_str().unwrap();
@@ -278,7 +278,7 @@ fn what_was_read_is_judged_alike_when_it_is_read_again() {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait_with_what_was_seen() {
+fn ctrl_c_ends_the_wait_with_a_result() {
     let mut command = spangap();
     command.args(["host", "check", "--json", "--for", "1h"]).stdout(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -313,7 +313,7 @@ fn wrong_arguments_are_named() {
 }
 
 #[test]
-fn without_root_what_is_closed_says_so_and_the_rest_is_told() {
+fn without_root_unreadable_files_are_named_and_the_rest_is_judged() {
     if !is_root() {
         return println!("not run: becoming another user needs root");
     }

@@ -14,7 +14,7 @@ fn said(ended: &Output) -> (Option<i32>, String) {
 }
 
 #[test]
-fn prints_what_was_kept_in_every_form() {
+fn samples_are_printed_in_every_format() {
     if !Kernel::look().may_sample_cpus() {
         println!("not run: sampling CPUs needs CAP_PERFMON");
         return;
@@ -66,7 +66,7 @@ fn wrong_arguments_are_named() {
 }
 
 #[test]
-fn who_may_not_sample_hears_what_is_missing() {
+fn missing_rights_to_sample_are_named() {
     let kernel = Kernel::look();
     let root =
         std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);

@@ -46,7 +46,7 @@ fn a_cause_that_owns_most_of_the_time_is_named_with_its_remedy() {
 }
 
 #[test]
-fn calls_at_an_ordinary_pace_convict_nobody() {
+fn ordinary_calls_have_no_culprit() {
     for name in ["rust-unary", "cpp-callback-one", "go-one", "reordered", "nagle-off-one-write"] {
         let hunt = verdict(both(name));
         assert_eq!(hunt["culprits"].as_array().map(Vec::len), Some(0), "{name}: {hunt:#}");
@@ -54,7 +54,7 @@ fn calls_at_an_ordinary_pace_convict_nobody() {
 }
 
 #[test]
-fn a_folder_is_read_whatever_is_in_it_and_one_without_captures_is_an_error() {
+fn folders_are_read_whatever_they_contain_but_need_a_capture() {
     let folder = tempfile::tempdir().expect("a folder");
     let empty = hunt(&[folder.path().display().to_string()]);
     assert_eq!(empty.status.code(), Some(1));
@@ -86,7 +86,7 @@ fn a_folder_is_read_whatever_is_in_it_and_one_without_captures_is_an_error() {
 }
 
 #[test]
-fn the_slowest_calls_are_written_as_a_trace_and_never_over_what_is_read() {
+fn the_trace_of_the_slowest_calls_never_overwrites_an_input() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("calls.perfetto-trace").display().to_string();
     let output = hunt(&[both("nagle-client"), vec!["--perfetto".into(), trace.clone()]].concat());
@@ -125,7 +125,7 @@ fn on_terminal(arguments: &[String]) -> Option<(String, String)> {
 }
 
 #[test]
-fn on_a_terminal_each_suspect_is_crossed_off_with_what_was_seen_of_it() {
+fn a_terminal_shows_suspects_being_crossed_off() {
     let Some((text, shown)) = on_terminal(&both("nagle-client")) else { return };
     let judged = verdict(both("nagle-client"));
     assert!(
@@ -162,7 +162,7 @@ fn on_a_terminal_each_suspect_is_crossed_off_with_what_was_seen_of_it() {
 }
 
 #[test]
-fn a_verdict_is_one_screen_and_that_of_a_healthy_pair_one_paragraph() {
+fn a_verdict_fits_a_screen_and_a_healthy_one_a_paragraph() {
     let text = |arguments: &[String]| {
         let output = hunt(arguments);
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -197,7 +197,7 @@ fn a_verdict_is_one_screen_and_that_of_a_healthy_pair_one_paragraph() {
 }
 
 #[test]
-fn recorded_files_have_no_experiment_and_it_is_said_what_would_make_one() {
+fn recorded_files_allow_no_experiment_and_hunt_says_what_would() {
     let plain = hunt(&both("nagle-client"));
     let asked = hunt(&[both("nagle-client"), vec!["--experiment".into(), "auto".into()]].concat());
     let (told, said) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));

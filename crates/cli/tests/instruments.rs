@@ -20,7 +20,7 @@ fn save(folder: &Path, name: &str, args: &[&str]) {
 }
 
 #[test]
-fn what_each_verb_saves_is_gathered_from_a_folder() {
+fn saved_output_of_each_verb_becomes_evidence() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     std::fs::copy(fixture("captures/any-device.client.pcapng"), folder.join("client.pcapng")).unwrap();

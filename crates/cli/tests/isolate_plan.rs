@@ -25,7 +25,7 @@ fn plan(arguments: &[&str], root: &Path) -> (i32, String, String) {
 }
 
 #[test]
-fn the_plan_for_the_server_of_the_article() {
+fn the_plan_for_the_articles_server() {
     let machine = fixture("article-2x24x2");
     let (code, text, error) = plan(&["--interface", "eth0", "--net-cpus", "4"], &machine);
     assert_eq!((code, error.as_str()), (0, ""));
@@ -54,7 +54,7 @@ fn the_plan_for_the_server_of_the_article() {
 }
 
 #[test]
-fn a_plan_is_kept_for_apply() {
+fn a_plan_is_saved_for_apply() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
     Kept::parse(&fs::read_to_string(fixture("no-smt")).unwrap()).unwrap().write_below(&copy).unwrap();
@@ -95,7 +95,7 @@ fn a_plan_is_kept_for_apply() {
 }
 
 #[test]
-fn a_refused_plan_fails_with_every_reason() {
+fn a_refused_plan_lists_all_reasons() {
     let machine = fixture("kubernetes-v1-static");
     let arguments = ["--interface", "eth0", "--net-cpus", "3-4,11-12"];
     let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_said() {
+fn unreadable_and_unwritable_files_are_named() {
     let machine = fixture("two-nics");
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

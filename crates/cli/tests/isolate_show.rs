@@ -142,7 +142,7 @@ fn every_cpu_of_every_machine_is_shown_once() {
 }
 
 #[test]
-fn a_browser_opens_the_page_without_a_complaint() {
+fn a_browser_opens_the_page_without_errors() {
     if !is_there("chromium") {
         println!("not run: there is no chromium");
         return;
@@ -171,7 +171,7 @@ fn a_browser_opens_the_page_without_a_complaint() {
 }
 
 #[test]
-fn what_was_saved_shows_the_same() {
+fn saved_readings_are_shown_identically() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (saved, first, second) = (path("host.txt"), path("first.svg"), path("second.svg"));
@@ -195,7 +195,7 @@ fn what_was_saved_shows_the_same() {
 }
 
 #[test]
-fn only_these_interfaces_and_where_a_plan_would_put_them() {
+fn selected_interfaces_and_planned_cpus_are_shown() {
     let root = fixture("two-nics");
     let root = ["--root", root.to_str().unwrap()];
     let report = json(&[&root[..], &["--interface", "eth1"]].concat());
@@ -223,7 +223,7 @@ fn only_these_interfaces_and_where_a_plan_would_put_them() {
 }
 
 #[test]
-fn what_is_applied_to_a_copy_is_marked() {
+fn applied_plans_are_marked_on_copies() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
     fs::create_dir(&copy).unwrap();
@@ -252,7 +252,7 @@ fn what_is_applied_to_a_copy_is_marked() {
 }
 
 #[test]
-fn a_journal_that_is_damaged_is_told_and_the_rest_shown() {
+fn a_damaged_journal_is_reported_and_the_rest_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("open.journal"), "nonsense\nand more\n").unwrap();
     let root = fixture("article-2x24x2");
@@ -263,7 +263,7 @@ fn a_journal_that_is_damaged_is_told_and_the_rest_shown() {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait_and_shows_what_there_is() {
+fn ctrl_c_ends_the_wait_and_shows_the_result() {
     let spangap = env!("CARGO_BIN_EXE_spangap");
     let child = Command::new(spangap)
         .args(["isolate", "show", "--for", "1h", "--json"])

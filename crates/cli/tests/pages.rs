@@ -53,7 +53,7 @@ fn missing<'a>(shown: &'a [String], said: &[&str]) -> Option<&'a str> {
 }
 
 #[test]
-fn lines_left_out_are_marked() {
+fn omitted_lines_are_marked() {
     let said = ["one", "two", "three", "four"];
     let shown = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
     assert_eq!(missing(&shown(&["one", "…", "four"]), &said), None);
@@ -65,7 +65,7 @@ fn lines_left_out_are_marked() {
 }
 
 #[test]
-fn commands_of_pages_say_what_the_pages_show() {
+fn documented_output_matches() {
     let binary = Path::new(env!("CARGO_BIN_EXE_spangap")).parent().expect("a folder").display().to_string();
     let path = format!("{binary}:{}", std::env::var("PATH").unwrap_or_default());
     for page in PAGES {
@@ -148,7 +148,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 #[test]
-fn words_of_a_command_end_where_the_shell_goes_on() {
+fn arguments_end_where_shell_syntax_begins() {
     let cases = [
         ("spangap gaps --by method a.json | less", vec!["gaps", "--by", "method", "a.json"]),
         (
@@ -166,7 +166,7 @@ fn words_of_a_command_end_where_the_shell_goes_on() {
 /// No document shows a verb, an option or a value that does not exist. `--help` at the end of a command makes
 /// the program parse everything before it without running it.
 #[test]
-fn commands_of_all_documents_are_understood() {
+fn documented_commands_are_valid() {
     let mut seen = 0;
     for folder in ["", "docs", "deploy"] {
         for entry in std::fs::read_dir(checkout().join(folder)).expect("a folder") {
@@ -216,7 +216,7 @@ fn commands_of_all_documents_are_understood() {
 
 /// Links between documents are valid: both the file and the heading exist.
 #[test]
-fn links_of_documents_lead_somewhere() {
+fn documented_links_are_valid() {
     let mut links = 0;
     for folder in ["", "docs", "deploy"] {
         for entry in std::fs::read_dir(checkout().join(folder)).expect("a folder") {

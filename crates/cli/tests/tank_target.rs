@@ -116,7 +116,7 @@ fn interrupting_a_tank_prints_the_result_so_far() {
 }
 
 #[test]
-fn a_target_speaks_json_too() {
+fn a_target_reports_in_json() {
     let mut target = Running::start(&["target", "--listen", "127.0.0.1:0", "--json"]);
     let ready: Value = serde_json::from_str(&target.line()).expect("a JSON line");
     let address = ready["listening"].as_str().expect("an address").to_owned();
@@ -129,7 +129,7 @@ fn a_target_speaks_json_too() {
 }
 
 #[test]
-fn nobody_there_is_one_clear_line() {
+fn an_absent_target_is_one_clear_line() {
     let free =
         TcpListener::bind("127.0.0.1:0").expect("loopback has a free port").local_addr().expect("bound");
     let output = output(&["tank", &free.to_string(), "--duration", "1s"]);
@@ -151,7 +151,7 @@ fn a_run_in_which_no_call_succeeds_fails_and_still_reports() {
 }
 
 #[test]
-fn an_address_in_use_is_told() {
+fn an_address_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let output = output(&["target", "--listen", &address]);
@@ -161,7 +161,7 @@ fn an_address_in_use_is_told() {
 }
 
 #[test]
-fn wrong_usage_exits_with_2_and_says_what_was_expected() {
+fn wrong_usage_exits_with_2_and_names_what_was_expected() {
     let cases: [(&[&str], &str); 26] = [
         (&["tank"], "HOST:PORT"),
         (&["tank", "localhost"], "expected HOST:PORT"),

@@ -145,7 +145,7 @@ fn a_target_that_is_killed_leaves_no_process_behind() {
 }
 
 #[test]
-fn a_program_that_dies_is_told() {
+fn a_dead_program_is_reported() {
     for stack in stacks().into_iter().filter(|stack| matches!(stack, TargetStack::Cpp | TargetStack::Go)) {
         let arguments = ["--stack", stack.name(), "--listen", "127.0.0.1:0"];
         let mut child = target(&arguments)
@@ -169,7 +169,7 @@ fn a_program_that_dies_is_told() {
 }
 
 #[test]
-fn the_words_of_every_stack_are_the_same() {
+fn all_stacks_print_the_same_lines() {
     for stack in stacks() {
         let serving = Serving::start(stack, &[]);
         assert_eq!(serving.first_line, format!("listening on {}\n", serving.address));
@@ -180,7 +180,7 @@ fn the_words_of_every_stack_are_the_same() {
 }
 
 #[test]
-fn nodelay_of_accepted_sockets_is_as_told() {
+fn accepted_sockets_have_the_requested_nodelay() {
     for stack in stacks() {
         for (nodelay, expected) in [("on", true), ("off", false), ("default", true)] {
             if (stack, nodelay) == (TargetStack::Cpp, "off") {
@@ -235,7 +235,7 @@ fn every_call_of_every_stack_has_its_server_span() {
 }
 
 #[test]
-fn an_address_in_use_is_told_by_every_stack() {
+fn every_stack_reports_an_address_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = taken.local_addr().expect("bound").to_string();
     for stack in stacks() {
@@ -249,7 +249,7 @@ fn an_address_in_use_is_told_by_every_stack() {
 }
 
 #[test]
-fn a_missing_program_is_told_with_what_to_do() {
+fn a_missing_program_is_reported_with_a_remedy() {
     let empty = tempfile::tempdir().expect("a temporary folder");
     for (stack, program) in [("cpp", "spangap-cpp"), ("go", "spangap-go")] {
         let mut command = target(&["--stack", stack]);
@@ -273,7 +273,7 @@ fn script(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn a_program_that_breaks_the_contract_is_told() {
+fn contract_violations_are_reported() {
     let listening = r#"echo '{"event":"listening","address":"127.0.0.1:1","library":"none"}'"#;
     for (text, expected) in [
         ("exit 7", "exited on its own (exit status: 7)"),
@@ -291,7 +291,7 @@ fn a_program_that_breaks_the_contract_is_told() {
 }
 
 #[test]
-fn what_a_stack_cannot_do_is_wrong_usage() {
+fn unsupported_settings_of_a_stack_are_wrong_usage() {
     let cases: [(&[&str], &str); 14] = [
         (&["--stack", "go", "--workers", "2"], "only the stack rust has a queue before its handler"),
         (&["--stack", "raw", "--large-response", "1MiB/2"], "only the stack rust answers with two sizes"),

@@ -21,7 +21,7 @@ async fn holds(workload: &Workload, truth: &Truth, arrival: Arrival, wire: Wire)
 }
 
 #[tokio::test]
-async fn whole_calls_over_every_wire() {
+async fn complete_calls_over_every_transport() {
     let (workload, truth) = generate(&Shape { spans: SPANS, ..Shape::default() });
     for protocol in [Protocol::Grpc, Protocol::Http] {
         for gzip in [false, true] {
@@ -38,7 +38,7 @@ async fn order_and_repetition_do_not_matter() {
 }
 
 #[tokio::test]
-async fn missing_servers_are_counted_and_change_nothing_else() {
+async fn missing_servers_are_counted_and_affect_nothing_else() {
     let shape = Shape { spans: SPANS, missing_servers: 0.1, ..Shape::default() };
     let (workload, truth) = generate(&shape);
     for arrival in [Arrival::InOrder, Arrival::Shuffled, Arrival::Twice] {

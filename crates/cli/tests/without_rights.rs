@@ -50,7 +50,7 @@ fn refused(place: &Path, arguments: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn verbs_with_probes_name_the_right_that_is_missing() {
+fn verbs_with_probes_name_the_missing_right() {
     let Some(place) = place() else { return };
     let own = std::process::id().to_string();
     let recording = place.path().join("open");
@@ -75,7 +75,7 @@ fn verbs_with_probes_name_the_right_that_is_missing() {
 }
 
 #[test]
-fn check_works_and_says_what_it_cannot_tell() {
+fn check_works_and_reports_what_it_cannot_tell() {
     let Some(place) = place() else { return };
     let done = as_nobody(place.path(), &["host", "check", "--pid", "1", "--for", "100ms", "--json"]);
     let said = String::from_utf8_lossy(&done.stderr);
@@ -87,7 +87,7 @@ fn check_works_and_says_what_it_cannot_tell() {
 }
 
 #[test]
-fn sockets_of_others_are_not_shown_and_not_set() {
+fn foreign_sockets_are_neither_shown_nor_set() {
     let Some(place) = place() else { return };
     let own = std::process::id().to_string();
     refused(place.path(), &["sockets", "list", "--pid", &own], &["CAP_SYS_PTRACE"]);

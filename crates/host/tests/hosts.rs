@@ -81,7 +81,7 @@ fn every_trap_has_evidence_a_meaning_and_a_remedy_on_every_machine() {
 }
 
 #[test]
-fn sockets_are_judged_when_someone_looked() {
+fn sockets_are_judged_only_if_read() {
     let machine = machines().into_iter().find(|machine| machine.ends_with("crowded-cpu")).unwrap();
     let (pids, _) = expected(&machine);
     let connection = |port: u16, nodelay: Option<bool>, unsent_bytes: Option<u64>| Connection {
@@ -144,7 +144,7 @@ fn text_stays_within_its_columns() {
 
 /// Before Kubernetes 1.18, the kubelet's state identified containers by their id alone.
 #[test]
-fn the_kubelets_older_state_counts_as_its_newer_one_does() {
+fn the_kubelets_older_state_is_understood() {
     let machine = machines().into_iter().find(|machine| machine.ends_with("kubernetes-static")).unwrap();
     let (pids, _) = expected(&machine);
     let text = fs::read_to_string(machine.join("machine.txt")).unwrap();
@@ -179,7 +179,7 @@ proptest! {
     /// Files of another kernel, truncated or with other figures: each is reported or judged, and none crashes
     /// the program.
     #[test]
-    fn no_file_is_too_strange(
+    fn arbitrary_files_are_survived(
         which: prop::sample::Index,
         changes in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..6, any::<u64>()), 1..40),
     ) {
@@ -217,7 +217,7 @@ proptest! {
 }
 
 #[test]
-fn a_counter_that_rose_shows_its_cause_and_a_setting_only_makes_it_possible() {
+fn a_rising_counter_shows_a_cause_and_a_setting_makes_it_possible() {
     let of = |name: &str| {
         let machine = machines().into_iter().find(|machine| machine.ends_with(name)).unwrap();
         let look = look(&machine, &expected(&machine).0);
@@ -252,7 +252,7 @@ fn a_counter_that_rose_shows_its_cause_and_a_setting_only_makes_it_possible() {
 }
 
 #[test]
-fn coverage_counts_what_cannot_be_told_and_says_why() {
+fn coverage_counts_unreadable_facts_with_reasons() {
     for machine in machines() {
         let look = look(&machine, &expected(&machine).0);
         let findings = check::findings(&look);

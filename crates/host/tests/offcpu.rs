@@ -189,7 +189,7 @@ fn each_sleep_is_a_blocked_wait() {
 }
 
 #[test]
-fn threads_apart_and_new_ones_too() {
+fn threads_are_separate_including_new_ones() {
     let script = format!(
         "def work():\n    {SLEEPS}\nthreads = [threading.Thread(target=work) for _ in range(3)]\n[t.start() for t in threads]\nprint(*[t.native_id for t in threads], flush=True)\n[t.join() for t in threads]"
     );
@@ -214,7 +214,7 @@ fn threads_apart_and_new_ones_too() {
 }
 
 #[test]
-fn who_shares_a_cpu_is_preempted() {
+fn processes_that_share_a_cpu_are_preempted() {
     // Both on the first permitted CPU, each busy for a while that the other also wants.
     let script = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nbusy(0.3)";
     let (mut one, mut other) = (Workload::python(script), Workload::python(script));
@@ -291,7 +291,7 @@ fn out_of_quota_is_throttled() {
 }
 
 #[test]
-fn a_process_that_does_nothing_shows_nothing() {
+fn an_idle_process_has_no_waits() {
     let (mut work, idle) = (Workload::python(SLEEPS), Workload::python(""));
     let of = Subjects::Processes(vec![idle.pid()]);
     let Some(measured) = measured(of, GroupBy::Process, || work.run()) else { return };
@@ -313,7 +313,7 @@ fn more_processes_than_are_compared_one_by_one() {
 }
 
 #[test]
-fn a_cgroup_with_what_is_made_below_it_meanwhile() {
+fn a_cgroup_includes_groups_created_later() {
     let Some(parent) = OwnCgroup::new("tree") else { return };
     // Declared first, so that it is dropped after the processes, even on failure.
     let mut deep = None;
@@ -449,7 +449,7 @@ fn same(ours: u64, theirs: u64, waits: u64) -> bool {
 const ATTEMPTS: usize = 4;
 
 #[test]
-fn bpftrace_says_the_same() {
+fn bpftrace_agrees() {
     for attempt in 1..=ATTEMPTS {
         match compared_with_bpftrace() {
             Ok(()) => return,
@@ -511,7 +511,7 @@ int main(void)
 "#;
 
 #[test]
-fn the_programs_buckets_are_ours() {
+fn buckets_in_c_and_rust_agree() {
     let folder = tempfile::tempdir().expect("a folder");
     let (source, program) = (folder.path().join("buckets.c"), folder.path().join("buckets"));
     fs::write(&source, BUCKETS_IN_C).expect("it can be written");

@@ -106,7 +106,7 @@ fn settings(cpus: &[u32], not_tgids: &[u32]) -> Settings {
 }
 
 #[test]
-fn a_process_shows_its_way_through_the_kernel_unless_it_is_the_application() {
+fn kernel_paths_are_shown_except_the_applications() {
     if let Some(why) = cannot_run() {
         println!("not run: {why}");
         return;
@@ -199,7 +199,7 @@ fn sends_packets() {
 }
 
 #[test]
-fn packets_that_are_handled_on_the_applications_cpu_show_there_and_not_the_application() {
+fn packets_on_the_applications_cpu_are_shown_without_the_application() {
     if let Some(why) = cannot_run() {
         println!("not run: {why}");
         return;

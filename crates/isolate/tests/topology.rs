@@ -56,7 +56,7 @@ fn same(one: &Topology, other: &Topology, name: &str) {
 }
 
 #[test]
-fn every_machine_is_read_whole_and_says_how_it_came_about() {
+fn every_machine_is_read_completely() {
     let mut seen = 0;
     for entry in
         std::fs::read_dir(folder()).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir())
@@ -89,7 +89,7 @@ fn every_machine_is_read_whole_and_says_how_it_came_about() {
 }
 
 #[test]
-fn a_machine_on_a_disk_is_the_one_in_the_text() {
+fn a_machine_on_disk_equals_its_text() {
     for name in ["article-2x24x2", "virtio-cloud", "v2-systemd", "bonded"] {
         let folder = tempfile::tempdir().unwrap();
         kept(name).write_below(folder.path()).unwrap();
@@ -194,7 +194,7 @@ fn more_than_256_cpus_and_some_offline() {
 }
 
 #[test]
-fn groups_and_who_owns_them() {
+fn groups_and_their_owners() {
     let systemd = machine("v2-systemd");
     let cpusets = systemd.cpusets.as_ref().unwrap();
     assert_eq!((cpusets.version, cpusets.hybrid, cpusets.enabled), (Version::V2, false, true));

@@ -79,7 +79,7 @@ impl Legs {
         if self.contains(Leg::ResponseWire) {
             places.push("on the way back");
         }
-        if self.contains(Leg::ClientAppIn) && !places.contains(&"at the client") {
+        if self.contains(Leg::ClientAppIn) && self.first > Leg::ClientSend {
             places.push("at the client");
         }
         let last = places.pop().unwrap_or("somewhere");

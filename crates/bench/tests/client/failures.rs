@@ -21,7 +21,7 @@ fn no_listener() {
 }
 
 #[test]
-fn what_tonic_cannot_do_is_refused_with_the_reason() {
+fn settings_unsupported_by_tonic_are_refused_with_the_reason() {
     let good = settings("127.0.0.1:1".parse().unwrap());
     let refused = |change: fn(&mut client_settings::Settings)| {
         let mut settings = good.clone();
@@ -96,7 +96,7 @@ fn a_closed_loop_waits_after_a_failure() {
 }
 
 #[test]
-fn calls_that_are_too_many_are_skipped_and_counted() {
+fn excess_calls_are_skipped_and_counted() {
     for call in [Call::Unary, Call::Stream] {
         let server = Server::start();
         server.answer(false);
@@ -136,7 +136,7 @@ fn a_call_that_takes_too_long_ends() {
 
 /// After a stop, calls that do not end are cancelled.
 #[test]
-fn stopping_does_not_wait_for_ever() {
+fn stopping_cancels_calls_that_do_not_end() {
     for pace in [Pace::Closed, per_second(1_000)] {
         let server = Server::start();
         server.answer(false);

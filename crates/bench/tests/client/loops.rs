@@ -11,7 +11,7 @@ fn often() -> Pace {
 }
 
 #[test]
-fn every_kind_of_run_makes_exactly_the_calls_it_is_told() {
+fn every_kind_of_run_makes_exactly_the_requested_calls() {
     let server = Server::start();
     for call in [Call::Unary, Call::Stream] {
         for pace in [Pace::Closed, often()] {
@@ -116,7 +116,7 @@ fn the_end_of_the_life_line_ends_the_run() {
 }
 
 #[test]
-fn without_go_there_is_no_run() {
+fn no_run_starts_without_go() {
     let server = Server::start();
     let mut client = Client::start(&settings(server.address));
     client.until(|message| matches!(message, spangap_bench::contract::ClientMessage::Ready { .. }));

@@ -68,7 +68,7 @@ fn slow_records_are_of_measured_calls() {
 }
 
 #[test]
-fn a_record_file_that_cannot_be_written_is_told_before_the_run() {
+fn an_unwritable_record_file_is_reported_before_the_run() {
     let server = Server::start();
     let mut settings = settings(server.address);
     (settings.records, settings.record_file) = (Records::All, "/nowhere/records".into());

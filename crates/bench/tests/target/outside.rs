@@ -15,7 +15,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn usage_tells_what_was_done() {
+async fn usage_reports_calls_and_cpu_time() {
     let serving = Serving::start(TargetSettings { max_streams: Some(50), ..settings() }).await;
     let address = serving.address.to_string();
     let ask = async || {
@@ -78,7 +78,7 @@ fn windows(peer: SocketAddr) -> (Option<u32>, u32) {
 }
 
 #[tokio::test]
-async fn the_windows_of_flow_control_are_announced_as_set() {
+async fn flow_control_windows_are_announced_as_configured() {
     for window in [65_535, 4 << 20] {
         let serving = Serving::start(TargetSettings { window: Some(window), ..settings() }).await;
         let address = serving.address;
@@ -90,7 +90,7 @@ async fn the_windows_of_flow_control_are_announced_as_set() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_kind_has_no_usage() {
+async fn a_foreign_server_has_no_usage() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (_, health) = tonic_health::server::health_reporter();
@@ -101,7 +101,7 @@ async fn a_server_of_another_kind_has_no_usage() {
 }
 
 #[tokio::test]
-async fn the_limit_of_streams_is_announced_when_set() {
+async fn a_configured_stream_limit_is_announced() {
     for max_streams in [None, Some(1), Some(100)] {
         let serving = Serving::start(TargetSettings { max_streams, ..settings() }).await;
         let address = serving.address;
@@ -125,7 +125,7 @@ async fn accepted_nodelay(caller: SocketAddr) -> Option<bool> {
 }
 
 #[tokio::test]
-async fn tcp_nodelay_of_accepted_sockets_is_as_told() {
+async fn accepted_sockets_have_the_requested_tcp_nodelay() {
     for (stack, nodelay, expected) in [
         (TargetStack::Rust, Nodelay::On, true),
         (TargetStack::Rust, Nodelay::Off, false),
@@ -150,7 +150,7 @@ async fn tcp_nodelay_of_accepted_sockets_is_as_told() {
 }
 
 #[tokio::test]
-async fn the_raw_target_tells_its_usage_and_reports_like_the_others() {
+async fn the_raw_target_reports_usage_and_results_like_the_others() {
     let serving = Serving::start(TargetSettings { stack: TargetStack::Raw, ..settings() }).await;
     let address = serving.address.to_string();
     let asked = spawn_blocking(move || usage::ask(Protocol::Raw, &address, PATIENCE)).await.unwrap();

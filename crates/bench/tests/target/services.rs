@@ -55,7 +55,7 @@ async fn a_call_past_its_deadline_is_cancelled() {
 }
 
 #[tokio::test]
-async fn the_end_waits_two_seconds_for_calls_under_way_and_cuts_off_the_rest() {
+async fn stopping_waits_two_seconds_for_calls_then_cancels_them() {
     for (think_ns, cut_off) in [(200 * MILLISECOND, false), (60_000 * MILLISECOND, true)] {
         let serving = Serving::start(TargetSettings { think_ns, ..settings() }).await;
         let mut client = serving.client().await;
@@ -76,7 +76,7 @@ async fn the_end_waits_two_seconds_for_calls_under_way_and_cuts_off_the_rest() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_open_at_the_end_and_has_no_ping_is_no_call_cut_off() {
+async fn an_idle_stream_at_the_end_is_not_a_cancelled_call() {
     let serving = Serving::start(settings()).await;
     let pongs = serving.client().await.ping_stream(tokio_stream::pending()).await.unwrap();
     let report = serving.stop().await;

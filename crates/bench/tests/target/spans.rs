@@ -23,7 +23,7 @@ fn request(context: &str, think_ns: u64) -> tonic::Request<PingRequest> {
 }
 
 #[tokio::test]
-async fn every_call_has_one_server_span_within_it_and_think_time_shows() {
+async fn every_call_has_one_server_span_that_includes_think_time() {
     let (collector, url) = Collector::start().await;
     // Spans wait for a collector that is busy at first.
     collector.unavailable.store(2, Ordering::SeqCst);
@@ -89,7 +89,7 @@ async fn a_malformed_or_missing_traceparent_begins_a_trace() {
 }
 
 #[tokio::test]
-async fn refused_calls_have_their_status_and_abandoned_ones_are_cancelled() {
+async fn refused_and_cancelled_calls_have_their_status() {
     let (collector, url) = Collector::start().await;
     let serving = Serving::start(TargetSettings { export: export(&url), ..settings() }).await;
     let mut client = serving.client().await;
@@ -114,7 +114,7 @@ async fn refused_calls_have_their_status_and_abandoned_ones_are_cancelled() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_not_there_loses_spans_and_no_calls() {
+async fn an_absent_collector_costs_spans_but_no_calls() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let url = format!("http://{free}").parse().unwrap();
     let serving = Serving::start(TargetSettings { export: export(&url), ..settings() }).await;

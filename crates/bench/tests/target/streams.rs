@@ -31,7 +31,7 @@ impl Caller {
 }
 
 #[tokio::test]
-async fn every_ping_is_answered_as_it_asks_until_one_is_refused() {
+async fn pings_are_answered_as_requested_until_one_is_refused() {
     let serving = Serving::start(TargetSettings { response_bytes: 7, ..settings() }).await;
     let mut caller = Caller::open(&serving).await;
     for (response_bytes, think_ns, expected) in
@@ -114,7 +114,7 @@ async fn every_ping_with_ids_has_its_server_span() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_given_up_cancels_its_ping() {
+async fn an_abandoned_stream_cancels_its_ping() {
     let (collector, url) = Collector::start().await;
     let serving = Serving::start(TargetSettings { export: export(&url), ..settings() }).await;
     let caller = Caller::open(&serving).await;

@@ -77,7 +77,7 @@ async fn a_call_waits_for_its_place_before_its_span_begins() {
 }
 
 #[tokio::test]
-async fn one_response_of_so_many_is_large() {
+async fn every_nth_response_is_large() {
     let large_response = Some(LargeResponse { bytes: 100_000, every: 4 });
     let serving = Serving::start(TargetSettings { response_bytes: 7, large_response, ..settings() }).await;
     let mut client = serving.client().await;

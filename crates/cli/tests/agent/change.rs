@@ -228,7 +228,7 @@ fn without_allow_no_message_makes_an_agent_change_anything() {
 }
 
 #[test]
-fn a_change_is_made_and_undone_in_its_time_and_each_is_a_line_of_the_log() {
+fn changes_are_made_undone_in_time_and_logged() {
     let Some(scene) = Scene::new(true) else { return };
     let meant = scene.changed(1, 60_000);
     assert_eq!(scene.on(), meant);
@@ -254,7 +254,7 @@ fn a_change_is_made_and_undone_in_its_time_and_each_is_a_line_of_the_log() {
 }
 
 #[test]
-fn an_order_for_connections_of_others_is_refused_and_written_down() {
+fn orders_for_foreign_connections_are_refused_and_logged() {
     let Some(scene) = Scene::new(true) else { return };
     let there = scene.look(1);
     let mut mixed = there.clone();
@@ -283,7 +283,7 @@ fn an_order_for_connections_of_others_is_refused_and_written_down() {
 }
 
 #[test]
-fn when_the_log_cannot_be_written_nothing_is_changed() {
+fn nothing_is_changed_without_an_audit_log() {
     let Some(mut scene) = Scene::new(true) else { return };
     let there = scene.look(1);
     drop(scene.agent.take());
@@ -301,7 +301,7 @@ fn when_the_log_cannot_be_written_nothing_is_changed() {
 const LONG_MS: u32 = 60_000;
 
 #[test]
-fn whoever_is_killed_in_the_middle_everything_is_undone() {
+fn everything_is_undone_whichever_process_is_killed() {
     let Some(mut scene) = Scene::new(true) else { return };
     let agent = |scene: &Scene| scene.agent();
     // Kill the agent: its actuator notices.
@@ -343,7 +343,7 @@ fn whoever_is_killed_in_the_middle_everything_is_undone() {
 }
 
 #[test]
-fn connections_that_end_meanwhile_are_no_failure() {
+fn connections_that_end_during_a_change_are_not_failures() {
     let Some(mut scene) = Scene::new(true) else { return };
     scene.changed(1, LONG_MS);
     assert!(scene.tank.take().expect("it runs").end("TERM").is_some());

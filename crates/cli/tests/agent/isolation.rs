@@ -101,7 +101,7 @@ impl Scene {
 }
 
 #[test]
-fn an_agent_that_may_change_sockets_alone_moves_no_packets() {
+fn allow_sockets_does_not_allow_isolation() {
     let Some(scene) = Scene::isolated("sockets") else { return };
     let plan = scene.plan(1, &["eth0"]);
     assert!(plan.stage() == Of::Refused && plan.error.contains("--allow isolate"), "{plan:?}");
@@ -111,7 +111,7 @@ fn an_agent_that_may_change_sockets_alone_moves_no_packets() {
 }
 
 #[test]
-fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_of_the_log() {
+fn packets_are_kept_off_the_applications_cpu_and_each_step_is_logged() {
     let Some(mut scene) = Scene::isolated("sockets,isolate") else { return };
     // The host finds the interface by itself: the one that delivers packets to the application's CPU.
     let plan = scene.plan(1, &[]);
@@ -159,7 +159,7 @@ fn packets_are_kept_off_the_applications_cpu_for_a_time_and_each_step_is_a_line_
 }
 
 #[test]
-fn whoever_is_killed_in_the_middle_packets_go_where_they_went_before() {
+fn steering_is_restored_whichever_process_is_killed() {
     let Some(mut scene) = Scene::isolated("isolate") else { return };
     // Kill the agent: its actuator notices.
     scene.isolated_for(1, LONG_MS);

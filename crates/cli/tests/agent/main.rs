@@ -41,7 +41,7 @@ fn split(report: &Value) -> usize {
 const CALLS: u32 = 400;
 
 #[test]
-fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_the_threads_did() {
+fn slices_of_both_hosts_contain_calls_legs_and_thread_activity() {
     let Some(stage) = Stage::new() else { return };
     let meter = Meter::start();
     let folder = tempfile::tempdir().expect("a folder");
@@ -98,7 +98,7 @@ fn slices_of_both_hosts_have_the_calls_of_the_window_with_their_legs_and_what_th
 }
 
 #[test]
-fn an_agent_comes_back_to_a_meter_that_was_away_with_its_token_and_ends_when_asked() {
+fn an_agent_reconnects_with_its_token_and_ends_on_a_signal() {
     let Some(stage) = Stage::new() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let token = folder.path().join("token");

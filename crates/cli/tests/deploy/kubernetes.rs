@@ -56,7 +56,7 @@ fn rendered(values: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn helm_takes_the_chart() {
+fn helm_accepts_the_chart() {
     let Some(said) = done(
         "helm",
         &["lint", "--strict", "deploy/helm/spangap", "--set", "image.repository=example/spangap"],
@@ -89,7 +89,7 @@ fn helm_takes_the_chart() {
 /// Agents that may change something must be enabled by name, get the rights they need and no more, and obey
 /// nobody without a token.
 #[test]
-fn agents_change_nothing_unless_that_is_allowed() {
+fn agents_change_nothing_without_permission() {
     let [usual, allowed] = [VALUES[1], VALUES[5]].map(rendered);
     let (Some(usual), Some(allowed)) = (usual, allowed) else {
         return println!("not run: the chart's agents: there is no helm (make test-deploy builds it)");
@@ -115,7 +115,7 @@ fn agents_change_nothing_unless_that_is_allowed() {
 const OF_OPERATORS: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 
 #[test]
-fn what_is_rendered_is_of_kubernetes_own_schemas() {
+fn rendered_manifests_match_kubernetes_schemas() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut documents = Vec::new();
     for values in VALUES {
@@ -159,7 +159,7 @@ fn the_kustomize_base_is_what_the_chart_renders() {
 
 /// The chart writes options by name: the meter must accept them and start.
 #[test]
-fn the_meter_starts_with_the_configuration_of_the_chart() {
+fn the_meter_accepts_the_charts_configuration() {
     let folder = tempfile::tempdir().expect("a folder");
     let base = fs::read_to_string(here("deploy/kustomize/base/spangap.yaml")).expect("text");
     let (_, rest) = base.split_once("meter.toml: |\n").expect("the configuration");

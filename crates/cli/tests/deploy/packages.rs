@@ -14,7 +14,7 @@ fn stripped(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn systemd_takes_the_units() {
+fn systemd_accepts_the_units() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["spangap-meter", "spangap-agent"] {
         let unit = fs::read_to_string(here(&format!("deploy/systemd/{name}.service"))).expect("text");
@@ -32,7 +32,7 @@ fn systemd_takes_the_units() {
 }
 
 #[test]
-fn the_meter_starts_with_the_settings_of_the_package() {
+fn the_meter_accepts_the_packages_settings() {
     let folder = tempfile::tempdir().expect("a folder");
     let settings = here("deploy/systemd/meter.toml");
     let arguments = ["--config", settings.to_str().expect("a plain path"), "--data"];
@@ -74,7 +74,7 @@ fn the_meter_starts_with_the_settings_of_the_package() {
 
 /// A supervisor may stop a service that is still starting.
 #[test]
-fn a_meter_that_is_stopped_as_soon_as_it_is_ready_ends_in_its_own_way() {
+fn a_meter_stopped_right_after_readiness_ends_cleanly() {
     for _ in 0..20 {
         let meter = Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..]].concat()));
         let pid = rustix::process::Pid::from_raw(meter.program.id() as i32).expect("a process");
@@ -85,7 +85,7 @@ fn a_meter_that_is_stopped_as_soon_as_it_is_ready_ends_in_its_own_way() {
 }
 
 #[test]
-fn debian_packages_hold_what_they_should_and_are_the_same_each_time() {
+fn debian_packages_are_complete_and_reproducible() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(binary) = stripped(folder.path()) else {
         return println!("not run: Debian packages: there is no objcopy");
@@ -141,7 +141,7 @@ fn debian_packages_hold_what_they_should_and_are_the_same_each_time() {
 }
 
 #[test]
-fn the_image_is_the_same_each_time_and_the_program_starts_in_it() {
+fn the_image_is_reproducible_and_its_program_starts() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(binary) = stripped(folder.path()) else {
         return println!("not run: the container image: there is no objcopy");

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const RULES: [&str; 2] = ["deploy/prometheus/rules.yaml", "deploy/prometheus/alerts.yaml"];
 
 #[test]
-fn promtool_takes_the_rules_and_their_tests_pass() {
+fn promtool_accepts_the_rules_and_their_tests_pass() {
     let Some(said) = done("promtool", &[&["check", "rules"], &RULES[..]].concat()) else {
         return println!("not run: the rules of deploy/prometheus: there is no promtool");
     };
@@ -37,7 +37,7 @@ fn every_alert_is_tested() {
 }
 
 #[test]
-fn dashboards_are_as_their_script_writes_them() {
+fn dashboards_match_their_script() {
     if done("node", &["deploy/grafana/dashboards.mjs", "--check"]).is_none() {
         println!("not run: the dashboards of deploy/grafana: there is no node");
     }
@@ -74,7 +74,7 @@ fn metrics(expr: &str) -> BTreeSet<String> {
 const OF_TROUBLE: [&str; 2] = ["spangap_negative_calls_total", "spangap_whole_span_horizon_seconds"];
 
 #[test]
-fn every_query_answers_of_a_real_run() {
+fn every_query_has_an_answer_for_a_real_run() {
     if let Err(why) = installed() {
         return println!("not run: the queries of deploy/ on a real Prometheus: {why}");
     }

@@ -135,7 +135,7 @@ fn hold(name: &str, document: &Value, lines: &[Value], one_clock: bool) {
 }
 
 #[test]
-fn every_call_is_a_line_and_the_lines_sum_to_the_document() {
+fn every_call_has_a_line_and_lines_sum_to_the_document() {
     let mut cases: Vec<(String, Vec<PathBuf>)> = [
         "go-unary",
         "rust-stream",
@@ -167,7 +167,7 @@ fn every_call_is_a_line_and_the_lines_sum_to_the_document() {
 }
 
 #[test]
-fn no_limit_on_what_is_shown_is_one_on_the_lines_and_filters_are() {
+fn display_limits_do_not_limit_the_lines_but_filters_do() {
     let captures = ends("stream-limit");
     let (document, lines) = both(dissect().args(&captures).args(["--slowest", "1", "--ladders", "0"]));
     assert_eq!((document["calls"].as_array().map(Vec::len), lines.len()), (Some(1), 800));
@@ -187,7 +187,7 @@ fn no_limit_on_what_is_shown_is_one_on_the_lines_and_filters_are() {
 }
 
 #[test]
-fn standard_output_has_the_lines_alone_also_from_a_pipe() {
+fn standard_output_contains_only_the_lines() {
     let [client, server] = ends("go-unary");
     let (_, expected) = both(dissect().args([&client, &server]));
     let (code, from_files, stderr) = output(dissect().args([&client, &server]).args(["--calls", "-"]));
@@ -224,7 +224,7 @@ fn four_captures_may_all_be_pipes() {
 }
 
 #[test]
-fn a_capture_is_never_written_over() {
+fn a_capture_is_never_overwritten() {
     let folder = tempfile::tempdir().expect("a folder");
     let capture = folder.path().join("client.pcapng");
     let bytes = fs::read(&ends("go-unary")[0]).expect("the fixture");
@@ -244,7 +244,7 @@ fn a_capture_is_never_written_over() {
 }
 
 #[test]
-fn a_full_disk_leaves_whole_lines_and_the_report() {
+fn a_full_disk_leaves_complete_lines_and_the_report() {
     let folder = tempfile::tempdir().expect("a folder");
     let lines = folder.path().join("calls.jsonl");
     // The kernel refuses writes beyond 600 blocks, as it does on a full disk.
@@ -291,7 +291,7 @@ fn unpacked(case: &str, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_in_silence() {
+fn a_closed_pipe_ends_it_silently() {
     let mut child = dissect()
         .args(ends("stream-limit"))
         .args(["--calls", "-"])
@@ -323,7 +323,7 @@ fn wait_for_copy(child: &Child, bytes: u64) {
 }
 
 #[test]
-fn a_signal_in_the_middle_gives_the_lines_of_what_was_read() {
+fn a_signal_leaves_the_lines_of_the_calls_read_so_far() {
     let folder = tempfile::tempdir().expect("a folder");
     let bytes = fs::read(unpacked("stream-limit", folder.path())).expect("just written");
     let half = &bytes[..bytes.len() / 2];

@@ -20,7 +20,7 @@ fn a_pipe_is_read_like_a_file_but_not_twice() {
 }
 
 #[test]
-fn one_end_says_what_it_cannot_tell() {
+fn one_end_reports_what_it_cannot_show() {
     let [client, server] = ends("go-unary");
     for end in [client, server] {
         let report = json(dissect().arg(&end));
@@ -35,7 +35,7 @@ fn one_end_says_what_it_cannot_tell() {
 }
 
 #[test]
-fn what_is_no_capture_is_said() {
+fn files_that_are_not_captures_are_named() {
     let [client, server] = ends("go-unary");
     let (code, _, stderr) = output(dissect().arg("no-such.pcap"));
     assert_eq!(code, 1);
@@ -58,7 +58,7 @@ fn what_is_no_capture_is_said() {
 }
 
 #[test]
-fn a_cut_file_is_read_as_far_as_it_goes() {
+fn a_truncated_file_is_read_up_to_its_end() {
     let directory = tempfile::tempdir().expect("a directory");
     let [client, _] = ends("go-unary");
     let bytes = std::fs::read(&client).expect("the fixture");
@@ -72,7 +72,7 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn keys_and_spans_that_are_none() {
+fn invalid_keys_and_span_files_are_refused() {
     let captures = ends("go-unary");
     let readme = fixture("README.md");
     let (code, _, stderr) = output(dissect().args(&captures).arg("--keylog").arg(&readme));
@@ -87,7 +87,7 @@ fn keys_and_spans_that_are_none() {
 }
 
 #[test]
-fn keys_open_what_is_encrypted() {
+fn keys_decrypt_calls() {
     let keys = fixture("tls13-http2.keys");
     let closed = json(dissect().args(ends("tls13-http2")));
     let opened = json(dissect().args(ends("tls13-http2")).arg("--keylog").arg(&keys));

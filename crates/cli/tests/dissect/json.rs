@@ -109,7 +109,7 @@ fn number(value: &Value) -> i64 {
 }
 
 #[test]
-fn legs_add_up_and_captures_are_counted_whole() {
+fn legs_sum_to_calls_and_all_packets_are_counted() {
     for case in ["nagle-client", "go-unary", "http1-keep-alive"] {
         let report = json(dissect().args(ends(case)).args(["--slowest", "50"]));
         let calls = report["calls"].as_array().expect("an array");
@@ -160,7 +160,7 @@ fn either_order_gives_the_same_calls() {
 }
 
 #[test]
-fn one_clock_is_exact() {
+fn legs_are_exact_with_a_common_clock() {
     let report = json(dissect().args(ends("go-unary")).arg("--same-clock"));
     assert_eq!(
         (number(&report["clock"]["offset_low_ns"]), number(&report["clock"]["offset_high_ns"])),

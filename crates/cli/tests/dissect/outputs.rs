@@ -4,7 +4,7 @@ use super::{dissect, ends, json, output};
 use serde_json::Value;
 
 #[test]
-fn people_get_calls_causes_a_ladder_and_what_to_do() {
+fn the_text_has_calls_causes_a_ladder_and_remedies() {
     let (code, text, stderr) = output(dissect().args(ends("nagle-client")));
     assert_eq!((code, stderr.as_str()), (0, ""));
     for expected in [
@@ -23,7 +23,7 @@ fn people_get_calls_causes_a_ladder_and_what_to_do() {
 }
 
 #[test]
-fn a_healthy_capture_is_not_called_ill() {
+fn a_healthy_capture_has_no_findings() {
     let (code, text, stderr) = output(dissect().args(ends("healthy")));
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(!text.contains("TCP_NODELAY") && !text.contains("lost"), "{text}");
@@ -71,7 +71,7 @@ fn the_page_needs_no_other_file() {
 }
 
 #[test]
-fn a_trace_is_found_in_each_form_of_its_id() {
+fn a_trace_is_found_by_every_form_of_its_id() {
     let all = json(dissect().args(ends("go-unary")));
     let calls = all["calls"].as_array().expect("an array");
     let id =
@@ -88,7 +88,7 @@ fn a_trace_is_found_in_each_form_of_its_id() {
 }
 
 #[test]
-fn only_slow_calls_when_asked() {
+fn least_duration_selects_slow_calls() {
     let report = json(dissect().args(ends("nagle-rare")).args(["--over", "2ms", "--slowest", "3"]));
     let calls = report["calls"].as_array().expect("an array");
     assert!(!calls.is_empty() && calls.len() <= 3);
@@ -98,7 +98,7 @@ fn only_slow_calls_when_asked() {
 }
 
 #[test]
-fn scripts_learn_of_a_cause_by_the_exit_code() {
+fn the_exit_code_reports_a_cause() {
     let code = |case: &str, causes: &str| output(dissect().args(ends(case)).args(["--fail-on", causes])).0;
     assert_eq!(code("nagle-client", "rto,nagle-delayed-ack"), 3);
     assert_eq!(code("nagle-client", "rto"), 0);

@@ -20,7 +20,7 @@ fn lines(captures: &[PathBuf]) -> Vec<Value> {
 }
 
 #[test]
-fn the_lines_are_the_streams_that_tshark_counts() {
+fn lines_match_the_streams_that_tshark_counts() {
     if !has("tshark") {
         println!("not run: needs tshark");
         return;
@@ -44,7 +44,7 @@ fn the_lines_are_the_streams_that_tshark_counts() {
 }
 
 #[test]
-fn the_lines_are_the_calls_that_servers_logged() {
+fn lines_match_the_calls_that_servers_logged() {
     let proxies = captures().join("../proxies");
     for name in ["nginx-retry", "nginx-alike", "nginx-pool", "haproxy-request-id"] {
         let about = std::fs::read(proxies.join(format!("{name}.json"))).expect("the truth");

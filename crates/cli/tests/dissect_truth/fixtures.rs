@@ -79,7 +79,7 @@ fn misses(name: &str, about: &Value) -> Vec<String> {
 }
 
 #[test]
-fn every_fixture_shows_what_it_was_made_to_show() {
+fn every_fixture_shows_its_cause() {
     let mut failed = Vec::new();
     for name in names() {
         let text =
@@ -99,7 +99,7 @@ fn every_fixture_shows_what_it_was_made_to_show() {
 }
 
 #[test]
-fn spans_tell_the_application_from_the_wire() {
+fn spans_separate_the_application_from_the_wire() {
     let ends = ["client", "server"].map(|end| capture("rust-spans", end));
     let spans = ["client", "server"].map(|end| captures().join(format!("rust-spans.{end}.spans.pb")));
     let spans = spans.each_ref().map(|path| path.to_string_lossy());

@@ -48,7 +48,7 @@ fn hold(files: &[PathBuf; 2], folder: &Path, server_port: u16, least_calls: usiz
 }
 
 #[test]
-fn legs_of_the_fixtures_are_those_of_the_taps() {
+fn legs_of_the_fixtures_match_the_taps() {
     if !has("tshark") {
         println!("not run: no program tshark");
         return;
@@ -72,7 +72,7 @@ fn legs_of_the_fixtures_are_those_of_the_taps() {
 }
 
 #[test]
-fn legs_over_the_delay_line_are_those_of_the_taps() {
+fn legs_over_the_delay_line_match_the_taps() {
     if let Some(why) = hosts::missing() {
         println!("not run: {why}");
         return;

@@ -51,33 +51,33 @@ fn compare_with(name: &str, cause: &str, opened: bool) {
 }
 
 #[test]
-fn a_handshake_of_tls_takes_the_time_that_the_client_measured() {
+fn tls_handshakes_match_the_clients_measurement() {
     compare("tls-handshake", "tls-handshake");
     compare("tls-in-advance", "tls-handshake");
 }
 
 #[test]
-fn a_handshake_takes_as_long_where_no_key_opens_what_follows() {
+fn tls_handshakes_without_keys_match_the_clients_measurement() {
     for name in ["tls-handshake", "tls-in-advance", "tls12-handshake"] {
         compare_with(name, "tls-handshake", false);
     }
 }
 
 #[test]
-fn a_name_takes_the_time_that_the_client_measured() {
+fn dns_lookups_match_the_clients_measurement() {
     compare("dns", "dns");
     compare("dns-in-advance", "dns");
 }
 
 #[test]
-fn a_connection_of_a_pool_takes_the_time_that_the_client_measured() {
+fn pool_waits_match_the_clients_measurement() {
     compare("pool-wait", "pool-wait");
     compare("pool-near", "pool-wait");
 }
 
 /// Calls whose bytes wait in the client's buffer behind lost ones: most leave long after the client gave up.
 #[test]
-fn what_is_given_up_in_the_buffer_has_waited_for_the_loss_and_never_left() {
+fn calls_abandoned_in_the_send_buffer_waited_for_a_loss() {
     let spans = captures().join("black-hole-buffered.client.spans");
     let [client, server] = ["client", "server"].map(|end| capture("black-hole-buffered", end));
     let report = dissect(&[&client, &server], &["--same-clock", "--spans", spans.to_str().expect("text")]);

@@ -170,7 +170,7 @@ fn the_same_time_in_more_legs(merged: &Value, split: &Value) {
 
 /// A single test: a hog would also disturb the server that should be left alone.
 #[test]
-fn a_hog_on_the_servers_cpu_is_named_in_the_leg_that_it_delays_and_nobody_without() {
+fn a_hog_on_the_servers_cpu_is_named_only_where_it_delays() {
     if let Some(why) = missing() {
         return println!("not run: {why}");
     }

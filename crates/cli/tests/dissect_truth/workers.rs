@@ -118,7 +118,7 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn what_holds_a_worker_up_is_named_whoever_answers_and_nobody_who_waits_for_work() {
+fn delays_of_a_worker_are_named_and_idle_waits_are_not() {
     if let Some(why) = missing() {
         return println!("not run: {why}");
     }

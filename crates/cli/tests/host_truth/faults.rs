@@ -172,7 +172,7 @@ fn a_busy_neighbour_is_named() {
 }
 
 #[test]
-fn of_two_neighbours_the_nicer_one_takes_less() {
+fn the_nicer_of_two_neighbours_takes_less() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "0"]);
     // More aggressive than anything else that may run here, so which of the two takes more does not depend on
@@ -193,7 +193,7 @@ fn of_two_neighbours_the_nicer_one_takes_less() {
 }
 
 #[test]
-fn a_recording_tells_the_same_story() {
+fn a_recording_gives_the_same_result() {
     let _turn = turn_or_return!();
     let folder = tempfile::tempdir().expect("a folder");
     let (recording, page) = (folder.path().join("host.rec"), folder.path().join("thieves.html"));

@@ -9,7 +9,7 @@ use std::process::Output;
 const CHANCES: usize = 4;
 
 #[test]
-fn an_application_alone_has_nobody_to_blame() {
+fn an_undisturbed_application_has_no_culprit() {
     let _turn = turn_or_return!();
     // No task of another class can take its CPU.
     let target = Program::target(&["chrt", "-f", "50"]);
@@ -39,7 +39,7 @@ fn an_application_alone_has_nobody_to_blame() {
 }
 
 #[test]
-fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
+fn loopback_traffic_of_the_target_is_its_own() {
     let _turn = turn_or_return!();
     let target = Program::loopback(&["chrt", "-f", "50"]);
     let report = report(target.pid(), &["--duration", "2s"]);
@@ -58,7 +58,7 @@ fn what_a_target_sends_over_the_loopback_is_its_own_traffic() {
 
 /// Client and server alternate on one CPU: each delays the other, and works for it.
 #[test]
-fn a_client_and_its_server_on_one_cpu_do_not_rob_each_other() {
+fn a_client_and_its_server_on_one_cpu_are_not_thieves() {
     let _turn = turn_or_return!();
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
     let cpu = crate::CPU.to_string();
@@ -82,7 +82,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_is_not_there_is_wrong_usage() {
+fn missing_targets_are_wrong_usage() {
     if let Err(why) = crate::turn() {
         return eprintln!("not run: {why}");
     }

@@ -32,7 +32,7 @@ impl Link {
 }
 
 #[test]
-fn what_a_plan_steers_away_is_blamed_no_longer_and_comes_back_with_the_rollback() {
+fn a_plan_removes_the_culprit_and_a_rollback_restores_it() {
     let _turn = turn_or_return!();
     let link = match Link::new() {
         Ok(link) => link,

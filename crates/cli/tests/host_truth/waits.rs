@@ -47,7 +47,7 @@ fn concluded(report: &Value, begin: &str) {
 }
 
 #[test]
-fn a_contended_mutex_is_named_with_who_lets_go_of_it() {
+fn a_contended_mutex_is_named_with_its_releaser() {
     let _turn = turn_or_return!();
     let program = play("lock");
     let report = offcpu(program.pid());
@@ -57,7 +57,7 @@ fn a_contended_mutex_is_named_with_who_lets_go_of_it() {
 }
 
 #[test]
-fn a_contended_mutex_of_c_is_a_lock_and_one_of_python_a_futex_with_its_holder() {
+fn a_c_mutex_is_a_lock_and_a_python_mutex_a_futex_with_its_holder() {
     let _turn = turn_or_return!();
     let folder = tempfile::tempdir().expect("a folder");
     let (source, binary) = (folder.path().join("lock.c"), folder.path().join("lock"));
@@ -141,7 +141,7 @@ fn an_fsync_is_named() {
 }
 
 #[test]
-fn who_reads_a_pipe_waits_for_who_writes_it() {
+fn a_pipes_reader_waits_for_its_writer() {
     let _turn = turn_or_return!();
     let program = play("pipe");
     let children = format!("/proc/{0}/task", program.pid());
@@ -164,7 +164,7 @@ fn comm(pid: u32) -> String {
 /// Waiting for work, or for a requested time, is nobody's fault. Waiting for pages of its code that a full
 /// machine dropped is.
 #[test]
-fn who_waits_for_work_is_not_held_up() {
+fn idle_threads_are_not_delayed() {
     let _turn = turn_or_return!();
     let program = play("idle");
     let report = offcpu(program.pid());
@@ -183,7 +183,7 @@ fn who_waits_for_work_is_not_held_up() {
 }
 
 #[test]
-fn a_process_that_was_stopped_before_is_told() {
+fn a_process_stopped_earlier_is_reported() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "0"]);
     target.signal("STOP");
@@ -220,7 +220,7 @@ impl Drop for Freezer {
 }
 
 #[test]
-fn a_process_that_was_frozen_before_is_told() {
+fn a_process_frozen_earlier_is_reported() {
     let _turn = turn_or_return!();
     let name = format!("spangap-frozen-{}", std::process::id());
     let (old, new) = (Path::new("/sys/fs/cgroup/freezer"), Path::new("/sys/fs/cgroup"));

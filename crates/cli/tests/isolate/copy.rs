@@ -14,7 +14,7 @@ const MACHINES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn an_applied_plan_is_undone_to_the_last_byte() {
+fn an_applied_plan_is_undone_completely() {
     for machine in MACHINES {
         let copy = Copy::of(*machine);
         let before = copy.tree();
@@ -33,7 +33,7 @@ fn an_applied_plan_is_undone_to_the_last_byte() {
 }
 
 #[test]
-fn also_with_another_number_of_queues() {
+fn an_applied_plan_is_undone_after_a_change_of_queues() {
     let copy = Copy::of(ARTICLE);
     copy.plan(ARTICLE.1, &["--queues", "--net-cpus", "2"]);
     let before = copy.tree();
@@ -45,7 +45,7 @@ fn also_with_another_number_of_queues() {
 }
 
 #[test]
-fn as_many_values_are_restored_as_were_changed_and_read_back() {
+fn counts_of_changed_read_and_restored_values_agree() {
     let copy = Copy::of(ARTICLE);
     let applied = json(&copy.applied(&["--no-confirm", "--json"]));
     let [changed, already] = ["changed", "already"].map(|key| applied[key].as_u64().expect("a count"));
@@ -57,7 +57,7 @@ fn as_many_values_are_restored_as_were_changed_and_read_back() {
 }
 
 #[test]
-fn what_is_to_be_done_next_can_be_pasted() {
+fn suggested_commands_can_be_pasted() {
     let copy = Copy::of(ARTICLE);
     let applied = copy.applied(&["--confirm-within", "2h"]);
     let root = copy.root();
@@ -69,7 +69,7 @@ fn what_is_to_be_done_next_can_be_pasted() {
 }
 
 #[test]
-fn what_somebody_else_has_changed_is_left_unless_forced() {
+fn foreign_changes_are_left_unless_forced() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let files = copy.files_of_plan();
@@ -98,7 +98,7 @@ fn what_somebody_else_has_changed_is_left_unless_forced() {
 }
 
 #[test]
-fn of_two_plans_the_second_is_refused() {
+fn a_second_plan_is_refused() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let both = [copy.start(&["--no-confirm"]), copy.start(&["--no-confirm"])].map(crate::Program::wait);
@@ -111,7 +111,7 @@ fn of_two_plans_the_second_is_refused() {
 }
 
 #[test]
-fn forgotten_it_stays_and_is_nobodys() {
+fn a_forgotten_plan_stays_in_effect() {
     let copy = Copy::of(ARTICLE);
     copy.applied(&["--confirm-within", "2h"]);
     let applied = copy.tree();
@@ -126,7 +126,7 @@ fn forgotten_it_stays_and_is_nobodys() {
 }
 
 #[test]
-fn after_another_boot_there_is_nothing_to_undo() {
+fn nothing_is_undone_after_a_reboot() {
     let copy = Copy::of(ARTICLE);
     copy.applied(&["--no-confirm"]);
     copy.write("/proc/sys/kernel/random/boot_id", "00000000-0000-0000-0000-000000000001\n");
@@ -142,7 +142,7 @@ fn after_another_boot_there_is_nothing_to_undo() {
 }
 
 #[test]
-fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
+fn readable_parts_of_a_damaged_journal_are_undone() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     copy.applied(&["--no-confirm"]);
@@ -214,7 +214,7 @@ fn of_a_damaged_journal_everything_is_undone_that_can_be_read() {
 }
 
 #[test]
-fn a_journal_that_was_cut_anywhere_is_undone() {
+fn a_truncated_journal_is_undone() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     copy.applied(&["--no-confirm"]);
@@ -241,7 +241,7 @@ fn a_journal_that_was_cut_anywhere_is_undone() {
 }
 
 #[test]
-fn a_value_that_changed_since_the_plan_is_told_in_words() {
+fn values_changed_since_the_plan_are_named() {
     let copy = Copy::of(ARTICLE);
     let (path, old) = copy.files_of_plan().remove(0);
     copy.write(&path, "7\n");
@@ -251,7 +251,7 @@ fn a_value_that_changed_since_the_plan_is_told_in_words() {
 }
 
 #[test]
-fn a_plan_that_does_not_fit_changes_nothing() {
+fn an_outdated_plan_changes_nothing() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let whole = fs::read_to_string(copy.plan_path()).expect("it is there");
@@ -283,7 +283,7 @@ fn a_plan_that_does_not_fit_changes_nothing() {
 }
 
 #[test]
-fn a_machine_that_has_changed_since_is_planned_for_again() {
+fn a_changed_machine_is_planned_again() {
     let copy = Copy::of(ARTICLE);
     let (path, _) = copy.files_of_plan().remove(0);
     copy.write(&path, "9\n");
@@ -296,7 +296,7 @@ fn a_machine_that_has_changed_since_is_planned_for_again() {
 }
 
 #[test]
-fn what_cannot_be_done_is_undone_and_both_are_said() {
+fn a_failed_plan_is_undone_and_both_are_reported() {
     let copy = Copy::of(ARTICLE);
     // No cgroup can be made where a file is.
     copy.write("/sys/fs/cgroup/cpuset/spangap-net", "");

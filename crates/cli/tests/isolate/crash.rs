@@ -44,7 +44,7 @@ impl Change for Copy {
 }
 
 #[test]
-fn killed_at_a_write_the_rollback_restores_everything() {
+fn the_rollback_restores_everything_after_a_kill_at_a_write() {
     let files: Vec<String> = Copy::of(ARTICLE).files_of_plan().into_iter().map(|(path, _)| path).collect();
     let writes = files.len();
     assert!(writes > 8, "{files:?}");
@@ -53,7 +53,7 @@ fn killed_at_a_write_the_rollback_restores_everything() {
 }
 
 #[test]
-fn killed_at_a_write_the_guard_restores_everything() {
+fn the_guard_restores_everything_after_a_kill_at_a_write() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let path = copy.files_of_plan().pop().expect("a file").0;
@@ -74,7 +74,7 @@ fn killed_at_a_write_the_guard_restores_everything() {
 }
 
 #[test]
-fn killed_during_the_rollback_the_next_one_finishes_it() {
+fn a_killed_rollback_is_finished_by_the_next_one() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let files = copy.files_of_plan();
@@ -95,7 +95,7 @@ fn killed_during_the_rollback_the_next_one_finishes_it() {
 }
 
 #[test]
-fn interrupted_it_undoes_what_it_did_and_says_so() {
+fn an_interrupted_apply_undoes_its_changes_and_says_so() {
     for (name, at) in [("INT", 0), ("TERM", 5), ("HUP", 9)] {
         let copy = Copy::of(ARTICLE);
         let before = copy.tree();

@@ -9,7 +9,7 @@ fn journals(copy: &Copy) -> PathBuf {
 }
 
 #[test]
-fn nobody_confirms_and_all_is_as_before() {
+fn an_unconfirmed_plan_is_undone() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     copy.applied(&["--confirm-within", "1s"]);
@@ -26,7 +26,7 @@ fn nobody_confirms_and_all_is_as_before() {
 }
 
 #[test]
-fn confirmed_it_stays_until_it_is_undone() {
+fn a_confirmed_plan_stays_until_it_is_undone() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     let report = json(&copy.applied(&["--confirm-within", "2h", "--json"]));
@@ -45,7 +45,7 @@ fn confirmed_it_stays_until_it_is_undone() {
 }
 
 #[test]
-fn confirmed_while_the_guard_stands_still_it_stays() {
+fn a_plan_confirmed_while_the_guard_is_stopped_stays() {
     let copy = Copy::of(ARTICLE);
     copy.applied(&["--confirm-within", "2h"]);
     let applied = copy.tree();
@@ -59,7 +59,7 @@ fn confirmed_while_the_guard_stands_still_it_stays() {
 }
 
 #[test]
-fn a_guard_undoes_no_plan_but_its_own() {
+fn a_guard_undoes_only_its_own_plan() {
     let copy = Copy::of(ARTICLE);
     copy.applied(&["--confirm-within", "2h"]);
     let first = guards(&journals(&copy))[0];
@@ -75,7 +75,7 @@ fn a_guard_undoes_no_plan_but_its_own() {
 }
 
 #[test]
-fn with_the_guard_killed_the_rollback_is_still_there() {
+fn rollback_works_after_the_guard_is_killed() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     copy.applied(&["--confirm-within", "2h"]);
@@ -86,7 +86,7 @@ fn with_the_guard_killed_the_rollback_is_still_there() {
 }
 
 #[test]
-fn it_depends_on_neither_terminal_nor_folder_nor_tool() {
+fn the_guard_depends_on_neither_terminal_nor_folder_nor_tool() {
     let copy = Copy::of(ARTICLE);
     let before = copy.tree();
     // Started from a folder that is removed right afterwards.

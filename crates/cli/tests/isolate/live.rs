@@ -101,7 +101,7 @@ fn ip(arguments: &[&str]) -> std::io::Result<Output> {
 }
 
 #[test]
-fn packets_of_an_interface_are_moved_and_moved_back() {
+fn packets_of_an_interface_are_moved_and_restored() {
     let Some(namespace) = Namespace::new("moved") else { return };
     assert_eq!(namespace.rps_cpus(), 0);
     namespace.applied(&["--no-confirm"]);
@@ -112,7 +112,7 @@ fn packets_of_an_interface_are_moved_and_moved_back() {
 }
 
 #[test]
-fn without_a_confirmation_packets_are_moved_back() {
+fn unconfirmed_steering_is_restored() {
     let Some(namespace) = Namespace::new("guarded") else { return };
     namespace.applied(&["--confirm-within", "1s"]);
     until("set back", || (namespace.rps_cpus() == 0).then_some(()));
@@ -127,7 +127,7 @@ fn without_a_confirmation_packets_are_moved_back() {
 }
 
 #[test]
-fn from_outside_the_way_in_is_said() {
+fn outside_the_namespace_the_way_in_is_named() {
     let Some(namespace) = Namespace::new("outside") else { return };
     namespace.applied(&["--no-confirm"]);
     let journals = namespace.journals();
@@ -147,7 +147,7 @@ fn from_outside_the_way_in_is_said() {
 }
 
 #[test]
-fn with_the_interfaces_of_another_namespace_in_sight_nothing_is_done() {
+fn nothing_is_done_while_sys_shows_another_namespace() {
     let Some(namespace) = Namespace::new("sight") else { return };
     namespace.applied(&["--no-confirm"]);
     let journals = namespace.journals();
@@ -221,7 +221,7 @@ impl Drop for Irqbalance {
 }
 
 #[test]
-fn irqbalance_is_told_what_to_leave_alone() {
+fn irqbalance_is_asked_to_leave_interrupts_alone() {
     let Some(mut irqbalance) = Irqbalance::start() else { return };
     let ready = || {
         assert!(irqbalance.0.try_wait().is_ok_and(|ended| ended.is_none()), "it runs");
@@ -380,7 +380,7 @@ fn tasks_of_a_cgroup_of_version_2() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_explained() {
+fn kernel_refusals_are_explained() {
     let Some(values) = cpuset() else { return };
     let Some(mut groups) = Groups::new(CPUSET_V1, "refused", &values) else { return };
     let (top, one) = (groups.top.clone(), groups.below("one"));

@@ -25,7 +25,7 @@ fn line(program: &Program) -> Value {
 }
 
 #[test]
-fn what_is_applied_and_what_is_no_longer() {
+fn drift_from_the_applied_plan_is_reported() {
     let copy = Copy::of(ARTICLE);
     assert_eq!(copy.verb("status", &[]).out, ["Nothing is applied."]);
     assert!(error(&copy.verb("verify", &[])).starts_with("nothing is applied"));
@@ -67,7 +67,7 @@ fn what_is_applied_and_what_is_no_longer() {
 }
 
 #[test]
-fn a_copy_stands_still_and_says_so() {
+fn a_copy_has_no_effects_to_verify() {
     let copy = applied();
     let report = json(&copy.verb("verify", &["--json", "--fail-on", "any"]));
     assert_eq!(report["verdict"], "cannot_tell", "{report:#}");
@@ -84,7 +84,7 @@ fn a_copy_stands_still_and_says_so() {
 }
 
 #[test]
-fn what_does_not_hold_has_another_exit_code_and_is_not_confirmed() {
+fn a_plan_that_does_not_hold_exits_with_3_and_is_not_confirmed() {
     let copy = Copy::of(ARTICLE);
     copy.applied(&["--confirm-within", "2h"]);
     let holds = copy.verb("verify", &[]);
@@ -168,7 +168,7 @@ fn two_readings_of_a_copy_are_compared() {
 }
 
 #[test]
-fn every_change_is_a_line_until_ctrl_c() {
+fn every_change_is_printed_until_ctrl_c() {
     let copy = applied();
     let root = copy.root();
     let watched = Program::start(&[
@@ -234,7 +234,7 @@ fn a_gap_table_of_two_calls_claims_nothing() {
 }
 
 #[test]
-fn a_run_of_tank_has_an_interval_and_is_no_different_from_itself() {
+fn a_tank_run_does_not_differ_from_itself() {
     let target = Program::start(&["target", "--listen", "127.0.0.1:0", "--stack", "raw"]);
     let said = target.line().expect("it listens");
     let address = said.strip_prefix("listening on ").expect("its address");

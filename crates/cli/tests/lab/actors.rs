@@ -42,7 +42,7 @@ impl Drop for Started {
 }
 
 #[test]
-fn a_process_goes_on_although_its_stop_was_cut_short() {
+fn a_stopped_process_continues_if_the_actor_is_killed() {
     // It waits for input that never comes.
     let victim = Started::new(&mut Command::new("cat"));
     let pid = victim.0.id().to_string();
@@ -59,7 +59,7 @@ fn a_process_goes_on_although_its_stop_was_cut_short() {
 }
 
 #[test]
-fn an_actor_ends_with_the_process_that_it_acts_on() {
+fn an_actor_ends_with_its_subject() {
     let victim = Started::new(&mut Command::new("cat"));
     let pid = victim.0.id().to_string();
     let (mut pause, _life, _said) =
@@ -69,7 +69,7 @@ fn an_actor_ends_with_the_process_that_it_acts_on() {
 }
 
 #[test]
-fn bursts_are_as_long_as_they_were_said_to_be() {
+fn bursts_last_as_long_as_reported() {
     let (mut hog, life, mut said) = Started::actor(&["hog", "--on", "10ms", "--every", "20ms"]);
     let mut printed = String::new();
     for _ in 0..3 {
@@ -84,7 +84,7 @@ fn bursts_are_as_long_as_they_were_said_to_be() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_refused() {
+fn invalid_flags_are_refused() {
     for (arguments, expected) in [
         (&["hog", "--on", "20ms", "--every", "20ms"][..], "--on 20ms: expected at most 90 %"),
         (
@@ -114,7 +114,7 @@ fn flags_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn the_library_that_runs_preload_is_written_as_it_is() {
+fn the_preloaded_library_is_written_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("shim.so");
     let shim = |words: &[&str]| {

@@ -22,7 +22,7 @@ fn left_behind(scene: &Scene, id: &str) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_run_that_goes_on_is_left_alone_and_said() {
+fn a_running_run_is_left_alone_and_named() {
     let Some(scene) = Scene::new() else { return };
     let (_, folder) = left_behind(&scene, ID);
     let run = scene.start();
@@ -42,7 +42,7 @@ fn a_run_that_goes_on_is_left_alone_and_said() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_read_is_named_and_the_others_are_cleaned() {
+fn unreadable_journals_are_named_and_others_cleaned() {
     let Some(scene) = Scene::new() else { return };
     let (journal, folder) = left_behind(&scene, ID);
     let whole = fs::read_to_string(&journal).expect("it is text");
@@ -80,7 +80,7 @@ fn a_journal_that_cannot_be_read_is_named_and_the_others_are_cleaned() {
 }
 
 #[test]
-fn while_a_keeper_undoes_cleaning_does_not_get_in_its_way() {
+fn cleaning_does_not_disturb_a_keeper() {
     let Some(scene) = Scene::new() else { return };
     let run = scene.start();
     let id = until("a keeper", || scene.id());

@@ -83,7 +83,7 @@ fn stopped(scene: &Scene, run: Program, (name, holds): &Moment) -> (Program, Str
 }
 
 #[test]
-fn killed_at_any_moment_its_keeper_undoes_it() {
+fn a_killed_run_is_undone_by_its_keeper() {
     let before = masks();
     for moment in MOMENTS {
         let Some(scene) = Scene::new() else { return };
@@ -151,13 +151,13 @@ impl fmt::Debug for When {
 }
 
 #[test]
-fn killed_with_its_keeper_it_is_cleaned() {
+fn a_run_killed_with_its_keeper_is_cleaned() {
     let new = || Some(Run { scene: Scene::new()?, masks: masks(), id: None });
     undone_wherever_it_is_killed(new, MOMENTS.iter().map(When));
 }
 
 #[test]
-fn killed_with_a_line_of_netem_its_keeper_undoes_the_path() {
+fn a_killed_run_with_netem_is_undone_by_its_keeper() {
     const TRIAL: &str = "tc qdisc add dev lo root netem delay 1ms && ip link add name path type bridge";
     let tried = Command::new("unshare").args(["--net", "sh", "-c", TRIAL]).output();
     if !tried.is_ok_and(|output| output.status.success()) {
@@ -175,7 +175,7 @@ fn killed_with_a_line_of_netem_its_keeper_undoes_the_path() {
 }
 
 #[test]
-fn a_keeper_that_is_gone_is_not_missed_by_a_run_that_ends() {
+fn a_run_ends_without_its_keeper() {
     let Some(scene) = Scene::new() else { return };
     let (run, id) = at(&scene, &MOMENTS[5]);
     keepers(&scene.state()).into_iter().for_each(|keeper| kill(keeper, "KILL"));

@@ -75,7 +75,7 @@ const ALWAYS_RTO: &str = r#"echo '{"verdict": "one", "question": "slow", "trace_
     "culprits": [{"cause": "rto", "share": {"low": 0.6, "mid": 0.7, "high": 0.8}}]}'"#;
 
 #[test]
-fn an_innocent_is_one_on_any_run() {
+fn false_accusations_are_counted_on_any_run() {
     let scene = Scene::new();
     let graded = report(&scene.grade(ALWAYS_RTO, &["--json"]));
     let score = &graded["scores"][0];
@@ -95,7 +95,7 @@ fn an_innocent_is_one_on_any_run() {
 }
 
 #[test]
-fn a_judge_that_is_always_wrong_gets_nothing() {
+fn a_judge_that_is_always_wrong_scores_zero() {
     let scene = Scene::new();
     let graded = report(&scene.grade(r#"echo '{"culprit": "coalescing", "side": "client"}'"#, &["--json"]));
     let score = &graded["scores"][0];
@@ -107,7 +107,7 @@ fn a_judge_that_is_always_wrong_gets_nothing() {
 }
 
 #[test]
-fn a_judge_sees_no_truth_and_not_what_is_taken_away() {
+fn a_judge_sees_neither_truth_nor_removed_evidence() {
     let scene = Scene::new();
     let seen = scene.path("seen").display().to_string();
     let script = format!(r#"(echo "in $1"; ls "$1") >> '{seen}'; echo '{{"culprit":"none"}}'"#);
@@ -128,7 +128,7 @@ fn a_judge_sees_no_truth_and_not_what_is_taken_away() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_combinations_are_refused() {
     let refused = |arguments: &[&str]| {
         let ended = Program::start(&[&["lab", "grade"], arguments].concat()).wait();
         assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -142,7 +142,7 @@ fn what_makes_no_sense_is_refused() {
 
 /// The run of a seed is made, kept, and not made again when the draw continues.
 #[test]
-fn a_draw_goes_on_where_it_ended() {
+fn a_draw_continues_where_it_ended() {
     if !rustix::process::geteuid().is_root() {
         println!("not run: namespaces need root");
         return;

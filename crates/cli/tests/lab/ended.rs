@@ -15,7 +15,7 @@ fn listens(scene: &Scene, id: &str) -> bool {
 }
 
 #[test]
-fn by_each_signal_that_asks_for_it() {
+fn every_terminating_signal_ends_a_run() {
     for signal in ["INT", "TERM", "HUP"] {
         let Some(scene) = Scene::new() else { return };
         let run = scene.start();
@@ -29,7 +29,7 @@ fn by_each_signal_that_asks_for_it() {
 }
 
 #[test]
-fn an_impatient_user_does_not_break_the_undoing() {
+fn repeated_signals_do_not_break_the_undo() {
     let Some(scene) = Scene::new() else { return };
     let run = scene.start();
     let id = until("a keeper", || scene.id());

@@ -67,7 +67,7 @@ fn hosts(folder: &Path) -> Vec<&'static str> {
 }
 
 #[test]
-fn it_is_whole_and_every_verb_takes_it_as_it_is() {
+fn a_runs_folder_is_complete_and_every_verb_reads_it() {
     let Some(scene) = Scene::new() else { return };
     let Some(printed) = run(&scene, &["healthy", "--set", "duration=1s", "--seed", "7"]) else { return };
     let folder = scene.out();
@@ -134,7 +134,7 @@ fn it_is_whole_and_every_verb_takes_it_as_it_is() {
 }
 
 #[test]
-fn clocks_that_differ_are_found_again() {
+fn simulated_clocks_are_recovered() {
     let Some(scene) = Scene::new() else { return };
     let arguments = ["clock", "--set", "duration=1500ms", "--clock", "client=-2ms"];
     let Some(truth) = run(&scene, &arguments) else { return };
@@ -222,7 +222,7 @@ fn faults_act_and_near_misses_do_not() {
 }
 
 #[test]
-fn a_run_that_fails_says_where_its_logs_are() {
+fn a_failed_run_names_its_logs() {
     let Some(scene) = Scene::new() else { return };
     let (state, out) = (scene.state(), scene.out());
     let [state, out] = [&state, &out].map(|path| path.to_str().expect("a plain path"));
@@ -239,7 +239,7 @@ fn a_run_that_fails_says_where_its_logs_are() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anything_is_made() {
+fn wrong_usage_is_reported_before_anything_is_made() {
     for (arguments, expected) in [
         (&["nagel"][..], "there is no scenario nagel"),
         (&["healthy", "--set", "rate=fast"], "expected a whole number"),

@@ -80,7 +80,7 @@ const ALWAYS_RIGHT: &str =
 const ALWAYS_NAGLE: &str = r#"echo '{"culprit": "nagle-delayed-ack", "side": "client", "leg": "client_send", "why": "it always is"}'"#;
 
 #[test]
-fn a_judge_that_is_right() {
+fn a_correct_judge_scores_fully() {
     let graded = Scene::new().grade(ALWAYS_RIGHT, &[]);
     assert_eq!(graded["runs"]["judged"], 3, "{graded:#}");
     assert_eq!(graded["right"]["count"], 3);
@@ -97,7 +97,7 @@ fn cell(runs: u64, right: u64) -> Value {
 }
 
 #[test]
-fn a_judge_that_always_says_the_same() {
+fn a_constant_judge_is_scored() {
     let scene = Scene::new();
     let page = scene.text("page.html");
     let graded = scene.grade(ALWAYS_NAGLE, &["--html", &page]);
@@ -112,7 +112,7 @@ fn a_judge_that_always_says_the_same() {
 }
 
 #[test]
-fn judges_that_fail_are_counted_and_the_rest_goes_on() {
+fn failing_judges_are_counted_and_grading_continues() {
     let scene = Scene::new();
     let crash = scene
         .grade(r#"case "$1" in *c-held) echo no idea >&2; exit 7;; esac; echo '{"culprit":"none"}'"#, &[]);
@@ -151,7 +151,7 @@ fn a_run_whose_fault_did_not_act_is_not_judged() {
 }
 
 #[test]
-fn blind_is_blind() {
+fn blind_folders_reveal_nothing() {
     let scene = Scene::new();
     let log = scene.text("log");
     let script = format!(r#"(echo "$1"; ls "$1"; cat "$1"/*) >> '{log}'; echo '{{"culprit":"unknown"}}'"#);
@@ -178,7 +178,7 @@ fn blind_is_blind() {
 }
 
 #[test]
-fn what_is_asked_for_is_graded() {
+fn only_selected_runs_are_graded() {
     let scene = Scene::new();
     let graded = scene.grade(ALWAYS_RIGHT, &["--near-misses", "no"]);
     assert_eq!(graded["runs"]["planned"], 2);
@@ -196,7 +196,7 @@ fn what_is_asked_for_is_graded() {
 }
 
 #[test]
-fn ctrl_c_ends_with_the_result_so_far() {
+fn ctrl_c_prints_the_score_so_far() {
     let scene = Scene::new();
     let (first, hangs) = (scene.text("first"), scene.text("hangs"));
     let script = format!(
@@ -212,7 +212,7 @@ fn ctrl_c_ends_with_the_result_so_far() {
 
 /// All bytes that a judge saw of one run made for it, and the project's own verdict on that run.
 #[test]
-fn a_run_is_made_and_judged_and_does_not_tell_its_name() {
+fn a_judged_run_does_not_reveal_its_name() {
     if !rustix::process::geteuid().is_root() {
         println!("not run: namespaces need root");
         return;

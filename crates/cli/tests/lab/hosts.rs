@@ -14,7 +14,7 @@ fn on(id: &str, side: &str, words: &[&str]) -> String {
 }
 
 #[test]
-fn they_know_each_other_by_name_and_nobody_else() {
+fn the_two_hosts_resolve_only_each_other() {
     let Some(scene) = Scene::new() else { return };
     let run = scene.start();
     let id = until("a keeper", || scene.id());
@@ -48,7 +48,7 @@ fn refused(output: &Output, words: &[&str]) {
 }
 
 #[test]
-fn without_the_program_ip_nothing_is_begun() {
+fn nothing_is_made_without_the_program_ip() {
     let Some(scene) = Scene::new() else { return };
     let run = Command::new(env!("CARGO_BIN_EXE_spangap"))
         .args(["lab", "run", "healthy", "--state"])
@@ -62,7 +62,7 @@ fn without_the_program_ip_nothing_is_begun() {
 }
 
 #[test]
-fn without_root_nothing_is_begun() {
+fn nothing_is_made_without_root() {
     let Some(scene) = Scene::new() else { return };
     let folder = scene.folder.path();
     fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("it is ours");

@@ -95,7 +95,7 @@ fn entries(log: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn what_is_lost_comes_again_and_is_told() {
+fn lost_packets_are_retransmitted_and_logged() {
     let lost = ["--count-a", "syn", "--drop-a", "1", "--drop-b", "1", "--least-b", "100"];
     let Some((counts, entries)) = through(&lost, "b'x' * 500") else { return };
     for (way, syn) in [("a", true), ("b", false)] {
@@ -115,7 +115,7 @@ fn what_is_lost_comes_again_and_is_told() {
 }
 
 #[test]
-fn bytes_come_whole_through_everything_that_it_does() {
+fn data_survives_every_kind_of_fault() {
     let everything = [
         ["--seed", "7"],
         ["--delay-a", "1000000"],
@@ -152,7 +152,7 @@ fn bytes_come_whole_through_everything_that_it_does() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
+fn unsupported_options_are_refused() {
     for (arguments, word) in [
         (vec!["--delay-a", "1"], "two namespaces"),
         (vec!["--loss-a", "2", "a", "b", "c", "d"], "a share from 0 to 1"),

@@ -116,7 +116,7 @@ fn case_in_the_middle(meter: &Meter, folder: &Path) -> String {
 }
 
 #[test]
-fn fifty_agents_come_back_at_once_to_a_meter_that_was_killed() {
+fn fifty_agents_return_at_once_to_a_killed_meter() {
     let cases = tempfile::tempdir().expect("a folder");
     let folder = cases.path().to_str().expect("text");
     let meter = Meter::start(&["--cases", folder]);

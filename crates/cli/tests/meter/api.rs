@@ -14,7 +14,7 @@ fn send(meter: &Meter, numbers: std::ops::Range<u64>) -> u16 {
 }
 
 #[test]
-fn errors_say_what_was_expected() {
+fn errors_name_what_was_expected() {
     let meter = Meter::start(&[]);
     assert_eq!(send(&meter, 0..10), 200);
     let cases = [
@@ -63,7 +63,7 @@ fn errors_say_what_was_expected() {
 
 /// A misspelt parameter must not be ignored.
 #[test]
-fn a_parameter_that_a_path_does_not_take_is_refused() {
+fn unknown_parameters_are_refused() {
     let meter = Meter::start(&[]);
     let pair = "client=web&server=cart";
     let misspelt = [
@@ -99,7 +99,7 @@ fn a_parameter_that_a_path_does_not_take_is_refused() {
 }
 
 #[test]
-fn every_answer_comes_while_all_others_are_asked_for() {
+fn all_endpoints_answer_concurrently() {
     let meter = Meter::start(&[]);
     // The first calls have the largest gaps, so they stay among the worst.
     assert_eq!(send(&meter, 1000..1010), 200);
@@ -146,7 +146,7 @@ fn config(text: &str) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn options_come_from_the_file_unless_they_are_given() {
+fn command_line_options_override_the_file() {
     let file = config("max-request-bytes = \"1KiB\"\njoin-ttl = \"30s\"\nby = \"method\"\nmax-pairs = 7\n");
     let path = file.path().to_str().expect("its name is text");
     let meter = Meter::start(&["--config", path]);
@@ -160,7 +160,7 @@ fn options_come_from_the_file_unless_they_are_given() {
 }
 
 #[test]
-fn a_file_that_is_not_understood_is_an_error_that_names_the_place() {
+fn errors_in_the_configuration_file_name_the_place() {
     for (text, expected) in [
         ("join-ttl = \"30s\"\njoin-tll = \"30s\"\n", &["join-tll", "line 2"][..]),
         ("join-ttl = \"soon\"\n", &["join-ttl", "line 1"]),
@@ -183,7 +183,7 @@ fn a_file_that_is_not_understood_is_an_error_that_names_the_place() {
 }
 
 #[test]
-fn an_address_in_use_is_told_with_its_purpose() {
+fn an_address_in_use_is_reported_with_its_purpose() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let address = taken.local_addr().expect("bound").to_string();
     let free = "127.0.0.1:0";

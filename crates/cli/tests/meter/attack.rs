@@ -57,7 +57,7 @@ fn closed(mut stream: &TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_only_announced_takes_nothing_from_others() {
+async fn announced_bodies_do_not_use_the_budget() {
     // Deadlines long enough not to interfere: this test is about the budget alone.
     let meter = Meter::start(&["--slow-after", "1h", "--body-timeout", "1h"]);
     let _announced: Vec<TcpStream> = (0..16).map(|_| body_of(&meter, 15 * MIB)).collect();
@@ -67,7 +67,7 @@ async fn what_is_only_announced_takes_nothing_from_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_requests_give_their_room_to_others() {
+async fn slow_requests_make_room_for_others() {
     let meter = Meter::start(&["--slow-after", "1ms", "--body-timeout", "1h"]);
     let piece = vec![0; 13 * MIB];
     let slow: Vec<TcpStream> = (0..3)
@@ -261,7 +261,7 @@ fn meter_with_many_pairs() -> Meter {
 }
 
 #[test]
-fn readers_who_dawdle_keep_nobody_from_an_answer() {
+fn idle_readers_do_not_block_other_answers() {
     let meter = meter_with_many_pairs();
     let scrape = || {
         let answer = meter.get("/metrics");
@@ -297,7 +297,7 @@ async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStre
 
 /// A reader waits for a single place, however many idle readers of another address are ahead in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_dawdlers_stands_behind_a_reader_from_elsewhere() {
+async fn many_idle_readers_do_not_delay_a_reader_from_elsewhere() {
     let meter = meter_with_many_pairs();
     let dawdlers = dawdlers_at([127, 0, 0, 2], &meter).await;
     until("the meter has them all", || (port(&meter, "http").accepted > DAWDLERS as u64).then_some(()));
@@ -312,7 +312,7 @@ async fn a_crowd_of_dawdlers_stands_behind_a_reader_from_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_http2_frames_disturb_nobody() {
+async fn http2_frame_floods_do_not_disturb_others() {
     let meter = Meter::start(&[]);
     let floods: [(&str, Vec<u8>); 3] = [
         ("PING", frame(6, 0, 0, &[7; 8]).repeat(4000)),

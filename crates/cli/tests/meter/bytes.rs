@@ -37,7 +37,7 @@ async fn send(meter: &Meter, n: u64, key: &str, value: impl Fn(u64) -> String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_of_megabytes_are_cut_and_stay_distinct() {
+async fn names_of_megabytes_are_truncated_and_stay_distinct() {
     let meter = Meter::start(&[]);
     let before = resident(&meter);
     let large = "n".repeat(8 << 20);
@@ -101,7 +101,7 @@ fn gzip(plain: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn small_requests_that_become_large_are_refused_and_leave_no_memory_behind() {
+fn decompression_bombs_are_refused_and_leave_no_memory_behind() {
     let meter = Meter::start(&[]);
     let before = resident(&meter);
     let post = |kind: &str, body: &[u8]| {

@@ -75,7 +75,7 @@ fn flat(lines: &[String]) -> String {
 }
 
 #[test]
-fn a_remedy_is_announced_tried_ended_by_ctrl_c_and_undone() {
+fn an_experiment_is_announced_tried_interrupted_and_undone() {
     let _alone = alone();
     if !is_possible() {
         return;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 const NASTY: &str = "we\"ird\\n\n ünï{}=,# 日本";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn promtool_and_a_real_prometheus_read_it() {
+async fn promtool_and_a_real_prometheus_read_the_metrics() {
     if let Err(why) = prometheus::installed() {
         return println!("not run: scrape of the running binary by a real Prometheus: {why}");
     }
@@ -50,7 +50,7 @@ fn exported_calls(exposition: &str) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_pairs_do_not_swell_a_scrape() {
+async fn thousands_of_pairs_do_not_inflate_a_scrape() {
     const PAIRS: u64 = 2_500;
     let meter = Meter::start(&[]);
     let mut sender = sender(&meter).await;

@@ -40,7 +40,7 @@ fn pairs(meter: &Meter, query: &str) -> PairsReport {
 }
 
 #[test]
-fn pairs_are_filtered_by_name_host_and_status_and_counted_whole() {
+fn filters_by_name_host_and_status_keep_full_counts() {
     let meter = fed();
     let cases: [(&str, &[&str]); 10] = [
         ("", &["front web", "web cart", "web db", "cart db"]),
@@ -66,7 +66,7 @@ fn pairs_are_filtered_by_name_host_and_status_and_counted_whole() {
 }
 
 #[test]
-fn pairs_are_sorted_by_each_column_in_both_directions_and_pages_make_up_the_whole() {
+fn pairs_are_sorted_by_every_column_and_paged_completely() {
     let meter = fed();
     let order = |query: &str| names(&pairs(&meter, query).pairs);
     assert_eq!(order("sort=lost"), ["front web", "web cart", "web db", "cart db"]);
@@ -102,7 +102,7 @@ fn groups_are_the_sums_of_their_pairs() {
 }
 
 #[test]
-fn time_lost_is_the_same_in_rows_in_steps_and_over_time() {
+fn lost_time_agrees_between_rows_steps_and_total() {
     let meter = fed();
     let all: u64 = PAIRS.iter().map(|(_, _, numbers)| lost(numbers)).sum();
     for steps in [1, 7, 60, 1_500] {
@@ -125,7 +125,7 @@ fn time_lost_is_the_same_in_rows_in_steps_and_over_time() {
 }
 
 #[test]
-fn a_stretch_is_compared_with_another_and_what_ended_or_began_is_there() {
+fn time_ranges_are_compared_including_new_and_ended_pairs() {
     let meter = fed();
     let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     let (from, to) = (now - 600, now + 60);
@@ -156,7 +156,7 @@ fn a_stretch_is_compared_with_another_and_what_ended_or_began_is_there() {
 }
 
 #[test]
-fn worst_calls_within_a_band_of_gaps_and_their_legs() {
+fn worst_calls_of_a_gap_band_have_legs() {
     let meter = fed();
     let band: WorstReport = meter.api(&format!(
         "/api/v1/worst?window=1h&client=front&server=web&min_gap_ns={}&max_gap_ns={}",
@@ -174,7 +174,7 @@ fn worst_calls_within_a_band_of_gaps_and_their_legs() {
 }
 
 #[test]
-fn an_answer_that_the_client_has_is_not_sent_again_and_changes_are_told() {
+fn unchanged_answers_are_not_resent_and_changes_are_pushed() {
     let meter = fed();
     let paths = [
         "/api/v1/pairs?window=1h",

@@ -35,7 +35,7 @@ async fn send_raw(meter: &Meter, request: Request<Vec<u8>>) -> Result<ExportTrac
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_compression_is_taken_and_nothing_is_lost() {
+async fn every_compression_is_accepted_without_loss() {
     let meter = Meter::start(&[]);
     let encodings = [None, Some(CompressionEncoding::Gzip), Some(CompressionEncoding::Zstd)];
     for (at, encoding) in (0u64..).zip(encodings) {
@@ -57,7 +57,7 @@ async fn every_compression_is_taken_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_request_is_fine_and_malformed_spans_are_told_to_the_sender() {
+async fn empty_requests_are_accepted_and_malformed_spans_reported() {
     let meter = Meter::start(&[]);
     let mut sender = sender(&meter).await;
     let empty = sender.export(ExportTraceServiceRequest::default()).await.expect("it is accepted");
@@ -76,7 +76,7 @@ async fn an_empty_request_is_fine_and_malformed_spans_are_told_to_the_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_have_the_status_that_the_protocol_wants() {
+async fn refusals_have_the_protocols_status() {
     let meter = Meter::start(&["--max-request-bytes", "64KiB"]);
     let mut plain = sender(&meter).await;
     let large = calls("web", "cart", 0..2000);

@@ -47,7 +47,7 @@ fn worst_call(meter: &Meter, number: u64) -> CallReport {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kill_loses_only_what_came_after_the_checkpoint_and_says_so() {
+async fn a_kill_loses_only_what_followed_the_checkpoint() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let data = ["--data", directory.path().to_str().expect("its name is text")];
 
@@ -91,7 +91,7 @@ async fn a_kill_loses_only_what_came_after_the_checkpoint_and_says_so() {
 }
 
 #[test]
-fn a_file_that_is_no_history_is_left_alone() {
+fn a_file_that_is_not_a_history_is_left_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = directory.path().join("history.sqlite");
     std::fs::write(&file, "my diary").expect("it can be written");
@@ -167,7 +167,7 @@ const NO_BYTES: &str = "cat /dev/zero > ballast 2>/dev/null";
 const NO_FILES: &str = "i=0; while (: > ballast$i) 2>/dev/null; do i=$((i+1)); done";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_is_full_at_the_start_stops_nothing_and_gets_the_minutes_later() {
+async fn an_initially_full_disk_receives_the_minutes_later() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     // Every existing history contains these calls.
     let old = directory.path().join("old");
@@ -230,7 +230,7 @@ async fn a_disk_that_is_full_at_the_start_stops_nothing_and_gets_the_minutes_lat
 }
 
 #[test]
-fn a_disk_that_stays_full_to_the_end_is_told_as_a_loss() {
+fn a_disk_that_stays_full_is_reported_as_a_loss() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mount_point = directory.path().join("disk");
     std::fs::create_dir(&mount_point).expect("it is new");

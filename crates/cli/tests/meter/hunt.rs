@@ -76,7 +76,7 @@ async fn fed(meter: &Meter) {
 const HOSTS: [&str; 2] = ["web-host", "cart-host"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pair_of_a_meter_gets_a_verdict_as_a_folder_does() {
+async fn a_live_pair_gets_a_verdict_like_a_folder() {
     let meter = Meter::start(&[]);
     fed(&meter).await;
     let nobody = tokio::task::block_in_place(|| hunt(&meter, &["web->cart"]));
@@ -108,7 +108,7 @@ async fn a_pair_of_a_meter_gets_a_verdict_as_a_folder_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_meter_that_wants_tokens_says_which() {
+async fn a_meter_names_the_token_that_it_requires() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let roles =
         ["ingest ingest-1234567890abcdef", "view view-1234567890abcdef", "capture capture-1234567890abcdef"];
@@ -135,7 +135,7 @@ async fn a_meter_that_wants_tokens_says_which() {
 
 /// The judge is another process: it ends, and the meter goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_judge_without_memory_ends_alone_and_says_so() {
+async fn a_judge_out_of_memory_ends_alone_and_says_so() {
     let meter = Meter::start(&["--case-memory", "24MiB"]);
     fed(&meter).await;
     for (host, end) in HOSTS.into_iter().zip(["client", "server"]) {
@@ -152,7 +152,7 @@ async fn a_judge_without_memory_ends_alone_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_no_capture_are_no_verdict() {
+async fn invalid_captures_yield_no_verdict() {
     let meter = Meter::start(&[]);
     fed(&meter).await;
     for host in HOSTS {
@@ -164,7 +164,7 @@ async fn bytes_that_are_no_capture_are_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn to_try_a_remedy_takes_a_token_for_change_and_an_agent_that_may() {
+async fn experiments_need_a_change_token_and_a_permitted_agent() {
     const CHANGE: &str = "change-1234567890abcdef";
     const CAPTURE: &str = "capture-1234567890abcdef";
     const INGEST: &str = "ingest-1234567890abcdef";

@@ -37,7 +37,7 @@ fn kept(meter: &Meter, call: u64, services: usize) -> Vec<ResourceSpans> {
 }
 
 #[test]
-fn all_spans_of_a_trace_are_found_however_they_came_and_after_a_kill() {
+fn all_spans_of_a_trace_are_found_even_after_a_kill() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let data = ["--data", folder.path().to_str().expect("its name is text")];
     let meter = Meter::start(&[&KEEP[..], &data].concat());
@@ -87,7 +87,7 @@ fn all_spans_of_a_trace_are_found_however_they_came_and_after_a_kill() {
 }
 
 #[test]
-fn a_trace_ui_is_answered_as_jaeger_would() {
+fn a_trace_ui_gets_jaegers_answers() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let meter = Meter::start(
         &[&KEEP[..], &["--keep-dir", folder.path().to_str().expect("its name is text")]].concat(),
@@ -125,7 +125,7 @@ fn a_trace_ui_is_answered_as_jaeger_would() {
 }
 
 #[test]
-fn without_the_option_nothing_is_kept_and_its_companions_are_refused() {
+fn nothing_is_kept_without_the_option() {
     let meter = Meter::start(&[]);
     assert_eq!(meter.coverage().kept, None);
     assert!(meter.api_error("/api/v1/traces/1", 404).contains("--keep-spans"));

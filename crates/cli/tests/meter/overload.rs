@@ -64,7 +64,7 @@ fn open_and_hold(meter: &Meter, body: &[u8]) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_is_told_counted_and_forgotten() {
+async fn refusals_are_reported_counted_and_forgotten() {
     assert!(calls("web", "cart", 0..CALLS).encoded_len() > 33 << 10);
     let meter = Arc::new(Meter::start(&["--request-budget", BUDGET, "--slow-after", "1h"]));
     // Figures are read throughout, and each sample must satisfy the identity of the spans.
@@ -110,7 +110,7 @@ async fn what_is_refused_is_told_counted_and_forgotten() {
 }
 
 #[test]
-fn over_http_the_status_is_503_with_a_time_to_wait() {
+fn http_refusals_are_503_with_retry_after() {
     let meter = Meter::start(&["--request-budget", BUDGET, "--slow-after", "1h"]);
     let slow = open_and_hold(&meter, &vec![0; 60 << 10]);
     let body = calls("web", "cart", 0..CALLS).encode_to_vec();

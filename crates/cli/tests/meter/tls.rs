@@ -149,7 +149,7 @@ async fn every_port_speaks_tls_and_nothing_else() {
 }
 
 #[test]
-fn certificates_are_read_again_and_bad_ones_change_nothing() {
+fn certificates_are_reloaded_and_invalid_ones_ignored() {
     let papers = Papers::new();
     let meter = start(&papers.of_meter(), &[]);
     let serial = || {
@@ -183,7 +183,7 @@ fn certificates_are_read_again_and_bad_ones_change_nothing() {
 }
 
 #[test]
-fn who_can_be_reached_from_elsewhere_has_tls_and_tokens_or_says_that_it_needs_none() {
+fn reachable_ports_require_tls_and_tokens_or_insecure() {
     let papers = Papers::new();
     let tls = papers.of_meter();
     let tls: Vec<&str> = tls.iter().map(String::as_str).collect();
@@ -211,7 +211,7 @@ fn who_can_be_reached_from_elsewhere_has_tls_and_tokens_or_says_that_it_needs_no
 }
 
 #[test]
-fn who_is_still_sending_reads_why_it_is_refused() {
+fn refusals_reach_clients_that_are_still_sending() {
     let papers = Papers::new();
     let tokens = papers.text("tokens");
     let meter = start(&papers.of_meter(), &["--token-file", &tokens]);
@@ -237,7 +237,7 @@ fn who_is_still_sending_reads_why_it_is_refused() {
 }
 
 #[test]
-fn a_browser_signs_in_with_a_token_and_out_again() {
+fn a_browser_signs_in_and_out_with_a_token() {
     let papers = Papers::new();
     let tokens = papers.text("tokens");
     let meter = start(&papers.of_meter(), &["--token-file", &tokens]);
@@ -289,7 +289,7 @@ fn a_browser_signs_in_with_a_token_and_out_again() {
 }
 
 #[test]
-fn an_agent_shows_its_certificate_and_trusts_the_meters_authority_alone() {
+fn agents_present_a_certificate_and_trust_only_the_meters_authority() {
     let papers = Papers::new();
     let (tokens, token) = (papers.text("tokens"), papers.text("capture.token"));
     let meter =

@@ -35,7 +35,7 @@ fn shell(folder: &Path, script: &str) {
 }
 
 #[test]
-fn the_page_leads_to_a_meter_with_an_agent() {
+fn the_pages_commands_start_a_meter_with_an_agent() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let [papers, meter, agent] = blocks().try_into().expect("three blocks for a shell");

@@ -59,7 +59,7 @@ impl Change for Scene {
 }
 
 #[test]
-fn killed_at_any_moment_its_undo_restores_everything() {
+fn undo_restores_everything_after_a_kill_at_any_moment() {
     let new = || {
         let mut scene = Scene::new(CONNECTIONS)?;
         scene.program.say("[x.setsockopt(6, 1, i % 3 == 0) for i, x in enumerate(c)]");
@@ -69,7 +69,7 @@ fn killed_at_any_moment_its_undo_restores_everything() {
 }
 
 #[test]
-fn killed_with_a_time_its_keeper_sets_back() {
+fn the_keeper_restores_on_time_after_a_kill() {
     let Some(mut scene) = Scene::new(50) else { return };
     let tool = scene.start(&["nodelay=on", "--for", "5s"]);
     until("changed", || (scene.on() == 50).then_some(()));
@@ -82,7 +82,7 @@ fn killed_with_a_time_its_keeper_sets_back() {
 }
 
 #[test]
-fn with_its_keeper_killed_the_tool_sets_back_itself() {
+fn the_tool_restores_if_its_keeper_is_killed() {
     let Some(mut scene) = Scene::new(5) else { return };
     let tool = scene.start(&["nodelay=on", "--for", "2h"]);
     until("changed", || (scene.on() == 5).then_some(()));
@@ -94,7 +94,7 @@ fn with_its_keeper_killed_the_tool_sets_back_itself() {
 }
 
 #[test]
-fn with_both_killed_the_undo_is_still_there() {
+fn undo_works_after_both_are_killed() {
     let Some(mut scene) = Scene::new(5) else { return };
     let tool = scene.start(&["nodelay=on", "--for", "2h"]);
     until("changed", || (scene.on() == 5).then_some(()));
@@ -108,7 +108,7 @@ fn with_both_killed_the_undo_is_still_there() {
 }
 
 #[test]
-fn of_a_damaged_journal_everything_is_set_back_that_can_be_read() {
+fn readable_parts_of_a_damaged_journal_are_restored() {
     let Some(mut scene) = Scene::new(5) else { return };
     assert_eq!(scene.run(&["nodelay=on"]).code, Some(0));
     let path = scene.journals().remove(0);

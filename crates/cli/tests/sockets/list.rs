@@ -4,7 +4,7 @@ use crate::{Scene, as_nobody, error, json, spangap};
 use serde_json::{Value, json};
 
 #[test]
-fn the_document_has_every_key_and_what_is_true() {
+fn the_document_is_complete_and_true() {
     let Some(mut scene) = Scene::new(3) else { return };
     scene.program.say("c[0].setsockopt(6, 1, 1) or [c[0].sendall(b'x' * 999) for _ in range(40)]");
     let document = json(&spangap(&["sockets", "list", "--pid", &scene.pid, "--listening", "--json"]));
@@ -73,7 +73,7 @@ fn the_document_has_every_key_and_what_is_true() {
 }
 
 #[test]
-fn small_messages_without_nodelay_are_hinted_at_and_with_it_are_not() {
+fn small_messages_are_hinted_at_only_without_nodelay() {
     let Some(mut scene) = Scene::new(1) else { return };
     let small = |scene: &Scene| {
         let document = json(&spangap(&["sockets", "list", "--pid", &scene.pid, "--json"]));
@@ -89,7 +89,7 @@ fn small_messages_without_nodelay_are_hinted_at_and_with_it_are_not() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_is() {
+fn missing_sockets_are_reported_with_existing_ones() {
     let Some(scene) = Scene::new(2) else { return };
     let of_port = error(&spangap(&["sockets", "list", "--pid", &scene.pid, "--port", "1"]));
     assert!(of_port.contains("4 connections and 1 listening"), "{of_port}");
@@ -104,7 +104,7 @@ fn what_is_not_there_is_said_with_what_is() {
 }
 
 #[test]
-fn another_user_sees_what_is_everybodys_and_is_told_which_right_is_missing() {
+fn another_user_sees_public_values_and_the_missing_right() {
     let Some(scene) = Scene::new(2) else { return };
     let Some(denied) = as_nobody(&["sockets", "list", "--pid", &scene.pid]) else { return };
     let said = String::from_utf8(denied.stderr).unwrap();

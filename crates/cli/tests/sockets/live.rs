@@ -18,7 +18,7 @@ fn connections(port: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_running_tank_is_flipped_and_flipped_back() {
+fn nodelay_of_a_running_tank_is_set_and_restored() {
     let target = Program::start(&["target", "--listen", "127.0.0.1:0"]);
     let line = target.line().expect("a target says where it listens");
     let address = line.strip_prefix("listening on ").expect("an address").to_owned();
@@ -79,7 +79,7 @@ fn a_running_tank_is_flipped_and_flipped_back() {
 }
 
 #[test]
-fn rates_are_those_of_what_is_sent_meanwhile() {
+fn rates_match_the_traffic() {
     let Some(mut scene) = crate::Scene::new(2) else { return };
     scene.program.say("__import__('threading').Thread(target=lambda: [c[0].sendall(b'x' * 100) or a[0].recv(100) for _ in iter(int, 1)], daemon=True).start()");
     let ended =

@@ -5,7 +5,7 @@ use crate::{Scene, as_nobody, error, json, spangap};
 use serde_json::json;
 
 #[test]
-fn a_change_says_how_to_set_it_back_and_that_does() {
+fn the_printed_undo_command_works() {
     let Some(mut scene) = Scene::new(4) else { return };
     scene.program.say("c[1].setsockopt(6, 1, 1)");
     let dry = scene.run(&["nodelay=on", "--dry-run"]);
@@ -44,7 +44,7 @@ fn a_change_says_how_to_set_it_back_and_that_does() {
 }
 
 #[test]
-fn nothing_to_change_leaves_nothing_behind() {
+fn a_change_without_effect_leaves_no_journal() {
     let Some(mut scene) = Scene::new(2) else { return };
     let done = scene.run(&["nodelay=off"]);
     assert!(done.code == Some(0) && done.out[0].contains("nothing to undo"), "{done:?}");
@@ -56,7 +56,7 @@ fn nothing_to_change_leaves_nothing_behind() {
 }
 
 #[test]
-fn half_of_the_connections_are_changed_and_the_other_half_named() {
+fn half_of_the_connections_are_changed_and_the_others_named() {
     let Some(mut scene) = Scene::new(6) else { return };
     let done = json(&scene.run(&["nodelay=on", "--half", "--json"]));
     assert_eq!((done["changes"].as_array().unwrap().len(), done["left"].as_array().unwrap().len()), (3, 3));
@@ -68,7 +68,7 @@ fn half_of_the_connections_are_changed_and_the_other_half_named() {
 }
 
 #[test]
-fn with_a_time_it_is_set_back_then_and_newcomers_are_counted() {
+fn timed_changes_are_restored_and_new_connections_counted() {
     let Some(mut scene) = Scene::new(3) else { return };
     let tool = scene.start(&["nodelay=on", "--for", "5s"]);
     until("changed", || (scene.on() == 3).then_some(()));
@@ -82,7 +82,7 @@ fn with_a_time_it_is_set_back_then_and_newcomers_are_counted() {
 }
 
 #[test]
-fn being_interrupted_sets_it_back_at_once() {
+fn an_interrupt_restores_at_once() {
     for signal in ["INT", "TERM"] {
         let Some(mut scene) = Scene::new(3) else { return };
         let tool = scene.start(&["nodelay=on", "--for", "2h"]);
@@ -94,7 +94,7 @@ fn being_interrupted_sets_it_back_at_once() {
 }
 
 #[test]
-fn without_a_place_for_the_journal_nothing_is_begun() {
+fn nothing_is_changed_without_a_place_for_the_journal() {
     let Some(mut scene) = Scene::new(1) else { return };
     let Some(denied) = as_nobody(&["sockets", "set", "--pid", &scene.pid, "nodelay=on"]) else { return };
     let said = String::from_utf8(denied.stderr).unwrap();

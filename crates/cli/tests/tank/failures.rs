@@ -5,7 +5,7 @@ use crate::{report, says, tank, target, the_run};
 use std::net::TcpListener;
 
 #[test]
-fn a_target_without_the_service_is_told() {
+fn a_target_without_the_service_is_reported() {
     // A meter speaks gRPC, but has no Ping service.
     let meter = Meter::ready(Program::start(&[&["meter"], &FREE_PORTS[..]].concat()));
     let ended =
@@ -20,7 +20,7 @@ fn a_target_without_the_service_is_told() {
 }
 
 #[test]
-fn a_target_that_expects_tls_is_told() {
+fn a_target_that_expects_tls_is_reported() {
     let papers = tempfile::tempdir().expect("a folder");
     let path = |name: &str| papers.path().join(name).display().to_string();
     let (key, certificate) = (path("key.pem"), path("cert.pem"));
@@ -81,7 +81,7 @@ fn a_target_that_dies_leaves_the_results_so_far() {
 }
 
 #[test]
-fn of_several_targets_those_that_are_there_are_measured() {
+fn available_targets_are_measured() {
     let (_target, address) = target(&[]);
     let free =
         TcpListener::bind("127.0.0.1:0").expect("loopback has a free port").local_addr().expect("bound");

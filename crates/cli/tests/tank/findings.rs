@@ -34,7 +34,7 @@ fn sockets_can_be_seen(report: &Value) -> bool {
 }
 
 #[test]
-fn nagle_against_delayed_acks_is_said_first() {
+fn nagle_is_the_first_finding() {
     let (_target, address) = target(&["--stack", "raw"]);
     let report = reported(&address, &SPLIT);
     if !sockets_can_be_seen(&report) {
@@ -49,7 +49,7 @@ fn nagle_against_delayed_acks_is_said_first() {
 }
 
 #[test]
-fn a_target_that_takes_as_long_by_itself_is_not_nagle() {
+fn a_slow_target_is_not_nagle() {
     let (_target, address) = target(&["--stack", "raw", "--think", "42ms"]);
     let mut whole: Vec<&str> = SPLIT.to_vec();
     // In one write: nothing is held back, the target is slow.
@@ -59,7 +59,7 @@ fn a_target_that_takes_as_long_by_itself_is_not_nagle() {
 }
 
 #[test]
-fn the_limit_of_streams_is_said_with_its_figures() {
+fn the_stream_limit_is_reported_with_figures() {
     let (_target, address) = target(&["--max-streams", "2", "--think", "20ms"]);
     let report = reported(&address, &["--inflight", "6", "--duration", "500ms", "--warmup", "50ms"]);
     assert_eq!(findings(&report).first(), Some(&("stream-limit", "shown")), "{report:#}");
@@ -76,7 +76,7 @@ fn the_limit_of_streams_is_said_with_its_figures() {
 }
 
 #[test]
-fn a_check_of_a_report_is_true_or_fails_with_the_reason() {
+fn a_check_succeeds_or_names_the_reason() {
     let (_target, address) = target(&["--max-streams", "2", "--think", "20ms"]);
     let report = reported(&address, &["--inflight", "6", "--duration", "300ms", "--warmup", "0ms"]);
     let file = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -22,7 +22,7 @@ fn targets() -> Vec<(crate::Program, String)> {
 }
 
 #[test]
-fn a_method_is_called_by_the_reflection_of_every_library() {
+fn methods_are_called_through_every_librarys_reflection() {
     for (_target, address) in targets() {
         let data = ["--data", r#"{"thinkNs": "2000000", "payload": "AAEC"}"#, "--header", "tenant: blue"];
         let report = reported(&address, &[&PING[..], &data, &SHORT].concat());
@@ -36,7 +36,7 @@ fn a_method_is_called_by_the_reflection_of_every_library() {
 }
 
 #[test]
-fn a_call_of_a_stream_lasts_until_all_is_answered() {
+fn a_streaming_call_lasts_until_its_last_answer() {
     for (_target, address) in targets() {
         let list = r#"[{"thinkNs": 1000000}, {"thinkNs": 3000000}, {}]"#;
         let arguments =
@@ -49,7 +49,7 @@ fn a_call_of_a_stream_lasts_until_all_is_answered() {
 }
 
 #[test]
-fn without_reflection_the_error_says_what_to_do_and_files_will_do() {
+fn without_reflection_files_work_and_the_error_says_so() {
     let meter = Meter::start(&[]);
     let address = meter.otlp_grpc.to_string();
     let ended = tank(&address, &["--method", "opentelemetry.proto.collector.trace.v1.TraceService/Export"]);
@@ -68,7 +68,7 @@ fn without_reflection_the_error_says_what_to_do_and_files_will_do() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_any_run() {
+fn errors_are_reported_before_any_run() {
     let (_target, address) = target(&[]);
     let refused = |arguments: &[&str], part: &str| {
         let ended = tank(&address, arguments);

@@ -64,7 +64,7 @@ fn every_call_is_one_span_and_every_slow_one_a_line() {
 }
 
 #[test]
-fn spans_say_what_was_called() {
+fn spans_name_the_method() {
     let runtime = tokio::runtime::Runtime::new().expect("threads");
     let cases = [
         ("rust", "unary", "grpc", "spangap.ping.v1.Ping/Ping"),
@@ -132,7 +132,7 @@ fn attempts_are_server_spans_under_one_client_span() {
 }
 
 #[test]
-fn both_ends_of_every_call_of_every_stack_meet_in_a_meter() {
+fn every_stacks_calls_are_joined_by_a_meter() {
     let meter = Meter::start(&[]);
     let url = format!("http://{}", meter.otlp_grpc);
     let (served, address) = target(&["--otlp", &url]);

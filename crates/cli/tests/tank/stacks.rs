@@ -18,7 +18,7 @@ fn reported_if_built(address: &str, arguments: &[&str]) -> Option<Value> {
 const SHORT: [&str; 4] = ["--duration", "200ms", "--warmup", "50ms"];
 
 #[test]
-fn channels_that_share_a_connection_are_told() {
+fn channels_that_share_a_connection_are_reported() {
     let (_target, address) = target(&[]);
     for (channels, connections) in [("per-worker", 1), ("distinct", 4), ("local-pool", 4)] {
         let arguments =
@@ -31,7 +31,7 @@ fn channels_that_share_a_connection_are_told() {
 }
 
 #[test]
-fn nodelay_is_set_on_the_live_socket_where_the_stack_cannot() {
+fn nodelay_is_set_on_live_sockets_if_the_stack_cannot() {
     let (_target, address) = target(&[]);
     for (nodelay, off, forced) in [("off", 1, true), ("on", 0, false), ("default", 0, false)] {
         let arguments =
@@ -67,7 +67,7 @@ fn forgetful_client() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_library_that_forgets_nodelay_is_measured_as_it_is_unless_told_otherwise() {
+fn a_library_without_nodelay_is_measured_as_it_is() {
     let (_target, address) = target(&[]);
     let folder = forgetful_client();
     for (flags, asked, off, forced) in
@@ -96,7 +96,7 @@ fn a_library_that_forgets_nodelay_is_measured_as_it_is_unless_told_otherwise() {
 }
 
 #[test]
-fn calls_that_wait_for_a_stream_are_told() {
+fn calls_that_wait_for_a_stream_are_reported() {
     let (_target, address) = target(&["--max-streams", "2", "--think", "5ms"]);
     let report = crate::reported(&address, &[&["--inflight", "6"], &SHORT[..]].concat());
     let run = the_run(&report);
@@ -120,7 +120,7 @@ fn raw_has_its_own_target() {
 }
 
 #[test]
-fn a_write_is_split_when_there_is_something_to_split() {
+fn writes_are_split_if_possible() {
     let (_target, address) = target(&["--stack", "raw"]);
     for (bytes, alone) in [("0", true), ("64", false)] {
         let arguments = ["--stack", "raw", "--split-writes", "--request-bytes", bytes, "--inflight", "1"];

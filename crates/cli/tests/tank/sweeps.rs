@@ -66,7 +66,7 @@ fn the_floor_is_measured_once_for_each_load() {
 }
 
 #[test]
-fn combinations_that_no_client_can_do_are_listed() {
+fn unsupported_combinations_are_listed() {
     let (_target, address) = target(&[]);
     let arguments =
         ["--channels", "shared,local-pool", "--inflight", "1", "--duration", "50ms", "--warmup", "0ms"];
@@ -78,7 +78,7 @@ fn combinations_that_no_client_can_do_are_listed() {
 }
 
 #[test]
-fn interrupting_a_sweep_keeps_what_is_done_and_lists_the_rest() {
+fn an_interrupted_sweep_keeps_finished_runs_and_lists_the_rest() {
     let (_target, address) = target(&[]);
     let log = tempfile::NamedTempFile::new().expect("a temporary file");
     let path = log.path().to_str().expect("its name is text");

@@ -64,7 +64,7 @@ impl Drop for Pair {
 const PACKETS: u64 = 3000;
 
 #[test]
-fn packets_are_counted_for_the_interface_they_came_by() {
+fn packets_are_counted_by_interface() {
     let pair = match Pair::new() {
         Ok(pair) => pair,
         Err(why) => {
@@ -120,7 +120,7 @@ fn timer_interrupts() -> Vec<u64> {
 }
 
 #[test]
-fn timer_interrupts_are_as_many_as_the_kernel_counts() {
+fn timer_interrupts_match_the_kernels_count() {
     let work = || {
         let before = timer_interrupts();
         // Until there are enough for a comparison.

@@ -27,7 +27,7 @@ fn hand_over(rounds: usize) -> [u32; 2] {
 }
 
 #[test]
-fn a_tiny_ring_loses_and_says_so_while_another_stream_has_it_all() {
+fn a_tiny_ring_counts_its_losses_next_to_a_complete_stream() {
     let tiny = Settings { ring_events: 128, ..Settings::default() };
     // Two concurrent streams: the inner one is the outer one's work.
     let work = || unobserved(&tiny, || hand_over(20_000));

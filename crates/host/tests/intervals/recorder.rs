@@ -43,7 +43,7 @@ fn unix_ns() -> i64 {
 }
 
 #[test]
-fn what_was_recorded_is_in_the_file() {
+fn the_file_contains_the_recorded_events() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("it.rec");
     let before = unix_ns();
@@ -84,7 +84,7 @@ fn what_was_recorded_is_in_the_file() {
 }
 
 #[test]
-fn a_recording_that_nobody_ended_is_read_as_far_as_it_goes() {
+fn an_unfinished_recording_is_read_up_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("it.rec");
     let Some(recorder) = begun(&path) else { return };

@@ -55,7 +55,7 @@ fn check(from: &End, to: &End, size: u32, writer: u32, reader: u32) {
 }
 
 #[test]
-fn both_ends_of_a_ping_pong_tell_the_same_bytes() {
+fn both_ends_of_a_ping_pong_report_the_same_bytes() {
     let work = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -93,7 +93,7 @@ fn both_ends_of_a_ping_pong_tell_the_same_bytes() {
 }
 
 #[test]
-fn sockets_of_others_are_not_told() {
+fn foreign_sockets_are_not_reported() {
     let work = || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

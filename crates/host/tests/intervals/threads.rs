@@ -106,7 +106,7 @@ const ROUNDS: usize = 300;
 const ATTEMPTS: usize = 20;
 
 #[test]
-fn switches_and_waits_are_those_that_the_kernel_counts() {
+fn switches_and_waits_match_the_kernels_counts() {
     if thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("not run: needs two CPUs");
         return;
@@ -196,7 +196,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn a_process_that_is_stopped_and_ends_is_told_with_its_name() {
+fn a_stopped_process_is_reported_by_name() {
     let work = || {
         let began = monotonic_ns();
         let cat = Process::start("cat", &[]);

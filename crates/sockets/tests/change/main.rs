@@ -85,7 +85,7 @@ fn became(undone: &Undone) -> Vec<&ChangeOutcome> {
 }
 
 #[test]
-fn a_change_and_its_undo_are_nothing() {
+fn a_change_and_its_undo_cancel_out() {
     let Some(scene) = Scene::new() else { return };
     let scene = std::cell::RefCell::new(scene);
     let inputs = (any::<[bool; CONNECTIONS]>(), any::<bool>(), any::<bool>());
@@ -121,7 +121,7 @@ fn a_change_and_its_undo_are_nothing() {
 }
 
 #[test]
-fn whatever_a_dead_tool_had_done_by_then_is_undone_and_undone_again() {
+fn changes_of_a_dead_tool_are_undone_repeatedly() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let before = scene.values();
@@ -147,7 +147,7 @@ fn whatever_a_dead_tool_had_done_by_then_is_undone_and_undone_again() {
 }
 
 #[test]
-fn halves_alternate_and_are_the_same_each_time() {
+fn halves_alternate_deterministically() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let (first, second) = (scene.plan(true, true), scene.plan(true, true));
@@ -159,7 +159,7 @@ fn halves_alternate_and_are_the_same_each_time() {
 }
 
 #[test]
-fn another_process_under_the_same_id_is_left_alone() {
+fn a_reused_process_id_is_left_alone() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let path = scene.change(&scene.plan(true, false));
@@ -174,7 +174,7 @@ fn another_process_under_the_same_id_is_left_alone() {
 }
 
 #[test]
-fn a_journal_of_an_earlier_boot_touches_nothing() {
+fn a_journal_from_before_a_reboot_changes_nothing() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let path = scene.change(&scene.plan(true, false));
@@ -186,7 +186,7 @@ fn a_journal_of_an_earlier_boot_touches_nothing() {
 }
 
 #[test]
-fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
+fn moved_and_reused_descriptors_are_distinguished() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let path = scene.change(&scene.plan(true, false));
@@ -206,7 +206,7 @@ fn descriptors_that_moved_or_are_others_by_now_are_told_apart() {
 }
 
 #[test]
-fn a_socket_that_its_process_has_handed_to_a_child_is_set_back_there() {
+fn a_socket_passed_to_a_child_is_restored_there() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     // A fork holds the same sockets; both the list and the journal name it as well.
@@ -224,7 +224,7 @@ fn a_socket_that_its_process_has_handed_to_a_child_is_set_back_there() {
 }
 
 #[test]
-fn a_tool_that_stops_half_way_forgets_what_it_did_not_touch() {
+fn a_tool_that_stops_halfway_drops_untouched_sockets() {
     let Some(mut scene) = Scene::new() else { return };
     scene.set(&[false; CONNECTIONS]);
     let mut count = 0;

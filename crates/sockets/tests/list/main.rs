@@ -77,7 +77,7 @@ fn assert_as_ss_says(socket: &TcpSocket, words: &[String]) {
 }
 
 #[test]
-fn idle_connections_are_as_ss_has_them_in_every_family() {
+fn idle_connections_match_ss_in_every_family() {
     for (listen, connect, families) in [
         ("127.0.0.1", "127.0.0.1", [Family::Ipv4, Family::Ipv4]),
         ("::1", "::1", [Family::Ipv6, Family::Ipv6]),
@@ -214,7 +214,7 @@ fn ten_thousand_sockets_are_listed_each_once() {
 }
 
 #[test]
-fn sockets_that_close_meanwhile_are_counted_or_were_never_seen() {
+fn sockets_that_close_during_the_listing_are_counted() {
     let Some(mut program) = Program::start(&[]) else { return };
     program.connect_to_itself("127.0.0.1", "127.0.0.1", 300);
     let pid = program.pid();
@@ -229,7 +229,7 @@ fn sockets_that_close_meanwhile_are_counted_or_were_never_seen() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_name_the_problem() {
     let none = list(&of_pid(u32::MAX)).unwrap_err();
     assert!(matches!(none, SocketsError::NoProcess { pid: u32::MAX }), "{none}");
 }
