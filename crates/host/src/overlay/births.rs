@@ -1,16 +1,17 @@
-//! Threads that were created during a recording, and by whom.
+//! Threads created during a recording, and their creators.
 //!
-//! A server that starts a thread for each connection accepts the connection on another one. Until the new thread exists, the
-//! call is in the hands of its creator, and a creator that is stopped, throttled or kept from the CPU holds the call up. The
-//! stream of events does not name it: it is the thread of the same process that ran when the new one became runnable.
+//! A server that starts a thread for each connection accepts the connection on another one. Until the new
+//! thread exists, the call is in the hands of its creator, and a creator that is stopped, throttled or kept
+//! from the CPU delays the call. The stream of events does not name the creator: it is the thread of the same
+//! process that ran when the new one became runnable.
 
 use crate::event::{Event, Left, Tid, What};
 use rustc_hash::FxHashSet;
 use std::collections::{HashMap, VecDeque};
 
-/// Births that are kept, of the threads that were created first.
+/// Maximum number of births kept: those of the threads created first.
 const MOST: usize = 200_000;
-/// Changes of task that are remembered of each CPU: a new thread may wait for a while before it first runs.
+/// Task changes remembered per CPU: a new thread may wait for a while before it first runs.
 const REMEMBERED: usize = 64;
 
 /// A thread that was created.
@@ -18,26 +19,26 @@ const REMEMBERED: usize = 64;
 struct Birth {
     /// When it became runnable.
     at_ns: u64,
-    /// The threads that ran then, on any CPU.
+    /// Threads that were running then, on any CPU.
     beside: Vec<Tid>,
 }
 
-/// Finds new threads among those that are switched to.
+/// Detects new threads among those that are switched to.
 #[derive(Debug, Default)]
 pub(super) struct Births {
-    /// Threads that ran or slept before.
+    /// Threads that have run or slept before.
     known: FxHashSet<Tid>,
-    /// Tasks of each CPU, with the begin of their turns.
+    /// Tasks of each CPU, with the start of their turns.
     turns: Vec<VecDeque<(u64, Tid)>>,
     births: HashMap<Tid, Vec<Birth>>,
     kept: usize,
 }
 
 impl Births {
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events come in order of time.
     pub(super) fn on(&mut self, event: &Event) {
         match event.what {
-            // Whoever slept was there before.
+            // A thread that slept existed before.
             What::Woken(woken) => {
                 self.known.insert(woken.tid);
             }
@@ -79,8 +80,8 @@ impl Births {
         self.kept += 1;
     }
 
-    /// When a thread that did something at a moment had been created, and by which thread; `None` if it was there before the
-    /// recording, or if its creator is not certain.
+    /// When a thread that was active at some moment had been created, and by which thread; `None` if it
+    /// existed before the recording, or if its creator is uncertain.
     pub(super) fn before(
         &self,
         tid: Tid,
@@ -104,7 +105,7 @@ mod tests {
         Event { time_ns, cpu, what: What::Switch { prev, left, next, waited_ns, throttled: false } }
     }
 
-    /// Threads 10 to 19 are of one process, 20 to 29 of another.
+    /// Threads 10 to 19 belong to one process, 20 to 29 to another.
     fn process_of(tid: Tid) -> Option<u32> {
         Some(tid / 10 * 10)
     }
@@ -117,13 +118,13 @@ mod tests {
 
     #[test]
     fn the_creator_is_the_one_thread_of_the_process_that_ran_when_the_new_one_became_runnable() {
-        // 10 runs on CPU 0 from 100 to 900, 20 on CPU 1. 11 is runnable from 500 on, and let in by CPU 0.
+        // 10 runs on CPU 0 from 100 to 900, 20 on CPU 1. 11 is runnable from 500 on, and gets CPU 0.
         let begun = [switch(100, 0, 0, Left::Runnable, 10, 0), switch(150, 1, 0, Left::Runnable, 20, 0)];
         let new = switch(900, 0, 10, Left::Blocked, 11, 400);
         let of = births(&[begun[0], begun[1], new]);
         assert_eq!(of.before(11, 1_000, &process_of), Some((10, 500)));
         assert_eq!(of.before(11, 400, &process_of), None, "that was another thread of this number");
-        // Of two threads of the process either may be the creator.
+        // Either of two threads of the process may be the creator.
         let sibling = switch(200, 1, 20, Left::Blocked, 12, 0);
         assert_eq!(births(&[begun[0], begun[1], sibling, new]).before(11, 1_000, &process_of), None);
     }

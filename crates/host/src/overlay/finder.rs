@@ -1,11 +1,11 @@
-//! Finds, by connection and sequence number, who had the bytes of calls in hand.
+//! Finds the threads that handled the bytes of calls, by connection and sequence number.
 
 use super::births::Births;
 use super::{Connection, Handovers, Hands, Window};
 use crate::event::{Event, Tid, What};
 use std::collections::HashMap;
 
-/// How far outside of a window the events that belong to it may lie: a window is one leg of a call.
+/// How far outside a window its events may lie: a window is one leg of a call.
 const AROUND_NS: u64 = 60_000_000_000;
 /// Half of the sequence space: numbers further apart are not compared.
 const HALF: u32 = 1 << 31;
@@ -27,7 +27,7 @@ pub struct Finder<'a> {
     births: Births,
 }
 
-/// What happened to the bytes of one connection.
+/// Events of the bytes of one connection.
 #[derive(Debug, Default)]
 struct Transfers {
     arrived: Moments,
@@ -43,7 +43,7 @@ impl<'a> Finder<'a> {
         Finder { windows, connections, handovers, births: Births::default() }
     }
 
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events come in order of time.
     pub fn on(&mut self, event: &Event) {
         self.handovers.on(event);
         self.births.on(event);
@@ -61,14 +61,14 @@ impl<'a> Finder<'a> {
         moments.push(Moment { at_ns: event.time_ns, tid, seq: at.seq });
     }
 
-    /// What was found. `process_of` knows the processes of threads.
+    /// Returns the results. `process_of` maps threads to processes.
     pub fn finish(self, process_of: &dyn Fn(Tid) -> Option<u32>) -> (Vec<Hands>, Handovers) {
         let hands = |window: &Window| {
             let Some(of) = self.connections.get(&window.connection) else { return Hands::default() };
             let around = (window.from_ns.saturating_sub(AROUND_NS), window.to_ns.saturating_add(AROUND_NS));
             let reached = |moments: &Moments| {
                 let moment = moments.first_that_reaches(window.read_to, around)?;
-                // A process that is followed only since then had all of it before, and nobody saw when.
+                // If a process was followed only from then on, everything before went unseen.
                 let is_seen = moments.all.first().is_some_and(|first| first.at_ns < moment.at_ns);
                 (is_seen || moment.at_ns <= window.to_ns).then_some(moment)
             };
@@ -91,7 +91,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// One thing that happened to bytes.
+/// One event of the bytes.
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at_ns: u64,
@@ -99,12 +99,12 @@ struct Moment {
     seq: u32,
 }
 
-/// The same thing again and again on one connection, in order of time.
+/// Events of one kind on one connection, in order of time.
 #[derive(Debug, Default)]
 struct Moments {
     all: Vec<Moment>,
-    /// Where runs begin. Within one, sequence numbers never go back, and by less than [`HALF`] in all: compared with any
-    /// number, those before it come first, or those after it, and nothing changes twice.
+    /// Starts of runs. Within a run, sequence numbers never decrease, and increase by less than [`HALF`] in
+    /// total, so that a comparison with any number splits a run at one place.
     runs: Vec<usize>,
 }
 
@@ -121,7 +121,7 @@ impl Moments {
         self.all.push(moment);
     }
 
-    /// The first one in that time at which all before `end` was through.
+    /// The first event in that time by which everything before `end` was through.
     fn first_that_reaches(&self, end: Option<u32>, within: (u64, u64)) -> Option<Moment> {
         let reaches = |moment: &Moment| reaches(moment.seq, end);
         self.runs(within).find_map(|run| match run.first() {
@@ -130,7 +130,7 @@ impl Moments {
         })
     }
 
-    /// The last one in that time that began at `first` or before.
+    /// The last event in that time that began at `first` or before.
     fn last_up_to(&self, first: Option<u32>, within: (u64, u64)) -> Option<Moment> {
         let up_to = |moment: &Moment| begins_at_or_before(moment.seq, first);
         self.runs(within).rev().find_map(|run| match run.last() {
@@ -139,7 +139,7 @@ impl Moments {
         })
     }
 
-    /// Runs, as far as they are in that time.
+    /// Runs, as far as they lie in that time.
     fn runs(&self, (from_ns, to_ns): (u64, u64)) -> impl DoubleEndedIterator<Item = &[Moment]> {
         let from = self.all.partition_point(|moment| moment.at_ns < from_ns);
         let to = self.all.partition_point(|moment| moment.at_ns <= to_ns).max(from);
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Each window with each event.
+    /// Compares each window with each event.
     fn one_by_one(window: &Window, events: &[Event]) -> Hands {
         let mut hands = Hands::default();
         let first = |is_it: fn(&What) -> bool| events.iter().find(|event| is_it(&event.what));
@@ -217,7 +217,8 @@ mod tests {
         hands
     }
 
-    /// A process that starts in the middle of a recording is followed some seconds later: until then its bytes went unseen.
+    /// A process that starts during a recording is followed only some seconds later: until then its bytes go
+    /// unseen.
     #[test]
     fn the_first_that_was_seen_of_a_connection_does_not_stand_for_all_before_it() {
         let [early, late] = [window(1_000, 2_000, 500), window(90_000, 91_000, 9_000)];
@@ -233,7 +234,8 @@ mod tests {
         let (hands, _) = finder.finish(&|_| None);
         assert_eq!(hands[0], Hands::default());
         assert_eq!((hands[1].arrived_ns, hands[1].read.map(|(_, at)| at)), (Some(90_500), Some(90_600)));
-        // One that was seen first in the call's own time is its own: that of a connection that has just been opened.
+        // The first event counts if it is in the call's own time, as on a connection that has just been
+        // opened.
         let windows = [window(79_000, 81_000, 8_000)];
         let mut finder = Finder::new(&windows);
         seen.iter().for_each(|event| finder.on(event));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the numbers do: they wrap, go back, and begin anew on a connection with the same ports.
+        /// Whatever the numbers do: they wrap, go back, and start over on a connection with the same ports.
         #[test]
         fn finds_what_comparing_each_window_with_each_event_finds(
             begin in any::<u32>(),

@@ -1,52 +1,53 @@
 //! Hand-overs of a call between the thread that read it and the one that wrote the response, by wake-ups.
 //!
-//! A server with a pool reads on one thread, works on another, and often writes on the first one again. The hand-over
-//! itself happens in the program's memory, invisibly; the kernel only sees the thread that hands over wake the one that
-//! takes over. So the path is followed backwards from the writer, from each sleep to the thread that ended it, and only
-//! through threads that wake-ups reach from the reader: a thread woken by something else did not get this call.
+//! A server with a pool reads on one thread, works on another, and often writes on the first one again. The
+//! hand-over itself happens in the program's memory, invisibly; the kernel only sees the thread that hands
+//! over wake the one that takes over. So the path is followed backwards from the writer, from each sleep to
+//! the thread that ended it, and only through threads that wake-ups reach from the reader: a thread woken by
+//! something else did not get this call.
 //!
-//! What is not shown stays open. A thread that is awake takes its next call without a wake-up; it had the call, at the
-//! latest, once it had answered the previous one, and earlier time is unknown. A sleep on a lock or inside the kernel
-//! is not a hand-over: the sleeper still holds the call.
+//! What is not shown stays open. A thread that is awake takes its next call without a wake-up; it had the
+//! call, at the latest, once it had answered the previous one, and earlier time is unknown. A sleep on a lock
+//! or inside the kernel is not a hand-over: the sleeper still holds the call.
 
 use super::{Connection, Hands};
 use crate::event::{Event, Tid, Waker, What};
 use std::collections::{BTreeMap, HashMap};
 
-/// Sleeps that are kept, about 100 MB of them; later calls are not followed from thread to thread.
+/// Maximum number of sleeps kept, about 100 MB; later calls are not followed from thread to thread.
 const MOST_SLEEPS: usize = 2_000_000;
-/// Sleeps of one call's time that are looked at; a call with more is not followed.
+/// Maximum number of sleeps examined for one call; a call with more is not followed.
 const MOST_OF_ONE: usize = 10_000;
-/// Hand-overs of one call.
+/// Maximum number of hand-overs of one call.
 const MOST_HOLDS: usize = 64;
 /// A PING, a WINDOW_UPDATE, an acknowledgement of SETTINGS, or two of them in one write.
 const CONTROL_BYTES: u32 = 34;
 /// Number of the softirq that delivers packets.
 const NET_RX: u8 = 3;
-/// Events of a call may lie so far outside of its windows.
+/// How far outside its windows a call's events may lie.
 const AROUND_NS: u64 = 1_000_000;
 
-/// A stretch in which one thread had the call in hand.
+/// An interval in which one thread had the call in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Who.
     pub tid: Tid,
-    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    /// Start, nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
 }
 
-/// How a sleep ended.
+/// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Another thread ended it, and may have handed something over.
+    /// Another thread, which may have handed something over.
     By(Tid),
-    /// A packet did, and with it perhaps another call.
+    /// A packet, perhaps with another call.
     Packet,
-    /// A timer or a device did.
+    /// A timer or a device.
     Otherwise,
-    /// Whoever ended it, the sleep was not for work: it was at a lock, or one that no signal ends.
+    /// Irrelevant, because the sleep was not for work: it was on a lock, or uninterruptible.
     Held,
 }
 
@@ -62,33 +63,33 @@ struct Write {
     at_ns: u64,
     connection: Connection,
     seq: u32,
-    /// How many bytes; `None` where nothing was written after it.
+    /// Number of bytes; `None` if nothing was written after it.
     bytes: Option<u32>,
 }
 
 impl Write {
-    /// Frames of HTTP/2 that acknowledge and grant are no answer.
+    /// HTTP/2 frames that only acknowledge or grant are not an answer.
     fn is_a_message(&self) -> bool {
         self.bytes.is_none_or(|bytes| bytes > CONTROL_BYTES)
     }
 }
 
-/// Sleeps that ended and writes that began in the time of some calls.
+/// Sleeps that ended, and writes that began, during some calls.
 #[derive(Debug, Default)]
 pub struct Handovers {
-    /// The time of the calls, without overlaps and in order.
+    /// Times of the calls, in order and without overlaps.
     times: Vec<(u64, u64)>,
     wakes: Vec<Wake>,
     of_thread: HashMap<Tid, Vec<Wake>>,
     writes: HashMap<Tid, Vec<Write>>,
-    /// The last write of each connection: whose, and its place.
+    /// The last write of each connection: its thread and index.
     last_of: HashMap<Connection, (Tid, usize)>,
-    /// From then on nothing was kept.
+    /// Nothing was kept from this time on.
     full_ns: Option<u64>,
 }
 
 impl Handovers {
-    /// For calls in these stretches of time.
+    /// For calls in these time ranges.
     pub fn within(times: impl Iterator<Item = (u64, u64)>) -> Handovers {
         let around = |(from, to): (u64, u64)| (from.saturating_sub(AROUND_NS), to.saturating_add(AROUND_NS));
         let mut all: Vec<(u64, u64)> = times.map(around).collect();
@@ -103,7 +104,7 @@ impl Handovers {
         Handovers { times, ..Handovers::default() }
     }
 
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events come in order of time.
     pub fn on(&mut self, event: &Event) {
         let at_ns = event.time_ns;
         match event.what {
@@ -145,8 +146,8 @@ impl Handovers {
         self.times.get(next).is_some_and(|(from, _)| *from <= at_ns)
     }
 
-    /// Through whose hands a call went that this host served: from the read to the write, in order, perhaps with gaps.
-    /// Empty where that is not shown.
+    /// The threads that handled a call served by this host, from the read to the write, in order, perhaps
+    /// with gaps. Empty if they are not shown.
     pub fn served(&self, connection: Connection, hands: &Hands) -> Vec<Hold> {
         let (Some((reader, read_ns)), Some((writer, wrote_ns))) = (hands.read, hands.wrote) else {
             return Vec::new();
@@ -166,14 +167,16 @@ impl Handovers {
                 End::By(by) if by != tid && may_have(by, wake.at_ns) => Some((by, wake.at_ns)),
                 _ => None,
             };
-            // The reader keeps what it has read, unless it slept until another thread gave something back.
-            // What is woken by a timer in between has nothing new (a lock of an interpreter that it waits for in turns).
+            // The reader keeps what it has read, unless it slept until another thread gave something back. A
+            // timer's wake-up in between brings nothing new (such as while waiting for an interpreter's lock,
+            // which threads take in turns).
             let found = match tid == reader {
                 true => sleeps.find(|wake| wake.end != End::Otherwise).as_ref().and_then(&mut handed),
                 false => sleeps.find_map(|wake| handed(&wake)),
             };
             let since_ns = found.map_or(read_ns, |(_, at_ns)| at_ns);
-            // What it answered or passed on meanwhile was another call; it had this one from then on at the latest.
+            // Anything that it answered or forwarded meanwhile was another call; it had this one afterwards
+            // at the latest.
             let answered = self.last_write(tid, since_ns, to_ns, answer);
             let passed_on = receiver.and_then(|receiver| {
                 let given_ns = self.last_given(receiver, tid, since_ns, to_ns)?;
@@ -206,8 +209,8 @@ impl Handovers {
         holds
     }
 
-    /// Through whose hands a call went that this host made, from `from_ns` to the write, as far back as wake-ups lead.
-    /// Empty where the writer was not woken by another thread.
+    /// The threads that handled a call made by this host, from `from_ns` to the write, as far back as
+    /// wake-ups lead. Empty if the writer was not woken by another thread.
     pub fn made(&self, from_ns: u64, hands: &Hands) -> Vec<Hold> {
         let Some((writer, wrote_ns)) = hands.wrote.filter(|(_, at)| *at > from_ns) else { return Vec::new() };
         if self.full_ns.is_some_and(|full| full < wrote_ns) {
@@ -228,7 +231,8 @@ impl Handovers {
             let since_ns = found.map_or(from_ns, |(_, at_ns)| at_ns);
             let others = self.last_write(tid, since_ns, to_ns, Write::is_a_message);
             match (others, found) {
-                // A thread that nobody handed anything may have had it all along, whatever it wrote meanwhile.
+                // A thread that nobody handed anything may have had it all along, whatever it wrote
+                // meanwhile.
                 (_, None) if tid == writer => break,
                 (Some(at_ns), _) => {
                     holds.push(Hold { tid, from_ns: at_ns, to_ns });
@@ -238,7 +242,7 @@ impl Handovers {
                     holds.push(Hold { tid, from_ns: at_ns, to_ns });
                     (tid, to_ns) = (by, at_ns);
                 }
-                // Who never slept for work in this time had it all along.
+                // A thread that never slept for work during this time had it all along.
                 (None, None) => {
                     holds.push(Hold { tid, from_ns, to_ns });
                     break;
@@ -250,8 +254,8 @@ impl Handovers {
         holds
     }
 
-    /// Who has a call in hand until `to_ns` whose last byte came to this host: the reader; or the one thread that it
-    /// then woke. Of several nobody knows which has it.
+    /// The thread that has a call in hand until `to_ns`, after its last byte has reached this host: the
+    /// reader, or the one thread that it then woke. If it woke several, nobody knows which.
     pub fn received(&self, to_ns: u64, hands: &Hands) -> Vec<Hold> {
         let Some((reader, read_ns)) = hands.read.filter(|(_, at)| *at < to_ns) else { return Vec::new() };
         if self.full_ns.is_some_and(|full| full < to_ns) {
@@ -268,7 +272,8 @@ impl Handovers {
         holds
     }
 
-    /// To which threads wake-ups lead from who read the call, and since when; `None` for too many.
+    /// The threads that wake-ups lead to from the reader of the call, and since when; `None` if there are too
+    /// many.
     fn given(&self, reader: Tid, read_ns: u64, wrote_ns: u64) -> Option<BTreeMap<Tid, u64>> {
         let mut given = BTreeMap::from([(reader, read_ns)]);
         let wakes = self.between(read_ns, wrote_ns);
@@ -285,14 +290,14 @@ impl Handovers {
         Some(given)
     }
 
-    /// Ends of sleeps after the one moment, until the other.
+    /// Ends of sleeps after one moment, up to another.
     fn between(&self, after_ns: u64, until_ns: u64) -> &[Wake] {
         let from = self.wakes.partition_point(|wake| wake.at_ns <= after_ns);
         let to = self.wakes.partition_point(|wake| wake.at_ns <= until_ns);
         self.wakes.get(from..to).unwrap_or_default()
     }
 
-    /// The same of one thread, the latest first.
+    /// The same for one thread, latest first.
     fn sleeps(&self, tid: Tid, after_ns: u64, until_ns: u64) -> impl Iterator<Item = Wake> + '_ {
         let all = self.of_thread.get(&tid).map_or(&[][..], Vec::as_slice);
         let to = all.partition_point(|wake| wake.at_ns <= until_ns);

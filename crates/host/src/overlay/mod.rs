@@ -1,8 +1,8 @@
-//! A recording laid over a leg of a call: what the thread that had it in hand did, to the nanosecond.
+//! A recording matched to a leg of a call: what the thread that had the call in hand did, to the nanosecond.
 //!
-//! Two passes over the events. The first finds, by connection and sequence number, when the call's bytes reached their
-//! socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads between the two (see
-//! [`handovers`]). The second takes what these threads did.
+//! Two passes over the events. The first finds, by connection and sequence number, when the call's bytes
+//! reached their socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads
+//! between the two (see [`handovers`]). The second collects what these threads did.
 
 mod births;
 mod finder;
@@ -16,7 +16,7 @@ use crate::timeline::{Interval, Taker, Timeline};
 use spangap_model::Doing;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A connection, as events name it.
+/// A connection, as events identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     /// This host's port.
@@ -36,55 +36,55 @@ impl Connection {
 /// A leg to be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    /// Start, nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
     /// End.
     pub to_ns: u64,
     /// The call's connection.
     pub connection: Connection,
-    /// The call begins here with bytes: all before this sequence number.
+    /// The call begins here with received bytes: all before this sequence number.
     pub read_to: Option<u32>,
-    /// The first of them has this one.
+    /// Sequence number of the first of them.
     pub read_from: Option<u32>,
-    /// Whether they come at the window's begin, and not before it.
+    /// Whether they arrive at the start of the window rather than before it.
     pub reads: bool,
-    /// The host's own bytes of the call begin with this sequence number.
+    /// Sequence number of the first byte that the host itself sends for the call.
     pub write_from: Option<u32>,
-    /// Whether they leave at the window's end, and not after it.
+    /// Whether these leave at the end of the window rather than after it.
     pub writes: bool,
 }
 
 /// A part of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What its thread did.
+    /// What its thread was doing.
     pub doing: Doing,
-    /// Who had the CPU meanwhile.
+    /// The taker of the CPU meanwhile.
     pub taker: Option<Taker>,
-    /// Of a sleep whose end was seen: how it slept, and who woke it.
+    /// If it is a sleep whose end was seen: how the thread slept, and what woke it.
     pub wait: Option<(Sleep, Waker)>,
-    /// Whether the thread had begun to write the answer: what it waits for then is not the call's.
+    /// Whether the thread had begun to write the answer: later waits do not belong to the call.
     pub answered: bool,
     pub ns: u64,
 }
 
-/// A window, split. The parts sum to it exactly.
+/// A window, split into parts that sum to it exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitWindow {
-    /// Parts, one for each thing done and taker.
+    /// Parts, one per activity and taker.
     pub parts: Vec<Part>,
     /// Threads that had the call in hand, in order.
     pub threads: Vec<Tid>,
-    /// Who read what comes at the window's begin.
+    /// The read of what arrives at the start of the window.
     pub read: Option<Read>,
 }
 
-/// A thread read the last byte of a call.
+/// A thread's read of a call's last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// Which.
     pub tid: Tid,
-    /// How long after the window's begin, nanoseconds.
+    /// Time since the start of the window, nanoseconds.
     pub after_ns: u64,
     /// How long before that it had read the call's first byte, nanoseconds.
     pub begun_ns: u64,
@@ -107,18 +107,19 @@ impl Read {
     }
 }
 
-/// Who had a call in hand, and when.
+/// The threads that had a call in hand, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hands {
     /// When the last byte reached its socket.
     pub arrived_ns: Option<u64>,
-    /// Who had read it, and when.
+    /// The thread that read it, and when.
     pub read: Option<(Tid, u64)>,
     /// When that thread had read the first byte.
     pub begun_ns: Option<u64>,
-    /// Who created that thread, and when, if it was created during the recording: the call was its creator's until then.
+    /// The creator of that thread and the time of its creation, if that was during the recording: until then
+    /// the creator had the call.
     pub created: Option<(Tid, u64)>,
-    /// Who wrote the first byte of the host's own, and when it began to.
+    /// The thread that wrote the host's own first byte, and when it began to.
     pub wrote: Option<(Tid, u64)>,
 }
 
@@ -129,21 +130,21 @@ impl Hands {
     }
 }
 
-/// A stretch of a window that one thread answers for.
+/// An interval of a window that one thread is responsible for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     from_ns: u64,
     to_ns: u64,
     tid: Option<Tid>,
-    /// Until then a thread that is blocked waits for data that is at the tap already.
+    /// Until then, a blocked thread waits for data that is already at the tap.
     late_until_ns: u64,
-    /// The thread has written: what it waits for now is not the call's.
+    /// The thread has written: its later waits do not belong to the call.
     written: bool,
 }
 
-/// Which thread answers for which stretch of a window: who reads, until it has read; then those through whose hands the
-/// call went, as far as wake-ups show them; who writes, from then on. Where wake-ups show nothing, a reader that also
-/// writes had it all along, and of two threads nobody knows which.
+/// The thread responsible for each interval of a window: first the reader, until it has read; then those that
+/// handled the call, as far as wake-ups show them; then the writer. If wake-ups show nothing, a reader that
+/// also writes had it all along, and between two different threads it is unknown.
 fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stretch> {
     let within = |ns: u64| ns.clamp(window.from_ns, window.to_ns);
     let mut all = Vec::new();
@@ -152,7 +153,7 @@ fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stret
             all.push(Stretch { from_ns, to_ns, tid, late_until_ns, written });
         }
     };
-    // Bytes that follow the first one are their writer's, and what it sleeps for meanwhile is not the call's.
+    // Bytes after the first one belong to their writer, and its sleeps meanwhile do not belong to the call.
     if let Some((tid, at)) = hands.wrote
         && !window.reads
         && !window.writes
@@ -182,14 +183,14 @@ fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stret
         None => add(window.from_ns, read_ns, reader, late_until_ns, false),
     }
     let wrote_ns = match (window.writes, hands.wrote) {
-        // Without anything read on the way the writer prepares what it writes.
+        // If nothing is read on the way, the writer prepares what it writes.
         (true, Some(_)) if !window.reads => window.from_ns,
         (true, Some((_, at))) => within(at).max(read_ns),
         _ => window.to_ns,
     };
     let between = match (reader, writer) {
         (Some(reader), Some(writer)) => (reader == writer).then_some(reader),
-        // The reader goes on with what it has read until the application has it.
+        // The reader continues with what it has read until the application has it.
         (reader, None) => reader,
         (None, Some(_)) => None,
     };
@@ -214,7 +215,7 @@ fn stretches(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Stret
     all
 }
 
-/// Through whose hands the call of a window went, as far as wake-ups show it.
+/// The threads that handled the call of a window, as far as wake-ups show them.
 fn holds(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Hold> {
     match (hands.read, hands.wrote) {
         (Some((_, read)), Some((_, wrote))) if read < wrote => handovers.served(window.connection, hands),
@@ -232,26 +233,26 @@ pub fn threads(windows: &[Window], hands: &[Hands], handovers: &Handovers) -> Ve
     all.filter(|tid| seen.insert(*tid)).collect()
 }
 
-/// What is told apart in a window: what was done, who had the CPU, of a sleep what for and who ended it, and whether the
-/// answer was being written.
+/// What distinguishes parts of a window: the activity, the taker of the CPU, a sleep's reason and waker, and
+/// whether the answer was being written.
 type Key = (Doing, Option<Taker>, Option<(Sleep, Waker)>, bool);
 
 /// What nobody saw.
 const UNKNOWN: Key = (Doing::Unknown, None, None, false);
 
-/// A sleep begins with the switch away from the thread. Clocks that were set anew round both.
+/// A sleep begins with the switch away from the thread. Clock adjustments round both.
 const SAME_MOMENT_NS: u64 = 1_000;
 
 /// Whether a thread is one of those.
 type Watched = Box<dyn FnMut(Tid) -> bool>;
 
-/// The stretches of one thread, gone through as its intervals come, which they do in order of time.
+/// The intervals of one thread, visited in order of time.
 struct OfThread {
-    /// With the number of their window, by their begin.
+    /// With the index of their window, by their start.
     all: Vec<(usize, Stretch)>,
     /// How many of them have begun.
     begun: usize,
-    /// Places of those of them that have not ended.
+    /// Indices of those that have begun and not ended.
     open: Vec<usize>,
 }
 
@@ -261,7 +262,7 @@ impl OfThread {
         OfThread { all, begun: 0, open: Vec::new() }
     }
 
-    /// Those that an interval has a part of, and no interval is before the one of the last time.
+    /// Those that overlap an interval; intervals come in order.
     fn within(&mut self, interval: &Interval) -> impl Iterator<Item = &(usize, Stretch)> {
         let all = &self.all;
         while all.get(self.begun).is_some_and(|(_, stretch)| stretch.from_ns < interval.to_ns) {
@@ -273,18 +274,18 @@ impl OfThread {
     }
 }
 
-/// Lays windows over what their threads did.
+/// Splits windows by what their threads did.
 pub struct Layer {
     timeline: Timeline<Watched>,
     stretches: HashMap<Tid, OfThread>,
     parts: Vec<BTreeMap<Key, u64>>,
-    /// The last sleep of each of these threads that ended.
+    /// The last completed sleep of each of these threads.
     woken: HashMap<Tid, Woken>,
     laid: Vec<SplitWindow>,
 }
 
 impl Layer {
-    /// For windows and those who had them in hand; the events begin at `began_ns`.
+    /// For windows and the threads that had them in hand; the events begin at `began_ns`.
     pub fn new(windows: &[Window], hands: &[Hands], handovers: &Handovers, began_ns: u64) -> Layer {
         let mut by_tid: HashMap<Tid, Vec<(usize, Stretch)>> = HashMap::new();
         let mut parts = vec![BTreeMap::new(); windows.len()];
@@ -293,7 +294,7 @@ impl Layer {
             let stretches = stretches(window, hands, handovers);
             laid[place].read = Read::of(window, hands, &stretches);
             for stretch in stretches {
-                // What no interval covers stays unknown.
+                // Time without an interval stays unknown.
                 *parts[place].entry(UNKNOWN).or_insert(0) += stretch.to_ns - stretch.from_ns;
                 if let Some(tid) = stretch.tid {
                     by_tid.entry(tid).or_default().push((place, stretch));
@@ -309,7 +310,7 @@ impl Layer {
         Layer { timeline, stretches, parts, woken: HashMap::new(), laid }
     }
 
-    /// Takes in one event; they come in order of time.
+    /// Processes one event; events come in order of time.
     pub fn on(&mut self, event: &Event) {
         if let What::Woken(woken) = event.what
             && self.stretches.contains_key(&woken.tid)
@@ -320,7 +321,7 @@ impl Layer {
         self.timeline.on(event, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
     }
 
-    /// The windows, in the order given. The events end at `end_ns`.
+    /// The windows, in the given order. The events end at `end_ns`.
     pub fn finish(mut self, end_ns: u64) -> Vec<SplitWindow> {
         let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
         self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
@@ -364,7 +365,7 @@ fn lay(
         };
         add(Doing::SoftirqLate, None, None, late);
         add(interval.doing, interval.taker, wait, to - from - late);
-        // All of the stretch was unknown until now.
+        // So far, the whole interval was unknown.
         if let Some(unknown) = parts.get_mut(&UNKNOWN) {
             *unknown = unknown.saturating_sub(to - from);
         }

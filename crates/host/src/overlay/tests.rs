@@ -1,4 +1,4 @@
-//! Recordings made by hand, laid over windows.
+//! Hand-made recordings, matched with windows.
 
 use super::finder::{begins_at_or_before, reaches};
 use super::*;
@@ -25,8 +25,8 @@ fn window(from_ns: u64, to_ns: u64, reads: bool, writes: bool) -> Window {
     Window { from_ns, to_ns, connection: CONNECTION, read_to, read_from: None, reads, write_from, writes }
 }
 
-/// A request arrives at 1200, thread 10 is woken at 1300, gets the CPU at 3000, reads at 3100; `writer` writes at
-/// 3500.
+/// A request arrives at 1200, thread 10 is woken at 1300, gets the CPU at 3000, reads at 3100; `writer`
+/// writes at 3500.
 fn events(writer: Tid) -> Vec<Event> {
     vec![
         switch(50, 10, Left::Blocked, 0, 0),
@@ -60,10 +60,10 @@ fn sums(laid: &SplitWindow) -> Vec<(Doing, Option<Taker>, u64)> {
 fn who_read_a_response_had_it_from_its_first_byte_until_another_went_on() {
     let response = Window { read_from: Some(60), write_from: None, ..window(1200, 8000, true, false) };
     let read = |window: Window, events: &[Event]| laid(&[window], events)[0].read;
-    // The first read reaches 100, and so has its first bytes; the second one has the last.
+    // The first read reaches 100, and so has the first bytes; the second one has the last.
     let mine = Read { tid: 10, after_ns: 1900, begun_ns: 50, held_ns: 4900 };
     assert_eq!(read(response, &events(10)), Some(mine));
-    // Where both come at one go, or where it begins is not known.
+    // Whether both arrive in one read, or the beginning is unknown.
     for read_from in [Some(100), None] {
         assert_eq!(read(Window { read_from, ..response }, &events(10)), Some(Read { begun_ns: 0, ..mine }));
     }
@@ -73,7 +73,7 @@ fn who_read_a_response_had_it_from_its_first_byte_until_another_went_on() {
     let woken = crate::event::Woken { tid: 11, by: crate::event::Waker::Task(10), since_ns: 200, sleep };
     handed_on.insert(9, event(3800, What::Woken(woken)));
     assert_eq!(read(response, &handed_on), Some(Read { held_ns: 700, ..mine }));
-    // What was read before the leg began is nobody's read in it.
+    // What was read before the leg began is not a read of this leg.
     assert_eq!(read(Window { reads: false, ..response }, &events(10)), None);
 }
 
@@ -116,7 +116,7 @@ fn a_sleep_is_told_with_its_reason_and_its_waker() {
 
 #[test]
 fn a_time_split_into_more_legs_has_the_same_parts() {
-    // The span begins before the request is read, or after that.
+    // The span begins before the request is read, or after it.
     for middle in [2000, 3300] {
         let windows = [
             window(1000, 5000, true, true),
@@ -142,7 +142,7 @@ fn what_another_thread_had_in_hand_is_not_known() {
         <[SplitWindow; 1]>::try_from(laid(&[window(1000, 5000, true, true)], &events(11))).expect("one");
     let unknown: u64 =
         whole.parts.iter().filter(|part| part.doing == Doing::Unknown).map(|part| part.ns).sum();
-    // From the read at 3100 to the write at 3500, and of the writer nothing is known after it.
+    // From the read at 3100 to the write at 3500; nothing is known about the writer after that.
     assert_eq!(unknown, 400 + 1500);
     assert_eq!(whole.threads, [10, 11]);
 }
@@ -160,7 +160,7 @@ fn wrote(time_ns: u64, tid: Tid, seq: u32) -> Event {
     event(time_ns, What::Wrote { tid, at: transfer(seq) })
 }
 
-/// Another call's answer, of 500 bytes on another connection.
+/// The answer to another call, of 500 bytes on another connection.
 fn answered_another(time_ns: u64, tid: Tid) -> [Event; 2] {
     let other = |seq| Transfer { peer_port: 40_001, ..transfer(seq) };
     [
@@ -169,8 +169,8 @@ fn answered_another(time_ns: u64, tid: Tid) -> [Event; 2] {
     ]
 }
 
-/// The loop reads at 3100 and `others` happens; the answer is written at 3500 by `writer`. What each thread did is not
-/// told, so that the parts are unknown: who had the call in hand is what counts.
+/// The loop reads at 3100, then `others` happen, and `writer` writes the answer at 3500. What each thread did
+/// is not recorded, so the parts are unknown; only who had the call in hand is checked.
 fn hands_of(writer: Tid, others: &[Event]) -> Vec<(Tid, u64, u64)> {
     let windows = [window(1000, 5000, true, true)];
     let mut events = events(writer);
@@ -187,7 +187,8 @@ fn hands_of(writer: Tid, others: &[Event]) -> Vec<(Tid, u64, u64)> {
 fn a_call_is_followed_to_the_worker_that_answers_it() {
     let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
     assert_eq!(hands_of(WORKER, &[given]), [(LOOP, 3100, 3200), (WORKER, 3200, 3500)]);
-    // Its own waits on the way are its own: for a packet, for a lock, for a thread that has nothing to do with the call.
+    // Its own waits on the way belong to it: for a packet, for a lock, for a thread that has nothing to do
+    // with the call.
     let lock = Sleep { stack: Some(2), uninterruptible: false, as_for_a_lock: true };
     let by = Waker::Task(LOOP);
     let lock = event(3400, What::Woken(Woken { tid: WORKER, since_ns: 3350, sleep: lock, by }));
@@ -197,7 +198,7 @@ fn a_call_is_followed_to_the_worker_that_answers_it() {
         hands_of(WORKER, &[given, packet, lock, stranger]),
         [(LOOP, 3100, 3200), (WORKER, 3200, 3500)]
     );
-    // A part of the work is another thread's.
+    // Another thread does a part of the work.
     let to_helper = woken(3250, HELPER, 500, Waker::Task(WORKER));
     let back = woken(3400, WORKER, 3260, Waker::Task(HELPER));
     assert_eq!(
@@ -215,7 +216,8 @@ fn a_call_is_followed_to_the_worker_that_gives_it_back() {
     // A PING that the loop answers is not another call.
     let ping = [wrote(3460, LOOP, 883), wrote(3470, LOOP, 900)];
     assert_eq!(hands_of(LOOP, &[given, back, ping[0]]), through);
-    // What woke it was not the worker, or it answered another call after that: perhaps it never gave the call away.
+    // It was not woken by the worker, or it answered another call afterwards: perhaps it never gave the call
+    // away.
     let alone = [(LOOP, 3100, 3500)];
     let packet = woken(3480, LOOP, 3470, Waker::Softirq { vector: 3, during: 0 });
     assert_eq!(hands_of(LOOP, &[given, back, packet]), alone);
@@ -235,22 +237,23 @@ fn a_call_is_followed_to_the_worker_that_gives_it_back() {
 
 #[test]
 fn what_a_worker_did_before_it_had_the_call_is_not_the_calls() {
-    // Awake all the time, it took the call when it had answered the one before, or later.
+    // Awake all the time, it took the call when it had answered the previous one, or later.
     let another = answered_another(3300, WORKER);
     assert_eq!(hands_of(WORKER, &another), [(WORKER, 3300, 3500)]);
     let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
     assert_eq!(hands_of(WORKER, &[given, another[0], another[1]]), [(WORKER, 3300, 3500)]);
-    // Woken by somebody who did not have the call, it may have it from anywhere.
+    // Woken by a thread that did not have the call, it may have got it from anywhere.
     assert_eq!(hands_of(WORKER, &[woken(3200, WORKER, 500, Waker::Task(HOG))]), []);
     assert_eq!(hands_of(WORKER, &[woken(3050, WORKER, 500, Waker::Task(LOOP))]), []);
-    // It gave the loop another call's answer before.
+    // Before that, it gave the loop another call's answer.
     let back = |at| woken(at, LOOP, at - 10, Waker::Task(WORKER));
     let another = answered_another(3350, LOOP);
     assert_eq!(
         hands_of(LOOP, &[given, back(3300), another[0], another[1], back(3450)]),
         [(WORKER, 3300, 3450), (LOOP, 3450, 3500)]
     );
-    // Woken twice before it did anything, as when it has to wait for the interpreter's lock, it was given one answer.
+    // Woken twice before it did anything, as when it has to wait for the interpreter's lock, it was given one
+    // answer.
     assert_eq!(
         hands_of(LOOP, &[given, back(3300), back(3450)]),
         [(LOOP, 3100, 3200), (WORKER, 3200, 3450), (LOOP, 3450, 3500)]
@@ -274,10 +277,11 @@ fn a_clients_call_is_followed_from_who_made_it_and_to_who_gets_it() {
     let to_app = woken(3200, WORKER, 3000, Waker::Task(LOOP));
     let by_app = woken(3400, LOOP, 3300, Waker::Task(WORKER));
     let (made, received) = hands(&[to_app, by_app]);
-    // Who got something from the loop at 3200 made the call after that; who had it before is not known.
+    // The thread that got something from the loop at 3200 made the call afterwards; who had it before is
+    // unknown.
     assert_eq!(made, [(WORKER, 3200, 3400), (LOOP, 3400, 3500)]);
     assert_eq!(received, [(LOOP, 3100, 3200), (WORKER, 3200, 5000)]);
-    // Nobody handed it over, and two may have got it.
+    // Nobody handed it over, and two threads may have got it.
     let also = woken(3450, HELPER, 3000, Waker::Task(LOOP));
     let packet = woken(3480, LOOP, 3470, Waker::Softirq { vector: 3, during: 0 });
     let (made, received) = hands(&[to_app, by_app, also, packet]);
@@ -302,14 +306,15 @@ fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
 
 #[test]
 fn what_follows_the_first_bytes_is_in_the_hands_of_who_wrote_them() {
-    // Another thread read: while bytes are sent, only the writer counts, and what it sleeps for is not the call's.
+    // Another thread read: while bytes are being sent, only the writer counts, and its sleeps do not belong
+    // to the call.
     let [sending] =
         <[SplitWindow; 1]>::try_from(laid(&[window(3600, 7000, false, false)], &events(HOG))).expect("one");
     assert_eq!(sending.threads, [HOG]);
     let known: u64 =
         sums(&sending).iter().filter(|(doing, ..)| *doing != Doing::Unknown).map(|(.., ns)| ns).sum();
     assert_eq!(known, 3400, "{:?}", sending.parts);
-    // Before anything is written it is not known who has the call.
+    // Before anything is written, it is unknown which thread has the call.
     let [before] =
         <[SplitWindow; 1]>::try_from(laid(&[window(3200, 3450, false, false)], &events(HOG))).expect("one");
     assert!(before.threads.is_empty(), "{:?}", before.threads);
@@ -392,7 +397,8 @@ fn many_calls_of_one_connection_and_thread_are_laid_at_once() {
 
 #[test]
 fn a_call_is_its_creators_until_the_thread_exists_that_reads_it() {
-    // Thread 30 accepts connections and starts a thread for each. It is stopped from 1100 to 2600, when the request arrives.
+    // Thread 30 accepts connections and starts a thread for each. It is stopped from 1100 to 2600, when the
+    // request arrives.
     let events = [
         switch(800, 0, Left::Runnable, 30, 0),
         event(900, What::Arrived(transfer(100))),
@@ -407,7 +413,8 @@ fn a_call_is_its_creators_until_the_thread_exists_that_reads_it() {
     let [before] =
         <[SplitWindow; 1]>::try_from(laid(&[window(1200, 3100, true, false)], &events)).expect("one");
     let ns = |doing| before.parts.iter().filter(|part| part.doing == doing).map(|part| part.ns).sum::<u64>();
-    // Stopped from the request's arrival until the creator was runnable again at 2500; the new thread is runnable from 2800 on.
+    // Stopped from the request's arrival until the creator was runnable again at 2500; the new thread is
+    // runnable from 2800 on.
     assert_eq!((ns(Doing::Stopped), ns(Doing::Unknown)), (1300, 0), "{before:?}");
     assert_eq!((ns(Doing::Runnable), ns(Doing::Running)), (300, 300));
     assert_eq!(before.threads, [30, 31]);

@@ -1,7 +1,8 @@
-//! The relation of CLOCK_MONOTONIC, in which events are told, to CLOCK_REALTIME, in which captures and spans are.
+//! The relation of CLOCK_MONOTONIC, which events use, to CLOCK_REALTIME, which captures and spans use.
 //!
-//! Both clocks run at the same rate, whatever adjusts it: their difference changes only when the time is set, which is
-//! a *step*. So every reading between two steps bounds the same difference, and all of them together bound it best.
+//! Both clocks run at the same rate, whatever adjusts it: their difference changes only when the time is set,
+//! which is a *step*. So every reading between two steps bounds the same difference, and all of them together
+//! bound it best.
 
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -11,25 +12,25 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// The difference of both clocks at a moment.
+/// The difference between the clocks at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
     /// The moment, nanoseconds of CLOCK_MONOTONIC.
     pub mono_ns: u64,
-    /// CLOCK_REALTIME less CLOCK_MONOTONIC is at least this, nanoseconds.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC is at least this, nanoseconds.
     pub low_ns: i64,
     /// ... and at most this.
     pub high_ns: i64,
-    /// Whether the time was set since the reading before, as far as the kernel told.
+    /// Whether the time was set since the previous reading, as far as the kernel reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stepped: bool,
 }
 
-/// Attempts of a reading, of which the one with the least time between its two looks at CLOCK_MONOTONIC counts.
+/// Attempts per reading; the one with the shortest time between its two reads of CLOCK_MONOTONIC counts.
 const ATTEMPTS: usize = 16;
 
 impl Reading {
-    /// Looks at both clocks.
+    /// Reads both clocks.
     pub fn take() -> Reading {
         let attempt = || {
             let before = clock(ClockId::Monotonic);
@@ -47,7 +48,7 @@ fn clock(id: ClockId) -> i64 {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Hears when the time is set.
+/// Notices when the time is set.
 #[derive(Debug)]
 pub struct StepWatch {
     timer: OwnedFd,
@@ -62,7 +63,7 @@ impl StepWatch {
         Ok(watch)
     }
 
-    /// Whether the time was set since it was last asked. Steps of no length are told, too.
+    /// Whether the time was set since the last query. Steps of zero length are reported, too.
     pub fn stepped(&self) -> io::Result<bool> {
         match rustix::io::read(&self.timer, &mut [0; 8]) {
             Err(rustix::io::Errno::CANCELED) => {
@@ -71,7 +72,7 @@ impl StepWatch {
             }
             Err(rustix::io::Errno::AGAIN) => Ok(false),
             Err(error) => Err(error.into()),
-            // It has gone off, in a far future.
+            // It has expired, in the distant future.
             Ok(_) => self.arm().map(|()| false),
         }
     }
@@ -85,17 +86,17 @@ impl StepWatch {
     }
 }
 
-/// A stretch in which the difference did not change.
+/// An interval in which the difference did not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
-    /// First and last reading in it, nanoseconds of CLOCK_MONOTONIC.
+    /// Its first and last reading, nanoseconds of CLOCK_MONOTONIC.
     from_ns: u64,
     to_ns: u64,
     low_ns: i64,
     high_ns: i64,
 }
 
-/// What readings say together.
+/// What all readings say together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relation {
     stretches: Vec<Stretch>,
@@ -115,14 +116,14 @@ impl Relation {
         }
     }
 
-    /// How often the time was set, as far as it was seen.
+    /// How often the time was set, as far as that was seen.
     pub fn steps(&self) -> usize {
         self.stretches.len().saturating_sub(1)
     }
 
-    /// A moment of CLOCK_MONOTONIC in CLOCK_REALTIME, nanoseconds since 1970, and how far off that can be. `None`
-    /// without any reading. Before the first reading and after the last one it is assumed that nobody set the time;
-    /// between the readings on both sides of a step the bound holds both.
+    /// A time of CLOCK_MONOTONIC in CLOCK_REALTIME, nanoseconds since 1970, and its error bound. `None`
+    /// without any reading. Before the first reading and after the last one, it assumes that nobody set the
+    /// time; between the readings on both sides of a step, the bound covers both.
     pub fn unix_ns(&self, mono_ns: u64) -> Option<(i64, u64)> {
         let next = self.stretches.partition_point(|stretch| stretch.to_ns < mono_ns);
         let after = self.stretches.get(next);
@@ -138,16 +139,17 @@ impl Relation {
         Some((i64::try_from(mono_ns).ok()?.checked_add(offset)?, bound))
     }
 
-    /// A moment of CLOCK_REALTIME in CLOCK_MONOTONIC, and how far off that can be. `None` without any reading, for a
-    /// moment that a step left out, and for one that was before this host was started. One that a step back brought
-    /// twice has a bound that holds both.
+    /// A time of CLOCK_REALTIME in CLOCK_MONOTONIC, and its error bound. `None` without any reading, for a
+    /// time that a step skipped, and for one before this host was started. If a step back repeated a time,
+    /// the bound covers both.
     pub fn mono_ns(&self, unix_ns: i64) -> Option<(u64, u64)> {
         let last = self.stretches.len().checked_sub(1)?;
         let mut found: Option<(i64, i64)> = None;
         for (place, stretch) in self.stretches.iter().enumerate() {
             let low = unix_ns.checked_sub(stretch.high_ns)?;
             let high = unix_ns.checked_sub(stretch.low_ns)?;
-            // A stretch reaches to its neighbours' readings, as nobody knows when in between the step was.
+            // An interval reaches to its neighbours' readings, because nobody knows when the step was in
+            // between.
             let from = if place == 0 { i64::MIN } else { self.stretches[place - 1].to_ns as i64 };
             let to = if place == last { i64::MAX } else { self.stretches[place + 1].from_ns as i64 };
             if high >= from && low <= to {

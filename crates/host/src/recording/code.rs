@@ -1,16 +1,17 @@
 //! Events as bytes. Numbers are varints: seven bits a byte, the lowest first. Of each event:
 //!
-//! - a byte: kind in the low four bits, bit 4 set when the CPU is another than the event's before, bits 5-7 by kind;
-//! - the CPU, if it is another;
-//! - the time since the event before (since 0 for the first one), zigzag;
-//! - the rest by kind. *Switch*: whom the CPU leaves, where that is not whom it went to before (which is another kind);
-//!   whom it goes to; how long that one waited; bits 5-7 are how the other left. *Interrupts*: how long they took, then
-//!   their numbers. *Transfers*: the place of the connection in a list, which a new one is added to; the sequence
-//!   number's distance from the last one of this connection and kind, zigzag; the thread, where there is one. *Wake-ups*: the
-//!   thread, how long it slept, its stack's number where bit 7 is set, by what it was woken (0 thread, 1 interrupt with a
-//!   line, 2 timer, 3 call, 4 not seen, 5 idle, 6 + vector a softirq) and who that was; bit 5 is state D, bit 6 a lock.
+//! - a byte: kind in the low four bits, bit 4 set if the CPU differs from the previous event's, bits 5-7 by kind;
+//! - the CPU, if it differs;
+//! - the time since the previous event (since 0 for the first one), zigzag;
+//! - the rest by kind. *Switch*: the task that the CPU leaves, if it is not the one it last switched to (which is a
+//!   separate kind); the task that it switches to; how long that one waited; bits 5-7 are how the other left.
+//!   *Interrupts*: their duration, then their numbers. *Transfers*: index of the connection in a list, to which a new
+//!   one is appended; distance of the sequence number from the last one of this connection and kind, zigzag; the
+//!   thread, if any. *Wake-ups*: the thread, how long it slept, its stack's number if bit 7 is set, what woke it
+//!   (0 thread, 1 interrupt with a line, 2 timer, 3 call, 4 not seen, 5 idle, 6 + vector a softirq) and which one;
+//!   bit 5 is state D, bit 6 a lock.
 //!
-//! Nothing of what was said before one record of events is needed for the next one.
+//! Each record of events can be decoded without the earlier ones.
 
 use crate::event::{Event, Irq, Left, Sleep, Tid, Transfer, Waker, What, Woken};
 use rustc_hash::FxHashMap;
@@ -32,19 +33,19 @@ const LEFT: [Left; 5] = [Left::Runnable, Left::Throttled, Left::Blocked, Left::S
 
 type Connection = (u16, u16, u32);
 
-/// What coder and decoder both know of the events so far.
+/// What encoder and decoder both know from the events so far.
 #[derive(Debug, Default)]
 struct CodecState {
     time_ns: u64,
     cpu: u16,
-    /// Who runs, by CPU.
+    /// The running task, by CPU.
     runs: FxHashMap<u16, Tid>,
     connections: Vec<Connection>,
     /// By connection and kind.
     seq: FxHashMap<(u32, u8), u32>,
 }
 
-/// Makes bytes of events.
+/// Encodes events.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     seen: CodecState,
@@ -183,25 +184,25 @@ impl Encoder {
         self.number((number << 1 ^ number >> 63) as u64);
     }
 
-    /// Events since the last [`take`](Self::take).
+    /// Number of events since the last [`take`](Self::take).
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// The bytes of all events since it was last asked; what follows does not need them.
+    /// The bytes of all events since the last call; later events do not need them.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(self).bytes
     }
 }
 
-/// Bytes that are no events: what was expected at which of them.
+/// Bytes that are not events: what was expected, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Undecodable {
     pub at: usize,
     pub expected: &'static str,
 }
 
-/// Makes events of bytes.
+/// Decodes events.
 pub(super) struct Decoder<'a> {
     seen: CodecState,
     bytes: &'a [u8],

@@ -18,8 +18,8 @@
 //!   in the order of their time, over all records.
 //! - *End* comes last, and is missing when the recorder was killed: [`End`] as JSON.
 //!
-//! Every record is written at once when it is complete, so that a kill loses the last second at most. What stands
-//! before a damaged place is read; then comes an error with its offset. Kinds that are not known are skipped.
+//! Every record is written as soon as it is complete, so a kill loses at most the last second. Everything before a
+//! damaged place is read; then comes an error with its offset. Unknown kinds are skipped.
 
 mod clocks;
 mod code;
@@ -44,10 +44,10 @@ use serde::{Deserialize, Serialize};
 
 /// The first bytes of a recording.
 pub const MAGIC: &[u8; 12] = b"spangap host";
-/// Version of the format that is written. Older ones are read, too: version 1 has no wake-ups, and does not say which
+/// Version of the written format. Older ones are read, too: version 1 has no wake-ups, and does not say which
 /// packets of a softirq were for the processes' own connections.
 pub const VERSION: u32 = 2;
-/// Most bytes of a payload when decompressed. Names of the largest hosts take the most.
+/// Maximum size of a decompressed payload. Names of the largest hosts need the most.
 pub const MAX_PAYLOAD: u32 = 64 << 20;
 
 /// What was recorded, where, and why.
@@ -59,15 +59,15 @@ pub struct Meta {
     pub host: String,
     /// Release of its kernel.
     pub kernel: String,
-    /// CPUs that can be there.
+    /// Number of possible CPUs.
     pub cpus: u32,
-    /// Processes that were asked for: those whose sockets were followed.
+    /// Requested processes: those whose sockets were followed.
     pub pids: Vec<u32>,
     /// The recorder's command line.
     pub command: Vec<String>,
-    /// Since when events are told, nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the events, nanoseconds of CLOCK_MONOTONIC.
     pub began_ns: u64,
-    /// What this kernel could not tell, in sentences.
+    /// What this kernel could not report, in sentences.
     pub lacks: Vec<String>,
     /// Processes that were stopped or frozen when the recording began.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -78,11 +78,11 @@ pub struct Meta {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct End {
-    /// Until when events were told, nanoseconds of CLOCK_MONOTONIC.
+    /// End of the events, nanoseconds of CLOCK_MONOTONIC.
     pub ended_ns: u64,
     /// Events written.
     pub events: u64,
-    /// Events lost; where is told among the events.
+    /// Number of lost events; the events themselves say where.
     pub lost: u64,
 }
 
@@ -96,5 +96,5 @@ enum Kind {
     End = 5,
 }
 
-/// Bytes of a record before its payload: kind, length decompressed, length.
+/// Size of a record before its payload: kind, decompressed length, length.
 const HEADER: usize = 9;

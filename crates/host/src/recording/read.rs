@@ -10,7 +10,7 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 use zstd::bulk::Decompressor;
 
-/// A recording cannot be read, or not further.
+/// Why a recording cannot be read, or not any further.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The file cannot be opened or read.
@@ -35,22 +35,22 @@ pub enum RecordingError {
         /// The format it has.
         found: u32,
     },
-    /// It ends in the middle: the recorder was killed, or the file was cut.
+    /// It ends in the middle: the recorder was killed, or the file was truncated.
     #[error("{path}: ends at byte {offset}, expected {expected}")]
     Cut {
         /// Which file.
         path: String,
-        /// Where the record begins that is not whole.
+        /// Offset of the incomplete record.
         offset: u64,
         /// What should be there.
         expected: &'static str,
     },
-    /// What stands there makes no sense.
+    /// The content of a record is invalid.
     #[error("{path}: damaged at byte {offset}: found {found}, expected {expected}")]
     Damaged {
         /// Which file.
         path: String,
-        /// Where the record begins.
+        /// Offset of the record.
         offset: u64,
         /// What is there.
         found: String,
@@ -59,7 +59,7 @@ pub enum RecordingError {
     },
 }
 
-/// A recording: what it is about is known at once, its events are read as a stream.
+/// A recording: its facts are known at once, its events are read as a stream.
 #[derive(Debug)]
 pub struct Recording<R: Read + Seek = BufReader<File>> {
     path: String,
@@ -70,10 +70,11 @@ pub struct Recording<R: Read + Seek = BufReader<File>> {
     relation: Relation,
     end: Option<End>,
     first_events: u64,
-    /// Where records end that can be found.
+    /// End of the last readable record.
     readable: u64,
     cut: Option<(u64, &'static str)>,
-    /// The first record that is not of events and could not be read: where, what is there, what should be.
+    /// The first record other than events that could not be read: where it is, what is there, and what should
+    /// be.
     damage: Option<(u64, String, &'static str)>,
 }
 
@@ -84,7 +85,7 @@ struct Header {
 }
 
 impl Recording {
-    /// Opens a file. One that was cut is opened as far as it goes: see [`cut`](Self::cut).
+    /// Opens a file. A truncated file is opened up to its end: see [`cut`](Self::cut).
     pub fn open(path: &Path) -> Result<Recording, RecordingError> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|source| RecordingError::Io { path: name.clone(), source })?;
@@ -93,7 +94,7 @@ impl Recording {
 }
 
 impl<R: Read + Seek> Recording<R> {
-    /// Reads everything but the events from anything that is seekable; `path` is what errors call it.
+    /// Reads everything but the events from anything seekable; errors name it by `path`.
     pub fn from_reader(path: String, from: R) -> Result<Recording<R>, RecordingError> {
         let mut recording = Recording {
             path,
@@ -112,7 +113,7 @@ impl<R: Read + Seek> Recording<R> {
         Ok(recording)
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -127,7 +128,7 @@ impl<R: Read + Seek> Recording<R> {
         &self.names
     }
 
-    /// How it ended; `None` when the recorder was killed.
+    /// How it ended; `None` if the recorder was killed.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
@@ -137,28 +138,28 @@ impl<R: Read + Seek> Recording<R> {
         &self.relation
     }
 
-    /// Bytes of the file.
+    /// Size of the file.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What is missing at its end, if it was cut or the recorder was killed.
+    /// What is missing at its end, if it was truncated or the recorder was killed.
     pub fn cut(&self) -> Option<RecordingError> {
         self.cut.map(|(offset, expected)| RecordingError::Cut { path: self.path.clone(), offset, expected })
     }
 
-    /// A moment of the events in nanoseconds since 1970, and how far off that can be.
+    /// A time of the events in nanoseconds since 1970, and its error bound.
     pub fn unix_ns(&self, mono_ns: u64) -> Option<(i64, u64)> {
         self.relation.unix_ns(mono_ns)
     }
 
-    /// A moment in nanoseconds since 1970 in the time of the events, and how far off that can be.
+    /// A time in nanoseconds since 1970 in the time of the events, and its error bound.
     pub fn mono_ns(&self, unix_ns: i64) -> Option<(u64, u64)> {
         self.relation.mono_ns(unix_ns)
     }
 
-    /// Hands over all events, from the first, as often as one likes. What stands before a damaged place comes first,
-    /// then the error. That the recording just ends is no error: see [`cut`](Self::cut).
+    /// Delivers all events from the first on, as often as requested. Events before a damaged place come
+    /// first, then the error. A recording that merely ends early is not an error: see [`cut`](Self::cut).
     pub fn read(&mut self, on: &mut dyn FnMut(&Event)) -> Result<(), RecordingError> {
         let mut offset = self.first_events;
         let mut unpacker = Unpacker::new().map_err(|source| self.io(source))?;
@@ -177,7 +178,7 @@ impl<R: Read + Seek> Recording<R> {
                     on(&event);
                 }
             } else {
-                // Short, so that reading on is cheaper than to seek, which throws away what was read ahead.
+                // Short, so reading on is cheaper than seeking, which discards the read-ahead.
                 let mut rest = (&mut self.from).take(header.length.into());
                 io::copy(&mut rest, &mut io::sink()).map_err(|source| self.io(source))?;
             }
@@ -189,7 +190,8 @@ impl<R: Read + Seek> Recording<R> {
         }
     }
 
-    /// Hands over all records behind the first, with their kind and place: those that [`read`](Self::read) and the survey skip, too.
+    /// Delivers all records after the first, with their kind and place, including those that
+    /// [`read`](Self::read) and the survey skip.
     pub(super) fn records(
         &mut self,
         mut on: impl FnMut(u8, u64, &[u8]) -> Result<(), RecordingError>,
@@ -206,7 +208,7 @@ impl<R: Read + Seek> Recording<R> {
         Ok(())
     }
 
-    /// Goes through all records without looking into those of events.
+    /// Goes through all records without decoding those of events.
     fn survey(&mut self) -> Result<(), RecordingError> {
         self.bytes = self.from.seek(SeekFrom::End(0)).map_err(|source| self.io(source))?;
         self.seek(0)?;
@@ -243,7 +245,7 @@ impl<R: Read + Seek> Recording<R> {
                 }
                 return Ok(());
             }
-            // A header that makes no sense is left to `read`, which has what stands before it to hand over.
+            // An invalid header is left to `read`, which first delivers what comes before it.
             let header = match self.whole(offset) {
                 Ok(Some(header)) => header,
                 Ok(None) => {
@@ -281,7 +283,7 @@ impl<R: Read + Seek> Recording<R> {
         }
     }
 
-    /// The header at `offset` if its record is whole, with the file standing behind the header.
+    /// The header at `offset` if its record is complete, with the file positioned behind the header.
     fn whole(&mut self, offset: u64) -> Result<Option<Header>, RecordingError> {
         if self.bytes - offset < HEADER as u64 {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The stream of events into a file, with all that is needed to lay it over calls later.
+//! Writes the stream of events to a file, with everything needed to match it with calls later.
 
 use super::{End, Meta, Reading, Relation, StepWatch, Writer, Written};
 use crate::event::{Event, What};
@@ -9,10 +9,11 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// How often events, names and a reading of the clocks go to the file: what a kill loses.
+/// Interval at which events, names and a reading of the clocks are written to the file: a kill loses this
+/// much.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
 
-/// Recording does not go on.
+/// Why recording cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The programs failed.
@@ -21,12 +22,12 @@ pub enum RecordError {
     /// The file cannot be written.
     #[error("{0}")]
     Write(io::Error),
-    /// It cannot be found out when the time is set.
+    /// Clock steps cannot be observed.
     #[error("cannot watch the clock: {0}")]
     Clock(io::Error),
 }
 
-/// A recording under way.
+/// A running recording.
 pub struct Recorder<W: Write> {
     intervals: Intervals,
     sink: Sink<W>,
@@ -35,7 +36,7 @@ pub struct Recorder<W: Write> {
     saved: Instant,
 }
 
-/// Where events go to.
+/// Destination of the events.
 struct Sink<W: Write> {
     writer: Writer<W>,
     kinds: Kinds,
@@ -55,7 +56,7 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// How many events there were of each kind.
+/// Number of events by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kinds {
     /// Switches from one thread to another.
@@ -97,28 +98,28 @@ impl Kinds {
 /// What was recorded.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// From when to when, nanoseconds of CLOCK_MONOTONIC.
+    /// Start and end, nanoseconds of CLOCK_MONOTONIC.
     pub began_ns: u64,
     /// See there.
     pub ended_ns: u64,
-    /// What came out of the rings, and what did not.
+    /// Events read from the rings, and events lost.
     pub counts: Counts,
     /// Of each kind.
     pub kinds: Kinds,
-    /// What the file holds.
+    /// Content of the file.
     pub written: Written,
-    /// Events that the ring of one CPU held.
+    /// Capacity of one CPU's ring in events.
     pub ring_events: usize,
-    /// What this kernel could not tell, in sentences.
+    /// What this kernel could not report, in sentences.
     pub lacks: Vec<String>,
-    /// What the programs cost, as far as it was sampled.
+    /// Cost of the programs, as far as it was sampled.
     pub cost: Option<Cost>,
     /// The relation of the clocks.
     pub relation: Relation,
 }
 
 impl<W: Write> Recorder<W> {
-    /// Starts the stream and the file. What only the stream knows is filled into `meta`.
+    /// Starts the stream and the file. Fills what only the stream knows into `meta`.
     pub fn start(settings: &Settings, to: W, meta: Meta) -> Result<Recorder<W>, RecordError> {
         let steps = StepWatch::new().map_err(RecordError::Clock)?;
         let intervals = Intervals::start(settings)?;
@@ -137,7 +138,7 @@ impl<W: Write> Recorder<W> {
         Ok(recorder)
     }
 
-    /// Takes in what has come; waits for it, but not longer than `patience`.
+    /// Processes what has arrived; waits for it at most `patience`.
     pub fn poll(&mut self, patience: Duration) -> Result<(), RecordError> {
         let sink = &mut self.sink;
         self.intervals.poll(patience, &mut |event| sink.event(event))?;
@@ -145,12 +146,12 @@ impl<W: Write> Recorder<W> {
         if self.saved.elapsed() >= EVERY { self.save() } else { Ok(()) }
     }
 
-    /// What came so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.intervals.counts()
     }
 
-    /// Bytes of the file so far.
+    /// Size of the file so far.
     pub fn bytes(&self) -> u64 {
         self.sink.writer.written().bytes
     }
@@ -164,7 +165,7 @@ impl<W: Write> Recorder<W> {
         writer.flush().map_err(RecordError::Write)
     }
 
-    /// Ends it. The file is whole then.
+    /// Ends it; the file is complete afterwards.
     pub fn finish(mut self) -> Result<(W, Recorded), RecordError> {
         let (began_ns, ring_events) = (self.intervals.began_ns(), self.intervals.ring_events());
         let (lacks, cost) = (self.intervals.lacks().to_vec(), self.intervals.cost());
@@ -192,13 +193,13 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// Puts a reading of the clocks into the file.
+/// Writes a reading of the clocks to the file.
 fn note<W: Write>(
     writer: &mut Writer<W>,
     steps: &StepWatch,
     relation: &mut Relation,
 ) -> Result<(), RecordError> {
-    // Read before the clocks: a step in between is told by the next reading.
+    // Read before the clocks: the next reading reports a step in between.
     let stepped = steps.stepped().map_err(RecordError::Clock)?;
     let reading = Reading { stepped, ..Reading::take() };
     relation.add(reading);

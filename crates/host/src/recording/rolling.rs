@@ -1,7 +1,7 @@
-//! The last stretch of the stream, kept in memory and bounded; any part of it becomes a file of its own.
+//! The latest part of the stream, kept in bounded memory; any part of it can become a file.
 //!
-//! Events are kept in segments of about a second, coded as in a file. What a segment needs beside its own bytes, the names
-//! and the relation of the clocks, is kept once for all.
+//! Events are kept in segments of about a second, coded as in a file. What a segment needs besides its own
+//! bytes, the names and the relation of the clocks, is kept once for all.
 
 use super::recorder::{EVERY, RecordError};
 use super::{End, Meta, Reading, Relation, StepWatch, Writer};
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Segments between two looks for threads that have ended.
+/// Segments between two checks for threads that have ended.
 const FORGET_EVERY: u64 = 16;
 
-/// A recording that forgets its oldest part when it weighs more than it may.
+/// A recording that forgets its oldest part when it exceeds its memory.
 pub struct Rolling {
     intervals: Intervals,
     writer: Writer<Vec<u8>>,
@@ -27,7 +27,7 @@ pub struct Rolling {
     bytes: usize,
     most_bytes: usize,
     saved: Instant,
-    /// Until when events are in segments, nanoseconds of CLOCK_MONOTONIC.
+    /// Events up to this time are in segments, nanoseconds of CLOCK_MONOTONIC.
     settled_ns: u64,
     /// What all segments so far have told of, those forgotten included.
     told: Counts,
@@ -38,35 +38,35 @@ pub struct Rolling {
 
 /// About a second of events.
 struct Segment {
-    /// Every event of this time is in it, or was lost and is told as such; nanoseconds of CLOCK_MONOTONIC.
+    /// Every event of this time is in it, or was lost and is counted; nanoseconds of CLOCK_MONOTONIC.
     from_ns: u64,
     to_ns: u64,
     events: u64,
     lost: u64,
-    /// Whole records of a file.
+    /// Complete records of a file.
     records: Vec<u8>,
     reading: Reading,
 }
 
-/// What is kept of the stream, or what a file made of it holds.
+/// The part of the stream that is kept, or that a file made from it contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Since when events are told, nanoseconds of CLOCK_MONOTONIC.
+    /// Start of the events, nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
     /// Until when.
     pub to_ns: u64,
     /// Events in it.
     pub events: u64,
-    /// Events of this time that found no room in the rings of the kernel.
+    /// Events of this time that found no room in the kernel's rings.
     pub lost: u64,
-    /// Bytes of its events.
+    /// Size of its events.
     pub bytes: u64,
-    /// Segments of the time asked for that did not fit: the oldest ones.
+    /// Requested segments that did not fit: the oldest ones.
     pub left_out: usize,
 }
 
 impl Rolling {
-    /// Starts the stream. About `most_bytes` of coded events are kept.
+    /// Starts the stream. Keeps about `most_bytes` of coded events.
     pub fn start(settings: &Settings, meta: Meta, most_bytes: usize) -> Result<Rolling, RecordError> {
         let steps = StepWatch::new().map_err(RecordError::Clock)?;
         let mut intervals = Intervals::start(settings)?;
@@ -79,7 +79,7 @@ impl Rolling {
             ..meta
         };
         let mut writer = Writer::new(Vec::new(), &meta).map_err(RecordError::Write)?;
-        // Each file that is made of a part begins in its own way.
+        // Each file made from a part has its own beginning.
         writer.take();
         intervals.names().take_fresh();
         Ok(Rolling {
@@ -99,7 +99,7 @@ impl Rolling {
         })
     }
 
-    /// Takes in what has come; waits for it, but not longer than `patience`.
+    /// Processes what has arrived; waits for it at most `patience`.
     pub fn poll(&mut self, patience: Duration) -> Result<(), RecordError> {
         let (writer, failed) = (&mut self.writer, &mut self.failed);
         self.intervals.poll(patience, &mut |event| {
@@ -111,24 +111,24 @@ impl Rolling {
         if self.saved.elapsed() >= EVERY { self.close_segment() } else { Ok(()) }
     }
 
-    /// Follows the sockets of these processes from now on, and of no others.
+    /// From now on, follows the sockets of these processes, and of no others.
     pub fn watch(&mut self, tgids: &BTreeSet<u32>) -> Result<(), ProbeError> {
         self.intervals.watch(tgids)?;
         self.meta.pids = tgids.iter().copied().collect();
         Ok(())
     }
 
-    /// What came since the start, and what was lost.
+    /// Events received since the start, and events lost.
     pub fn counts(&self) -> Counts {
         self.intervals.counts()
     }
 
-    /// What this kernel cannot tell, in sentences.
+    /// What this kernel cannot report, in sentences.
     pub fn lacks(&self) -> &[String] {
         self.intervals.lacks()
     }
 
-    /// What the programs have cost since the start, as far as it was sampled.
+    /// Cost of the programs since the start, as far as it was sampled.
     pub fn cost(&mut self) -> Option<Cost> {
         self.intervals.cost()
     }
@@ -143,18 +143,19 @@ impl Rolling {
         part
     }
 
-    /// A moment of the events in nanoseconds since 1970, and how far off that can be.
+    /// A time of the events in nanoseconds since 1970, and its error bound.
     pub fn unix_ns(&self, mono_ns: u64) -> Option<(i64, u64)> {
         self.relation().unix_ns(mono_ns)
     }
 
-    /// Until when everything that happened is kept, nanoseconds since 1970; `None` when the clocks are not related yet.
+    /// Everything up to this time is kept, nanoseconds since 1970; `None` while the clocks are not related
+    /// yet.
     pub fn settled_unix_ns(&self) -> Option<i64> {
         self.unix_ns(self.intervals.settled_ns()).map(|(unix_ns, _)| unix_ns)
     }
 
-    /// A file of what is kept of the time from `from_unix_ns` to `to_unix_ns`, whole segments, with no more than about
-    /// `most_bytes`. `None` when nothing is kept of it. `meta` may add what the recorder does not know.
+    /// A file of what is kept between `from_unix_ns` and `to_unix_ns`, in whole segments, of at most about
+    /// `most_bytes`. `None` if nothing is kept of it. `meta` may add what the recorder does not know.
     pub fn part(
         &mut self,
         (from_unix_ns, to_unix_ns): (i64, i64),
@@ -202,7 +203,7 @@ impl Rolling {
     fn close_segment(&mut self) -> Result<(), RecordError> {
         self.saved = Instant::now();
         self.writer.flush().map_err(RecordError::Write)?;
-        // Read before the clocks: a step in between is told by the next reading.
+        // Read before the clocks: the next reading reports a step in between.
         let stepped = self.steps.stepped().map_err(RecordError::Clock)?;
         let reading = Reading { stepped, ..Reading::take() };
         self.intervals.names().take_fresh();
@@ -253,7 +254,7 @@ impl Part {
     }
 }
 
-/// What a segment takes of memory.
+/// Memory used by a segment.
 fn weight(records: &[u8]) -> usize {
     records.len() + size_of::<Segment>()
 }

@@ -1,12 +1,13 @@
-//! What one CPU did lately: who had it, without a hole, in bounded memory.
+//! The recent past of one CPU: who had it, without gaps, in bounded memory.
 
 use super::Taker;
 use crate::event::Tid;
 use std::collections::VecDeque;
 
-/// Stretches kept of a CPU's past, 24 bytes each. Who had it before is not known any more.
+/// Maximum number of past intervals per CPU, 24 bytes each. Earlier takers are forgotten.
 const KEPT: usize = 1 << 15;
-/// Stretches that may wait for an enclosing softirq to end. A softirq does not see that many hardirqs.
+/// Maximum number of intervals that may wait for an enclosing softirq to end. A softirq is interrupted by
+/// fewer hardirqs than that.
 const UNSETTLED: usize = 1 << 10;
 
 #[derive(Clone, Copy)]
@@ -20,22 +21,22 @@ struct Stretch {
 /// One CPU's past and present.
 pub(super) struct Cpu {
     stretches: VecDeque<Stretch>,
-    /// Where the last stretch ends.
+    /// End of the last interval.
     to_ns: u64,
-    /// Its task; `None` if not known.
+    /// Its task; `None` if unknown.
     pub task: Option<Tid>,
-    /// Since when it has had this task; of an unknown one, since when it has been the same.
+    /// Since when it has had this task; if the task is unknown, since when it has been the same.
     pub since_ns: u64,
-    /// When it was last heard of: `task` had it at least until then.
+    /// Time of its last event: `task` had it at least until then.
     pub seen_ns: u64,
-    /// Interrupts that are still to be told have not begun before.
+    /// Interrupts that have yet to be reported began no earlier than this.
     settled_ns: u64,
     /// Stretches since then.
     unsettled: usize,
 }
 
 impl Cpu {
-    /// A CPU of which nothing is known yet but the time at which the looking began.
+    /// A CPU about which nothing is known except when the observation began.
     pub fn new(began_ns: u64) -> Cpu {
         Cpu {
             stretches: VecDeque::new(),
@@ -48,7 +49,7 @@ impl Cpu {
         }
     }
 
-    /// Its task, or whoever it is, goes on until `to_ns`.
+    /// Its task, known or not, continues until `to_ns`.
     pub fn go_on(&mut self, to_ns: u64) {
         self.push(self.task.map(Taker::Task), to_ns);
     }
@@ -61,7 +62,7 @@ impl Cpu {
         self.settle();
     }
 
-    /// An interrupt has ended. Those nested in it have been told before, and keep their time.
+    /// An interrupt has ended. Those nested in it have been reported before, and keep their time.
     pub fn interrupt(&mut self, taker: Taker, began_ns: u64, end_ns: u64) {
         let began_ns = began_ns.max(self.settled_ns);
         if began_ns >= self.to_ns {
@@ -71,19 +72,19 @@ impl Cpu {
         }
         self.push(Some(taker), end_ns);
         if self.task.is_none() {
-            // An interrupt does not outlive a task's stay.
+            // An interrupt does not outlast a task's turn.
             self.since_ns = self.since_ns.min(began_ns);
         }
     }
 
-    /// Nothing told so far will change any more: where it ends is returned.
+    /// Everything reported so far is final; returns where that ends.
     pub fn settle(&mut self) -> u64 {
         self.settled_ns = self.to_ns;
         self.unsettled = 0;
         self.to_ns
     }
 
-    /// Whether too much waits to be settled.
+    /// Whether too much is waiting to be settled.
     pub fn is_overdue(&self) -> bool {
         self.unsettled > UNSETTLED
     }
@@ -94,17 +95,17 @@ impl Cpu {
         self.stretches.len()
     }
 
-    /// It turns out who its task was.
+    /// The identity of its task becomes known.
     pub fn learn(&mut self, task: Tid) {
         debug_assert!(self.task.is_none());
         self.task = Some(task);
         self.relabel(self.since_ns, Some(Taker::Task(task)));
     }
 
-    /// What it did between two moments was not seen, nor who has it since.
+    /// What it did between two moments was not seen, and its task since then is unknown.
     pub fn lose(&mut self, from_ns: u64, to_ns: u64) {
         self.go_on(from_ns);
-        // A softirq may have begun before, and its end been lost.
+        // A softirq may have begun before, and its end may be among the losses.
         self.relabel(self.settled_ns, None);
         self.settle();
         self.task = None;
@@ -112,9 +113,9 @@ impl Cpu {
         self.since_ns = self.to_ns;
     }
 
-    /// Who had it from one moment to another, in order and without a hole; `None` where that is not known.
+    /// Who had it between two moments, in order and without gaps; `None` where that is unknown.
     pub fn past(&self, from_ns: u64, to_ns: u64, mut each: impl FnMut(u64, u64, Option<Taker>)) {
-        // Most look back a little only.
+        // Most queries look back only a little.
         let mut first = self.stretches.len();
         while first > 0 && self.stretches[first - 1].from_ns > from_ns {
             first -= 1;
@@ -150,7 +151,7 @@ impl Cpu {
         self.to_ns = to_ns;
     }
 
-    /// What was taken for the task's time from `from_ns` on was someone's else.
+    /// What was taken for the task's time from `from_ns` on belonged to another taker.
     fn relabel(&mut self, from_ns: u64, taker: Option<Taker>) {
         let is_task = |stretch: &Stretch| matches!(stretch.taker, None | Some(Taker::Task(_)));
         let mut at = self.stretches.len();

@@ -1,19 +1,21 @@
-//! Events -> what each watched thread did, without a hole: intervals that follow one another to the nanosecond.
+//! Events -> what each watched thread did, without gaps: intervals that follow one another to the nanosecond.
 //!
-//! A thread that is let in tells how long it had been on a run queue, so that the time off its CPU splits into what
-//! it waited for itself and what it waited for a CPU. The latter is laid against what that CPU did meanwhile.
+//! When a thread gets a CPU, the event says how long it had been on a run queue, so the time off its CPU
+//! splits into its own waiting and waiting for a CPU. The latter is matched with what that CPU did meanwhile.
 //!
 //! What cannot be known is [`Doing::Unknown`], or a taker of `None`, and nothing else is:
-//! - On which CPU's queue a thread waited when it moved between CPUs while it waited: all of the wait is laid against
-//!   the CPU that let it in.
-//! - When the quota was there again: a wait that was also for quota is [`Doing::Throttled`] from its begin to its end.
-//! - What a thread did before it was first seen, unless it ran: it may not have been there yet. And what one that left
-//!   its CPU to wait or to stop does at the end: it may be runnable again.
-//! - Where events of any CPU were lost: a thread may have run there unseen, so that how it spent a stay off its CPUs
-//!   with a loss in it is known only where it was certainly runnable. What was told before the loss was known stays.
-//! - Whether a task was interrupted by a softirq that was told neither before the loss nor after. Hardirqs nested in an
-//!   interrupt that was, where they were lost: their time is the outer one's.
-//! - Interrupts that have not ended at the end: their time is their task's.
+//! - On which CPU's queue a thread waited if it moved between CPUs during the wait: the whole wait is matched
+//!   with the CPU that it finally got.
+//! - When the quota was available again: a wait that was also for quota is [`Doing::Throttled`] from start to
+//!   end.
+//! - What a thread did before it was first seen, unless it ran: it may not have existed yet. And what a
+//!   thread that left its CPU to wait or to stop does at the end: it may be runnable again.
+//! - Where events of any CPU were lost: a thread may have run there unseen, so how it spent a time off its
+//!   CPUs that contains a loss is known only where it was certainly runnable. What was reported before the
+//!   loss was known stays.
+//! - Whether a task was interrupted by a softirq that was reported neither before the loss nor after.
+//!   Hardirqs nested in a reported interrupt, if they were lost: their time counts as the outer one's.
+//! - Interrupts that have not ended at the end: their time counts as their task's.
 
 mod cpu;
 mod occupancy;
@@ -30,7 +32,7 @@ use rustc_hash::FxHashMap;
 use spangap_model::Doing;
 use std::collections::VecDeque;
 
-/// Whether most packets of a softirq are own ones.
+/// Whether most packets of a softirq are for watched processes.
 fn mostly(own: u32, packets: u32) -> bool {
     own > 0 && own.saturating_mul(2) >= packets
 }
@@ -40,7 +42,7 @@ fn mostly(own: u32, packets: u32) -> bool {
 pub enum Taker {
     /// A thread; 0 is the idle task.
     Task(Tid),
-    /// A softirq, of packets of a device (0 for none).
+    /// A softirq, for packets of a device (0 for none).
     Softirq {
         /// Its number: 3 is NET_RX.
         vector: u8,
@@ -56,13 +58,13 @@ pub enum Taker {
 /// What a thread did from one moment to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Begin, nanoseconds of CLOCK_MONOTONIC.
+    /// Start, nanoseconds of CLOCK_MONOTONIC.
     pub from_ns: u64,
-    /// End: the next interval of the thread begins here.
+    /// End: the thread's next interval begins here.
     pub to_ns: u64,
     /// What.
     pub doing: Doing,
-    /// Who had the CPU that it ran on, or waited for; `None` where nobody else, or not known.
+    /// Who had the CPU that it ran on, or waited for; `None` if nobody else had it, or if unknown.
     pub taker: Option<Taker>,
     pub cpu: Option<u16>,
 }
@@ -73,19 +75,19 @@ impl Interval {
     }
 }
 
-/// Stretches of loss that are kept apart; older ones become one.
+/// Maximum number of separate losses; older ones are merged.
 const LOSSES: usize = 64;
 
-/// A thread, as far as it has been told.
+/// A thread, as far as it has been reported.
 struct Thread {
-    /// Its intervals have been told up to here.
+    /// Its intervals have been reported up to here.
     told_ns: u64,
     state: State,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Running there since `told_ns`, or told of it so far.
+    /// Running there since `told_ns`, or reported up to then.
     On(u16),
     /// It left its CPU at `told_ns`.
     Off(Left),
@@ -95,21 +97,21 @@ enum State {
 
 /// Turns events into intervals of the watched threads.
 ///
-/// Memory: 24 bytes for each stretch of the CPUs' past, of which at most 32 Ki are kept of each CPU, and some for each
-/// watched thread.
+/// Memory: 24 bytes for each interval of the CPUs' past, of which at most 32 Ki are kept per CPU, and some
+/// for each watched thread.
 pub struct Timeline<W> {
     began_ns: u64,
     watched: W,
     cpus: Vec<Cpu>,
     threads: FxHashMap<Tid, Thread>,
-    /// Begin and end of what was lost, of any CPU.
+    /// Start and end of each loss on any CPU.
     losses: VecDeque<(u64, u64)>,
     untold: u64,
 }
 
 impl<W: FnMut(Tid) -> bool> Timeline<W> {
-    /// Of events from `began_ns` on. `watched` says whose intervals are wanted; it is asked again and again about those
-    /// that are not, as a thread may become one that is.
+    /// For events from `began_ns` on. `watched` says whose intervals are wanted; it is asked repeatedly about
+    /// the others, because a thread may become watched.
     pub fn new(began_ns: u64, watched: W) -> Timeline<W> {
         Timeline {
             began_ns,
@@ -121,8 +123,8 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         }
     }
 
-    /// Takes the next event in order of time, and tells what has become certain by it. The intervals of a thread follow
-    /// one another from the begin on without a hole, and none is empty.
+    /// Takes the next event in order of time, and reports what has become certain. The intervals of a thread
+    /// follow one another without gaps from its first one on, and none is empty.
     pub fn on(&mut self, event: &Event, each: &mut dyn FnMut(Tid, &Interval)) {
         let at = usize::from(event.cpu);
         while self.cpus.len() <= at {
@@ -167,19 +169,20 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
                 self.remember_loss(since_ns, time_ns);
             }
             What::Woken(_) | What::Arrived(_) | What::Read { .. } | What::Wrote { .. } => {}
-            // Looked up from outside: it says nothing about the CPU's task.
+            // Read from outside: it says nothing about the CPU's task.
             What::Steal { .. } => return,
         }
         self.cpus[at].seen_ns = time_ns;
     }
 
-    /// Switches that nobody told of, not even as a loss, so far: a CPU was left by another task than had come in. There
-    /// are kernels that do not let certain threads be traced.
+    /// Number of switches so far that no event reports, not even as a loss: a CPU was left by another task
+    /// than had entered. Some kernels do not let certain threads be traced.
     pub fn untold(&self) -> u64 {
         self.untold
     }
 
-    /// Tells the rest, up to `end_ns` for every thread that has not ended before. A thread's intervals end with it.
+    /// Reports the rest, up to `end_ns` for every thread that has not ended before. A thread's intervals end
+    /// with it.
     pub fn finish(mut self, end_ns: u64, each: &mut dyn FnMut(Tid, &Interval)) {
         let end_ns = self.cpus.iter().map(|cpu| cpu.seen_ns).fold(end_ns, u64::max);
         let mut threads: Vec<(Tid, Thread)> = std::mem::take(&mut self.threads).into_iter().collect();
@@ -208,11 +211,11 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
     fn leave(&mut self, tid: Tid, cpu: u16, time_ns: u64, left: Left, each: &mut dyn FnMut(Tid, &Interval)) {
         let mut thread = self.thread(tid);
         match thread.state {
-            // It has been let in elsewhere already: that is the later news.
+            // It has already entered another CPU, which is the later event.
             State::On(other) if other != cpu => {}
             State::On(_) | State::Off(_) | State::Unseen => {
                 if thread.state != State::On(cpu) {
-                    // How it came in was not seen.
+                    // Its entry was not seen.
                     let since_ns = self.cpus[usize::from(cpu)].since_ns;
                     self.was_off(tid, &mut thread, since_ns, false, each);
                 }
@@ -223,7 +226,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         self.threads.insert(tid, thread);
     }
 
-    /// A thread is let in.
+    /// A thread gets a CPU.
     fn come_in(
         &mut self,
         tid: Tid,
@@ -234,7 +237,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         each: &mut dyn FnMut(Tid, &Interval),
     ) {
         if let Some(Thread { state: State::On(old), .. }) = self.threads.get(&tid) {
-            // It left its old CPU unseen, after that was last heard of.
+            // It left its old CPU unseen, after that CPU's last event.
             let old = *old;
             self.lose(old, self.cpus[usize::from(old)].seen_ns, time_ns, each);
         }
@@ -261,7 +264,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         self.threads.insert(tid, thread);
     }
 
-    /// Tells of a thread off its CPUs until it was runnable for the last time (`waited`), or seen again.
+    /// Reports a thread's time off its CPUs until it was last runnable (`waited`), or seen again.
     fn was_off(
         &self,
         tid: Tid,
@@ -275,7 +278,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         }
         let loss = self.first_loss(thread.told_ns, to_ns);
         let (doing, until_ns) = match thread.state {
-            // Only an end of the wait that is not seen can be a loss's.
+            // Only if the end of the wait was not seen may a loss contain it.
             State::Off(Left::Runnable) => (Doing::Runnable, loss.unwrap_or(to_ns)),
             State::Off(Left::Throttled) => (Doing::Throttled, loss.unwrap_or(to_ns)),
             State::Off(Left::Blocked) if waited && loss.is_none() => (Doing::Blocked, to_ns),
@@ -286,7 +289,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         tell(tid, thread, to_ns, Doing::Unknown, None, None, each);
     }
 
-    /// Tells of a thread on a CPU.
+    /// Reports a thread's time on a CPU.
     fn ran(&self, tid: Tid, thread: &mut Thread, cpu: u16, to_ns: u64, each: &mut dyn FnMut(Tid, &Interval)) {
         self.cpus[usize::from(cpu)].past(thread.told_ns, to_ns, |_, to_ns, taker| match taker {
             Some(Taker::Task(task)) if task == tid => {
@@ -301,7 +304,7 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         });
     }
 
-    /// What a CPU did so far will not change any more: its task's share of it is told.
+    /// What a CPU did so far is final: its task's part of it is reported.
     fn settle(&mut self, cpu: u16, each: &mut dyn FnMut(Tid, &Interval)) {
         let at = usize::from(cpu);
         let to_ns = self.cpus[at].settle();
@@ -338,14 +341,14 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
         }
     }
 
-    /// Begin of the first loss in a stretch of time, if there is one. A thread may come and go in no time.
+    /// Start of the first loss in a time range, if there is one. A thread may come and go in no time.
     fn first_loss(&self, from_ns: u64, to_ns: u64) -> Option<u64> {
         let within = self.losses.iter().filter(|loss| loss.0 <= to_ns && loss.1 >= from_ns);
         within.map(|loss| loss.0.max(from_ns)).min()
     }
 }
 
-/// Tells of a thread up to a moment.
+/// Reports a thread up to a moment.
 fn tell(
     tid: Tid,
     thread: &mut Thread,

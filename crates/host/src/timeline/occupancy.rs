@@ -1,26 +1,26 @@
-//! Who had each CPU, from the begin to the end.
+//! Who had each CPU, from start to end.
 
 use super::cpu::Cpu;
 use super::{Taker, mostly};
 use crate::event::{Event, What};
 
-/// Takes stretches of a CPU: its number, begin, end, and who had it (`None`: not known).
+/// Receives intervals of a CPU: its number, start, end, and who had it (`None`: unknown).
 pub type OnStretch<'a> = &'a mut dyn FnMut(u16, u64, u64, Option<Taker>);
 
-/// Turns events into who had each CPU, whoever is watched.
+/// Turns events into who had each CPU, regardless of watched threads.
 pub struct Occupancy {
     began_ns: u64,
-    /// Each CPU, and up to where it has been told.
+    /// Each CPU, and up to when it has been reported.
     cpus: Vec<Option<(Cpu, u64)>>,
 }
 
 impl Occupancy {
-    /// Of events from `began_ns` on. A CPU without an event is not told of.
+    /// For events from `began_ns` on. A CPU without events is not reported.
     pub fn new(began_ns: u64) -> Occupancy {
         Occupancy { began_ns, cpus: Vec::new() }
     }
 
-    /// Takes the next event in order of time, and tells what has become certain by it.
+    /// Takes the next event in order of time, and reports what has become certain.
     pub fn on(&mut self, event: &Event, each: OnStretch<'_>) {
         let at = usize::from(event.cpu);
         if self.cpus.len() <= at {

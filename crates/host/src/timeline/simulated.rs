@@ -1,11 +1,12 @@
-//! A small made-up machine that knows the truth: what every thread did and who had every CPU, nanosecond by nanosecond.
+//! A small simulated machine that knows the truth: what every thread did and who had every CPU, nanosecond by
+//! nanosecond.
 
 use super::Taker;
 use crate::event::{Event, Irq, Left, Tid, What};
 use fastrand::Rng;
 use spangap_model::Doing;
 
-/// The machine runs for a while before anyone looks.
+/// The machine runs for a while before anyone observes it.
 pub const BEGAN: u64 = 400;
 
 struct Thread {
@@ -26,21 +27,21 @@ enum At {
 
 struct Cpu {
     task: Tid,
-    /// Interrupts that run, with their begins.
+    /// Running interrupts, with their starts.
     nested: Vec<(Taker, u64)>,
-    /// When its current softirq went over to the packets of another device.
+    /// When its current softirq moved on to the packets of another device.
     pieces: Vec<(Taker, u64)>,
 }
 
-/// What happened, and what was told of it.
+/// What happened, and the events that report it.
 pub struct Machine {
     pub events: Vec<Event>,
-    /// Of each thread (by number, from 1), for each nanosecond, what it did.
+    /// What each thread (by number, from 1) did in each nanosecond.
     pub truth: Vec<Vec<Doing>>,
-    /// Of each CPU, for each nanosecond, who had it.
+    /// Who had each CPU in each nanosecond.
     pub had: Vec<Vec<Taker>>,
     pub end: u64,
-    /// CPU, begin and end of what was lost.
+    /// CPU, start and end of each loss.
     pub losses: Vec<(u16, u64, u64)>,
     threads: Vec<Thread>,
     cpus: Vec<Cpu>,
@@ -48,7 +49,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Runs a machine of this seed; `losses` is how often events are lost.
+    /// Runs a machine with this seed; `losses` is how often events are lost.
     pub fn run(seed: u64, losses: bool) -> Machine {
         let mut rng = Rng::with_seed(seed);
         let (cpus, threads) = (rng.usize(1..5), rng.usize(1..9));
@@ -85,7 +86,7 @@ impl Machine {
         machine
     }
 
-    /// Notes what everyone does in this nanosecond.
+    /// Records what everyone does in this nanosecond.
     fn tick(&mut self) {
         for (thread, truth) in self.threads.iter().zip(&mut self.truth) {
             truth.push(match thread.at {
@@ -120,7 +121,7 @@ impl Machine {
                 let taker = Taker::Softirq { vector: 3, device: rng.u32(..3), own: false };
                 self.cpus[cpu].nested.push((taker, self.now));
             }
-            // A softirq takes up the packets of another device.
+            // A softirq moves on to the packets of another device.
             4 if depth == 1 && matches!(self.cpus[cpu].nested[0].0, Taker::Softirq { .. }) => {
                 let now = self.now;
                 let cpu = &mut self.cpus[cpu];
@@ -130,7 +131,7 @@ impl Machine {
             5 => self.wake(rng),
             6 => self.migrate(rng),
             _ => {
-                // What runs nested ends first, or a busy machine would hardly ever switch.
+                // Nested interrupts end first, or a busy machine would hardly ever switch.
                 while !self.cpus[cpu].nested.is_empty() {
                     self.interrupt_ends(cpu);
                 }
@@ -143,7 +144,7 @@ impl Machine {
         let (taker, began_ns) = self.cpus[cpu].nested.pop().expect("one that runs");
         match taker {
             Taker::Softirq { .. } => {
-                // Its pieces are told when all of it has ended, with their own times.
+                // Its pieces are reported when all of it has ended, each with its own times.
                 let mut pieces = std::mem::take(&mut self.cpus[cpu].pieces);
                 pieces.push((taker, began_ns));
                 for (index, (piece, began_ns)) in pieces.iter().enumerate() {
@@ -151,7 +152,7 @@ impl Machine {
                     let time_ns = pieces.get(index + 1).map_or(self.now, |next| next.1);
                     let what = What::Softirq { vector, device, packets: 1, own: 0, began_ns: *began_ns };
                     let event = Event { time_ns, cpu: cpu as u16, what };
-                    // The reader has put them into the order of their ends.
+                    // The reader has sorted them by their ends.
                     let place = self.events.partition_point(|other| other.time_ns <= time_ns);
                     self.events.insert(place, event);
                 }
@@ -213,7 +214,7 @@ impl Machine {
         self.tell(cpu, what);
     }
 
-    /// Loses some runs of events of single CPUs, and says so with the next that is not lost.
+    /// Loses some runs of events of single CPUs, and says so with the next event that is not lost.
     fn lose(&mut self, rng: &mut Rng) {
         for cpu in 0..self.cpus.len() as u16 {
             let (mut kept, mut since_ns, mut losing, mut count) = (Vec::new(), BEGAN, 0, 0);

@@ -4,7 +4,7 @@ use super::*;
 /// An interval, and the time of the event that made it certain.
 type Told = (Interval, u64);
 
-/// What the timeline says of each thread of a machine.
+/// The timeline's report on each thread of a machine.
 fn told(machine: &Machine) -> FxHashMap<Tid, Vec<Told>> {
     let mut told: FxHashMap<Tid, Vec<Told>> = FxHashMap::default();
     let mut timeline = Timeline::new(BEGAN, |_| true);
@@ -29,7 +29,7 @@ fn without_holes(tid: Tid, told: &[Told], end: u64) {
     assert_eq!(at, end, "thread {tid}");
 }
 
-/// Whether what is said of a nanosecond is so.
+/// Whether a report about a nanosecond is true.
 fn is_true(machine: &Machine, tid: Tid, interval: &Interval, at: u64) -> bool {
     let truth = machine.truth[tid as usize - 1][at as usize];
     let had = |cpu: u16| machine.had[usize::from(cpu)][at as usize];
@@ -38,7 +38,7 @@ fn is_true(machine: &Machine, tid: Tid, interval: &Interval, at: u64) -> bool {
             (Doing::Running, None, Some(cpu)) => had(cpu) == Taker::Task(tid),
             (Doing::Interrupted, Some(taker), Some(cpu)) => had(cpu) == taker,
             (Doing::Runnable, Some(taker), Some(cpu)) => had(cpu) == taker,
-            // Nothing is said of the CPU; tested where it may be.
+            // Nothing is claimed about the CPU; tested where that is permitted.
             (Doing::Runnable, None, _) => true,
             (Doing::Throttled, None, _) => true,
             (Doing::Blocked | Doing::Stopped, None, None) => true,
@@ -57,7 +57,7 @@ fn every_nanosecond_of_a_simulated_machine() {
             for (interval, _) in &told {
                 all += interval.ns();
                 if interval.doing == Doing::Unknown {
-                    // At the begin, before it was first on a run queue; or at the end, asleep.
+                    // At the start, before it was first on a run queue; or at the end, asleep.
                     let first = interval.from_ns == BEGAN;
                     assert!(first || interval.to_ns == machine.end, "seed {seed}: {tid}: {interval:?}");
                     let before = truth[interval.from_ns as usize..interval.to_ns as usize].iter();
@@ -106,7 +106,7 @@ fn what_is_lost_makes_unknown_and_nothing_wrong() {
                         continue;
                     }
                     let truth = machine.truth[tid as usize - 1][at as usize];
-                    // An interrupt within an interrupt has been lost.
+                    // An interrupt within an interrupt was lost.
                     let nested = (Doing::Interrupted, Doing::Interrupted) == (truth, interval.doing)
                         || (Doing::Runnable, Doing::Runnable) == (truth, interval.doing);
                     let is_lost = |cpu: u16| {
@@ -116,7 +116,7 @@ fn what_is_lost_makes_unknown_and_nothing_wrong() {
                     if nested && outer && interval.cpu.is_some_and(is_lost) {
                         continue;
                     }
-                    // Told before the loss was known.
+                    // Reported before the loss was known.
                     let behind = |loss: &&(u16, u64, u64)| loss.1 <= interval.to_ns && loss.2 >= *known_at;
                     assert!(
                         machine.losses.iter().any(|loss| behind(&loss)),
@@ -132,7 +132,7 @@ fn what_is_lost_makes_unknown_and_nothing_wrong() {
     assert!(early * 20 < known, "{early} of {known} ns told before a loss was known were wrong");
 }
 
-/// Times in the tests below are small; events need not begin at the machine's begin.
+/// Times in the tests below are small; events need not begin at the machine's start.
 fn switch(time_ns: u64, cpu: u16, prev: Tid, left: Left, next: Tid, waited_ns: u64) -> Event {
     Event { time_ns, cpu, what: What::Switch { prev, left, next, waited_ns, throttled: false } }
 }
@@ -149,7 +149,7 @@ fn lost(cpu: u16, since_ns: u64, time_ns: u64) -> Event {
     Event { time_ns, cpu, what: What::Lost { count: 7, since_ns } }
 }
 
-/// The intervals of thread 1, from 0 to 100, in short.
+/// The intervals of thread 1, from 0 to 100, in short form.
 fn of_thread_1(events: &[Event]) -> Vec<(u64, Doing, Option<Taker>)> {
     let mut told = Vec::new();
     let mut timeline = Timeline::new(0, |tid| tid == 1);
@@ -210,7 +210,7 @@ fn a_loss_hides_the_running_until_the_next_switch_there() {
             (10, Doing::Unknown, None),
             (15, Doing::Running, None),
             (16, Doing::Interrupted, Some(NET_RX)),
-            // A softirq may have begun here, and its end been lost.
+            // A softirq may have begun here, and its end may have been lost.
             (18, Doing::Unknown, None),
             (20, Doing::Interrupted, Some(TIMER)),
             (50, Doing::Unknown, None),
