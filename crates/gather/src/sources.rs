@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// What is looked at of a file.
+/// Number of bytes examined per file.
 const SNIFFED_BYTES: u64 = 4_096;
 
-/// Files that were recorded of the same traffic.
+/// Files recorded from the same traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Where they were looked for.
+    /// The folder that they were found in.
     pub folder: PathBuf,
     pub captures: Vec<PathBuf>,
     /// Files of spans.
@@ -21,13 +21,13 @@ pub struct Sources {
     pub recordings: Vec<PathBuf>,
     /// The report of the tank that made the load.
     pub tank: Option<PathBuf>,
-    /// Documents in which other instruments saved what they have to say.
+    /// Saved documents of other instruments.
     pub documents: Vec<PathBuf>,
-    /// Files that are none of these.
+    /// Other files.
     pub others: Vec<PathBuf>,
 }
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Capture,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 impl Sources {
-    /// All files of a folder, not of those in it, in the order of their names.
+    /// All files directly in a folder, in the order of their names.
     ///
     /// # Errors
     /// When the folder or a file in it cannot be read.
@@ -60,7 +60,7 @@ impl Sources {
         Ok(sources)
     }
 
-    /// And this file.
+    /// Adds a file.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -77,7 +77,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Names of the files of spans, for people.
+    /// Names of the span files, for people.
     pub fn names_of_spans(&self) -> String {
         self.spans.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
     }
@@ -100,7 +100,7 @@ fn kind_of(name: &str, begin: &[u8]) -> Kind {
         return Kind::Capture;
     }
     if begin.starts_with(GZIP) || begin.starts_with(ZSTD) {
-        // What is inside would have to be decompressed to be told; people name it.
+        // The type of compressed content is unknown without decompressing it, so the name decides.
         return match name {
             name if name.contains(".pcap") || name.contains(".cap.") => Kind::Capture,
             name if name.contains("spans") || name.contains("trace") || name.contains(".json") => Kind::Spans,

@@ -1,48 +1,49 @@
 //! Where the clock of a capture was set: back, which its own times show, or forward.
 //!
-//! A clock that was set forward looks like silence. What tells them apart is a clock that nobody sets: hosts count the
-//! time in the timestamps of their segments (RFC 7323, 3), in ticks of their own. Where these go on by less than the
-//! capture's time, on the segments of either side of a connection, that was set; or both hosts slept, which is as
-//! little a part of a call.
+//! A clock that was set forward looks like silence. The difference is visible in a clock that nobody sets:
+//! hosts count time in the timestamps of their segments (RFC 7323, 3), in ticks of their own. If these
+//! advance by less than the capture's time, on the segments of either side of a connection, the capture's
+//! clock was set; or both hosts slept, which is not part of a call either.
 
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Segment};
 use crate::tcp::reassembly::SET_BACK_NS;
 
-/// Less silence is not looked into.
+/// Shorter silences are not examined.
 const JUMP_NS: i64 = 2_000_000_000;
-/// Places where the clock was set that are remembered; a capture with more has no clock.
+/// Maximum number of remembered places where the clock was set; a capture with more has no clock.
 const MAX_PLACES: usize = 1024;
-/// Directions of connections whose latest timestamps are remembered; a power of two.
+/// Number of connection directions whose latest timestamps are remembered; a power of two.
 const TICKERS: usize = 64;
-/// Interfaces whose packets are told apart: a program that captures on several writes those of one after those of another,
-/// some hundred milliseconds apart under load, and no clock was set. The packets of any more count as of one.
+/// Number of interfaces whose packets are distinguished: a program that captures on several writes those of
+/// one after those of another, some hundred milliseconds apart under load, although no clock was set. The
+/// packets of further interfaces count as those of one.
 const INTERFACES: usize = 16;
-/// A rate of ticks is measured over this at least.
+/// Minimum time over which a rate of ticks is measured.
 const MEASURED_NS: i64 = 200_000_000;
-/// The slowest tick that is allowed (RFC 7323, 5.4).
+/// The slowest permitted tick (RFC 7323, 5.4).
 const SLOWEST_TICK_NS: i64 = 1_000_000_000;
 
 /// The timestamps of one direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ticker {
-    /// Of its ports and addresses; 0 is none.
+    /// A hash of its ports and addresses; 0 for none.
     key: u64,
     first: (u32, i64),
     last: (u32, i64),
 }
 
-/// A silence that may be none: who had sent what before it.
+/// A silence that may not be one: who had sent what before it.
 #[derive(Debug)]
 struct Jump {
     packet: u64,
     gap_ns: i64,
     before: [Ticker; TICKERS],
-    /// Whether it was found to be none, and is noted.
+    /// Whether it was found not to be one, and is recorded.
     noted: bool,
 }
 
-/// How often the clock was set, and by how much together, nanoseconds.
+/// How often the clock was set, and by how much in total, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Times.
@@ -51,17 +52,17 @@ pub struct Moved {
     pub ns: i64,
 }
 
-/// The places of one capture where its clock was set.
+/// The places in a capture where its clock was set.
 #[derive(Debug)]
 pub struct ClockSets {
     before_ns: Option<i64>,
     /// The latest packet of each of the first [`INTERFACES`] interfaces since the clock was set.
     latest_ns: [Option<i64>; INTERFACES],
-    /// The first packets after the clock was set, in order.
+    /// The first packets after each change of the clock, in order.
     places: Vec<u64>,
     tickers: [Ticker; TICKERS],
     jump: Option<Box<Jump>>,
-    /// Packets that stand behind later ones, and the most of that.
+    /// Packets that come after later ones, and by how much at most.
     pub unsorted: Moved,
     /// Back.
     pub back: Moved,
@@ -102,16 +103,16 @@ fn place(key: u64) -> usize {
 }
 
 impl Ticker {
-    /// What has passed on its host until this segment, at most.
+    /// Maximum time that has passed on its host until this segment.
     fn passed_ns(&self, ticks: u32) -> Option<i64> {
         let since = |before: u32, after: u32| i64::from(after.wrapping_sub(before) as i32);
         let (measured, over_ns) = (since(self.first.0, self.last.0), self.last.1 - self.first.1);
         let passed = since(self.last.0, ticks);
-        // Some hosts, and boxes on the way, send the same timestamp all the time.
+        // Some hosts, and middleboxes, always send the same timestamp.
         if passed < 0 || passed == 0 && measured <= 0 {
             return None;
         }
-        // The tick in which the first one was sent and that of the last one may be of any length.
+        // The ticks in which the first and the last one were sent may have any length.
         let ticks = i128::from(passed) + 1;
         let ns = match over_ns >= MEASURED_NS && measured > 0 {
             true => ticks * i128::from(over_ns) / i128::from(measured),
@@ -132,7 +133,7 @@ impl ClockSets {
         &self.places
     }
 
-    /// The next packet's time.
+    /// Processes the time of the next packet.
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
         let time_ns = packet.time_ns;
@@ -146,20 +147,21 @@ impl ClockSets {
         }
     }
 
-    /// The next packet is so much later than the one before it, and than the one before it of its own interface.
+    /// The next packet is later than the previous one, and than the previous one of its own interface, by
+    /// this much.
     #[cold]
     fn moved(&mut self, on_ns: i64, own_on_ns: i64, packet: u64) {
         if own_on_ns < -SET_BACK_NS {
             self.back.times += 1;
             self.back.ns = self.back.ns.saturating_sub(own_on_ns);
             self.tickers = [Ticker::default(); TICKERS];
-            // All interfaces have this clock: their next packets are earlier, too.
+            // All interfaces share this clock: their next packets are earlier, too.
             self.latest_ns = [None; INTERFACES];
             self.note(packet);
         } else if on_ns > 0 {
             let before = self.tickers;
             self.jump = Some(Box::new(Jump { packet, gap_ns: on_ns, before, noted: false }));
-            // From here on other rates are measured.
+            // From here on, rates are measured anew.
             self.tickers = [Ticker::default(); TICKERS];
         } else {
             self.unsorted.times += 1;
@@ -173,7 +175,7 @@ impl ClockSets {
         }
     }
 
-    /// The segment in the packet.
+    /// Processes the segment in the packet.
     #[inline]
     pub fn segment(&mut self, segment: &Segment<'_>) {
         let Some((ticks, _)) = segment.options.timestamps else { return };
@@ -188,7 +190,7 @@ impl ClockSets {
         ticker.last = (ticks, segment.time_ns);
     }
 
-    /// Whether its sender counted what the silence took.
+    /// Whether its sender counted the time of the silence.
     #[cold]
     fn after_jump(&mut self, key: u64, ticks: u32, now_ns: i64) {
         let Some(jump) = &mut self.jump else { return };
@@ -212,7 +214,7 @@ impl ClockSets {
                 self.note(packet);
             }
         } else if less_ns < gap_ns / 4 && noted {
-            // Another host has waited all the time: the first one slept.
+            // Another host has waited throughout: the first one slept.
             self.forward.times -= 1;
             self.forward.ns = self.forward.ns.saturating_sub(gap_ns);
             self.places.retain(|place| *place != packet);
@@ -230,8 +232,8 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// Ten segments of each side over a second, a silence as the capture has it, and one more of each side whose hosts
-    /// have counted so many milliseconds.
+    /// Ten segments of each side over a second, a silence according to the capture, and one more segment of
+    /// each side, whose hosts have counted this many milliseconds.
     fn after(silence_ns: i64, client_ms: u32, server_ms: u32) -> ClockSets {
         let mut sets = ClockSets::default();
         let ends = [Endpoint::v4([10, 0, 0, 1], 40_000), Endpoint::v4([10, 0, 0, 2], 80)];
@@ -256,7 +258,7 @@ mod tests {
             });
         };
         for n in 0..10 {
-            // Ticks that wrap, and one host whose ticks are of 10 ms.
+            // Wrapping ticks, and one host whose ticks last 10 ms.
             send(&mut sets, 0, i64::from(n) * SECOND / 10, u32::MAX.wrapping_sub(500).wrapping_add(n * 100));
             send(&mut sets, 1, i64::from(n) * SECOND / 10 + 1, 7 + n * 10);
         }
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn one_interface_behind_another_is_no_clock_that_was_set() {
-        // Two interfaces by turns, the second one written 150 ms late; then the clock is set back by an hour.
+        // Two interfaces in turn, the second one written 150 ms late; then the clock is set back by an hour.
         let mut sets = ClockSets::default();
         for n in 0..20 {
             sets.packet(&seen(i64::from(n) * SECOND, 2 * u64::from(n as u32), 0));
@@ -286,7 +288,7 @@ mod tests {
             sets.packet(&seen(time_ns - 150_000_000, 41 + 2 * u64::from(n as u32), 1));
         }
         assert_eq!((sets.places(), sets.back.times), (&[40][..], 1));
-        // One interface alone that goes back.
+        // Only one interface goes back.
         let mut sets = ClockSets::default();
         [5 * SECOND, 4 * SECOND].iter().zip(1..).for_each(|(at, number)| sets.packet(&seen(*at, number, 1)));
         assert_eq!((sets.places(), sets.back.ns), (&[2][..], SECOND));

@@ -28,22 +28,22 @@ pub struct TapCounts {
     pub connections: u64,
     /// Connections forgotten before they ended, to make room.
     pub connections_evicted: u64,
-    /// Connections forgotten since nothing was seen of them for hours.
+    /// Connections forgotten because nothing was seen of them for hours.
     pub connections_expired: u64,
-    /// Ended connections dropped before anybody took them, to make room.
+    /// Ended connections dropped before they were taken, to make room.
     pub connections_untaken: u64,
-    /// Bytes that came after the hole they fill had been given up, because the bytes after it found no more room, or
-    /// because they had been acknowledged long before.
+    /// Bytes that arrived after the hole that they fill had been given up, because there was no more room for
+    /// the bytes after it, or because they had been acknowledged long before.
     pub reassembly_dropped_bytes: u64,
-    /// Segments whose bytes differ from those seen before at the same place; the first were kept.
+    /// Segments whose bytes differ from those seen before at the same place; the first ones were kept.
     pub reassembly_conflicts: u64,
     /// What the application parsers did not understand.
     pub app: AppCounts,
-    /// Packets that stand behind later ones in the capture, and the most of that.
+    /// Packets that come after later ones in the capture, and by how much at most.
     pub unsorted: Moved,
-    /// The capture's clock was set back.
+    /// Times that the capture's clock was set back.
     pub set_back: Moved,
-    /// It was set forward, or the hosts slept.
+    /// Times that it was set forward, or the hosts slept.
     pub set_forward: Moved,
 }
 
@@ -58,7 +58,7 @@ fn spans(exchange: &Exchange, packets: &[u64]) -> bool {
 
 /// Follows one capture.
 ///
-/// A connection that was closed lingers for [`crate::tcp::flows::LINGER_NS`] of the capture's time (less, when very
+/// A closed connection lingers for [`crate::tcp::flows::LINGER_NS`] of the capture's time (less, when very
 /// many close), then [`Tap::take_ended`] has it; after the next call of that it is forgotten.
 #[derive(Default)]
 pub struct Tap {
@@ -74,32 +74,33 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// With somebody who watches what is read.
+    /// With an observer of everything that is read.
     pub fn with_observer(observer: Box<dyn Observer>) -> Tap {
         let mut tap = Tap::default();
         tap.shared.sink.observer = Some(observer);
         tap
     }
 
-    /// Adds TLS keys, lines of a key-log file; gives the lines that are none: their number from 1, and what is wrong.
+    /// Adds TLS keys, as lines of a key-log file. Returns invalid lines: their number from 1, and the reason.
     pub fn add_keys(&mut self, lines: &[u8]) -> Vec<(usize, String)> {
         self.shared.sink.keys.add(lines)
     }
 
-    /// Takes a SYN of a connection that was opened before the capture, before the connection's first packet.
+    /// Processes a SYN of a connection that was opened before the capture; to be called before the
+    /// connection's first packet.
     pub fn opening(&mut self, opening: &Opening) {
         if let Ok(segment) = Decoder::default().decode(&opening.packet()) {
             self.shared.openings.add(&segment);
         }
     }
 
-    /// Takes the next packet.
+    /// Processes the next packet.
     #[inline]
     pub fn packet(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         self.latest = self.latest.max(Some((packet.time_ns, packet.number)));
         self.clock.packet(packet);
-        // Looked at where it is: a segment is too large to be moved for every packet.
+        // Used in place: a segment is too large to be moved for every packet.
         match &self.decoder.decode(packet) {
             Ok(segment) => {
                 self.segments += 1;
@@ -113,7 +114,7 @@ impl Tap {
         }
     }
 
-    /// Takes a packet that is no segment: it may be of a name that a client looks up.
+    /// Processes a packet that is not a segment: it may belong to a name lookup of a client.
     #[cold]
     pub fn no_segment(&mut self, packet: &Packet<'_>) {
         if let Some(datagram) = datagram(packet)
@@ -123,7 +124,7 @@ impl Tap {
         }
     }
 
-    /// Takes the next packet, decoded elsewhere.
+    /// Processes the next packet, decoded elsewhere.
     #[inline]
     pub fn segment(&mut self, packet: &Packet<'_>, segment: &Segment<'_>) {
         self.packets += 1;
@@ -149,20 +150,20 @@ impl Tap {
         }
     }
 
-    /// The capture went on until then, although no packet came.
+    /// The capture lasted until then, although no packet came.
     pub fn went_on_until(&mut self, at_ns: i64) {
         self.latest = self.latest.map(|(latest_ns, packet)| (latest_ns.max(at_ns), packet));
     }
 
-    /// The capture is over: exchanges under way are handed out as they are. Connections that have not ended are in
-    /// [`Tap::connections`], before and after.
+    /// The capture is over: unfinished exchanges are returned as they are. Connections that have not ended
+    /// are in [`Tap::connections`], before and after.
     pub fn finish(&mut self) {
         self.shared.end_of_capture = self.latest;
         self.flows.finish(&mut self.shared);
     }
 
-    /// Connections that are not followed any more since the last call, for whoever keeps something by connection:
-    /// each once, with what is finally known. They can still be asked for until the next call.
+    /// Connections that are no longer followed since the last call, for code that keeps something by
+    /// connection: each once, with its final facts. They can still be queried until the next call.
     pub fn take_ended(&mut self, into: &mut Vec<ConnectionFacts>) {
         self.flows.take_ended(into);
     }

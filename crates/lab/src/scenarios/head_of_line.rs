@@ -61,13 +61,13 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
     make,
 };
 
-/// How much longer the small calls beside a large one take at least, by the median.
+/// Minimum extra duration of the small calls next to a large one, by the median.
 const COST: Duration = Duration::from_millis(10);
-/// So many large responses there have to be, and small ones beside them.
+/// Minimum number of large responses, and of small ones next to them.
 const LEAST: (f64, f64) = (3.0, 10.0);
-/// How exact the line keeps to its rate.
+/// How precisely the line keeps to its rate.
 const EXACT: f64 = 0.95;
-/// In the near miss, one in so many is large.
+/// In the near miss, one in this many is large.
 const EVERY_ALONE: u64 = 2;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
@@ -87,7 +87,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     stage.end_line()?;
 
     let [client, server] = [Side::Client, Side::Server].map(|side| stage.file(folder::spans(side)));
-    // Those of warming up have their place in the order, too.
+    // Warm-up calls count in the order, too.
     let sorted = CallsBySize::of(Calls::read(&client, &server, 0)?, every);
     let from = measured.all.first().map_or(0, |call| call.start_unix_ns);
     let (beside, apart) = sorted.small_from(from);
@@ -97,7 +97,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_most("calls that failed", failed as f64, 0.0);
     acted.at_least("large responses", sorted.large.len() as f64, LEAST.0);
     let large: Vec<&Call> = sorted.large.iter().collect();
-    // Much less than the line needs for one none can take: these are the large ones.
+    // No small response can take this long, which is much less than the line needs for a large one.
     let shortest = large.iter().map(|call| call.duration_ns()).min().unwrap_or(0);
     acted.at_least("shortest call with one, ns", shortest as f64, large_ns as f64 * EXACT);
     let small = p50(&apart);
@@ -131,7 +131,8 @@ struct CallsBySize {
 }
 
 impl CallsBySize {
-    /// The target has counted its responses in the order in which it took the calls; the last of `every` is large.
+    /// The target has counted its responses in the order in which it took the calls; the last of every
+    /// `every` is large.
     fn of(calls: Calls, every: u64) -> CallsBySize {
         let mut all = calls.all;
         all.retain(|call| !call.server.is_empty());
@@ -143,14 +144,14 @@ impl CallsBySize {
         CallsBySize { small, large }
     }
 
-    /// When a large response was under way.
+    /// When a large response was in progress.
     fn under_way(&self) -> impl Iterator<Item = Active> {
         let made = |call: &Call| call.server.last().map_or(call.start_unix_ns, |(_, end)| *end);
         self.large.iter().map(move |call| Active { from_unix_ns: made(call), to_unix_ns: call.end_unix_ns })
     }
 
-    /// Small calls from a time on: those whose response was made while a large one was under way, and those that have
-    /// nothing to do with any.
+    /// Small calls from a time on: those whose response was made while a large one was in progress, and those
+    /// unrelated to any.
     fn small_from(&self, from_unix_ns: u64) -> (Vec<&Call>, Vec<&Call>) {
         let within = |call: &Call, active: &Active| {
             let made = call.server.last().map_or(0, |(_, end)| *end);

@@ -1,4 +1,4 @@
-//! All sections read in step, their calls linked over proxies, and the results put together.
+//! Reads all sections in step, links their calls across proxies, and merges the results.
 
 use super::again::Rereading;
 use super::by_time::{Ids, Place, Untracked};
@@ -25,19 +25,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-/// Steps between two reports of progress.
+/// Steps between two progress reports.
 const PROGRESS_STEPS: u64 = 1 << 10;
-/// Steps of a section before calls are linked and the other sections' turn is considered.
+/// Steps of a section before calls are linked and the other sections may get their turn.
 const TURN: usize = 8;
-/// Of one or two captures, calls are held back to be linked until so many have shown no sign of a proxy.
+/// With one or two captures, calls are held back for linking until this many have shown no sign of a proxy.
 const SIGNS_WITHIN: usize = 4096;
-/// Calls of proxies for nobody that are remembered, to tell what a proxy waited for.
+/// Maximum number of remembered calls that proxies made for no known call, which may explain what a proxy
+/// waited for.
 const MAX_ERRANDS: usize = 1024;
 
-/// A call in the linker: its section, and what that needs to count it.
+/// A call in the linker: its section, and what the section needs to count it.
 type Held = (usize, Concluded);
 
-/// A call that a host made for no call that is known: who, and when by the clock of which capture.
+/// A call that a host made for no known call: the host, and the times by the clock of its capture.
 struct Errand {
     client: [u8; 16],
     capture: usize,
@@ -45,11 +46,11 @@ struct Errand {
     to_ns: i64,
 }
 
-/// Everything on the way from captures to a [`Dissection`].
+/// Everything between captures and a [`Dissection`].
 pub(super) struct Whole<'a> {
     settings: &'a Settings,
     runs: Vec<Run<'a>>,
-    /// Time of each section's clock beyond the first one's, as far as links have shown it.
+    /// Offset of each section's clock to that of the first, as far as links have shown it.
     ahead_ns: Vec<Option<i64>>,
     linker: Option<Linker<Held>>,
     sums: PathSums,
@@ -61,21 +62,21 @@ pub(super) struct Whole<'a> {
     interrupted: bool,
     /// Steps of all sections so far.
     steps: u64,
-    /// Spans found by their times on an earlier reading.
+    /// Spans matched by time on an earlier pass.
     by_time: Rc<FxHashMap<Place, Ids>>,
 }
 
 /// Text of method numbers, by capture and section.
 pub(super) type Methods = BTreeMap<(u8, usize, TextId), String>;
 
-/// A call as one that a host made for nobody known.
+/// A call as one that a host made for no known call.
 fn errand(facts: &Facts) -> Option<Errand> {
     let (_, at) = facts.at_proxy(false)?;
     let AtTap { capture, from_ns, to_ns, .. } = at;
     Some(Errand { client: facts.client.address, capture, from_ns, to_ns })
 }
 
-/// Remembers a call that is no hop of another, in case a proxy made it for somebody.
+/// Remembers a call that is not a hop of another, in case a proxy made it for one.
 fn remember(errands: &mut VecDeque<Errand>, facts: &Facts) {
     if errands.len() >= MAX_ERRANDS {
         errands.pop_front();
@@ -83,7 +84,7 @@ fn remember(errands: &mut VecDeque<Errand>, facts: &Facts) {
     errands.extend(errand(facts));
 }
 
-/// Which captures show one clock.
+/// Groups captures that share a clock.
 fn clock_groups(captures: usize, settings: &Settings) -> Vec<usize> {
     let name = |capture: usize| settings.names.get(capture).and_then(Option::as_ref);
     let group = |capture: usize| {
@@ -104,7 +105,7 @@ impl<'a> Whole<'a> {
         Whole::with_spans(captures, settings, Rc::default(), on_progress)
     }
 
-    /// With spans that were found by their times.
+    /// With spans that were matched by time.
     pub fn with_spans(
         captures: Vec<Capture>,
         settings: &'a Settings,
@@ -137,7 +138,7 @@ impl<'a> Whole<'a> {
         Ok(whole)
     }
 
-    /// Over captures that were read before, opened again.
+    /// For captures that were read before, reopened.
     pub fn again(
         first: &Rereading,
         captures: &[CaptureTotals],
@@ -171,7 +172,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// The calls seen that carry no trace context.
+    /// The calls without a trace context.
     pub fn take_untracked(&mut self) -> Untracked {
         let mut all = Untracked::default();
         self.runs.iter_mut().for_each(|run| all.append(std::mem::take(&mut run.untracked)));
@@ -191,13 +192,14 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// Calls concluded that nobody has looked at, as long as nothing looks like a proxy: links would be found of none.
+    /// Concluded calls that need not be linked as long as nothing looks like a proxy: no links would be
+    /// found.
     fn is_unsuspicious(&self) -> bool {
         matches!(&self.runs[..], [run] if !run.has_proxy())
             && self.linker.as_ref().is_some_and(|linker| linker.offered == 0)
     }
 
-    /// Of enough calls, none has shown a sign of a proxy: the next ones need not be held back.
+    /// None of enough calls has shown a sign of a proxy, so later ones need not be held back.
     fn wait_for_signs(&mut self) {
         let waiting = self.runs.iter().filter_map(|run| run.concluded.as_ref()).map(Vec::len).sum::<usize>();
         if waiting >= SIGNS_WITHIN {
@@ -214,7 +216,8 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// Counts calls that are no hops and have none. The latest are remembered, in case a proxy shows later.
+    /// Counts calls that are neither hops nor have any. The latest are remembered, in case a proxy appears
+    /// later.
     fn count_unlinked(&mut self) {
         for run in &mut self.runs {
             let calls = run.concluded.as_mut().map(std::mem::take).unwrap_or_default();
@@ -243,7 +246,7 @@ impl<'a> Whole<'a> {
         flow
     }
 
-    /// Reads what `first` read once more. Gives `each` the calls that fit, each once and complete.
+    /// Reads the captures of `first` again. Passes the matching calls to `each`, each once and complete.
     pub fn read_again(
         &mut self,
         first: &Rereading,
@@ -300,7 +303,7 @@ impl<'a> Whole<'a> {
         flow
     }
 
-    /// No more is read.
+    /// No more will be read.
     fn end(&mut self) {
         for section in 0..self.runs.len() {
             self.runs[section].end();
@@ -317,13 +320,13 @@ impl<'a> Whole<'a> {
         self.count();
     }
 
-    /// The section that is behind; `None` when all are over.
+    /// The section that is behind; `None` when all are finished.
     fn next(&self) -> Option<usize> {
         let open = (0..self.runs.len()).filter(|section| !self.runs[*section].is_over());
         open.min_by_key(|section| self.now_ns(*section))
     }
 
-    /// How far a section is, by the clock of the first one.
+    /// How far a section has been read, by the clock of the first one.
     fn now_ns(&self, section: usize) -> Option<i64> {
         Some(self.runs[section].now_ns()? - self.ahead_ns[section].unwrap_or(0))
     }
@@ -340,9 +343,9 @@ impl<'a> Whole<'a> {
         progress
     }
 
-    /// Calls concluded go to the linker, and come back with their hops.
+    /// Concluded calls go to the linker, and return with their hops.
     fn link(&mut self) {
-        // All sections are at least so far, where it is known how their times compare.
+        // All sections have been read at least this far, where the relation of their times is known.
         let open: Vec<usize> =
             (0..self.runs.len()).filter(|section| !self.runs[*section].is_over()).collect();
         let known = self.ahead_ns.iter().all(Option::is_some);
@@ -364,7 +367,7 @@ impl<'a> Whole<'a> {
         self.count();
     }
 
-    /// A link tells how the times of two sections compare, about.
+    /// A link shows approximately how the times of two sections compare.
     fn compare(&mut self, outer: (usize, usize, i64), inner: (usize, usize, i64)) {
         let at =
             |(section, capture, at_ns): (usize, usize, i64)| self.runs[section].by_first_ns(capture, at_ns);
@@ -406,11 +409,13 @@ impl<'a> Whole<'a> {
         followed.collect()
     }
 
-    /// What its hops tell of a call: spans that are another hop's are not its own, and what held a hop up held it up.
+    /// What its hops say about a call: spans that belong to a hop are not its own, and whatever delayed a hop
+    /// delayed it.
     fn settle(&self, tree: &mut Tree<Held>) {
         for (by, hop) in &mut tree.hops {
             if *by == LinkedBy::TraceContext {
-                // One pair of ids for both: the SERVER span is of the last host, the CLIENT span of the first.
+                // If both have the same ids, the SERVER span belongs to the last host, the CLIENT span to the
+                // first.
                 let (outer, inner) = (&mut tree.payload.1, &mut hop.payload.1);
                 for (call, client) in [(outer, false), (inner, true)] {
                     if let Some(spans) = &mut call.halves.spans {
@@ -452,8 +457,8 @@ impl<'a> Whole<'a> {
         tree.payload.1.findings.extend(found);
     }
 
-    /// Whether the proxy made a call of its own while it had this one, long enough to explain the time, or tried to
-    /// connect. `stay` is by the clock of its capture of the outer call.
+    /// Whether the proxy made a call of its own while it had this one, long enough to explain the time, or
+    /// tried to connect. `stay` is by the clock of its capture of the outer call.
     fn waited_elsewhere(&self, tree: &Tree<Held>, stay: (i64, i64), cost_ns: u64) -> bool {
         let [.., (_, hop)] = &tree.hops[..] else { return false };
         let (Some((_, outer)), Some((_, inner))) = (tree.facts.at_proxy(true), hop.facts.at_proxy(false))
@@ -462,7 +467,7 @@ impl<'a> Whole<'a> {
         };
         let groups = clock_groups(self.captures, self.settings);
         let one = |a: usize, b: usize| a == b || groups.get(a) == groups.get(b);
-        // By another clock, it was about when the hop was.
+        // By the other clock, it was at about the time of the hop.
         let length_ns = stay.1 - stay.0;
         let within = match one(outer.capture, inner.capture) {
             true => stay,
@@ -548,7 +553,7 @@ impl<'a> Whole<'a> {
         caveats(dissection, &known)
     }
 
-    /// Adds those of a call and its hops.
+    /// Adds the methods of a call and its hops.
     fn methods(&self, call: &Call, sections: &[Settled], methods: &mut Methods) {
         for hop in &call.hops {
             self.methods(&hop.call, sections, methods);

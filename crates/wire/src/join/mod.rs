@@ -1,9 +1,10 @@
-//! The halves of calls from two captures put together.
+//! Pairs the halves of calls from two captures.
 //!
-//! A byte's raw sequence number is the same at both ends, also through address translation, so a call is found by
-//! the one of its request's first byte. Two connections are one when their addresses are; with different addresses
-//! (NAT, container networks), when a request and its response agree in both sequence numbers and both lengths: the
-//! numbers of both directions are chosen at random (RFC 6528), so 64 bits agree by chance in one of 10^19 cases.
+//! The raw sequence number of a byte is the same at both ends, even through address translation, so a call is
+//! identified by that of its request's first byte. Two connections are one if their addresses agree; with
+//! different addresses (NAT, container networks), if a request and its response agree in both sequence
+//! numbers and both lengths: the initial numbers of both directions are chosen at random (RFC 6528), so 64
+//! bits agree by chance in one of 10^19 cases.
 
 pub(crate) mod links;
 mod pending;
@@ -18,43 +19,44 @@ use pending::Pending;
 use rustc_hash::FxHashSet;
 use spangap_model::Side;
 
-/// Halves that wait for their other half, for each capture; with more, the oldest is given up.
+/// Maximum number of halves per capture that wait for their mate; beyond that, the oldest is given up.
 const MAX_PENDING: usize = 200_000;
-/// Halves of one capture that wait before the other capture is looked into for theirs, while nothing was joined yet.
+/// Number of waiting halves of one capture from which on the other capture is searched for their mates, as
+/// long as nothing was joined yet.
 const MANY_PENDING: usize = 20_000;
-/// Addresses of a capture's host remembered.
+/// Maximum number of remembered addresses of a capture's host.
 const MAX_ADDRESSES: usize = 4096;
-/// Boxes kept for calls to come: as many as settle at a time.
+/// Boxes kept for later calls: as many as settle at a time.
 const MAX_SPARE: usize = 1024;
-/// Calls remembered to recognise the same call captured twice by one capture; a power of two.
+/// Number of calls remembered in order to recognise a call captured twice by one capture; a power of two.
 const MEMORY: usize = 8192;
-/// The same call captured twice is seen twice within this time.
+/// Both copies of a call captured twice are seen within this time.
 const COPY_NS: u64 = 1_000_000_000;
 
 /// Whether the other half of a call may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MateOutlook {
-    /// The other capture has not been read so far.
+    /// The other capture has not been read up to there.
     NotYet,
     /// It may.
     MayCome,
-    /// The other capture has not got it.
+    /// The other capture does not contain it.
     WillNotCome,
 }
 
-/// What is known of a connection, asked when its first exchange comes.
+/// Facts about a connection, requested when its first exchange arrives.
 pub(crate) type Facts<'a> = dyn Fn(usize, u32) -> Option<ConnectionFacts> + 'a;
 
-/// A joined call, or the one half that there is.
+/// A joined call, or its only half.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    /// Place of its link in [`Joiner::links`].
+    /// Index of its link in [`Joiner::links`].
     pub link: usize,
-    /// In a box, since it waits in one list after another.
+    /// Boxed, because it waits in one list after another.
     pub halves: Box<Halves>,
 }
 
-/// Calls seen lately, by the sequence numbers of their request and response.
+/// Recently seen calls, by the sequence numbers of their request and response.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentCalls {
     numbers: (u32, u32),
@@ -67,36 +69,36 @@ struct RecentCalls {
 pub(crate) struct Joiner {
     /// Whether there are two captures.
     two: bool,
-    /// The ends at which they were taken, as far as that was said.
+    /// The ends at which they were taken, if known.
     ends: [Option<Side>; 2],
     /// Addresses of each capture's host, as calls with both halves show them.
     local: [FxHashSet<[u8; 16]>; 2],
     pending: [Pending; 2],
     pub links: Links,
-    /// Bounds on the offset that the joined calls give.
+    /// Bounds on the offset from the joined calls.
     pub bounds: Bounds,
     seen: [Vec<RecentCalls>; 2],
-    /// Halves given up for room, by capture.
+    /// Halves given up for lack of room, by capture.
     pub evicted: [u64; 2],
-    /// Halves without another half, by capture.
+    /// Halves without a mate, by capture.
     pub unmatched: [u64; 2],
-    /// Halves left out because the same call was captured twice by one capture.
+    /// Halves omitted because one capture contained the same call twice.
     pub copies: u64,
-    /// Calls whose times say that the other capture is at the client's end.
+    /// Calls whose times contradict the given ends of the captures.
     pub contradictions: u64,
     /// Calls put together.
     pub matched: u64,
-    /// Whether connections have other addresses in one capture than in the other.
+    /// Whether connections have different addresses in the two captures.
     pub translates: bool,
-    /// Links whose client is at that capture, as far as calls show it.
+    /// Number of links whose client is at that capture, as far as calls show it.
     roles: [u64; 2],
-    /// Boxes of calls that are done with: it is the boxes that are used again.
+    /// Boxes of finished calls, to be reused.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Halves>>,
 }
 
 impl Joiner {
-    /// `ends` says at which end each capture was taken, where the caller knows.
+    /// `ends`: the end at which each capture was taken, if the caller knows.
     pub fn new(two: bool, ends: [Option<Side>; 2]) -> Joiner {
         Joiner {
             two,
@@ -117,7 +119,7 @@ impl Joiner {
         }
     }
 
-    /// Takes the box of a call that nobody keeps, for one to come.
+    /// Takes back the box of a call that nobody keeps, for a later one.
     #[inline]
     pub fn give_back(&mut self, halves: Box<Halves>) {
         if self.spare.len() < MAX_SPARE {
@@ -128,7 +130,7 @@ impl Joiner {
     #[inline]
     fn boxed(&mut self, exchanges: [Option<Exchange>; 2], captures: [u8; 2]) -> Box<Halves> {
         let mut halves = self.spare.pop().unwrap_or_default();
-        // Every field, one by one: moving all of them at once would copy them twice.
+        // Field by field: moving all of them at once would copy them twice.
         let Halves { exchanges: place, captures: of, spans, never_arrived } = &mut *halves;
         (*spans, *never_arrived) = (None, false);
         *place = exchanges;
@@ -136,17 +138,17 @@ impl Joiner {
         halves
     }
 
-    /// Whether so many halves of a capture wait that the other capture should be looked into.
+    /// Whether so many halves of a capture are waiting that the other capture should be searched.
     pub fn has_many(&self, capture: usize) -> bool {
         self.pending[capture].len() >= MANY_PENDING
     }
 
-    /// Whether no more halves of a capture find room without others being given up.
+    /// Whether no further half of a capture fits without giving up others.
     fn is_full(&self, capture: usize) -> bool {
         self.pending[capture].len() >= MAX_PENDING
     }
 
-    /// Takes an exchange; what is complete (or given up) goes to `out`.
+    /// Processes an exchange; completed (or given up) calls go to `out`.
     #[inline]
     pub fn offer(&mut self, capture: usize, exchange: Exchange, facts: &Facts<'_>, out: &mut Vec<Joined>) {
         let link = self.links.of(capture, exchange.connection, facts);
@@ -165,8 +167,8 @@ impl Joiner {
             return;
         }
         let Some((link, place)) = self.mate(capture, link, &exchange) else {
-            // A copy of a connection that the other capture has as well, with its copies, as with two hosts that both
-            // capture an overlay network and what it travels in.
+            // A copy of a connection that the other capture has as well, with its own copies: as when two
+            // hosts both capture an overlay network and the network that carries it.
             if self.is_copy(capture, link, &exchange) {
                 self.copies += 1;
                 return;
@@ -190,8 +192,8 @@ impl Joiner {
         out.push(self.together(link, halves));
     }
 
-    /// Gives up the halves that wait for nothing, those that came first first: `verdict` says so of the half of a capture
-    /// and its link.
+    /// Gives up halves whose mate will not come, oldest first, according to `verdict` for the half's capture
+    /// and link.
     pub fn give_up(
         &mut self,
         verdict: impl Fn(usize, &Link, &Exchange) -> MateOutlook,
@@ -212,7 +214,7 @@ impl Joiner {
         }
     }
 
-    /// Every half that waits still; there will be no other.
+    /// Gives up every waiting half, because no more will arrive.
     pub fn finish(&mut self, out: &mut Vec<Joined>) {
         for capture in 0..2 {
             while let Some((link, exchange)) = self.pending[capture].take_oldest() {
@@ -221,7 +223,7 @@ impl Joiner {
         }
     }
 
-    /// The other half, with its link made one with `link`.
+    /// The mate, with its link merged into `link`.
     fn mate(&mut self, capture: usize, link: usize, exchange: &Exchange) -> Option<(usize, usize)> {
         let other = 1 - capture;
         let mut by_numbers = None;
@@ -240,7 +242,7 @@ impl Joiner {
             }
             if agree(exchange, half) && translated(mine.facts[capture].as_ref(), theirs.facts[other].as_ref())
             {
-                // Two that wait at about the same time are one call captured twice: the first of them.
+                // Of two that wait at about the same time, which are one call captured twice, the first.
                 let at_ns = half.request.first.seen_ns;
                 ambiguous |= by_numbers
                     .is_some_and(|(.., before): (usize, usize, i64)| before.abs_diff(at_ns) >= COPY_NS);
@@ -291,7 +293,7 @@ impl Joiner {
         Joined { link, halves }
     }
 
-    /// A half whose other half never came.
+    /// A half whose mate never came.
     fn given_up(&mut self, capture: usize, link: usize, exchange: Exchange) -> Joined {
         self.unmatched[capture] += 1;
         let link = self.links.settle(link);
@@ -308,7 +310,7 @@ impl Joiner {
         state.uses += 1;
         let client = state.client_capture().map(|client| client == capture);
         let local = &self.local[capture];
-        // A proxy's capture has calls of which the other half is elsewhere.
+        // A proxy's capture contains calls whose mates are in other captures.
         let own = state.facts[capture].as_ref().and_then(|facts| {
             match facts.ends.map(|end| local.contains(&end.address)) {
                 [true, false] => Some(Side::Client),
@@ -349,7 +351,8 @@ impl Joiner {
         }
     }
 
-    /// Halves of the call just joined that wait although one of their own capture was joined.
+    /// Drops halves of the call just joined that still wait although another half of their capture was
+    /// joined.
     fn drop_copies(&mut self, link: usize, joined: &Exchange) {
         for capture in 0..2 {
             let candidates = self.pending[capture].candidates(joined.request.start as u32);
@@ -390,8 +393,8 @@ fn same_addresses(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> b
     a.zip(b).is_some_and(|(a, b)| a.network == b.network && a.ends == b.ends)
 }
 
-/// Whether the addresses are different ones, and not only another port of the same hosts: so that both may be one
-/// connection, before and after a translation.
+/// Whether the hosts differ, and not just a port, so that both may be one connection before and after a
+/// translation.
 fn translated(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> bool {
     a.zip(b).is_some_and(|(a, b)| {
         let hosts = |facts: &ConnectionFacts| (facts.network, facts.ends[0].address, facts.ends[1]);
@@ -399,8 +402,8 @@ fn translated(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> bool 
     })
 }
 
-/// Which capture is nearer to the client: from a request to its response it sees the longer time, since at the other
-/// one both ways are missing. No clock is compared with another.
+/// The capture that is nearer to the client: it sees the longer time from a request to its response, because
+/// at the other one both directions are missing. No clocks are compared.
 fn client_by_times(halves: &[Exchange; 2]) -> Option<usize> {
     let waits = [&halves[0], &halves[1]].map(|half| {
         let response = half.response.as_ref().filter(|_| !half.doubts.hole)?;
@@ -417,8 +420,8 @@ fn client_by_times(halves: &[Exchange; 2]) -> Option<usize> {
     Some(usize::from(second.0 > first.0))
 }
 
-/// Which end a single tap is at: the end whose answers come at once. On the client's host the SYN/ACK takes a round
-/// trip and the ACK after it none; on the server's host it is the other way round.
+/// The end at which a single tap is: the one that answers at once. On the client's host, the SYN/ACK takes a
+/// round trip and the ACK after it no time; on the server's host, it is the other way round.
 fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
     let handshake = &facts.handshake;
     let mut waits = match (handshake.syn, handshake.syn_ack, handshake.ack) {
@@ -431,7 +434,7 @@ fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
         let [client, server] = facts.rtt_min_ns;
         waits = [client? as i64, server? as i64];
     }
-    // Within a factor of three, it may be chance.
+    // Less than a factor of three may be chance.
     match waits {
         [server, client] if server > 3 * client => Some(Side::Client),
         [server, client] if client > 3 * server => Some(Side::Server),
@@ -439,8 +442,8 @@ fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
     }
 }
 
-/// What the opening of a connection says about the clocks: both ways, even where no call is ever answered. Not where a SYN or
-/// SYN/ACK was sent again, since which of them arrived is not known then.
+/// What the opening of a connection says about the clocks: it bounds them in both directions, even if no call
+/// is ever answered. Not if a SYN or SYN/ACK was retransmitted, because it is unknown which of them arrived.
 fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2], client: usize) {
     let once = |capture: usize| {
         let handshake = &facts[capture].as_ref()?.handshake;
@@ -448,7 +451,7 @@ fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2],
         Some((handshake.syn?.0, handshake.syn_ack?.0)).filter(|_| once)
     };
     let Some((at_client, at_server)) = once(client).zip(once(1 - client)) else { return };
-    // Who is the client may be a guess; the client's end waits for the SYN/ACK longer.
+    // The client's side may be a guess; the client's end waits longer for the SYN/ACK.
     if at_client.1 - at_client.0 < at_server.1 - at_server.0 {
         return;
     }
@@ -460,8 +463,9 @@ fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2],
     sent(1 - client, at_server.1, at_client.1);
 }
 
-/// What the two ends of a call say about the clocks. A byte counts at its sender when it was first seen, at its
-/// receiver when it was there for good: true also when it was sent again. Not from a sender's tap that missed some.
+/// What the two ends of a call say about the clocks. At its sender, a byte counts when it was first seen; at
+/// its receiver, when it had finally arrived: this holds for retransmissions, too. Not from a sender's tap
+/// that missed some bytes.
 fn bound_offset(bounds: &mut Bounds, halves: &[Exchange; 2], client: usize) {
     let (at_client, at_server) = (&halves[client], &halves[1 - client]);
     let mut sent = |from: usize, sent_ns: i64, received_ns: i64| match from {
@@ -484,7 +488,8 @@ fn bound_offset(bounds: &mut Bounds, halves: &[Exchange; 2], client: usize) {
     }
 }
 
-/// What one half knows and the other does not. Methods are numbers of their own capture, and stay where they are.
+/// Copies what one half knows and the other does not. Method numbers belong to their own capture, and are not
+/// copied.
 fn fill_in(exchanges: &mut [Option<Exchange>; 2]) {
     let [Some(client), Some(server)] = exchanges else { return };
     match (client.trace, server.trace) {

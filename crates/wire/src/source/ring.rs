@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The ring cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// The kernel said no.
+    /// The kernel refused.
     #[error("cannot {doing} {interface}: {error}{hint}")]
     Refused {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         doing: &'static str,
         /// On which interface.
         interface: String,
         /// Why not.
         error: io::Error,
-        /// What would help, with a separator before it; empty for nothing.
+        /// A possible remedy, with a separator before it; empty if there is none.
         hint: &'static str,
     },
     /// Interfaces of this kind have headers this does not know.
@@ -41,7 +41,7 @@ pub enum RingError {
     },
 }
 
-/// An interface to listen on, looked up.
+/// An interface to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name; `any` for all.
@@ -50,7 +50,7 @@ pub struct Interface {
     pub index: u32,
     /// How its packets begin.
     pub link: LinkType,
-    /// What to do about packets that pass the tap twice.
+    /// How to treat packets that pass the tap twice.
     pub once: LoopbackOnce,
 }
 
@@ -94,26 +94,26 @@ impl Interface {
     }
 }
 
-/// What the kernel counted.
+/// Counts of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounts {
-    /// Packets that passed the filter, dropped ones included.
+    /// Packets that passed the filter, including dropped ones.
     pub received: u64,
     /// Packets that found no room.
     pub dropped: u64,
-    /// Times the kernel found every block taken.
+    /// How often the kernel found every block in use.
     pub stalls: u64,
 }
 
-/// How long a block may stay open while packets are few: after that time packets can be seen.
+/// How long a block may stay open while packets are rare: packets become visible after this time.
 pub const BLOCK_TIMEOUT_MS: u32 = 100;
-/// Rounds after which a block that should have been closed is not waited for any more.
+/// Rounds after which a block that should have been closed is no longer awaited.
 const CATCH_UP_ROUNDS: u32 = 40;
-/// How far the times of neighbours in a block may be out of order.
+/// How far the times of adjacent packets in a block may be out of order.
 const BLOCK_SLACK_NS: i64 = 100_000_000;
-/// Of a packet of which no more is kept, with its header and its neighbours, 32 KiB are enough.
+/// If at most this is kept of a packet, 32 KiB are enough for it, its header and its neighbours.
 const SMALL_SNAP: u32 = 16 << 10;
-/// One of so many blocks is left to the kernel, at least two.
+/// One block in this many is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
 /// Socket option (include/uapi/linux/if_packet.h, Linux 4.20).
@@ -156,22 +156,22 @@ impl Drop for Memory {
     }
 }
 
-/// A ring that is being written by the kernel.
+/// A ring that the kernel is writing to.
 pub struct Ring {
     socket: OwnedFd,
     memory: Memory,
     block_bytes: usize,
     blocks: usize,
-    /// The oldest block kept, and how many are.
+    /// The oldest block kept, and the number of kept blocks.
     oldest: usize,
     kept: usize,
     interface: Interface,
     counts: RingCounts,
     complete_since_ns: i64,
-    /// Packets in all blocks closed so far, and their bytes.
+    /// Number of packets in all blocks closed so far, and their bytes.
     closed_packets: u64,
     closed_bytes: u64,
-    /// Who sees packets with one of these TCP flags as soon as their block is closed.
+    /// Sees packets with one of these TCP flags as soon as their block is closed.
     watcher: Option<(u8, Watcher)>,
 }
 
@@ -219,7 +219,7 @@ impl Ring {
         let request = libc::tpacket_req3 {
             tp_block_size: block_bytes as u32,
             tp_block_nr: blocks as u32,
-            // Only a divisor has to be given: frames are as long as they are in this version.
+            // Only a divisor is required: in this version, frames have any length.
             tp_frame_size: 2048,
             tp_frame_nr: (block_bytes / 2048 * blocks) as u32,
             tp_retire_blk_tov: BLOCK_TIMEOUT_MS,
@@ -276,7 +276,7 @@ impl Ring {
         attach(&self.socket, program)
     }
 
-    /// Bytes that all packets took in the ring so far, those included that are no longer there.
+    /// Bytes that all packets have used in the ring so far, including those no longer there.
     pub fn written_bytes(&self) -> u64 {
         self.closed_bytes
     }
@@ -298,7 +298,7 @@ impl Ring {
         &self.interface
     }
 
-    /// Bytes of memory that hold packets when the ring is full.
+    /// Maximum number of bytes that hold packets when the ring is full.
     pub fn kept_bytes_at_most(&self) -> usize {
         self.block_bytes * (self.blocks - free_blocks(self.blocks))
     }
@@ -326,13 +326,14 @@ impl Ring {
         Ok(())
     }
 
-    /// How long may be waited after `filled` blocks came at once, so that the kernel does not run out of blocks.
+    /// How long the caller may wait after `filled` blocks arrived at once, so that the kernel does not run
+    /// out of blocks.
     pub fn pause_ms(&self, filled: usize) -> i32 {
         if filled * 4 > free_blocks(self.blocks) { 1 } else { 10 }
     }
 
-    /// Takes note of the blocks that were filled, and hands the oldest ones back where room is needed. Gives the
-    /// number of blocks newly filled.
+    /// Registers newly filled blocks, and returns the oldest ones to the kernel where room is needed. Returns
+    /// the number of newly filled blocks.
     pub fn advance(&mut self) -> usize {
         let mut filled = 0;
         while self.kept < self.blocks && self.is_filled((self.oldest + self.kept) % self.blocks) {
@@ -401,7 +402,7 @@ impl Ring {
             if time_ns(block, offset::BLOCK_LAST_TIME) < from_ns {
                 continue;
             }
-            // Packets of several CPUs come into a block nearly, but not exactly, in the order of their times.
+            // Packets from several CPUs enter a block nearly, but not exactly, in order of time.
             if frames(block).next().is_some_and(|first| first.time_ns > to_ns + BLOCK_SLACK_NS) {
                 break;
             }
@@ -413,23 +414,23 @@ impl Ring {
         Ok(number)
     }
 
-    /// When the last packet kept was seen, Unix nanoseconds.
+    /// Time of the last kept packet, Unix nanoseconds.
     pub fn last_ns(&self) -> Option<i64> {
         let last = self.kept.checked_sub(1)?;
         Some(time_ns(self.block((self.oldest + last) % self.blocks), offset::BLOCK_LAST_TIME))
     }
 
-    /// Bytes of the blocks that hold packets now.
+    /// Bytes of the blocks that currently hold packets.
     pub fn kept_bytes(&self) -> usize {
         self.block_bytes * self.kept
     }
 
-    /// Bytes of memory that the ring takes, whether they are in use or not.
+    /// Memory of the ring, used or not.
     pub fn memory_bytes(&self) -> usize {
         self.memory.length
     }
 
-    /// Hands every block kept back to the kernel.
+    /// Returns every kept block to the kernel.
     pub fn release_all(&mut self) {
         while self.kept > 0 {
             self.release_oldest();
@@ -514,7 +515,7 @@ struct Frame<'a> {
     captured: usize,
     length: u32,
     data_at: usize,
-    /// Tag protocol and tag that the kernel took out of the packet.
+    /// VLAN protocol and tag that the kernel removed from the packet.
     vlan: Option<(u16, u16)>,
 }
 
@@ -568,7 +569,7 @@ fn frames(block: &[u8]) -> impl Iterator<Item = Frame<'_>> {
 }
 
 impl<'a> Frame<'a> {
-    /// The flags of a TCP segment right behind the headers of its link and of IP, looked at where they lie.
+    /// The flags of a TCP segment directly after the headers of its link and IP, read in place.
     fn tcp_flags(&self, link: LinkType) -> Option<u8> {
         let (at, protocol) = match link {
             LinkType::LINUX_SLL2 => {
@@ -587,7 +588,7 @@ impl<'a> Frame<'a> {
         ip.get(tcp + 13).copied()
     }
 
-    /// The packet as a file has it; where something has to be put in, it is copied to `scratch`.
+    /// The packet as a file has it; if something has to be inserted, it is copied to `scratch`.
     fn packet<'s>(&self, number: u64, link: LinkType, scratch: &'s mut Vec<u8>) -> Packet<'s>
     where
         'a: 's,
@@ -701,7 +702,7 @@ mod tests {
             let (block_bytes, blocks) = geometry(ring_bytes, 16 << 10);
             let back_ms = (blocks - free_blocks(blocks)) as u64 * u64::from(BLOCK_TIMEOUT_MS);
             assert!(back_ms >= 30_000, "{ring_bytes}: {blocks} blocks reach back {back_ms} ms");
-            // A packet of the usual snap length has room in one.
+            // A packet of the usual snap length fits into one.
             assert!(block_bytes >= 32 << 10);
         }
     }

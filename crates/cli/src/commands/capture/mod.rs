@@ -75,7 +75,7 @@ pub struct CaptureArgs {
     json: bool,
 }
 
-/// Rings smaller than this keep too few packets to be of use.
+/// Smaller rings keep too few packets to be useful.
 const MIN_RING: u64 = 1 << 20;
 const MAX_RING: u64 = 64 << 30;
 const MIN_SNAP: u64 = 64;
@@ -87,26 +87,26 @@ struct Report<'a> {
     filter: &'a str,
     ring_bytes: u64,
     snap_bytes: u64,
-    /// Packets that passed the filter, those that were dropped included.
+    /// Packets that passed the filter, including dropped ones.
     received: u64,
     /// Packets that found no room.
     dropped: u64,
     written: &'a [Written],
-    /// Lines of the log that were no slow calls.
+    /// Lines of the log that were not slow calls.
     malformed_lines: u64,
-    /// CPU time of this process; what the kernel takes to copy packets into the ring is not in it.
+    /// CPU time of this process, without the kernel's time for copying packets into the ring.
     cpu_ns: u64,
     wall_ns: u64,
 }
 
-/// What the signals said.
+/// Signals received so far.
 #[derive(Default)]
 struct SignalRequests {
     writes: AtomicU32,
     ends: AtomicU32,
 }
 
-/// Captures until told to stop, or until the trigger has fired as often as wanted.
+/// Captures until told to stop, or until the trigger has fired the requested number of times.
 pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
     let (ring_bytes, snap_bytes) = (args.ring.bytes(), args.snap.bytes());
     if !(MIN_RING..=MAX_RING).contains(&ring_bytes) {
@@ -144,7 +144,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
             seen_writes = told.writes.load(Relaxed);
             match files.write(&mut ring, Reason::Signal) {
                 Ok(written) => say(written),
-                // The packets are still in the ring, and may find room when they are asked for again.
+                // The packets are still in the ring, and may find room at the next request.
                 Err(error) => eprintln!("spangap: {error:#}; the packets are kept, and the capture goes on"),
             }
         }
@@ -167,7 +167,8 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
         }
         tail.complaints().iter().for_each(|complaint| eprintln!("spangap: {complaint}"));
     };
-    // Whoever ends it early still gets what there is: of a slow call whose end was waited for, or of all.
+    // A user who ends it early still gets what there is: of a slow call whose end was awaited, or of
+    // everything.
     match fired {
         Some((slow, _)) => say(files.write(&mut ring, Reason::SlowCall(slow))?),
         None if told_to_end || args.trigger.is_none() => say(files.write(&mut ring, Reason::End)?),
@@ -237,11 +238,11 @@ fn closing(report: &Report<'_>, waited: bool) -> String {
     text
 }
 
-/// Counts SIGUSR1 as wishes to write, SIGINT and SIGTERM as wishes to end.
+/// Counts SIGUSR1 as a request to write, SIGINT and SIGTERM as requests to end.
 fn listen(told: Arc<SignalRequests>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot wait for signals")?;
-    // Registered here and now: a signal that comes before the thread runs counts too.
+    // Registered here and now, so that a signal before the thread runs counts, too.
     let entered = runtime.enter();
     let register = |kind| signal(kind).context("cannot wait for signals");
     let mut write = register(SignalKind::user_defined1())?;
@@ -263,7 +264,7 @@ fn listen(told: Arc<SignalRequests>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cannot be written, with its place.
+/// A write error, with its place.
 fn cannot_write(path: &std::path::Path) -> impl Fn(io::Error) -> anyhow::Error {
     move |error| anyhow!("cannot write {}: {error}", path.display())
 }

@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What the packets are written for.
+/// What triggers the writing of packets.
 #[derive(Clone, Debug)]
 pub enum Trigger {
     /// A line in this file.
@@ -42,7 +42,7 @@ pub fn trace_id(text: &str) -> Result<String, String> {
     }
 }
 
-/// The call that a line tells of.
+/// The call that a line describes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Slow {
     pub trace_id: String,
@@ -54,31 +54,32 @@ pub struct Slow {
 
 /// Bytes of the log read at once.
 const PIECE: u64 = 1 << 20;
-/// A line longer than this is none of ours.
+/// A longer line is not one of ours.
 const MAX_LINE: usize = 64 << 10;
-/// Malformed lines that are told one by one; of a file that is no slow log at all, the rest is only counted.
+/// Maximum number of malformed lines reported individually; if a file is not a slow log at all, the rest is
+/// only counted.
 const MAX_TOLD: u64 = 20;
 
-/// Follows a log from its present end; one that is not there yet, from its beginning.
+/// Follows a log from its current end; if it does not exist yet, from its beginning.
 #[derive(Debug)]
 pub struct SlowLogTail {
     path: PathBuf,
     wanted: Option<String>,
     at: u64,
-    /// What came after the last end of line.
+    /// Bytes after the last end of line.
     rest: Vec<u8>,
-    /// Lines before it in the file.
+    /// Number of lines before it in the file.
     lines: u64,
-    /// Whether it is inside of a line that is too long, and was said to be malformed.
+    /// Whether it is within a line that is too long, and was reported as malformed.
     too_long: bool,
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub malformed: u64,
-    /// What is to be said of them, once.
+    /// Messages about them, each reported once.
     complaints: Vec<String>,
 }
 
 impl SlowLogTail {
-    /// Begins to follow.
+    /// Begins to follow the file.
     ///
     /// # Errors
     /// When the file is there and cannot be read.
@@ -93,7 +94,7 @@ impl SlowLogTail {
         Ok(SlowLogTail { path, wanted, at, rest, lines, too_long: false, malformed: 0, complaints })
     }
 
-    /// What is wrong with lines read since the last call: file, line, what was found.
+    /// Messages about lines read since the last call: file, line, what was found.
     pub fn complaints(&mut self) -> Vec<String> {
         std::mem::take(&mut self.complaints)
     }
@@ -113,7 +114,7 @@ impl SlowLogTail {
         }
     }
 
-    /// The next call that is wanted, if its line is there.
+    /// The next matching call, if its line has been written.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -133,7 +134,7 @@ impl SlowLogTail {
                 Ok(_) => {}
                 Err(_) if line.trim_ascii().is_empty() => {}
                 Err(error) => {
-                    // It names its place as a line of a document of one line.
+                    // The error gives its place as in a document of one line.
                     let column = error.column();
                     let error = error.to_string();
                     let what = error.split(" at line ").next().unwrap_or_default();
@@ -173,7 +174,7 @@ impl SlowLogTail {
     }
 }
 
-/// Where a file ends now, and how many lines end before.
+/// The current end of a file, and the number of lines before it.
 fn present_end(mut file: File) -> std::io::Result<(u64, u64)> {
     let (mut at, mut lines) = (0, 0);
     let mut piece = vec![0; PIECE as usize];
@@ -218,7 +219,7 @@ mod tests {
         let place = format!("{}, line 3: column 2: expected ident", path.display());
         assert!(said.len() == 1 && said[0].starts_with(&place), "{said:?}");
         assert_eq!(tail.complaints(), Vec::<String>::new(), "each is said once");
-        // The tank starts anew.
+        // The tank starts again.
         std::fs::write(&path, line(&"3".repeat(32)) + "\n").unwrap();
         assert_eq!(tail.next().unwrap().unwrap().trace_id, "3".repeat(32));
     }

@@ -1,4 +1,4 @@
-//! What is written out of the ring, and why.
+//! Writes packets from the ring to files.
 
 use super::cannot_write;
 use super::trigger::Slow;
@@ -38,9 +38,9 @@ pub struct Written {
     pub from_unix_ns: Option<i64>,
     /// Time of its last packet.
     pub to_unix_ns: Option<i64>,
-    /// Packets dropped since the capture began, for want of room.
+    /// Packets dropped since the capture began, for lack of room.
     pub dropped: u64,
-    /// Whether all packets since the beginning of the slow call were still there.
+    /// Whether all packets since the beginning of the slow call were still in the ring.
     pub covers_call: Option<bool>,
 }
 
@@ -83,7 +83,7 @@ impl Files {
         Files { path, filter, snap_bytes, written: Vec::new() }
     }
 
-    /// Whether the first file can be written, found out while nothing is lost yet. Nothing is left behind.
+    /// Checks that the first file can be written, while nothing is lost yet. Leaves nothing behind.
     pub fn try_out(&self) -> anyhow::Result<()> {
         let failed = cannot_write(&self.path);
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path) {
@@ -108,13 +108,13 @@ impl Files {
         &self.written
     }
 
-    /// Writes what the ring holds, and empties it: the next file goes on where this one ends.
+    /// Writes the content of the ring, and empties it: the next file continues where this one ends.
     pub fn write(&mut self, ring: &mut Ring, reason: Reason) -> anyhow::Result<&Written> {
         let path = self.next_path();
         let failed = cannot_write(&path);
         ring.catch_up().map_err(&failed)?;
         let mut options = OpenOptions::new();
-        // Packets hold what was said: they are for the owner's eyes.
+        // Packets contain what was said, so only the owner may read them.
         let file =
             options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(&failed)?;
         let counts = ring.counts().map_err(&failed)?;

@@ -1,4 +1,4 @@
-//! Opening the captures: files, and pipes, which are copied to a file where they have to be read twice.
+//! Opening the captures: files, and pipes, which are copied to a file if they must be read twice.
 
 use super::pipe::Pipe;
 use crate::args::wrong_usage;
@@ -16,13 +16,13 @@ use std::thread;
 /// The captures, in the order given.
 pub struct Opened {
     pub captures: Vec<Capture>,
-    /// What came through pipes: files without a name, which are gone with these.
+    /// Copies of pipes: unnamed files, which disappear when closed.
     pub copies: Vec<File>,
     /// Whether Ctrl-C ended the copying.
     pub interrupted: bool,
 }
 
-/// Opens them. Of pipes that have to be read `twice`, copies.
+/// Opens them. Pipes that must be read `twice` are copied.
 pub fn open_all(paths: &[PathBuf], twice: bool, stop: &Arc<AtomicBool>) -> anyhow::Result<Opened> {
     let is_stdin = |path: &&PathBuf| path.as_os_str() == "-";
     if paths.iter().filter(is_stdin).count() > 1 {
@@ -42,7 +42,7 @@ pub fn open_all(paths: &[PathBuf], twice: bool, stop: &Arc<AtomicBool>) -> anyho
             bail!("{path}: given as both ends; expected the captures of two places");
         }
     }
-    // Which connections three captures or more have in common is looked for before they are dissected.
+    // With three captures or more, the connections that they have in common are determined first.
     if twice || paths.len() > 2 {
         return open_for_twice(paths, stop);
     }
@@ -66,12 +66,12 @@ pub fn not_over_a_capture(flag: &str, path: &Path, captures: &[PathBuf]) -> anyh
     Ok(())
 }
 
-/// What gives its bytes once.
+/// An input that can be read only once.
 fn pipe(path: &Path, stop: &Arc<AtomicBool>) -> anyhow::Result<Option<Pipe>> {
     if path.as_os_str() == "-" {
         return Pipe::new(io::stdin(), stop.clone()).map(Some);
     }
-    // A pipe with a name gives nothing for as long as its writer likes.
+    // A named pipe blocks for as long as its writer likes.
     if path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         return Pipe::new(file, stop.clone()).map(Some);
@@ -81,7 +81,7 @@ fn pipe(path: &Path, stop: &Arc<AtomicBool>) -> anyhow::Result<Option<Pipe>> {
 
 fn open_for_twice(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<Opened> {
     let pipes = paths.iter().map(|path| pipe(path, stop)).collect::<anyhow::Result<Vec<Option<Pipe>>>>()?;
-    // All at the same time: the writer of one that nobody reads would lose packets.
+    // All at the same time: if nobody reads from a writer, it loses packets.
     let copies: Vec<anyhow::Result<Option<File>>> = thread::scope(|scope| {
         let copy = |(path, pipe): (&PathBuf, Option<Pipe>)| {
             let name = path.display().to_string();
@@ -106,7 +106,7 @@ fn open_for_twice(paths: &[PathBuf], stop: &Arc<AtomicBool>) -> anyhow::Result<O
         };
         opened.captures.push(capture);
     }
-    // Ctrl-C ended the pipes; what came of them is still to be read.
+    // Ctrl-C ended the pipes; their content so far is still to be read.
     opened.interrupted = !opened.copies.is_empty() && stop.swap(false, Relaxed);
     Ok(opened)
 }
@@ -119,7 +119,7 @@ fn about_copying(name: &str) -> String {
     )
 }
 
-/// A file with all that comes, until Ctrl-C.
+/// Copies everything that arrives to a file, until Ctrl-C.
 fn copy(mut pipe: Pipe, stop: &AtomicBool) -> anyhow::Result<File> {
     let mut file = tempfile::tempfile()?;
     let mut piece = vec![0; 256 << 10];

@@ -14,18 +14,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Calls handled at once.
 const CALLS: usize = 1 << 8;
-/// Where recordings are laid over them, which are read for so many calls at a time.
+/// With host recordings, which are read again for each such number of calls.
 const CALLS_WITH_HOSTS: usize = 1 << 14;
-/// Bytes written at once, about.
+/// Approximate number of bytes written at once.
 const PIECE_BYTES: usize = 1 << 18;
 
-/// Where the lines go.
+/// Destination of the lines.
 pub struct Lines {
     name: String,
     to: File,
-    /// Whether it began with nothing in it: standard output may be the end of a file.
+    /// Whether it was empty at the start: standard output may be the end of a file.
     own: bool,
-    /// Whole lines, not yet written.
+    /// Complete lines, not yet written.
     piece: Vec<u8>,
     piece_calls: u64,
     written_calls: u64,
@@ -33,7 +33,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens the file, so that what cannot be written is said before anything is read. What is in it stays until there is
+    /// Opens the file, so that an error is reported before anything is read. Its content stays until there is
     /// something to write.
     pub fn create(path: &Path, captures: &[PathBuf]) -> anyhow::Result<Lines> {
         let own = path.as_os_str() != "-";
@@ -49,7 +49,7 @@ impl Lines {
         Ok(Lines { name, to, own, piece: Vec::new(), piece_calls: 0, written_calls: 0, written_bytes: 0 })
     }
 
-    /// Writes the calls of all captures, with the recordings of hosts laid over them. What ends it early is among the
+    /// Writes the calls of all captures, split by host recordings. An early end is reported among the
     /// warnings.
     pub fn write(
         mut self,
@@ -69,7 +69,7 @@ impl Lines {
         let flow = every_call(dissection, settings, most, on_progress, &mut |dissection| {
             let told = dissection.caveats.len();
             let laid = spangap_gather::hosts::split_legs(dissection, recordings);
-            // What recordings cannot tell was said of the calls shown.
+            // The limits of recordings were reported for the calls shown.
             dissection.caveats.truncate(told);
             if let Err(error) = laid {
                 failed = Some(error.into());
@@ -78,7 +78,7 @@ impl Lines {
             match self.add(dissection) {
                 Ok(()) if !stop.load(Relaxed) => return ControlFlow::Continue(()),
                 Ok(()) => {}
-                // Whoever reads has seen enough.
+                // The reader has closed the pipe.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => enough = true,
                 Err(error) => failed = Some(error.into()),
             }
@@ -124,7 +124,7 @@ impl Lines {
     fn flush(&mut self) -> io::Result<()> {
         if let Err(error) = self.to.write_all(&self.piece) {
             if self.own {
-                // Half a line would be no JSON. What is no file cannot be cut, and keeps it.
+                // Half a line would not be JSON. A pipe cannot be truncated, and keeps it.
                 let _ = self.to.set_len(self.written_bytes);
             }
             return Err(error);

@@ -114,7 +114,7 @@ pub struct DissectArgs {
     fail_on: Vec<Cause>,
 }
 
-/// Captures read at once, at most.
+/// Maximum number of captures.
 const MAX_CAPTURES: usize = 16;
 
 /// A capture, and what it was named.
@@ -138,7 +138,7 @@ impl std::str::FromStr for Named {
     }
 }
 
-/// A trace id as people copy it.
+/// A trace id as users copy it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TraceId([u8; 16]);
 
@@ -209,7 +209,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     let mut dissection =
         spangap_gather::dissection(captures, &args.host, read.caveats, &settings, &mut on_progress)?;
     dissection.interrupted |= interrupted;
-    // What was read until Ctrl-C is written; another one ends that.
+    // What was read until Ctrl-C is written; a second Ctrl-C ends that.
     stop.store(false, Relaxed);
     let written =
         every.map(|lines| lines.write(&mut dissection, &settings, &args.host, &stop, &mut on_progress));
@@ -230,13 +230,13 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         false => print_text(&report),
     };
     match printed {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
     }
     written.transpose()?;
     let found = |cause: &Cause| {
-        // Recordings are laid over the calls shown only.
+        // Host recordings apply only to the calls shown.
         let mut findings = report.calls.iter().flat_map(|call| &call.findings);
         report.totals.causes.iter().any(|sum| sum.cause == *cause && sum.calls > 0)
             || findings.any(|finding| finding.culprit.cause == *cause && finding.is_shown())
@@ -244,7 +244,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
     Ok(if args.fail_on.iter().any(found) { Outcome::Found } else { Outcome::Done })
 }
 
-/// The names of the captures. At one end of the calls only one capture can be, unless one host took several.
+/// The names of the captures. Each end of the calls can have only one capture, unless one host took several.
 fn named(captures: &[Named]) -> anyhow::Result<Vec<Option<String>>> {
     let names: Vec<Option<String>> = captures.iter().map(|capture| capture.name.clone()).collect();
     if let [Some(first), Some(second)] = &names[..]
@@ -257,7 +257,8 @@ fn named(captures: &[Named]) -> anyhow::Result<Vec<Option<String>>> {
     Ok(names)
 }
 
-/// Ladders of the slowest calls, read from the captures a second time. What cannot be read twice has none, and says so.
+/// Ladders of the slowest calls, read from the captures a second time. A capture that cannot be read twice
+/// has none, and the report says so.
 fn ladders(dissection: &mut Dissection, wanted: usize) -> BTreeMap<usize, Ladder> {
     let mut ladders = BTreeMap::new();
     for (place, call) in dissection.calls.iter().take(wanted).enumerate() {
@@ -290,7 +291,7 @@ fn key_log(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A capture this large takes long enough to show how far it is.
+/// Reading a capture of this size takes long enough to show progress.
 const PROGRESS_FROM_BYTES: u64 = 64 << 20;
 
 fn show(bar: &ProgressBar, progress: Progress) {
@@ -331,7 +332,7 @@ fn print_text(report: &DissectReport) -> io::Result<()> {
     out.flush()
 }
 
-/// The command as it would be typed again.
+/// The command line, to be typed again.
 fn command() -> String {
     let quoted = |argument: std::ffi::OsString| {
         let argument = argument.to_string_lossy().into_owned();

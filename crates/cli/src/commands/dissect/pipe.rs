@@ -1,4 +1,4 @@
-//! A pipe of packets whose reading Ctrl-C ends: what was read until then is printed.
+//! A pipe of packets that Ctrl-C ends: what was read until then is printed.
 
 use anyhow::Context;
 use std::io::{self, Read};
@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How much is read of a pipe at once.
+/// Bytes read from a pipe at once.
 const PIECE_BYTES: usize = 256 << 10;
 /// Pieces read ahead.
 const PIECES: usize = 8;
-/// How long an interrupt may go unnoticed while a pipe gives nothing.
+/// How long an interrupt may go unnoticed while a pipe delivers nothing.
 const NOTICED_WITHIN: Duration = Duration::from_millis(100);
 
-/// A pipe whose reader need not wait for its writer once `stop` is set: it ends then.
+/// A pipe whose reader stops waiting for its writer once `stop` is set.
 pub struct Pipe {
     pieces: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// Reads `from` in a thread of its own.
+    /// Reads `from` in a separate thread.
     pub fn new(from: impl Read + Send + 'static, stop: Arc<AtomicBool>) -> anyhow::Result<Pipe> {
         let (to, pieces) = sync_channel(PIECES);
         thread::Builder::new()
@@ -47,7 +47,7 @@ fn feed(mut from: impl Read, to: &SyncSender<io::Result<Vec<u8>>>) {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => {
-                // Its reader says so, or is gone.
+                // The reader reports it, or is gone.
                 let _ = to.send(Err(error));
                 return;
             }

@@ -1,72 +1,73 @@
-//! What a line does to the packets of one direction, and how flags say it.
+//! What a line does to the packets of one direction, and its flags.
 
 use crate::LabError;
 use std::time::Duration;
 
-/// The longest duration that may be asked for: beyond it nothing is a delay any more.
+/// Maximum duration: anything longer is no longer a delay.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How many packets a list may name.
+/// Maximum number of packets in a list.
 const MOST_NAMED: usize = 100_000;
 
-/// One direction of a line. Lists name packets by their number, from 1, among those that are counted.
+/// One direction of a line. Lists identify packets by their number, from 1, among the counted ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Way {
-    /// How long every packet takes.
+    /// Delay of every packet.
     pub delay: Duration,
-    /// How much longer it takes by chance; see [`Way::shape`].
+    /// Additional random delay; see [`Way::shape`].
     pub jitter: Duration,
-    /// How chance distributes the jitter.
+    /// Distribution of the jitter.
     pub shape: Shape,
-    /// Whether a packet with less jitter may come out before one that was sent earlier.
+    /// Whether a packet with less jitter may leave before one that was sent earlier.
     pub overtake: bool,
-    /// Every so manieth counted packet takes [`Way::spike`] longer, and what follows waits behind it; 0 for none.
+    /// Every counted packet whose number is a multiple of this takes [`Way::spike`] longer, and later ones
+    /// wait behind it; 0 for none.
     pub spike_every: u64,
-    /// How much longer that is.
+    /// Additional delay of these.
     pub spike: Duration,
-    /// These take [`Way::late_by`] longer, and what follows waits behind them.
+    /// These take [`Way::late_by`] longer, and later ones wait behind them.
     pub late: Vec<u64>,
-    /// How much longer that is.
+    /// Additional delay of these.
     pub late_by: Duration,
-    /// How many bytes pass in a second, IP headers included.
+    /// Bytes per second, including IP headers.
     pub rate_bytes_per_s: Option<u64>,
-    /// How many bytes may wait because of the rate; a packet for which there is no room is lost.
+    /// Maximum number of bytes waiting because of the rate; a packet without room is lost.
     pub queue_bytes: u64,
-    /// Share of the counted packets that is lost by chance.
+    /// Share of the counted packets that is lost at random.
     pub loss: f64,
     /// These are lost.
     pub drop: Vec<u64>,
-    /// With each of these all of its connection is lost from then on, as where something on the way has forgotten it.
+    /// From each of these on, all of its connection is lost, as if something on the way had forgotten it.
     pub hole: Vec<u64>,
-    /// Packets of IP that are larger are lost, and nobody is told.
+    /// Larger IP packets are lost silently.
     pub largest_bytes: u64,
     /// These come twice.
     pub twice: Vec<u64>,
-    /// These come out after the packet that follows them.
+    /// These leave after the packet that follows them.
     pub swap: Vec<u64>,
-    /// Packets come out only at multiples of this; 0 for at any time.
+    /// Packets leave only at multiples of this; 0 for any time.
     pub clump: Duration,
     /// Which packets are counted.
     pub count: Count,
-    /// TCP payload that a packet has at least to be counted. With 0 bare ACKs are.
+    /// Minimum TCP payload of a counted packet. With 0, bare ACKs count.
     pub least_bytes: u64,
-    /// TCP payload that it has at most.
+    /// Maximum TCP payload of a counted packet.
     pub most_bytes: u64,
 }
 
-/// How chance distributes a jitter.
+/// Distribution of a jitter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// Evenly from 0 to it.
+    /// Evenly from 0 up to it.
     #[default]
     Uniform,
-    /// Exponentially with this mean, cut off at twenty times as much.
+    /// Exponentially with this mean, limited to twenty times as much.
     Exponential,
 }
 
 /// Which TCP packets are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Count {
-    /// Those whose payload is between the bounds.
+    /// Those whose payload is within the bounds.
     #[default]
     Payload,
     /// Those that open a connection: SYN in one direction, SYN/ACK in the other.
@@ -101,12 +102,12 @@ impl Default for Way {
 }
 
 impl Way {
-    /// Takes so long, and does nothing else.
+    /// A pure delay.
     pub fn of_delay(delay: Duration) -> Way {
         Way { delay, ..Way::default() }
     }
 
-    /// As flags of the actor: `--delay-a 5000000`. What is as ever is not said.
+    /// As flags of the actor: `--delay-a 5000000`. Defaults are omitted.
     pub fn flags(&self, end: char) -> Vec<String> {
         let ever = Way::default();
         let mut flags = Vec::new();
@@ -142,7 +143,7 @@ impl Way {
         flags
     }
 
-    /// Takes a flag, without its dashes and its end.
+    /// Sets a flag, given without its dashes and its end.
     ///
     /// # Errors
     /// When there is no such flag, or it has no such value.
@@ -209,7 +210,7 @@ impl Way {
     }
 }
 
-/// Numbers separated by commas, neighbours as a range.
+/// Numbers separated by commas, consecutive ones as a range.
 fn list(numbers: &[u64]) -> String {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for &number in numbers {
