@@ -10,14 +10,14 @@ use spangap_wire::source::Opening;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-/// Flags of the packets that are looked at.
+/// Flags of the packets examined.
 pub(crate) const WATCHED: u8 = Flags::SYN | Flags::FIN | Flags::RST;
-/// The longest header there is: cooked, IPv6, TCP with all its options.
+/// The longest possible header: cooked, IPv6, TCP with all its options.
 const LONGEST: usize = 20 + 40 + 60;
-/// What a connection takes here at the most, with its places in the tables, bytes.
+/// Maximum memory per connection, including its entries in the tables, bytes.
 const EACH_BYTES: u64 = 2 * (LONGEST as u64 + 48) + 160;
 
-/// Both ends, the smaller first, and the virtual network.
+/// Both ends, the smaller one first, and the virtual network.
 type Key = (Endpoint, Endpoint, u32);
 
 fn key(segment: &Segment<'_>) -> Key {
@@ -27,13 +27,13 @@ fn key(segment: &Segment<'_>) -> Key {
 
 #[derive(Debug, Default)]
 struct Connection {
-    /// The SYN and its answer, with who sent it.
+    /// The SYN and its answer, with their senders.
     syns: [Option<(Endpoint, Opening)>; 2],
-    /// Who sent a FIN.
+    /// Senders of FINs.
     fins: [Option<Endpoint>; 2],
-    /// When it was over, Unix nanoseconds.
+    /// When it ended, Unix nanoseconds.
     over_ns: Option<i64>,
-    /// Tells it from others between the same ports.
+    /// Distinguishes it from others between the same ports.
     number: u64,
 }
 
@@ -41,18 +41,18 @@ struct Connection {
 #[derive(Debug)]
 pub(crate) struct Openings {
     connections: FxHashMap<Key, Connection>,
-    /// Oldest first; those that are not in the table any more with this number are skipped.
+    /// Oldest first; entries that no longer have this number in the table are skipped.
     order: VecDeque<(Key, u64)>,
-    /// Closed ones, in the order in which they closed.
+    /// Closed connections, in the order in which they closed.
     over: VecDeque<(Key, u64, i64)>,
     next: u64,
     most: usize,
-    /// Connections whose SYNs were given up for want of room, while they lived.
+    /// Connections whose SYNs were dropped for lack of room while they were open.
     pub given_up: u64,
 }
 
 impl Openings {
-    /// Takes at most so many bytes.
+    /// Uses at most this many bytes.
     pub fn new(most_bytes: u64) -> Openings {
         Openings {
             connections: FxHashMap::default(),
@@ -64,9 +64,9 @@ impl Openings {
         }
     }
 
-    /// Sees a packet with one of the flags [`WATCHED`].
+    /// Processes a packet with one of the flags [`WATCHED`].
     pub fn see(&mut self, packet: &Packet<'_>) {
-        // Nobody sends these in fragments: what is kept of others is of no use here.
+        // Nobody sends these in fragments, so the state of other fragments is not needed here.
         let mut decoder = Decoder::default();
         let Ok(segment) = decoder.decode(packet) else { return };
         let key = key(&segment);
@@ -88,7 +88,7 @@ impl Openings {
     }
 
     fn opens(&mut self, key: Key, segment: &Segment<'_>, packet: &Packet<'_>) {
-        // A payload may come along (RFC 7413), and is nobody's business.
+        // It may carry a payload (RFC 7413), which must not be kept.
         let headers = packet.data.len() - segment.payload.len().min(packet.data.len());
         let opening = Opening {
             time_ns: packet.time_ns,
@@ -99,7 +99,7 @@ impl Openings {
         };
         let answers = segment.flags.has(Flags::ACK);
         let known = self.connections.get_mut(&key).filter(|known| {
-            // Sent again, or the answer to what was seen; else the ports are used again.
+            // Retransmitted, or the answer to the known SYN; otherwise the ports are being reused.
             let mut others = known.syns.iter().take(1).flatten();
             known.over_ns.is_none() && others.all(|(end, _)| answers || *end == segment.source)
         });
@@ -126,14 +126,14 @@ impl Openings {
                 self.connections.remove(&key);
             }
         }
-        // Names of connections that are gone are not kept for ever.
+        // Entries of past connections are not kept for ever.
         if self.order.len() > 2 * self.most {
             let Openings { order, connections, .. } = self;
             order.retain(|(key, number)| connections.get(key).is_some_and(|one| one.number == *number));
         }
     }
 
-    /// Forgets connections that were over before the ring's oldest packet.
+    /// Forgets connections that ended before the ring's oldest packet.
     pub fn forget_before(&mut self, oldest_ns: i64) {
         while let Some((key, number, _)) = self.over.front().filter(|(.., over_ns)| *over_ns < oldest_ns) {
             if self.connections.get(key).is_some_and(|one| one.number == *number) {
@@ -148,7 +148,7 @@ impl Openings {
         syns.iter().flatten().any(|(_, opening)| opening.time_ns >= from_ns)
     }
 
-    /// How a connection was opened whose packets from `from_ns` on do not tell.
+    /// How a connection was opened whose packets from `from_ns` on do not show it.
     fn of(&self, key: &Key, from_ns: i64) -> impl Iterator<Item = &Opening> {
         let connection = self.connections.get(key);
         let connection = connection.filter(|one| one.over_ns.is_none_or(|over_ns| over_ns >= from_ns));
@@ -157,27 +157,28 @@ impl Openings {
     }
 }
 
-/// How the connections of a slice were opened, as far as it is known.
+/// How the connections of a slice were opened, as far as is known.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     /// For the file, before its packets.
     pub openings: Vec<Opening>,
-    /// Connections that were open before; of which the SYNs were kept; of which a socket told; of which nothing is known.
+    /// Connections opened before it: all of them; those whose SYNs were kept; those known from a socket; and
+    /// unknown ones.
     pub before: u64,
     pub kept: u64,
     pub told: u64,
     pub unknown: u64,
 }
 
-/// Connections of a slice, gathered while its packets pass.
+/// Connections of a slice, collected while its packets pass.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    /// Whether the first packet of it in the slice opens it.
+    /// Whether its first packet in the slice opens it.
     seen: FxHashMap<Key, bool>,
 }
 
 impl Connections {
-    /// Most connections that are told apart in a slice.
+    /// Maximum number of connections distinguished in a slice.
     const MOST: usize = 1 << 16;
 
     pub fn see(&mut self, segment: &Segment<'_>) {
@@ -187,7 +188,7 @@ impl Connections {
         }
     }
 
-    /// How those were opened that the slice does not show opening, in at most so many bytes.
+    /// The openings that the slice does not contain, in at most this many bytes.
     pub fn opened(
         &self,
         openings: &Openings,
@@ -202,7 +203,7 @@ impl Connections {
         for (key, _) in self.seen.iter().filter(|(_, opens)| !**opens) {
             opened.before += 1;
             let kept: Vec<Opening> = openings.of(key, from_ns).cloned().collect();
-            // Another connection has their ports by now, and the socket is its.
+            // Another connection uses their ports now, and the socket belongs to it.
             let is_again = openings.is_opened_since(key, from_ns);
             let told = || of_sockets.get(key).map_or_else(Vec::new, |socket| told(socket, from_ns));
             // One of the two is half of it.
@@ -238,8 +239,8 @@ fn socket_key(socket: &TcpSocket) -> Option<Key> {
     Some((a.min(b), a.max(b), 0))
 }
 
-/// What the kernel tells of a socket, as the two SYNs that would lead to it: who of both is the client is not known by it, so
-/// neither answers the other.
+/// The kernel's facts about a socket, as the two SYNs that would lead to it: they do not show which end is
+/// the client, so neither answers the other.
 fn told(socket: &TcpSocket, at_ns: i64) -> Vec<Opening> {
     let info = &socket.info;
     let (Some(peer), Some(send_scale), Some(receive_scale), Some(send_mss), Some(own_mss)) = (
@@ -251,7 +252,7 @@ fn told(socket: &TcpSocket, at_ns: i64) -> Vec<Opening> {
     ) else {
         return Vec::new();
     };
-    // What is announced has room for the options that each segment carries.
+    // The announced size includes the options that each segment carries.
     let options = if info.timestamps == Some(true) { 12 } else { 0 };
     let syn = |from: SocketAddr, to: SocketAddr, mss: u64, scale: u64| Opening {
         time_ns: at_ns,
@@ -266,13 +267,13 @@ fn told(socket: &TcpSocket, at_ns: i64) -> Vec<Opening> {
     ]
 }
 
-/// A SYN that says this much and nothing else.
+/// A SYN with this content and nothing else.
 fn syn(from: &Endpoint, to: &Endpoint, mss: u16, scale: u8) -> Box<[u8]> {
     let mut tcp = Vec::with_capacity(28);
     tcp.extend_from_slice(&from.port.to_be_bytes());
     tcp.extend_from_slice(&to.port.to_be_bytes());
     tcp.extend_from_slice(&[0; 8]);
-    // Seven words; SYN; no window, no checksum, nothing urgent.
+    // Seven words; SYN; no window, no checksum, no urgent pointer.
     tcp.extend_from_slice(&[7 << 4, Flags::SYN, 0, 0, 0, 0, 0, 0]);
     tcp.extend_from_slice(&[2, 4]);
     tcp.extend_from_slice(&mss.to_be_bytes());

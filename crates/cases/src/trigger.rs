@@ -42,17 +42,19 @@ const TIMES_SHARE: f64 = 2.0;
 const LONG: usize = 24;
 /// Windows that a long baseline takes in until its p99 is taken anew.
 const P99_EVERY: u32 = 6;
-/// Windows in a row, beyond the median by [`FACTOR`] alone, that a short baseline is left by.
+/// Number of successive windows, each beyond the median by [`FACTOR`] alone, after which a pair has left a
+/// short baseline.
 const PATIENT: u8 = 4;
-/// Less than this is below what verdicts look at, nanoseconds.
+/// Smaller differences are below what verdicts examine, nanoseconds.
 const LEAST_NS: f64 = 200_000.0;
-/// Chance, by itself, may raise a false alarm in one of so many pairs of windows.
+/// Permitted probability of a false alarm by chance per pair of windows.
 const CHANCE: f64 = 1e-7;
-/// And this far beyond its slowest calls in one of so many single windows.
+/// And per single window, if it is this far beyond the slowest calls.
 const CHANCE_OF_ONE: f64 = 1e-3;
-/// Calls over the threshold within a minute that make a case.
+/// Number of calls over the threshold within a minute that makes a case.
 const OVER: u64 = 3;
-/// Windows of the baseline whose calls are kept apart, the newest: an older stretch can then be told from them.
+/// Number of the newest windows of the baseline whose calls are kept separately, so that an older time range
+/// can be told apart from them.
 const RECENT: usize = 18;
 
 /// What is compared.
@@ -64,7 +66,7 @@ pub enum Figure {
     Client(Statistic),
 }
 
-/// Which number of a distribution.
+/// A statistic of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// Half of the calls take longer.
@@ -75,11 +77,11 @@ pub enum Statistic {
     P90,
     /// 99th percentile.
     P99,
-    /// Calls far beyond the 99th percentile of all of the baseline: the median of these.
+    /// Calls far beyond the 99th percentile of the whole baseline: their median.
     Slowest,
 }
 
-/// Those that a window has by itself, in the order of [`Window::figures`].
+/// Figures that a single window has by itself, in the order of [`Window::figures`].
 const FIGURES: [Figure; 8] = [
     Figure::Gap(Statistic::P99),
     Figure::Gap(Statistic::P90),
@@ -91,11 +93,11 @@ const FIGURES: [Figure; 8] = [
     Figure::Client(Statistic::Median),
 ];
 
-/// Those that take a baseline to be told. Their bits follow those of [`FIGURES`].
+/// Figures that require a baseline. Their bits follow those of [`FIGURES`].
 const SLOWEST: [Figure; 2] = [Figure::Gap(Statistic::Slowest), Figure::Client(Statistic::Slowest)];
 
 impl Figure {
-    /// Which of the two: gaps, client durations.
+    /// Index of the two distributions: gaps, client durations.
     pub fn of(self) -> usize {
         match self {
             Figure::Gap(_) => 0,
@@ -120,10 +122,10 @@ impl std::fmt::Display for Figure {
     }
 }
 
-/// Calls of a stretch of time, as counts of buckets.
+/// Calls of a time range, as bucket counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Bucket and calls, lowest bucket first.
+    /// Bucket and number of calls, lowest bucket first.
     buckets: Vec<(i32, u64)>,
     zero: u64,
     sum_ns: u128,
@@ -142,7 +144,8 @@ impl Counts {
         }
     }
 
-    /// What came since. A retraction can take back more than came: then it is nothing.
+    /// The difference since an earlier state. A retraction can take back more calls than were added: then it
+    /// is zero.
     pub fn since(&self, before: &Counts) -> Counts {
         let mut old = before.buckets.iter().peekable();
         let buckets: Vec<(i32, u64)> = self
@@ -163,7 +166,7 @@ impl Counts {
         }
     }
 
-    /// Adds those of another stretch.
+    /// Adds those of another time range.
     pub fn add(&mut self, other: &Counts) {
         let mut all = std::collections::BTreeMap::<i32, u64>::new();
         for (bucket, count) in self.buckets.iter().chain(&other.buckets) {
@@ -201,7 +204,7 @@ impl Counts {
         self.sum_ns as f64 / self.calls.max(1) as f64
     }
 
-    /// Calls in buckets that lie beyond a duration.
+    /// Number of calls in buckets beyond a duration.
     pub fn over(&self, ns: u64) -> u64 {
         let beyond = |bucket: i32| spangap_model::histogram::lower_bound_ns(bucket) >= ns as f64;
         self.buckets.iter().filter(|(bucket, _)| beyond(*bucket)).map(|(_, count)| count).sum()
@@ -224,15 +227,15 @@ pub struct Window {
     /// Gaps and client durations.
     counts: [Counts; 2],
     figures: Figures,
-    /// When it began and ended, Unix milliseconds.
+    /// Start and end, Unix milliseconds.
     between: [u64; 2],
 }
 
-/// Nanoseconds, in the order of [`FIGURES`]; not a number where there are too few calls for one.
+/// Nanoseconds, in the order of [`FIGURES`]; NaN if there are too few calls for one.
 type Figures = [f32; FIGURES.len()];
 
 impl Window {
-    /// Of the gaps and client durations of the same calls; `None` of too few.
+    /// From the gaps and client durations of the same calls; `None` if there are too few.
     pub fn of(gap: Counts, client: Counts) -> Option<Window> {
         let figures = FIGURES.map(|figure| match figure {
             Figure::Gap(statistic) => gap.statistic(statistic).unwrap_or(f64::NAN) as f32,
@@ -241,7 +244,7 @@ impl Window {
         (gap.calls >= LEAST_CALLS).then_some(Window { counts: [gap, client], figures, between: [0; 2] })
     }
 
-    /// With its begin and end, Unix milliseconds.
+    /// With its start and end, Unix milliseconds.
     pub fn between(self, from_unix_ms: u64, to_unix_ms: u64) -> Window {
         Window { between: [from_unix_ms, to_unix_ms], ..self }
     }
@@ -252,12 +255,12 @@ impl Window {
     }
 }
 
-/// Calls of a stretch of time.
+/// Calls of a time range.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stretch {
     /// Gaps and client durations.
     pub counts: [Counts; 2],
-    /// Its begin, Unix milliseconds.
+    /// Its start, Unix milliseconds.
     pub from_unix_ms: u64,
     /// Its end.
     pub to_unix_ms: u64,
@@ -281,9 +284,9 @@ impl Stretch {
 pub struct Left {
     /// Which one.
     pub figure: Figure,
-    /// Its median in the baseline, nanoseconds; of the slowest calls, the p99 of all of the baseline.
+    /// Its median in the baseline, nanoseconds; for the slowest calls, the p99 of the whole baseline.
     pub usual_ns: u64,
-    /// What it is now, nanoseconds.
+    /// Its current value, nanoseconds.
     pub now_ns: u64,
 }
 
@@ -294,44 +297,44 @@ impl Left {
     }
 }
 
-/// What a window comes to.
+/// The judgement on a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
     /// There is no baseline yet.
     Learning,
     /// As usual.
     Within,
-    /// One window out: it may be noise.
+    /// One window out of range: it may be noise.
     Doubtful,
     /// Two or more in a row.
     Out(Left),
 }
 
-/// What is known of one pair.
+/// State of one pair.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     baseline: VecDeque<Figures>,
-    /// Calls of the windows of the baseline: each of the newest,
+    /// Calls of the baseline's windows: each of the newest separately,
     recent: VecDeque<Stretch>,
-    /// those before them, and those before these.
+    /// then those before them, and those before these.
     older: [Stretch; 2],
-    /// Windows in the newer of the two.
+    /// Number of windows in the newer of the two.
     newer: usize,
-    /// p99 of the gaps and client durations of all of these, nanoseconds; `None` of too few calls.
+    /// p99 of the gaps and client durations of all of these, nanoseconds; `None` if there are too few calls.
     p99_ns: [Option<f64>; 2],
-    /// Windows learned since it was taken.
+    /// Windows learned since it was computed.
     p99_age: u32,
-    /// The last windows, if they were out, or may be the first ones of a row.
+    /// The last windows, if they were out of range, or may be the first ones of a row.
     held: Vec<Window>,
-    /// Figures that the last one was out in, a bit each.
+    /// Figures in which the last one was out of range, one bit each.
     out: u16,
-    /// Windows in a row that each figure was beyond the factor of a long baseline.
+    /// For each figure, how many successive windows were beyond the factor of a long baseline.
     beyond: [u8; FIGURES.len()],
-    /// When the latest row of them began: see [`Watch::row_began`].
+    /// When their latest row began: see [`Watch::row_began`].
     row_began: [u64; 2],
-    /// Windows out in a row.
+    /// Number of successive windows out of range.
     row: u32,
-    /// Calls over the threshold, by window, of the last minute.
+    /// Calls over the threshold in the last minute, by window.
     over: VecDeque<u64>,
 }
 
@@ -341,7 +344,7 @@ impl Watch {
         self.judge(window, true)
     }
 
-    /// Judges the next window, of whose calls some had a remedy on trial: nothing of it is usual.
+    /// Judges the next window, in which some calls had a remedy on trial: it does not enter the baseline.
     pub fn take_tried(&mut self, window: Window) -> State {
         self.judge(window, false)
     }
@@ -373,7 +376,7 @@ impl Watch {
             }
             self.held.clear();
         } else if self.row == 0 || left.is_some() {
-            // One alone was noise, and belongs to what is usual.
+            // A single one was noise, and belongs to the baseline.
             let stay = if may_be_a_row { usize::from(PATIENT) - 1 } else { 0 };
             for _ in stay..self.held.len() {
                 let before = self.held.remove(0);
@@ -397,12 +400,12 @@ impl Watch {
         }
     }
 
-    /// Begin and end of the first window of the latest row, Unix milliseconds.
+    /// Start and end of the first window of the latest row, Unix milliseconds.
     pub fn row_began(&self) -> [u64; 2] {
         self.row_began
     }
 
-    /// The baseline, as far as it had passed at a moment: windows that ended by then. `None` when there were too few of them.
+    /// The baseline as of a moment: windows that had ended by then. `None` if there were too few.
     pub fn usual(&self, until_unix_ms: u64) -> Option<Stretch> {
         let mut all = Stretch::default();
         let passed = |stretch: &&Stretch| stretch.windows > 0 && stretch.to_unix_ms <= until_unix_ms;
@@ -410,7 +413,7 @@ impl Watch {
         (all.windows >= LEAST_WINDOWS).then_some(all)
     }
 
-    /// What came after a moment, of the windows that are kept apart and the last one.
+    /// Calls after a moment, from the windows that are kept separately and the last one.
     pub fn since(&self, from_unix_ms: u64) -> Stretch {
         let mut all = Stretch::default();
         let since = |stretch: &&Stretch| stretch.to_unix_ms > from_unix_ms;
@@ -420,8 +423,8 @@ impl Watch {
         all
     }
 
-    /// Whether calls of a stretch took well more than others: in the median, in the mean, at p90 or at p99, gaps or client
-    /// durations.
+    /// Whether calls of one time range took clearly longer than others: in the median, in the mean, at p90 or
+    /// at p99, gaps or client durations.
     pub fn are_slower(slow: &[Counts; 2], usual: &[Counts; 2]) -> bool {
         let statistics = [Statistic::Median, Statistic::Mean, Statistic::P90, Statistic::P99];
         slow.iter().zip(usual).any(|(slow, usual)| {
@@ -432,7 +435,7 @@ impl Watch {
         })
     }
 
-    /// What is usual now, apart from what will be.
+    /// The current baseline, independent of later changes.
     pub fn remembered(&self) -> Remembered {
         Remembered(Watch {
             baseline: self.baseline.clone(),
@@ -468,13 +471,14 @@ impl Watch {
         }
     }
 
-    /// By each figure, in the order of their bits; whoever is patient is content with the factor of a long baseline.
+    /// For each figure, in the order of their bits; with `is_patient`, the factor of a long baseline
+    /// suffices.
     fn lefts(&self, window: &Window, is_patient: bool) -> impl Iterator<Item = Option<Left>> {
         let own = (0..FIGURES.len()).map(move |place| self.left(place, &window.figures, is_patient));
         own.chain((0..SLOWEST.len()).map(|of| self.left_by_slowest(of, window)))
     }
 
-    /// Whether far more calls of a window lie far beyond the p99 of the baseline than usual.
+    /// Whether far more calls of a window than usual lie far beyond the p99 of the baseline.
     fn left_by_slowest(&self, of: usize, window: &Window) -> Option<Left> {
         let (counts, p99_ns) = (&window.counts[of], self.p99_ns[of]?);
         let level_ns = (p99_ns * Watch::factor(self.baseline.len())).max(p99_ns + LEAST_NS) as u64;
@@ -485,7 +489,7 @@ impl Watch {
         }
         let mut late: Vec<f64> = self.recent.iter().map(|window| share(&window.counts[of])).collect();
         late.sort_by(f64::total_cmp);
-        // Beyond nearly all: one of nine may have been noise, or the first of these.
+        // Beyond nearly all: one in nine may have been noise, or the first of these.
         if late.iter().rev().nth(late.len() / 9).is_some_and(|late| now <= TIMES_SHARE * late) {
             return None;
         }
@@ -496,7 +500,7 @@ impl Watch {
         Some(Left { figure: SLOWEST[of], usual_ns: p99_ns as u64, now_ns })
     }
 
-    /// Beyond what is usual at least by this, of a baseline of so many windows.
+    /// Minimum factor beyond the baseline, for a baseline of this many windows.
     fn factor(windows: usize) -> f64 {
         match windows {
             ..12 => 2.0 * FACTOR,
@@ -505,15 +509,16 @@ impl Watch {
         }
     }
 
-    /// Whether calls that long are too frequent in this window and those that are held to be those of the baseline: were both the
-    /// same, each such call would fall on one of them by their numbers of calls.
+    /// Whether calls that long are too frequent in this window and the held ones to belong to the baseline:
+    /// if both had the same distribution, each such call would be in one of them in proportion to their
+    /// numbers of calls.
     fn is_no_chance(&self, left: &Left, window: &Window) -> bool {
         let (of, level_ns) = (left.figure.of(), left.level_ns());
         let held = self.held.iter().chain([window]).map(|window| &window.counts[of]);
         self.chance(of, level_ns, &held.collect::<Vec<_>>()) < CHANCE
     }
 
-    /// The probability that so many of these calls are over a level, if they are those of the baseline.
+    /// The probability that this many of these calls exceed a level, if they belong to the baseline.
     fn chance(&self, of: usize, level_ns: u64, these: &[&Counts]) -> f64 {
         let count = |counts: &[&Counts]| -> (u64, u64) {
             (counts.iter().map(|one| one.over(level_ns)).sum(), counts.iter().map(|one| one.calls).sum())
@@ -536,7 +541,8 @@ impl Watch {
         let median = usual[usual.len() / 2];
         let mut away: Vec<f64> = usual.iter().map(|ns| (ns / median).ln().abs()).collect();
         away.sort_by(f64::total_cmp);
-        // 1.4826: the median absolute deviation of a normal distribution is so much smaller than its standard deviation.
+        // 1.4826: by this factor, the median absolute deviation of a normal distribution is smaller than its
+        // standard deviation.
         let spread = 1.4826 * away[away.len() / 2];
         let factor = if is_patient { FACTOR } else { Watch::factor(usual.len()) };
         // Beyond nearly all: one in fifty may be the excursion of another day.
@@ -550,7 +556,8 @@ impl Watch {
         })
     }
 
-    /// Counts calls over a threshold in the next stretch, of which `stretches` are a minute; whether it makes a case.
+    /// Counts calls over a threshold in the next time range, of which `stretches` make a minute; returns
+    /// whether that makes a case.
     pub fn is_over(&mut self, calls: u64, stretches: usize) -> bool {
         if self.over.len() >= stretches.max(1) {
             self.over.pop_front();
@@ -560,12 +567,12 @@ impl Watch {
     }
 }
 
-/// The usual figures of a pair at some moment, whatever became usual since.
+/// The usual figures of a pair at some moment, whatever became usual afterwards.
 #[derive(Clone, Debug)]
 pub struct Remembered(Watch);
 
 impl Remembered {
-    /// Whether a window is out of them in this figure.
+    /// Whether a window is out of their range in this figure.
     pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
         self.0.lefts(window, true).flatten().any(|left| left.figure == figure)
     }
@@ -577,7 +584,7 @@ fn at_least(least: u64, of: u64, p: f64) -> f64 {
     if least as f64 <= mean {
         return 1.0;
     }
-    // The first term by logarithms, the others by their ratios, which are below 1 and fall.
+    // The first term by logarithms, the others by their ratios, which are below 1 and decreasing.
     let ln_choose: f64 = (0..least).map(|k| ((of - k) as f64).ln() - ((k + 1) as f64).ln()).sum();
     let mut term = (ln_choose + least as f64 * p.ln() + (of - least) as f64 * (-p).ln_1p()).exp();
     let mut sum = 0.0;

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Numbers from a seed.
+/// Seeded random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -21,7 +21,7 @@ impl Dice {
     }
 }
 
-/// How long calls take, milliseconds.
+/// Distribution of call durations, milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Noise {
     LogNormal {
@@ -31,11 +31,11 @@ enum Noise {
     Pareto {
         alpha: f64,
     },
-    /// Some calls meet a timer of 200 ms.
+    /// Some calls encounter a timer of 200 ms.
     Rare {
         share: f64,
     },
-    /// Some calls meet a server that stands still for a tenth of a second.
+    /// Some calls encounter a server that pauses for a tenth of a second.
     Stalls {
         sigma: f64,
         share: f64,
@@ -44,7 +44,7 @@ enum Noise {
     Two {
         share: f64,
     },
-    /// Some calls lose a packet, which takes two thirds of a round trip more.
+    /// Some calls lose a packet, which costs two thirds of a round trip more.
     Lossy {
         share: f64,
     },
@@ -95,7 +95,7 @@ impl Pair {
         }
     }
 
-    /// The next slot with so many calls a second, each `factor` times as long.
+    /// The next slot with this many calls a second, each `factor` times as long.
     fn slot(&mut self, rate: f64, factor: f64) -> Option<Window> {
         let calls = (5.0 * rate * (1.0 + 0.1 * self.dice.normal())).max(0.0) as u64;
         for _ in 0..calls {
@@ -113,7 +113,7 @@ impl Pair {
 
 const HOUR: usize = 720;
 
-/// Times that it left its baseline anew.
+/// How often it left its baseline.
 fn alarms(pair: &mut Pair, watch: &mut Watch, slots: usize, rate: impl Fn(usize) -> f64) -> usize {
     let (mut alarms, mut is_out) = (0, false);
     for slot in 0..slots {
@@ -138,16 +138,16 @@ fn noise() -> impl Strategy<Value = Noise> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Hours of noise are no news.
+    /// Hours of noise do not raise an alarm.
     #[test]
     fn a_steady_pair_never_leaves_its_baseline(seed in any::<u64>(), noise in noise(), rate in 5.0..50.0f64) {
         let mut pair = Pair::new(seed, noise);
         let mut watch = Watch::default();
-        // A baseline that is as short as can be is the weakest point: it is tried on the way.
+        // The shortest possible baseline is the weakest point, and is tested on the way.
         prop_assert_eq!(alarms(&mut pair, &mut watch, 2 * HOUR, |_| rate), 0, "{:?} at {}/s", noise, rate);
     }
 
-    /// More load alone is no news: the same calls, more or fewer of them.
+    /// A change of load alone raises no alarm: the same calls, more or fewer of them.
     #[test]
     fn a_load_that_changes_is_no_slowness(seed in any::<u64>(), noise in noise(), low in 4.0..12.0f64, times in 2.0..10.0f64) {
         let mut pair = Pair::new(seed, noise);
@@ -156,7 +156,7 @@ proptest! {
         prop_assert_eq!(alarms(&mut pair, &mut watch, HOUR, rate), 0, "{:?} from {}/s", noise, low);
     }
 
-    /// Twice as long is seen within two windows.
+    /// Twice the duration is detected within two windows.
     #[test]
     fn doubled_gaps_are_seen_within_two_windows(seed in any::<u64>(), sigma in 0.05..0.8f64, rate in 60.0..200.0f64) {
         let mut pair = Pair::new(seed, Noise::LogNormal { sigma });
@@ -167,7 +167,7 @@ proptest! {
         watch.take(pair.slot(rate, 2.2).unwrap());
         let state = watch.take(pair.slot(rate, 2.2).unwrap());
         prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
-        // And it stays so as long as it is news, although it becomes no baseline.
+        // And it stays so for as long as it is news, without becoming the baseline.
         for _ in 0..50 {
             let state = watch.take(pair.slot(rate, 2.2).unwrap());
             prop_assert!(matches!(state, State::Out(_)), "{:?}", state);
@@ -191,8 +191,8 @@ proptest! {
     }
 }
 
-/// A serial client of a server that stands still now and then: one call in twenty meets it. Neither mean nor p90 of calls that vary
-/// as much as these say so.
+/// A serial client of a server that pauses occasionally: one call in twenty encounters a pause. Neither the
+/// mean nor the p90 of calls that vary this much shows it.
 #[test]
 fn a_few_calls_that_take_very_long_are_seen() {
     let stalls = |seed: u64, share: f64| {
@@ -216,8 +216,8 @@ fn a_few_calls_that_take_very_long_are_seen() {
     assert_eq!(false_alarms, 0, "nothing happened");
 }
 
-/// A baseline of three quarters of a minute, and then a line on which a packet is lost now and then: a third of the calls take a round
-/// trip more. That is less than the factor of a short baseline, and lasts.
+/// A baseline of three quarters of a minute, and then a line that occasionally loses a packet: a third of the
+/// calls take a round trip more. That is less than the factor of a short baseline, and lasts.
 #[test]
 fn what_is_slower_by_less_than_twice_is_seen_when_it_lasts() {
     let after = |seed: u64, share: f64| {
@@ -235,15 +235,15 @@ fn what_is_slower_by_less_than_twice_is_seen_when_it_lasts() {
     }
 }
 
-/// A pair on a host with busy neighbours: of the calls of a window, a share that varies wait for long.
+/// A pair on a host with busy neighbours: a varying share of a window's calls waits for long.
 fn neighbours(pair: &mut Pair, share: f64, factor: f64) -> Option<Window> {
     let busy = pair.dice.uniform();
     pair.noise = Noise::Stalls { sigma: 0.3, share: share * busy * busy };
     pair.slot(40.0, factor)
 }
 
-/// Noise carries the mean and the upper quantiles of such a pair as far as a slowness would. The median shows that each call takes
-/// longer.
+/// Noise moves the mean and the upper quantiles of such a pair as far as a slowdown would. The median shows
+/// that each call takes longer.
 #[test]
 fn calls_that_all_take_longer_are_seen_beside_busy_neighbours() {
     let out = |seed: u64, factor: f64| {
@@ -257,11 +257,12 @@ fn calls_that_all_take_longer_are_seen_beside_busy_neighbours() {
     let seen = (0..100).filter(|seed| out(*seed, 4.0)).count();
     assert!(seen >= 98, "{seen} of 100 within half a minute");
     let false_alarms = (0..1000).filter(|seed| out(*seed, 1.0)).count();
-    // How busy the neighbours are changes from window to window: some of that is a change, and none of it is the median's.
+    // The load of the neighbours varies between windows: some of that is a change, but not of the median.
     assert!(false_alarms <= 25, "{false_alarms} of 1000");
 }
 
-/// What was held because it might have been the first of a row becomes usual when no row comes of it, and is not held for ever.
+/// A window held because it might have been the first of a row enters the baseline if no row follows, and is
+/// not held for ever.
 #[test]
 fn what_may_be_a_row_and_is_none_becomes_usual() {
     let mut pair = Pair::new(5, Noise::LogNormal { sigma: 0.05 });
@@ -273,7 +274,7 @@ fn what_may_be_a_row_and_is_none_becomes_usual() {
     assert!(watch.baseline.len() > 100, "{}", watch.baseline.len());
 }
 
-/// One window has a pause that all calls of it meet, such as that of a collector: that is no news by itself.
+/// All calls of one window encounter a pause, such as a garbage collector's: by itself, that is not news.
 #[test]
 fn one_pause_is_no_news() {
     for seed in 0..40 {

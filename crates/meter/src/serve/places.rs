@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Who is at the other end: an IPv4 address, or the /64 network of an IPv6 address, which is one customer's.
+/// The other end of a connection: an IPv4 address, or the /64 network of an IPv6 address, which belongs to
+/// one customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Peer(IpAddr);
 
 impl Peer {
-    /// Whoever is not known.
+    /// An unknown peer.
     pub const NOBODY: Peer = Peer::of_v4([0; 4]);
 
     /// The peer of this address.
@@ -53,16 +54,16 @@ impl std::fmt::Display for Peer {
     }
 }
 
-/// How long what may take.
+/// Deadlines of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// The first request of a connection, and over HTTP/1 the head of every further one.
+    /// For the first request of a connection and, over HTTP/1, for the head of every further one.
     pub head: Duration,
-    /// A connection without a request.
+    /// For a connection without a request.
     pub idle: Duration,
-    /// The whole body of a request.
+    /// For the whole body of a request.
     pub body: Duration,
-    /// After this long, a request that is still arriving makes room for others when there is none.
+    /// After this long, a request that is still arriving must make room for others if there is none.
     pub slow_after: Duration,
 }
 
@@ -77,11 +78,11 @@ impl Default for Deadlines {
     }
 }
 
-/// The next piece of a body, and of the room to write an answer, may take this long.
+/// Deadline for the next piece of a body, and for room to write the next piece of an answer.
 const STALL: Duration = Duration::from_secs(20);
 
 impl Deadlines {
-    /// How long nothing may move while a body arrives or an answer leaves.
+    /// How long a body or an answer may make no progress.
     pub fn stall(&self) -> Duration {
         STALL.min(self.body)
     }
@@ -98,7 +99,7 @@ pub enum Reason {
     NotReading,
     /// Another connection needed its place.
     ForRoom,
-    /// TLS was expected, and no handshake came about.
+    /// TLS was expected, and the handshake failed.
     NoTls,
 }
 
@@ -107,7 +108,7 @@ pub enum Reason {
 pub struct PortFigures {
     /// Connections open now.
     pub open: u64,
-    /// Connections that may be open at once.
+    /// Maximum number of open connections.
     pub limit: u64,
     /// Connections accepted.
     pub accepted: u64,
@@ -121,9 +122,9 @@ pub struct PortFigures {
     pub closed_for_room: u64,
     /// Ended by [`Reason::NoTls`].
     pub closed_no_tls: u64,
-    /// Closed as soon as they were accepted, because no other could be closed for them.
+    /// Connections closed as soon as they were accepted, because no other could be closed for them.
     pub refused: u64,
-    /// Times that the system could not accept, such as for lack of file descriptors.
+    /// How often the system could not accept, such as for lack of file descriptors.
     pub accept_errors: u64,
 }
 
@@ -132,9 +133,9 @@ pub struct PortFigures {
 pub struct Port {
     /// `otlp_grpc`, `otlp_http` or `http`.
     pub name: &'static str,
-    /// What connections and requests of this port are held to.
+    /// Deadlines of this port's connections and requests.
     pub deadlines: Deadlines,
-    /// Requests that one connection over HTTP/2 may have in hand.
+    /// Maximum number of concurrent requests on one HTTP/2 connection.
     pub streams: u32,
     limit: usize,
     began: Instant,
@@ -148,7 +149,7 @@ struct Open {
     figures: PortFigures,
 }
 
-/// A time that is not there.
+/// No time.
 const NONE: u64 = u64::MAX;
 
 /// One connection, as its task, its requests and its port see it. Times are milliseconds since the port opened.
@@ -159,19 +160,19 @@ pub struct Connection {
     pub peer: Peer,
     began: Instant,
     opened_ms: u64,
-    /// HTTP/2, as far as its first bytes tell.
+    /// Whether its first bytes are those of HTTP/2.
     is_http2: AtomicBool,
     requests: AtomicU64,
-    /// Requests in hand, until their answers are written.
+    /// Requests in progress, until their answers are written.
     active: AtomicU64,
     /// Since when `active` is zero, or since when it is not.
     since_ms: AtomicU64,
-    /// First byte after the last request.
+    /// Time of the first byte after the last request.
     head_ms: AtomicU64,
-    /// Answers that are being written, and when the last of their bytes left.
+    /// Answers being written, and when the last of their bytes left.
     writing: AtomicU64,
     written_ms: AtomicU64,
-    /// Told to end, to make room.
+    /// Notified to end, in order to make room.
     room: Notify,
 }
 
@@ -186,13 +187,13 @@ impl Port {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn figures(&self) -> PortFigures {
         let open = self.open();
         PortFigures { open: open.connections.len() as u64, limit: self.limit as u64, ..open.figures }
     }
 
-    /// A place for a connection that was just accepted; `None` when there is none for it.
+    /// A place for a connection that was just accepted; `None` if there is none for it.
     pub fn enter(&self, peer: Peer) -> Option<Arc<Connection>> {
         let mut open = self.open();
         open.figures.accepted += 1;
@@ -221,15 +222,15 @@ impl Port {
         Some(connection)
     }
 
-    /// The system could not accept. A place less is a file descriptor more.
+    /// The system could not accept. One connection fewer frees a file descriptor.
     pub fn accept_failed(&self) {
         let mut open = self.open();
         open.figures.accept_errors += 1;
         self.make_room(&mut open);
     }
 
-    /// Ends the connection that can best be done without: of the peer with most of them, one without a request
-    /// before one whose request is slow, and the one that has been so for the longest.
+    /// Ends the most dispensable connection: of the peer with the most, one without a request before one
+    /// whose request is slow, and the one that has been so for the longest.
     fn make_room(&self, open: &mut Open) -> bool {
         let slow_ms = self.deadlines.slow_after.as_millis() as u64;
         let now_ms = self.began.elapsed().as_millis() as u64;
@@ -253,7 +254,7 @@ impl Port {
         true
     }
 
-    /// The connection has ended, for the reason given or by itself.
+    /// The connection has ended, for the given reason or by itself.
     pub fn leave(&self, connection: &Connection, reason: Option<Reason>) {
         let mut open = self.open();
         open.connections.remove(&connection.id);
@@ -275,7 +276,7 @@ impl Connection {
 
     /// Bytes have come.
     pub fn has_read(&self, bytes: &[u8]) {
-        // No method of HTTP/1 begins so: this is the preface of HTTP/2.
+        // No HTTP/1 method begins like this: it is the preface of HTTP/2.
         if self.requests.load(Relaxed) == 0 && bytes.starts_with(b"PRI ") {
             self.is_http2.store(true, Relaxed);
         }
@@ -306,7 +307,7 @@ impl Connection {
         self.room.notified().await;
     }
 
-    /// What the connection has failed to do by now, if anything, and else when to ask again.
+    /// The deadline that the connection has missed, or else when to ask again.
     pub fn overdue(&self, deadlines: &Deadlines) -> Result<Duration, Reason> {
         let now_ms = self.now_ms();
         let left = |since_ms: u64, limit: Duration| {
@@ -316,17 +317,17 @@ impl Connection {
             return left(self.written_ms.load(Relaxed), deadlines.stall()).ok_or(Reason::NotReading);
         }
         if self.active.load(Relaxed) > 0 {
-            // Reading has deadlines of its own, and work takes the time it takes.
+            // Reading has deadlines of its own, and processing is not limited.
             return Ok(deadlines.stall());
         }
         let http2 = self.is_http2.load(Relaxed);
-        // Channels of gRPC connect before they are needed.
+        // gRPC channels connect before they are needed.
         if self.requests.load(Relaxed) == 0 && !http2 {
             return left(self.opened_ms, deadlines.head).ok_or(Reason::NoRequest);
         }
         let idle = left(self.since_ms.load(Relaxed), deadlines.idle).ok_or(Reason::Idle)?;
         let head_ms = self.head_ms.load(Relaxed);
-        // Over HTTP/2, what comes between requests is pings.
+        // Over HTTP/2, only pings come between requests.
         if head_ms == NONE || http2 {
             return Ok(idle.min(deadlines.head));
         }
@@ -334,7 +335,7 @@ impl Connection {
     }
 }
 
-/// A request in hand, until its answer is written or given up.
+/// A request in progress, until its answer is written or abandoned.
 #[derive(Debug)]
 pub struct InHand {
     connection: Arc<Connection>,

@@ -1,8 +1,10 @@
-//! Answers on their way to their readers: so many at once, since each holds in memory what it is written from.
+//! Answers on their way to their readers. Their number is limited, because each is held in memory until it is
+//! written.
 //!
-//! How long a reader waits does not depend on how many others dawdle. The next place goes to the peer that holds the
-//! fewest and had the fewest taken away lately; among equals, to the newest and the oldest request in turn. While
-//! somebody waits, a reader that takes nothing or little loses its place: one of the heaviest peer first.
+//! How long a reader waits does not depend on how many idle readers there are. The next place goes to the
+//! peer that holds the fewest and has recently lost the fewest; among equals, to the newest and the oldest
+//! request in turn. While somebody waits, a reader that takes nothing or little loses its place: one of the
+//! heaviest peer first.
 
 use super::places::Peer;
 use rustc_hash::FxHashMap;
@@ -18,19 +20,19 @@ use tokio::time::{Instant, sleep};
 const READERS: usize = 16;
 /// Requests of one kind that wait for a place.
 const LINE: usize = 1024;
-/// A reader that has taken nothing for so long may lose its place.
+/// A reader that has taken nothing for this long may lose its place.
 const STALLED_AFTER: Duration = Duration::from_millis(100);
-/// So may one that has been reading for so long at less than [`LEAST_PER_S`],
+/// So may one that has been reading for this long at less than [`LEAST_PER_S`],
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// and any that has been reading for so long.
+/// and any that has been reading for this long.
 const LONG_AFTER: Duration = Duration::from_secs(5);
 /// Pieces a second: 1 MiB.
 const LEAST_PER_S: f64 = 16.0;
-/// How often readers are looked at while somebody waits.
+/// Interval between checks of the readers while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Half of the places that a peer lost count no more after this long.
+/// Half of the places that a peer lost no longer count after this long.
 const HALF_LIFE: Duration = Duration::from_secs(10);
-/// What a place is in the burden of its peer.
+/// Weight of a place in the burden of its peer.
 const PLACE: u64 = 100;
 /// Peers whose lost places are remembered.
 const REMEMBERED: usize = 4096;
@@ -57,19 +59,19 @@ pub struct Readers {
     pub turned_away: AtomicU64,
 }
 
-/// Too many requests wait already.
+/// Too many requests are already waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineFull;
 
-/// Both by number: the oldest is the first.
+/// Both by number, so the oldest comes first.
 #[derive(Debug, Default)]
 struct State {
     next: u64,
     reading: BTreeMap<u64, Reader>,
     waiting: BTreeMap<u64, Waiting>,
-    /// The newest of equals comes next, not the oldest.
+    /// Whether the newest of equals comes next, rather than the oldest.
     is_newest_next: bool,
-    /// When readers were looked at last.
+    /// Time of the last check of the readers.
     looked: Option<Instant>,
     /// Places that each peer lost, as of a moment.
     lost: FxHashMap<Peer, (f64, Instant)>,
@@ -89,7 +91,7 @@ struct Waiting {
     place: oneshot::Sender<Place>,
 }
 
-/// A time that is not there.
+/// No time.
 const NONE: u64 = u64::MAX;
 
 /// Milliseconds since the start.
@@ -99,7 +101,7 @@ struct Pace {
     begun_ms: AtomicU64,
     /// Since when its writer has been waiting for the reader, if it is.
     stalled_ms: AtomicU64,
-    /// Pieces that the reader took.
+    /// Number of pieces that the reader took.
     pieces: AtomicU64,
 }
 
@@ -111,7 +113,8 @@ impl State {
         self.lost.get(&peer).map_or(0.0, halved)
     }
 
-    /// Notes that a peer lost a place. With too many peers, those without a recent loss are forgotten.
+    /// Records that a peer lost a place. If there are too many peers, those without a recent loss are
+    /// forgotten.
     fn loses(&mut self, peer: Peer, now: Instant) {
         let lost = self.lost(peer, now) + 1.0;
         if self.lost.len() >= REMEMBERED && !self.lost.contains_key(&peer) {
@@ -122,7 +125,7 @@ impl State {
         }
     }
 
-    /// What a peer burdens the others with: places that it holds, and those that it lost lately.
+    /// The burden of a peer on others: places that it holds, and places that it recently lost.
     fn burden(&self, peer: Peer, now: Instant) -> u64 {
         let holds = self.reading.values().filter(|reader| reader.peer == peer).count();
         ((holds as f64 + self.lost(peer, now)) * PLACE as f64) as u64
@@ -137,7 +140,7 @@ impl State {
         burdens
     }
 
-    /// Who has the next place.
+    /// The request that gets the next place.
     fn next(&mut self, now: Instant) -> Option<Waiting> {
         let burdens = self.burdens(self.waiting.values().map(|waiting| waiting.peer), now);
         let rank = |(number, waiting): (&u64, &Waiting)| (burdens[&waiting.peer], *number);
@@ -150,7 +153,8 @@ impl State {
         self.waiting.remove(&number)
     }
 
-    /// Sends one away that waits: of the peer with the most requests, the oldest, which is the likeliest to be given up.
+    /// Sends away one waiting request: the oldest of the peer with the most requests, which is the likeliest
+    /// to be abandoned.
     fn turn_away(&mut self, now: Instant) {
         let mut requests = self.burdens(self.waiting.values().map(|waiting| waiting.peer), now);
         self.waiting.values().for_each(|waiting| *requests.entry(waiting.peer).or_default() += PLACE);
@@ -167,7 +171,7 @@ impl Readers {
         Readers::with_line(LINE)
     }
 
-    /// With so many requests that may wait.
+    /// With this limit on waiting requests.
     pub fn with_line(line: usize) -> Arc<Readers> {
         Readers::of(Limits {
             places: READERS,
@@ -178,7 +182,7 @@ impl Readers {
         })
     }
 
-    /// Turns at work, which nobody loses.
+    /// Turns for work, which nobody loses.
     pub fn turns(places: usize, line: usize) -> Arc<Readers> {
         let never = Duration::MAX;
         Readers::of(Limits { places, line, stalled_after: never, slow_after: never, long_after: never })
@@ -202,7 +206,7 @@ impl Readers {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// A place, as soon as there is one: that of a slow reader, if need be.
+    /// A place, as soon as there is one; if necessary, that of a slow reader.
     pub async fn enter(self: &Arc<Self>, peer: Peer) -> Result<Place, LineFull> {
         let (given, mut place) = oneshot::channel();
         let number = {
@@ -231,7 +235,7 @@ impl Readers {
         }
     }
 
-    /// Gives free places to those who wait.
+    /// Gives free places to waiting requests.
     fn give(self: &Arc<Self>) {
         loop {
             let given = {
@@ -255,24 +259,24 @@ impl Readers {
             };
             let (to, place) = given;
             if let Err(place) = to.send(place) {
-                // Its request was given up just now.
+                // Its request has just been abandoned.
                 self.state().reading.remove(&place.number);
             }
         }
     }
 
-    /// Tells readers to go that others need the places of; when to look again.
+    /// Tells readers to go whose places others need; returns when to check again.
     fn make_room(&self) -> Duration {
         let (now, now_ms) = (Instant::now(), self.now_ms());
         let mut state = self.state();
-        // One of all who wait looks for all.
+        // One of the waiting requests checks on behalf of all.
         if state.looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
             return 2 * LOOK_EVERY;
         }
         state.looked = Some(now);
         let mut going = state.reading.values().filter(|reader| reader.is_told).count();
         let burdens = state.burdens(state.reading.values().map(|reader| reader.peer), now);
-        // Whoever waits takes nothing from a lighter peer.
+        // A waiting request takes no place from a lighter peer.
         let waiting = state.burdens(state.waiting.values().map(|waiting| waiting.peer), now);
         let lightest = waiting.into_values().min().unwrap_or(u64::MAX);
         while going < state.waiting.len() {
@@ -281,7 +285,7 @@ impl Readers {
                 let begun_ms = reader.pace.begun_ms.load(Relaxed);
                 let stalled_ms = reader.pace.stalled_ms.load(Relaxed);
                 let burden = burdens[&reader.peer];
-                // Whoever is no heavier than those who wait may just have been scheduled late.
+                // A reader no heavier than those who wait may merely have been scheduled late.
                 let patience = if burden > lightest.saturating_add(PLACE) { 1 } else { 2 };
                 let is_stalled = stalled_ms != NONE
                     && since(stalled_ms) >= self.limits.stalled_after.saturating_mul(patience);
@@ -307,7 +311,7 @@ impl Readers {
     }
 }
 
-/// Leaves the line when its request is given up.
+/// Leaves the line when its request is abandoned.
 struct Leaves<'a> {
     line: &'a Readers,
     number: u64,
@@ -319,7 +323,7 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// The place of one reader, given up when dropped.
+/// The place of one reader, released when dropped.
 #[derive(Debug)]
 pub struct Place {
     of: Arc<Readers>,
