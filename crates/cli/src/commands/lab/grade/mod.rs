@@ -31,7 +31,7 @@ Examples:
   spangap lab grade nagle-client rto --repeats 20 --keep runs --html grade.html
       two scenarios, 20 times each; the folders are kept, and the page links to them
   spangap lab grade --draw 60 --seed 7 --out drawn
-      60 runs drawn from the declared distribution, judged by `spangap hunt` and, for comparison, two dumb judges
+      60 runs drawn from the declared distribution, judged by `spangap hunt` and, for comparison, two baseline judges
   spangap lab grade --runs drawn --take-away hosts --take-away spans
       the same runs again, also without recordings of hosts and without spans
   spangap lab grade --runs runs --judge ./mine.sh
