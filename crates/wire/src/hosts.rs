@@ -147,7 +147,8 @@ impl Call {
         if let Some(longest) = parts.first_mut() {
             longest.ns = longest.ns.saturating_add_signed(time.ns.saturating_sub_unsigned(sum));
         }
-        // Whoever has begun to send has done the application's work: what it does then says nothing of that.
+        // A thread that has begun to send has done the application's work: what it does afterwards says
+        // nothing about that.
         let sends = matches!(time.legs.first, Leg::ClientSend | Leg::ServerSend);
         // With what the threads did, it is only the application that packets leave in question.
         for finding in self.findings.iter_mut().filter(|finding| finding.cause == Cause::ServerHostOrApp) {
@@ -161,7 +162,8 @@ impl Call {
                 self.findings.push(finding);
             }
         }
-        // Where the thread neither ran nor waited for anything of its own there is no application to suspect.
+        // Where the thread neither ran nor waited for anything of its own, there is no application to
+        // suspect.
         let own = |part: &&HostPart| shows(part).is_none();
         let own_ns: u64 = parts.iter().filter(own).map(|part| part.ns).sum();
         let app = if side == Side::Server { Cause::ServerApp } else { Cause::ClientApp };
@@ -188,7 +190,7 @@ const HELD_UP: [Cause; 8] = [
     Cause::Memory,
 ];
 
-/// What a part of a leg shows, and that in words that go on after the threads' names.
+/// What a part of a leg shows, and the phrase for it that follows the threads' names.
 fn shows(part: &HostPart) -> Option<(Cause, &'static str)> {
     Some(match part.doing {
         // A process that has more to do than CPUs to do it on keeps itself waiting.

@@ -37,7 +37,7 @@ const DSACK_SLACK_NS: u64 = 5_000_000;
 /// Recoveries of a connection that wait for a DSACK at once.
 const MAX_UNDECIDED: usize = 64;
 
-/// A recovery under way: bytes sent again and not yet acknowledged.
+/// A recovery in progress: retransmitted bytes that are not yet acknowledged.
 #[derive(Clone, Copy, Debug)]
 struct Recovery {
     cause: Cause,
@@ -59,7 +59,7 @@ struct Recovery {
     told: bool,
 }
 
-/// A recovery whose acknowledgement seems too early for the copy sent again: a DSACK may still say that it was needless.
+/// A recovery whose acknowledgement seems too early for the retransmission: a DSACK may still call it unnecessary.
 #[derive(Clone, Copy, Debug)]
 struct Undecided {
     sender: Side,
@@ -250,10 +250,10 @@ fn why(
     let is_head = step.bytes.start <= own.acked;
     let is_tail = step.bytes.end == own.next;
     if waited_ns >= RTO_MIN_NS {
-        // A probe comes this late over a long path (RFC 8985, 7.2: after two round trips), or 200 ms later when one
-        // segment is in flight. The end of a flight, the rest of which was acknowledged meanwhile, is a probe's to
-        // mend; a segment that was alone from the start is sent again just when the timer would have, too, which is
-        // what that is called here.
+        // A probe comes this late over a long path (RFC 8985, 7.2: after two round trips), or 200 ms later if
+        // one segment is in flight. Repairing the end of a flight, the rest of which was acknowledged
+        // meanwhile, is a probe's task; a segment that was alone from the start is also retransmitted just
+        // when the timer would have fired, and is attributed to the timer here.
         let trips_ns = 3 * round_trip_ns.unwrap_or(0);
         let of_flight = is_head && sender.advanced_ns > earlier.time_ns;
         let probe_ns = if of_flight { 200_000_000 + trips_ns + PROBE_SLACK_NS } else { trips_ns };
@@ -327,8 +327,8 @@ impl Sender {
         let alone = step.newly_acked.start >= recovery.start;
         let (echoes_first, delayed) = (echoes_before && alone, echoes_before && !alone);
         if recovery.resent == 1 && (too_soon || delayed) && !echoes_first && recovery.told {
-            // The way was measured by acknowledgements that may all have been delayed, and the one of a hole that is
-            // filled is not. A receiver that has the bytes twice says so: until it could have, nothing is known.
+            // The path was measured by acknowledgements that may all have been delayed, while the one for a
+            // filled hole is not. A receiver that gets bytes twice says so: until it could have, all is open.
             let later_ns = recovery.again.0.saturating_add_unsigned(way_ns).max(segment.time_ns);
             let until_ns = later_ns.saturating_add_unsigned(way_ns + DSACK_SLACK_NS);
             if undecided.len() >= MAX_UNDECIDED {
@@ -375,7 +375,7 @@ impl Sender {
         let waited_ns = nanos(ahead.time_ns, step.segment.time_ns);
         let way_ns = view.reach_ns(step.from);
         let sent_later = order(step.segment, ahead);
-        // What the sender was told by the first segment after the hole cannot have come back sooner.
+        // What the first segment after the hole made the receiver send cannot have come back sooner.
         let too_soon = way_ns.is_none_or(|way| waited_ns < way / 8 * 7);
         let overtaken = sent_later == Some(Ordering::Less)
             || (sent_later.is_none() && (waited_ns < REORDERED_NS || (way_ns.is_some() && too_soon)));
@@ -422,7 +422,7 @@ impl Sender {
     }
 }
 
-/// Whether a segment that came after another one was also sent after it, where its headers tell.
+/// Whether a segment that arrived after another one was also sent after it, if its headers show that.
 fn order(segment: &Segment<'_>, ahead: Ahead) -> Option<Ordering> {
     if let (Some((value, _)), Some(before)) = (segment.options.timestamps, ahead.timestamp)
         && value != before
@@ -745,7 +745,7 @@ mod tests {
         assert!(!scene.shown().iter().any(|cause| [Cause::Rto, Cause::TailLoss].contains(cause)));
     }
 
-    /// At the server's end: 500 bytes are missing, others come, and those after so many milliseconds.
+    /// At the server's end: 500 bytes are missing, others arrive, and the missing ones this many ms later.
     fn late(way_us: i64, late_us: i64, headers: Option<(u16, u32)>) -> Scene {
         let mut scene = Scene::connected(way_us, 20);
         scene.data_and_ack(CLIENT, 100);

@@ -38,7 +38,7 @@ pub enum Unparsed {
 #[derive(Debug, Default)]
 pub struct Decoder {
     fragments: Fragments,
-    /// The last datagrams put together: one, and one found within it.
+    /// The last reassembled datagrams: one, and one found within it.
     datagrams: [Vec<u8>; 2],
 }
 
@@ -125,7 +125,7 @@ fn inside<'a>(packet: &Packet<'_>, mut ip: Ip<'a>, mut network: u32) -> Result<I
     Err(Unparsed::NotTcp)
 }
 
-/// Keeps a fragment; goes on with the datagram when that is complete.
+/// Stores a fragment; continues with the datagram once it is complete.
 #[cold]
 fn fragment<'a>(
     packet: &Packet<'_>,

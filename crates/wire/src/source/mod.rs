@@ -29,7 +29,8 @@ use window::Window;
 /// How the name of an interface begins whose packets are SYNs from before the capture. Readers that do not know of it take
 /// them for packets like any other, which they were.
 pub const OPENED_BEFORE: &str = "opened before";
-/// Names of such interfaces: of SYNs that passed, and of those that say what the kernel told of a socket.
+/// Names of such interfaces: for SYNs that were captured, and for SYNs that state the kernel's facts about a
+/// socket.
 const OPENED_BEFORE_NAMES: [&str; 2] = ["opened before: SYNs that passed", "opened before: told by tcp_info"];
 
 /// A SYN, or its answer, of a connection that was opened before the capture began.
@@ -41,7 +42,8 @@ pub struct Opening {
     pub link: LinkType,
     /// Its length on the wire, bytes.
     pub wire_len: u32,
-    /// It did not pass like this: it says what the kernel told of a socket, and its numbers are none.
+    /// It was never on the wire: it states the kernel's facts about a socket, and its sequence numbers are
+    /// meaningless.
     pub told_by_kernel: bool,
     /// Its beginning, up to the end of the TCP header.
     pub data: Box<[u8]>,
@@ -61,7 +63,7 @@ const MAX_PACKET_BYTES: usize = 16 << 20;
 /// Nothing of the input could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The operating system said no.
+    /// The operating system refused.
     #[error("{file}: {error}")]
     Io {
         /// Its name.
@@ -69,7 +71,7 @@ pub enum SourceError {
         /// Why.
         error: std::io::Error,
     },
-    /// It is no capture.
+    /// It is not a capture.
     #[error("{file}: not a capture: found {found}; expected pcap or pcapng, also as .gz or .zst")]
     UnknownFormat {
         /// Its name.
@@ -292,7 +294,7 @@ impl Capture {
 
     /// Reads what stands before the first packet: with it, [`Capture::openings`] are known before any packet is.
     pub fn read_openings(&mut self) {
-        // Whoever reads it again from its beginning needs them again.
+        // A reader that starts again from the beginning needs them again.
         if self.number >= self.next_bookmark {
             self.next_bookmark = self.bookmarks.note(self.number, self.window.offset(), &self.format);
         }
@@ -315,7 +317,7 @@ impl Capture {
     }
 }
 
-/// What stands at the beginning of something that is no capture.
+/// Describes the beginning of something that is not a capture.
 fn words(bytes: &[u8], compression: &str) -> String {
     if bytes.is_empty() {
         return format!("nothing{compression}: it is empty");

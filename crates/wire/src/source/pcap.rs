@@ -6,8 +6,8 @@ use crate::packet::LinkType;
 
 /// Bytes of the file's header.
 const FILE_HEADER: usize = 24;
-/// Packets longer than this are not believed, unless the file's header announces a larger snap length: what tcpdump
-/// and Wireshark take for the most there can be.
+/// Longer packets are not believed, unless the file's header announces a larger snap length: tcpdump and
+/// Wireshark assume the same maximum.
 const USUAL_SNAPLEN: u32 = 262_144;
 /// How far the times of two neighbouring records may be apart where a damaged file is searched for records, seconds.
 const NEIGHBOURS_S: u32 = 86_400;
@@ -139,7 +139,7 @@ impl Pcap {
         window.has(at)
     }
 
-    /// Here is no record: goes on to the next plausible one. Whether there is anything left to read.
+    /// There is no record here: moves on to the next plausible one. Returns whether anything is left to read.
     #[cold]
     fn recover(&mut self, window: &mut Window, reading: &mut Reading) -> bool {
         if !window.has(1) {

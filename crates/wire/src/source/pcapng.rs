@@ -112,7 +112,7 @@ pub(super) struct Pcapng {
     interfaces: Arc<Vec<Interface>>,
 }
 
-/// What blocks other than packets tell.
+/// Facts from blocks other than packets.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     /// Lines of a TLS key log.
@@ -120,8 +120,8 @@ pub(super) struct Extras {
     /// SYNs of connections that were opened before the capture.
     pub openings: Vec<super::Opening>,
     opening_bytes: usize,
-    /// Drops of each interface of the section: as its statistics say (they are totals), and as its packets say (each
-    /// those since the one before).
+    /// Drops of each interface of the section: according to its statistics (totals), and according to its
+    /// packets (each since the previous one).
     drops: Vec<(u64, u64)>,
 }
 
@@ -249,15 +249,16 @@ impl Pcapng {
         Some(Found { without_time: false, time_ns, interface, link, wire_len, distance, len: captured })
     }
 
-    /// Length of the block here, all of it in the window then; `None` when there is none, or no whole one.
+    /// Length of the block here, which is then entirely in the window; `None` if there is none, or not a
+    /// complete one.
     #[inline]
     fn block(&mut self, window: &mut Window) -> Option<usize> {
         if !window.has(12) {
             return None;
         }
         if self.word(window.bytes(), 0) == SECTION {
-            // Only here, since the length is in the new section's byte order already. What the old section said of
-            // its interfaces holds until the block is known to be whole.
+            // Only here, because the length already has the new section's byte order. The old section's facts
+            // about its interfaces hold until the block is known to be complete.
             let big_endian = section_order(window.bytes())?;
             return Pcapng { big_endian, interfaces: Arc::clone(&self.interfaces) }.whole(window);
         }
@@ -306,7 +307,8 @@ impl Pcapng {
         found
     }
 
-    /// A packet from before the capture: it has a number, as Wireshark gives it one, and is none of the packets that passed.
+    /// A packet from before the capture: it has a number, as in Wireshark, but is not one of the packets that
+    /// passed.
     #[cold]
     fn opening(&self, block: &[u8], found: &Found, extras: &mut Extras) -> Block {
         let data = block.get(28..28 + found.len).unwrap_or_default();
@@ -505,7 +507,7 @@ impl Pcapng {
         Block::Nothing
     }
 
-    /// Here is no whole block: goes on to the next one. Whether there is anything left to read.
+    /// There is no complete block here: moves on to the next one. Returns whether anything is left to read.
     #[cold]
     fn recover(&mut self, window: &mut Window, reading: &mut Reading) -> bool {
         if !window.has(1) {
@@ -555,7 +557,7 @@ impl Pcapng {
     }
 }
 
-/// Whether a section's numbers are big-endian; `None` when its byte-order magic is none.
+/// Whether a section's numbers are big-endian; `None` if its byte-order magic is invalid.
 #[inline]
 pub(super) fn section_order(bytes: &[u8]) -> Option<bool> {
     let magic = bytes.get(8..12)?;

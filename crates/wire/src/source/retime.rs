@@ -20,22 +20,23 @@ pub enum RetimeError {
     /// Writing failed.
     #[error("cannot write the capture by another clock: {0}")]
     Write(io::Error),
-    /// It is no pcapng, or not a whole one.
+    /// It is not a pcapng file, or not a complete one.
     #[error("{file}: at offset {offset}: found {found}, expected {expected}")]
     Damaged {
         /// The capture.
         file: String,
         /// Where the block begins.
         offset: u64,
-        /// What is there.
+        /// What was found.
         found: String,
         /// What should be there.
         expected: &'static str,
     },
 }
 
-/// Copies a pcapng, block by block; `file` is its name in errors. The times of packets and of the statistics of interfaces
-/// become those of `clock`, to the nearest unit of their interface. How many packets there were.
+/// Copies a pcapng, block by block; `file` is its name in errors. The times of packets and of the statistics
+/// of interfaces
+/// become those of `clock`, to the nearest unit of their interface. Returns the number of packets.
 ///
 /// # Errors
 /// [`RetimeError`], also where a reader would go on: a capture that is changed is one that is whole.

@@ -43,8 +43,8 @@ impl Closings {
         }
     }
 
-    /// The client's FIN, if it is no half-close: a client that only has nothing more to say says so with its request, or
-    /// right after it. One that has waited for at least a round trip has given up.
+    /// The client's FIN, unless it is a half-close: a client that merely has nothing more to send closes with
+    /// its request, or right after it. One that has waited for at least a round trip has given up.
     fn client_left(&self, exchange: &Exchange, round_trip_ns: u64) -> Option<Closing> {
         let asked_ns = exchange.request.last.seen_ns;
         self.fins[Side::Client.index()]
@@ -90,8 +90,8 @@ impl Closings {
         self.fins[Side::Client.index()].is_some()
     }
 
-    /// Whether an exchange was answered after the client's FIN, and it is not known yet whether anybody was there to read
-    /// the answer. Where nobody was, the FIN has ended it.
+    /// Whether an exchange was answered after the client's FIN, and it is not known yet whether anybody was
+    /// there to read the answer. If nobody was, the FIN has ended it.
     pub fn is_undecided(&self, exchange: &mut Exchange, round_trip_ns: u64, acked: u64) -> bool {
         let Some(left) = self.client_left(exchange, round_trip_ns) else { return false };
         let answered = exchange.response.filter(|_| exchange.ended == Ended::Complete);

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 pub struct Shared {
     /// Where parsers leave what they find.
     pub sink: Sink,
-    /// Bytes held and given up.
+    /// Bytes kept, and bytes given up.
     pub ledger: Ledger,
     /// Runs of unacknowledged bytes in all connections.
     pub runs: usize,
@@ -262,7 +262,7 @@ impl<P: Parser + Default> Connection<P> {
             let peer = &self.tracker.sides[from.other().index()];
             let reassembly = &mut self.reassembly[from.other().index()];
             if from == Side::Client && self.tracker.handshake.syn.is_some() && peer.data_segments == 0 {
-                // The SYN/ACK is not in the capture; what it would tell, its acknowledgement does.
+                // The SYN/ACK is not in the capture; the acknowledgement says what it would have said.
                 reassembly.anchor(peer.acked);
             }
             let again = step.kind == Kind::RepeatedAck;
@@ -341,8 +341,8 @@ impl<P: Parser + Default> Connection<P> {
         (client.address, server, self.network)
     }
 
-    /// The sides were guessed wrong: from now on, and for what was noted before, they are the other way around. The
-    /// rules have seen little until a parser tells, and start anew.
+    /// The sides were guessed wrong: from now on, and in earlier records, they are swapped. The rules have
+    /// seen little until a parser finds out, and start over.
     #[cold]
     fn swap(&mut self, shared: &mut Shared) {
         self.keep_episodes(shared);
@@ -433,8 +433,9 @@ impl<P: Parser + Default> Connection<P> {
         }
     }
 
-    /// How the latest exchanges ended, as far as their parser cannot know. Those answered after the client's FIN are held
-    /// back: whether anybody was there to read the answer shows only when the client's kernel refuses it.
+    /// How the latest exchanges ended, as far as their parser cannot know. Those answered after the client's
+    /// FIN are held back: only when the client's kernel refuses the answer is it known whether anybody was
+    /// there to read it.
     fn endings(&mut self, from: usize, shared: &mut Shared) {
         let acked = self.tracker.sides[Side::Client.index()].acked;
         let last = shared.end_of_capture.or(self.tracker.sides.iter().filter_map(|side| side.last).max());
@@ -493,7 +494,7 @@ impl<P: Parser + Default> Connection<P> {
         self.episodes.of(exchange)
     }
 
-    /// What is to be said of it as a whole, in sentences.
+    /// Remarks about it as a whole, in sentences.
     pub fn notes(&self) -> Vec<String> {
         self.causes.notes()
     }

@@ -11,8 +11,8 @@ use crate::findings::is_loss;
 use spangap_model::{Cause, Side};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Episodes kept per connection, the latest. As many calls may wait at once, each with one of its own, until both of
-/// its halves are joined.
+/// Number of episodes kept per connection, the latest. As many calls may wait at once, each with an episode
+/// of its own, until both of its halves are joined.
 pub const MAX_EPISODES: usize = 1024;
 /// Episodes of one kind before the first call: a connection that is opened has one.
 const MAX_OPENING: usize = 4;
@@ -21,7 +21,7 @@ const SOON_NS: i64 = 1_000_000_000;
 /// A call whose bytes waited for lost ones to be acknowledged begins within this after these were sent again: a round trip
 /// at most.
 const RECOVERED_NS: i64 = 250_000_000;
-/// Episodes whose times are looked at together first.
+/// Episodes whose times are first checked together.
 const BLOCK: u64 = 16;
 
 /// The episodes of one connection, in the order in which they were found.

@@ -4,7 +4,6 @@
 //! Packets do not show whether a call waited for it. Its CLIENT span does, if it began while all were busy. A
 //! thread that has a connection of its own and makes its next call after the last answer begins that call when
 //! the connection is already free, and did not wait.
-//! was free, and waited for nothing.
 
 use crate::episode::{Copies, Episode, PacketProof, PacketProofs, What};
 use crate::segment::Endpoint;

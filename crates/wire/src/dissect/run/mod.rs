@@ -35,8 +35,8 @@ use std::rc::Rc;
 
 /// Packets of one capture read before the other's turn is considered.
 const BATCH: usize = 128;
-/// A call is concluded when its captures are this much further, nanoseconds: what is sent again after its last byte
-/// tells what held it up. Longer than the least retransmission timeout of 200 ms.
+/// A call is concluded when its captures have advanced by this much, nanoseconds: a retransmission after its
+/// last byte shows what delayed it. Longer than the minimum retransmission timeout of 200 ms.
 const SETTLING_NS: i64 = 250_000_000;
 
 /// Everything on the way from captures to a [`Dissection`].
@@ -66,13 +66,13 @@ pub(super) struct Run<'a> {
     kept: Keeper,
     /// Every call that fits, instead of the slowest, when the captures are read again.
     every: Option<Vec<Followed>>,
-    /// Packets to read of each capture: what a file has grown by since the first reading counts nowhere.
+    /// Number of packets to read from each capture: growth of a file since the first pass is ignored.
     packets: [u64; 2],
     calls: u64,
     matching: u64,
     search: Search,
     unopened: Unopened,
-    /// Bytes of keys taken from each capture, and lines that are none.
+    /// Bytes of keys read from each capture, and number of invalid lines.
     keys_read: [usize; 2],
     exchanges: Vec<Exchange>,
     joined: Vec<Joined>,
@@ -175,13 +175,13 @@ impl<'a> Run<'a> {
         self.pace.next().is_none()
     }
 
-    /// A time of one of its captures, by the first one's clock as far as it is known while reading.
+    /// A time in one of its captures, by the first one's clock as far as it is known during reading.
     pub fn by_first_ns(&self, capture: usize, at_ns: i64) -> i64 {
         let second = self.numbers.first() != Some(&capture);
         at_ns - if second { self.pace.offset_ns.unwrap_or(0) } else { 0 }
     }
 
-    /// No more is read: what is under way is concluded as it is.
+    /// No more will be read: calls in progress are concluded as they are.
     pub fn end(&mut self) {
         for capture in 0..self.taps.len() {
             self.pace.over[capture] = true;
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
         let mut latest = None;
         let left = self.packets[capture].saturating_sub(source.reading().packets);
         for nth in 0..BATCH as u64 {
-            // What stands behind the last packet belongs to it.
+            // What follows the last packet belongs to it.
             let Some(packet) = source.next().filter(|_| nth < left) else {
                 self.pace.over[capture] = true;
                 break;
