@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Ensures that the tools are installed: `scripts/setup.sh
-# build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with everything that it needs. As root on
-# Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it. If nothing is
-# missing, it only asks each tool for its version.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
+# As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
+# When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -163,7 +162,7 @@ case $stage in
     need tshark tshark
     ;;
 esac
-# The stacks that tank can measure besides Rust. A stack without its toolchain is left out. `make build` and `make run`
+# The stacks that tank can measure beside Rust. Without its toolchain a stack is left out. `make build` and `make run`
 # do without them: they are half of what would have to be downloaded.
 case $stage in
   clients | test | bench)

@@ -56,7 +56,8 @@ what it waits for instead.",
     make,
 };
 
-/// A part of a pause that counts: so many of them are a pause.
+/// Equal parts of a pause: a call that coincides with one of them is affected, and one that is as long as all but
+/// one spent most of the pause.
 const PARTS: u64 = 4;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

@@ -110,7 +110,7 @@ pub struct LegPage {
 /// The path of a call through proxies.
 #[derive(Clone, Debug, Serialize)]
 pub struct HopsPage {
-    /// The hosts, in order.
+    /// The hosts in the order in which a call passes them.
     pub way: String,
     /// Words, time, share of each leg.
     pub rows: Vec<[String; 3]>,

@@ -326,8 +326,7 @@ impl Ring {
         Ok(())
     }
 
-    /// How long the caller may wait after `filled` blocks arrived at once, so that the kernel does not run
-    /// out of blocks.
+    /// How long may be waited after `filled` blocks came at once, so that the kernel does not run out of blocks.
     pub fn pause_ms(&self, filled: usize) -> i32 {
         if filled * 4 > free_blocks(self.blocks) { 1 } else { 10 }
     }

@@ -1,5 +1,5 @@
-//! A door from a network namespace to the meter outside of it: an address there, whose connections are handed on. It makes no
-//! device and no route, and is gone with this process.
+//! A door from a network namespace to the meter outside: an address inside whose connections are forwarded. It
+//! creates no device and no route, and disappears with this process.
 
 use anyhow::Context;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -12,7 +12,7 @@ use std::thread;
 /// Where agents and exporters find the meter, in each namespace.
 pub const INSIDE: &str = "127.0.0.1:4317";
 
-/// Opens one. It ends with the process.
+/// Opens a door in `namespace` to the meter at `outside`. It ends with the process.
 pub fn open(namespace: &str, outside: SocketAddr) -> anyhow::Result<()> {
     let listener = listen_in(namespace)?;
     let serve = move || {
