@@ -1,5 +1,5 @@
-// The meter's JSON API: every shape as the meter's `report.rs` has it, held to it by a test, and the calls that
-// fetch them. A key's unit ends its name. Absent keys are optional here; `null` means "not known".
+// The meter's JSON API: every shape as in the meter's `report.rs`, which a test compares with it, and the functions that
+// fetch them. A key's name ends in its unit. Absent keys are optional here; `null` means "unknown".
 
 import type { Explanation } from "./explain_api";
 import type { OtlpSide } from "./otlp";
@@ -289,7 +289,7 @@ export interface CallReport extends WorstOfPair {
   server_span: OtlpSide | null;
 }
 
-/** What changed in the fleet while the meter ran. */
+/** Changes in the fleet since the meter started. */
 export interface Annotations {
   versions: VersionRow[];
 }
@@ -305,7 +305,7 @@ export interface ApiError {
   error: string;
 }
 
-/** Which pair; its method only where the meter tells methods apart. */
+/** The pair; with its method only where the meter separates methods. */
 export interface PairName {
   client: string;
   server: string;

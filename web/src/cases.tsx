@@ -1,4 +1,4 @@
-// Cases: what the meter looked into by itself, how far it is, and what it found.
+// Cases: what the meter investigated by itself, their progress, and their results.
 
 import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./cases_api";
 import { useEffect, useState } from "preact/hooks";
@@ -23,7 +23,7 @@ export function CaseState({ state }: { state: State }) {
   return <span class={`state state-${state}`}>{state}</span>;
 }
 
-/** How far a case is, as steps; the two that lead off the path stand at its end. */
+/** Progress of a case, as steps; the two states without a verdict come last. */
 function Steps({ state }: { state: State }) {
   const aside = state === "unknown" || state === "regressed";
   const reached = aside ? (state === "unknown" ? 0 : STATES.length) : STATES.findIndex((one) => one.state === state);
@@ -54,10 +54,10 @@ export function NoCases({ listens }: { listens: Listens | null }) {
   );
 }
 
-/** Time since the first moment: tenths of a second count in the first two minutes. */
+/** Time since the first event: with tenths of a second during the first two minutes. */
 export const offset = (seconds: number) => (seconds < 120 ? `${seconds.toFixed(1)} s` : span(seconds));
 
-/** What was found, in a word or a sentence. */
+/** The result, in a word or a sentence. */
 export function foundWords(one: CaseRow): string {
   if (one.verdict) return one.verdict.culprit ? causeWords(one.verdict.culprit, one.verdict.side) : one.verdict.words;
   return one.state === "open" ? "being looked into" : "no verdict: too little was recorded";
@@ -65,11 +65,11 @@ export function foundWords(one: CaseRow): string {
 
 const OPENED: Record<string, string> = { baseline: "slower than usual", threshold: "over --case-over", person: "somebody asked" };
 
-/** Rows of a page of the list. */
+/** Rows per page of the list. */
 const CASES_SHOWN = 50;
 const ALL_STATES: State[] = ["open", "explained", "proven", "regressed", "unknown", "fixed"];
 
-/** Cases in the state and with the words that are asked for. */
+/** Cases in the requested state that contain the requested words. */
 export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[] {
   const words = q.toLowerCase().split(/\s+/);
   const passes = (one: CaseRow) => {
@@ -193,7 +193,7 @@ function Figures({ report }: { report: CaseReport }) {
     ["gap p99", (gap) => gap.gap?.p99_ns],
     ["client p50", (gap) => gap.client_duration?.p50_ns],
     ["client p99", (gap) => gap.client_duration?.p99_ns],
-    // The stretches are of different lengths.
+    // The two periods differ in length.
     ["lost per second", lostPerSecond],
   ];
   const { before, after } = report;
@@ -251,7 +251,7 @@ function Figures({ report }: { report: CaseReport }) {
   );
 }
 
-/** An agent's id, as what happened names it. */
+/** An agent's id as it appears in the timeline. */
 const AGENT_ID = /\b[0-9a-f]{32}(?:-\d+)?\b/g;
 
 function Timeline({ report, agents }: { report: CaseReport; agents: Agent[] }) {
@@ -276,12 +276,12 @@ const OPENED_BY: Record<string, string> = {
   person: "because somebody asked",
 };
 
-/** The host's name where its agent is known; else the beginning of its long id. */
+/** The host's name if its agent is known, else the beginning of its long id. */
 export function agentName(id: string, agents: Agent[]): string {
   return agents.find((one) => one.id === id)?.host_name ?? (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
 }
 
-/** The calls that the verdict rests on, to be looked at one by one. */
+/** The calls that the verdict is based on, each with a link. */
 function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   const ids = report.hunt?.trace_ids ?? [];
   if (ids.length === 0 || !report.files?.some((file) => file.name.endsWith(".pcapng"))) return null;
@@ -297,7 +297,7 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   );
 }
 
-/** How often a case is asked for while it changes from second to second, whether or not spans come. */
+/** Polling interval of a case while it changes every second, whether or not spans arrive. */
 const FOLLOW_MS = 2_000;
 
 export function CaseView({ view, beat, agents }: { view: View; beat: number; agents: Agent[] }) {
@@ -314,7 +314,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
   }, [moves, id]);
   const hosts = report?.hosts;
   const proof = report?.experiments?.filter((one) => one.outcome === "proven" || one.outcome === "refuted").at(-1);
-  // What happened before anybody looked: the first slow call, or the first window that was out.
+  // Events before the case opened: the first slow call, or the first unusual window.
   const since = report?.time_line?.map((event) => event.unix_ms).filter((ms) => ms < report.opened_unix_ms).sort((a, b) => a - b)[0];
   return (
     <div id="case">

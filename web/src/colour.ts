@@ -1,4 +1,4 @@
-// The heatmap's colour scale: one hue path from near the plot's ground to far from it, light and dark apart.
+// The heatmap's colour scale: one path through the hues from near the plot's background to far from it, one for each theme.
 
 import { isDark } from "./theme";
 
@@ -21,7 +21,7 @@ const DARK: Rgb[] = [
   [252, 244, 168],
 ];
 
-/** Colour at a place between 0 and 1. */
+/** Colour of a fraction from 0 to 1. */
 export function ramp(stops: readonly Rgb[], place: number): string {
   const at = Math.min(Math.max(place, 0), 1) * (stops.length - 1);
   const i = Math.min(Math.floor(at), stops.length - 2);
@@ -31,7 +31,7 @@ export function ramp(stops: readonly Rgb[], place: number): string {
   return `rgb(${mix.join(" ")})`;
 }
 
-/** Colour of a count, logarithmic, so that a few slow calls stay visible beside thousands of fast ones. */
+/** Colour of a count, on a logarithmic scale: a few slow calls stay visible next to thousands of fast ones. */
 export function countColour(most: number): (n: number) => string {
   const stops = isDark() ? DARK : LIGHT;
   const full = Math.log1p(most);

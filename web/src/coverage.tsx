@@ -1,12 +1,12 @@
-// What the meter saw: where every span went, what it says of that in words, its services, ports and limits.
+// Coverage: the fate of every span, with remarks, and the meter's services, ports and limits.
 
 import type { Coverage, LimitReport } from "./api";
 import { CLASSES, findings } from "./findings";
 import { bytes, count, duration, percent, shortCount, span } from "./format";
 
-/** Remarks shown before the others are unfolded. */
+/** Remarks shown before the rest is unfolded. */
 const REMARKS_SHOWN = 5;
-/** Rows of the services' table; those with the most spans. */
+/** Maximum rows of the table of services; it shows those with the most spans. */
 const SERVICES_SHOWN = 200;
 
 function Numbers({ caption, head, rows }: { caption: string; head: string[]; rows: [string, ...string[]][] }) {
@@ -51,7 +51,7 @@ function Services({ coverage }: { coverage: Coverage }) {
 
 const size = (limit: LimitReport, n: number) => (limit.name.endsWith("_bytes") ? bytes(n) : count(n));
 
-/** How much of what was sent was seen, in a word for the header. */
+/** How much of the sent data was seen, in a word for the header. */
 export function CoverageWord({ coverage }: { coverage: Coverage | null }) {
   if (!coverage) return null;
   const wrongs = findings(coverage).filter((finding) => finding.level === "wrong").length;

@@ -1,4 +1,4 @@
-// Dialogs: what keys there are, and what can be set in this browser.
+// Dialogs: the keyboard shortcuts, and this browser's settings.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -7,7 +7,7 @@ import { EXAMPLE, ownTemplate, setTemplate, template, wrongWith } from "./trace_
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
-    // The browser keeps the focus inside, and gives it back.
+    // The browser traps the focus inside, and restores it afterwards.
     dialog.current?.showModal();
   }, []);
   return (

@@ -1,4 +1,4 @@
-// Building elements. Text only ever enters as text nodes, so a service's name can never become markup.
+// Creates elements. Text is only ever inserted as text nodes, so a service's name can never become markup.
 
 type Child = Node | string | number | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | null | undefined>;
@@ -41,12 +41,12 @@ export function svg<K extends keyof SVGElementTagNameMap>(
   return element;
 }
 
-/** Puts these children in place of what the element held. */
+/** Replaces the children of an element. */
 export function refill(element: Element, ...children: Child[]): void {
   element.replaceChildren(...present(children));
 }
 
-/** The element of the page with this id. */
+/** The page's element with this id. */
 export function byId(id: string): HTMLElement {
   const element = document.getElementById(id);
   if (!element) throw new Error(`the page has no element #${id}`);
@@ -55,7 +55,7 @@ export function byId(id: string): HTMLElement {
 
 let probe: HTMLElement | null = null;
 
-/** Resolved value of a colour variable of the style sheet, in the theme shown; as opaque as `percent` says. */
+/** Resolved value of a colour variable of the style sheet in the current theme, with `percent` as its opacity. */
 export function cssColour(name: string, percent = 100): string {
   if (!probe) {
     probe = el("span", { hidden: true });

@@ -13,7 +13,7 @@ export interface PlanReport {
   connections: Connection[];
   already: number;
   not_readable: number;
-  /** Of `isolate`: settings of the host, whose packets, to which CPUs, away from those of the application. */
+  /** For `isolate`: the host's settings to change, the interfaces, and the CPUs for the network and for the application. */
   values?: Value[];
   interfaces?: string[];
   net_cpus?: string;
@@ -55,7 +55,7 @@ export interface ExperimentReport {
   treated: Arm;
   control: Arm;
   calls_of_neither: number;
-  /** Those that are still to come have no time. */
+  /** Future ones have no time. */
   blocks: Block[];
   in_force?: InForce;
   undone: boolean;
@@ -87,7 +87,7 @@ export interface Block {
   control: Arm;
 }
 
-/** The change that the host has not yet said to be undone. */
+/** A change that the host has not yet reported as undone. */
 export interface InForce {
   block: number;
   connections: number;

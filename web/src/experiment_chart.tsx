@@ -1,4 +1,4 @@
-// Blocks with and without the remedy on one axis, and the effect beside what was predicted.
+// Blocks with and without the remedy on one axis, and the effect next to the predicted one.
 
 import type { Arm, ExperimentReport } from "./experiment_api";
 import { isOver } from "./experiment_words";
@@ -26,7 +26,7 @@ function ArmMarks({ arm, x, y, name }: { arm: Arm; x: (ns: number) => number; y:
   );
 }
 
-/** A row for each block: with the remedy above, without below. The axis is logarithmic. */
+/** One row per block: with the remedy above, without it below. The axis is logarithmic. */
 export function BlocksChart({ experiment, usualNs }: { experiment: ExperimentReport; usualNs?: number | undefined }) {
   const { blocks } = experiment;
   const arms = blocks.flatMap((block) => [block.treated, block.control]).filter((arm) => arm.calls > 0);
@@ -85,7 +85,7 @@ export function BlocksChart({ experiment, usualNs }: { experiment: ExperimentRep
   );
 }
 
-/** The effect as an interval, between nothing and what was predicted. */
+/** The effect as an interval, on an axis that includes zero and the prediction. */
 export function EffectChart({ experiment }: { experiment: ExperimentReport }) {
   const { effect_ns: effect, predicted_ns: predicted } = experiment;
   if (!effect || predicted === undefined) return null;

@@ -1,9 +1,9 @@
-// An experiment in words: how far it is, what is in force, how it ended.
+// An experiment in words: its progress, what is in force, and its end.
 
 import type { ExperimentReport, PlanReport } from "./experiment_api";
 import { count, duration, span } from "./format";
 
-/** What a lever is called by those who move it by hand. */
+/** Name of a lever for those who would operate it by hand. */
 const LEVERS: Record<string, string> = { "tcp-nodelay": "TCP_NODELAY", isolate: "Isolation of packets" };
 
 export const leverWords = (lever: string) => LEVERS[lever] ?? lever.replaceAll("-", " ");
@@ -19,13 +19,13 @@ export const outcomeWords = (outcome: string) => MEANS[outcome] ?? outcome;
 
 export const isOver = (experiment: ExperimentReport) => experiment.to_unix_ms !== undefined;
 
-/** Blocks that have ended. */
+/** Finished blocks. */
 export const blocksDone = (experiment: ExperimentReport) => experiment.blocks.filter((block) => block.to_unix_ms > 0).length;
 
-/** Settings of the host, where it is these that are changed. */
+/** Settings of the host, if those are changed. */
 const isOfHost = (plan: PlanReport) => (plan.values ?? []).length > 0;
 
-/** What is done at once when somebody presses the button: one fact a line. */
+/** What the button starts immediately: one fact per line. */
 export function planFacts(plan: PlanReport): [string, string][] {
   const halves = plan.design === "halves";
   const number = plan.connections.length;
@@ -51,14 +51,14 @@ export function planFacts(plan: PlanReport): [string, string][] {
 
 export interface Undo {
   words: string;
-  /** Nobody has confirmed what should have been confirmed by now. */
+  /** The deadline for a confirmation has passed without one. */
   isOverdue: boolean;
 }
 
 const left = (untilMs: number, nowMs: number) => span(Math.max(0, Math.ceil((untilMs - nowMs) / 1000)));
 const clockOf = (ms: number) => new Date(ms).toLocaleTimeString([], { hour12: false });
 
-/** What is changed on the host at this moment, and until when. */
+/** The change in force on the host, and until when. */
 export function undoWords(experiment: ExperimentReport, nowMs: number): Undo {
   const force = experiment.in_force;
   const over = isOver(experiment);
@@ -75,7 +75,7 @@ export function undoWords(experiment: ExperimentReport, nowMs: number): Undo {
   return { words: `Undo overdue by ${late}: ${what.replace(" is set on ", " was set on ")}, and nobody has confirmed that it is taken back. The host's guard was to do so by ${clockOf(force.guard_unix_ms)}. Look there: ${look}.`, isOverdue: true };
 }
 
-/** How far it is. */
+/** Its progress. */
 export function progressWords(experiment: ExperimentReport, nowMs: number): string {
   const { blocks, takes_ms: takes } = experiment.plan;
   const done = blocksDone(experiment);
@@ -87,7 +87,7 @@ export function progressWords(experiment: ExperimentReport, nowMs: number): stri
 
 export const chanceWords = (probability: number) => `p ${probability < 0.001 ? "< 0.001" : `= ${probability.toFixed(3)}`}`;
 
-/** What happened to a pair's host, on a time axis. */
+/** Events on a pair's host, on a time axis. */
 export function eventWords(kind: string, lever: string, pair: string): string {
   if (kind === "changed") return `${leverWords(lever)} tried on ${pair}`;
   if (kind === "undone") return `${leverWords(lever)} undone on ${pair}`;

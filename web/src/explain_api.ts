@@ -1,4 +1,4 @@
-// Shapes of what sets slow calls apart, as the meter's `explain` has them; a test holds them to it.
+// Shapes of what sets slow calls apart, as in the meter's `explain`; a test compares the two.
 
 export interface Explanation {
   client: string;

@@ -1,4 +1,4 @@
-// Where every span went, and in words what is wrong and what to do about it.
+// The fate of every span; and in words, what is wrong and what to do about it.
 
 import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, ServiceCoverage, SpanCounts } from "./api";
 import { bytes, count, dayAndClock, duration, percent, span } from "./format";
@@ -8,7 +8,7 @@ export interface Finding {
   text: string;
 }
 
-/** Fewer spans than this say nothing about a service. */
+/** With fewer spans than this, nothing can be said about a service. */
 const ENOUGH_SPANS = 20;
 const UNMATCHED_SHARE = 0.02;
 const DUPLICATE_SHARE = 0.01;
@@ -16,7 +16,7 @@ const STORE_NEARLY_FULL = 0.9;
 const SERVICES_NAMED = 6;
 const HOLES_NAMED = 3;
 
-/** Classes of spans in the order of the strip. */
+/** Classes of spans, in the order of the bar. */
 export const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean }[] = [
   { key: "joined", label: "joined", hint: "found their mate: two for each joined call" },
   { key: "pending", label: "pending", hint: "still waiting for their mate" },
@@ -37,7 +37,7 @@ const MALFORMED: Record<keyof MalformedCounts, string> = {
   too_long: "longer than 78 hours",
 };
 
-/** What is lost at a limit, where the page says so in words; the table has all of them. */
+/** Losses at a limit that the page puts into words; the table lists all of them. */
 const LIMITS: Record<string, (limit: LimitReport) => string | null> = {
   resources: (l) => (l.refused > 0 ? `${count(l.refused)} times there was no room for a resource besides ${count(l.limit)} others, and it counts as “other”.` : null),
   names: (l) =>
@@ -60,13 +60,13 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
         ? `are the services that ${service} calls instrumented, and do they export here?`
         : `are the callers of ${service} instrumented, do they pass the trace context on, and do they export here?`;
     if (kind === "CLIENT" && joined === 0) {
-      // Calls of databases and caches look like this: they have no spans of their own, and nothing is wrong.
+      // Calls to databases and caches look like this: those have no spans of their own, and nothing is wrong.
       const text = `No CLIENT span of ${service} has found its SERVER span (${count(lost)} of ${count(all)}). Of databases and caches none is to be expected; of services: ${ask}`;
       lacking.push({ lost, finding: { level: "note", text } });
       return;
     }
     const share = joined === 0 ? `No ${kind} span of ${service} has found its` : `${percent(lost / all)} of the ${kind} spans of ${service} never found their`;
-    // A service that calls services and databases loses the share of its databases, and nothing is wrong.
+    // A service that calls both services and databases has no mate for the latter, and nothing is wrong.
     const level = kind === "CLIENT" ? "note" : "wrong";
     const beside = kind === "CLIENT" ? " These include calls to databases and caches, which never have one." : "";
     lacking.push({ lost, finding: { level, text: `${share} ${mate} span (${count(lost)} of ${count(all)}): ${ask}${beside}` } });
@@ -84,18 +84,18 @@ function unmatched(services: ServiceCoverage[]): Finding[] {
 
 const STEP_NAMES: Record<number, string> = { 60: "minutes", 600: "ten-minute sums", 3600: "hours", 86400: "days" };
 
-/** How far back the history reaches, where it had to drop finer rows. */
+/** How far back the history reaches, if it had to drop finer rows. */
 function horizon(history: HistoryCoverage | undefined): string | null {
   const steps = history?.steps.filter((step) => step.from_unix_s !== null) ?? [];
   const oldest = steps.reduce((least, step) => Math.min(least, step.from_unix_s ?? least), Infinity);
-  // A step starts at a whole number of itself, so up to a day before its first minute.
+  // A step starts at a multiple of its length, up to a day before its first minute.
   const shorter = steps.some((step) => (step.from_unix_s ?? 0) > oldest + 86_400);
   if (!history || !shorter) return null;
   const parts = steps.map((step) => `${STEP_NAMES[step.step_s] ?? `steps of ${span(step.step_s)}`} since ${dayAndClock(step.from_unix_s ?? 0)}`);
   return `The history (${bytes(history.bytes)} of at most ${bytes(history.bytes_limit)}) has ${parts.join(", ")}.`;
 }
 
-/** What a reader must know before trusting the figures, the gravest first. */
+/** What to know before trusting the figures, most serious first. */
 export function findings(c: Coverage): Finding[] {
   const found: Finding[] = [];
   const wrong = (text: string) => found.push({ level: "wrong", text });
@@ -164,7 +164,7 @@ export function findings(c: Coverage): Finding[] {
   if (c.holes.length > HOLES_NAMED) {
     note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
   }
-  // What is lost or not written stands among the wrongs.
+  // Losses and failed writes are listed among the errors.
   for (const text of c.notes) (/^degraded: |damaged|are lost$|and not kept, because/.test(text) ? wrong : note)(text);
   if (c.kept && c.kept.from_unix_ms !== null) {
     note(`Whole traces are kept since ${dayAndClock(Math.floor(c.kept.from_unix_ms / 1000))}: ${count(c.kept.spans)} spans in ${bytes(c.kept.bytes)} of at most ${bytes(c.kept.bytes_limit)}.`);

@@ -1,4 +1,4 @@
-// Agents: which hosts are watched, how far back their rings reach, what they cost and what they lost.
+// Agents: which hosts they watch, how far back their rings reach, what they cost and what they lost.
 
 import type { Agent, AgentsReport, Ring } from "./cases_api";
 import { AgentCommand } from "./empty";
@@ -26,7 +26,7 @@ function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
   );
 }
 
-/** A test packet that was sent just now is not seen yet. */
+/** A test packet that has only just been sent has not been seen yet. */
 const UNDER_WAY = 1;
 
 const KEPT: Record<string, string> = { capture: "packets", "host-record": "scheduling of threads" };

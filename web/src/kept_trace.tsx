@@ -1,4 +1,4 @@
-// All spans of a trace that the meter keeps for a while: who called whom, on one axis.
+// All spans of a trace in the meter's short-lived store: who called whom, on one axis.
 
 import { askTrace } from "./ask";
 import { count, duration } from "./format";
@@ -7,20 +7,20 @@ import { attributes, type KeptTrace, type OtlpSpan } from "./otlp";
 import { Panel, Waiting } from "./parts";
 import { nanos } from "./spans";
 
-/** Spans drawn; the document has them all. */
+/** Maximum number of spans drawn; the document contains all of them. */
 const SHOWN = 300;
 
 /** A span as a row. */
 export interface TraceRow {
   span: OtlpSpan;
   service: string;
-  /** How many of its ancestors are kept. */
+  /** Number of its ancestors in the store. */
   depth: number;
   startNs: bigint;
   endNs: bigint;
 }
 
-/** Parents before their children, siblings by their start; a span whose parent is not kept stands at the left. */
+/** Parents before their children, siblings by start; a span whose parent is not in the store is at the left. */
 export function rows(trace: KeptTrace): TraceRow[] {
   const all: TraceRow[] = trace.resourceSpans.flatMap((of) => {
     const service = attributes(of.resource?.attributes).get("service.name") ?? "unknown";
@@ -49,7 +49,7 @@ export function rows(trace: KeptTrace): TraceRow[] {
     }
   };
   for (const root of roots) add(root, 0);
-  // Spans that are each other's parents have no root, and are shown all the same.
+  // Spans that are each other's parents have no root, but are shown nevertheless.
   for (const row of all) if (!seen.has(row)) add(row, 0);
   return found;
 }

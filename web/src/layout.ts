@@ -1,4 +1,4 @@
-// Where the services of a map stand: callers to the left of those they call, in as few crossings as two sweeps leave.
+// Positions of the services on a map: callers left of those they call, with as few crossings as two sweeps achieve.
 
 export interface Edge {
   from: string;
@@ -7,13 +7,13 @@ export interface Edge {
 
 export interface Spot {
   layer: number;
-  /** Place within the layer, from the top. */
+  /** Position within the layer, from the top. */
   row: number;
 }
 
 const MOST_LAYERS = 6;
 
-/** A spot for each service. Of edges that close a circle, the one met last is not counted for the layers. */
+/** A position for each service. Of the edges in a cycle, the last one found does not count for the layers. */
 export function place(edges: Edge[]): Map<string, Spot> {
   const names = [...new Set(edges.flatMap((edge) => [edge.from, edge.to]))];
   const calls = new Map<string, string[]>(names.map((name) => [name, []]));
@@ -47,7 +47,7 @@ export function place(edges: Edge[]): Map<string, Spot> {
   };
   names.forEach(layerOf);
   if ([...layers.values()].some((layer) => layer >= MOST_LAYERS)) {
-    // A dense fleet would be a long chain: then the fewest steps from where calls begin.
+    // A dense fleet would become a long chain: use the fewest steps from where calls begin instead.
     layers.clear();
     let next = names.filter((name) => callers.get(name)?.length === 0);
     for (let layer = 0; next.length > 0; layer++) {

@@ -1,4 +1,4 @@
-// The service map: who calls whom, and how much time is lost on the way. Bounded: the pairs that lose most.
+// The service map: who calls whom, and how much time is lost between them. Limited to the pairs that lose the most.
 
 import type { PairsReport } from "./api";
 import { count, duration, visible } from "./format";
@@ -6,15 +6,15 @@ import { place } from "./layout";
 import { titleOf } from "./parts";
 import { pairKey, toHash, type View } from "./state";
 
-/** Pairs on a map at most. */
+/** Maximum number of pairs on a map. */
 export const EDGES = 40;
 
-/** Arrows that say how much is lost. */
+/** Arrows labelled with what is lost. */
 const LABELS = 12;
 
 const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
 
-/** By characters as they are seen: half of one is none. */
+/** Cuts between characters as displayed: half of one is unreadable. */
 const shorten = (name: string) => {
   const all = [...visible(name)];
   return all.length > 22 ? `${all.slice(0, 13).join("")}…${all.slice(-8).join("")}` : all.join("");
@@ -38,7 +38,7 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
   const most = rows.reduce((a, row) => Math.max(a, row.lost_ns_total), 1);
   const lost = new Map<string, number>();
   for (const row of rows) lost.set(row.server, (lost.get(row.server) ?? 0) + row.lost_ns_total);
-  // Labels of the widest arrows alone, nearer to the caller where an arrow turns back.
+  // Only the widest arrows have labels, closer to the caller where an arrow turns back.
   const labelled = new Set([...rows].sort((a, b) => b.lost_ns_total - a.lost_ns_total).slice(0, LABELS));
   const all = report.matching?.pairs ?? rows.length;
   return (

@@ -1,4 +1,4 @@
-// One side of a call in OTLP's JSON mapping: ids in hex, 64-bit numbers as decimal strings, default values left out.
+// One side of a call in OTLP's JSON mapping: ids in hex, 64-bit numbers as decimal strings, default values omitted.
 
 export interface AnyValue {
   stringValue?: string;
@@ -28,13 +28,13 @@ export interface OtlpSpan {
   status?: { code?: number; message?: string } | null;
 }
 
-/** A span with the resource it came under. */
+/** A span with its resource. */
 export interface OtlpSide {
   resource?: { attributes?: KeyValue[] } | null;
   span: OtlpSpan;
 }
 
-/** All spans of a trace that are kept. */
+/** All stored spans of a trace. */
 export interface KeptTrace {
   resourceSpans: { resource?: OtlpSide["resource"]; scopeSpans?: { spans?: OtlpSpan[] }[] }[];
   /** Why spans may be missing. */
@@ -56,7 +56,7 @@ export function valueText(value: AnyValue | null | undefined): string {
   return "";
 }
 
-/** Attributes by key; of a key that occurs twice the last value stays. */
+/** Attributes by key; of a repeated key, the last value counts. */
 export function attributes(list: KeyValue[] | undefined): Map<string, string> {
   return new Map((list ?? []).map((kv) => [kv.key, valueText(kv.value)]));
 }

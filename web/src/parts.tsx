@@ -1,11 +1,11 @@
-// Small parts that several views are made of.
+// Small parts shared by several views.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Quantiles } from "./api";
 import { duration, interval, visible } from "./format";
 
-/** Names of a pair, each cut with an ellipsis where there is no room; the whole stands in the title. */
+/** Names of a pair, each truncated with an ellipsis where room is short; the title has the full names. */
 export function PairTitle({ pair }: { pair: { client: string; server: string; method?: string | undefined } }) {
   return (
     <>
@@ -20,7 +20,7 @@ export function PairTitle({ pair }: { pair: { client: string; server: string; me
 export const titleOf = (pair: { client: string; server: string; method?: string | undefined }): string =>
   [visible(pair.client), "→", visible(pair.server), ...(pair.method === undefined ? [] : [visible(pair.method)])].join(" ");
 
-/** A figure with its interval below. */
+/** A figure, with its interval below it. */
 export function Figure({ ns, ci95, calls }: { ns: number; ci95?: [number, number]; calls: number }) {
   if (calls === 0) return <span class="quiet">–</span>;
   return (
@@ -33,10 +33,10 @@ export function Figure({ ns, ci95, calls }: { ns: number; ci95?: [number, number
 
 const WIDTH = 130;
 
-/** From the largest down, so many times smaller is the least that small plots still tell apart. */
+/** Ratio of the largest to the smallest duration that the small plots still distinguish. */
 const TOLD_APART = 1e4;
 
-/** From which to which duration the small plots of all rows reach. What is shorter by far is drawn at their left edge. */
+/** Common range of the small plots of all rows. Much shorter durations are drawn at the left edge. */
 export function plotRange(gaps: Quantiles[]): [number, number] {
   const seen = gaps.filter((gap) => gap.count > 0 && gap.p99_ns > 0);
   if (seen.length === 0) return [1, 10];
@@ -45,7 +45,7 @@ export function plotRange(gaps: Quantiles[]): [number, number] {
   return [low * 0.8, Math.max(low * 2, high * 1.25)];
 }
 
-/** Median and 99th percentile with their intervals, on one log scale for all rows. */
+/** Median and 99th percentile with their intervals, on one logarithmic scale for all rows. */
 export function Whisker({ gap, range: [low, high], before }: { gap: Quantiles; range: [number, number]; before?: Quantiles | undefined }) {
   const x = (ns: number) => (Math.log(Math.max(ns, low) / low) / Math.log(high / low)) * (WIDTH - 8) + 4;
   const mark = (name: string, ns: number, [from, to]: [number, number], y: number) => (
@@ -73,7 +73,7 @@ export function Whisker({ gap, range: [low, high], before }: { gap: Quantiles; r
   );
 }
 
-/** A few bars, oldest first, each as high as its value of the largest. */
+/** A few bars, oldest first, as high as their values relative to the largest. */
 export function Spark({ values, label }: { values: number[]; label: string }) {
   const most = values.reduce((a, b) => Math.max(a, b), 0);
   const width = 90 / Math.max(1, values.length);
@@ -85,13 +85,13 @@ export function Spark({ values, label }: { values: number[]; label: string }) {
   );
 }
 
-/** Words in which `these` are code. */
+/** Text in which `these` are set as code. */
 export function Code({ text }: { text: string }) {
   const pieces = text.split("`");
   return <>{pieces.length % 2 === 1 ? pieces.map((piece, at) => (at % 2 === 1 ? <code key={at}>{piece}</code> : piece)) : text}</>;
 }
 
-/** A button that copies a text and says that it did. */
+/** A button that copies a text and confirms it. */
 export function Copy({ text, what = "copy" }: { text: string; what?: string }) {
   const [word, setWord] = useState(what);
   const copy = (event: MouseEvent) => {
@@ -114,7 +114,7 @@ export function Copy({ text, what = "copy" }: { text: string; what?: string }) {
   );
 }
 
-/** Hands a text to the user as a file. */
+/** Offers a text to the user as a file. */
 export function save(name: string, text: string): void {
   const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
   const link = document.createElement("a");
@@ -124,7 +124,7 @@ export function save(name: string, text: string): void {
   URL.revokeObjectURL(url);
 }
 
-/** A drawing that is made by hand, put where it belongs. */
+/** A hand-made drawing, inserted at its place. */
 export function Mounted({ root, class: name }: { root: HTMLElement; class?: string }) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -134,10 +134,10 @@ export function Mounted({ root, class: name }: { root: HTMLElement; class?: stri
   return <div ref={place} class={name} />;
 }
 
-/** How long typing pauses before it is asked for. */
+/** Pause in typing after which a search begins. */
 const PAUSE_MS = 250;
 
-/** A search that asks once, when typing pauses. */
+/** A search field that searches once typing pauses. */
 export function Search({ label, placeholder, value, onSearch }: { label: string; placeholder: string; value: string; onSearch: (text: string) => void }) {
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
@@ -165,7 +165,7 @@ export function Failed({ children }: { children: ComponentChildren }) {
   );
 }
 
-/** A part of a page with its heading. */
+/** A section of a page with its heading. */
 export function Panel({ title, aside, id, children }: { title: ComponentChildren; aside?: ComponentChildren; id?: string; children: ComponentChildren }) {
   return (
     <section class="panel" id={id}>
@@ -178,7 +178,7 @@ export function Panel({ title, aside, id, children }: { title: ComponentChildren
   );
 }
 
-/** Share of a whole as a bar with its interval. */
+/** Share of a whole, as a bar with its interval. */
 export function ShareBar({ low, mid, high, name = "" }: { low: number; mid: number; high: number; name?: string }) {
   const x = (share: number) => Math.min(100, Math.max(0, share * 100));
   return (

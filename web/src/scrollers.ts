@@ -1,4 +1,4 @@
-// Tables that are wider than their box: the box says on which side there is more.
+// Tables wider than their box: the box shows on which side there is more.
 
 const BOX = ".scroller";
 
@@ -10,7 +10,7 @@ function mark(box: HTMLElement): void {
   else box.dataset["more"] = sides;
 }
 
-/** Follows every such box below `root`, also those that come later. */
+/** Watches every such box below `root`, including future ones. */
 export function markScrollers(root: HTMLElement): void {
   const sizes = new ResizeObserver((entries) => {
     for (const { target } of entries) {
@@ -21,7 +21,7 @@ export function markScrollers(root: HTMLElement): void {
   const watched = new WeakSet<Element>();
   const watch = () => {
     for (const box of root.querySelectorAll<HTMLElement>(BOX)) {
-      // The box changes with the window, what is in it with its data.
+      // The box changes with the window, its content with the data.
       for (const one of [box, ...box.children]) {
         if (watched.has(one)) continue;
         watched.add(one);

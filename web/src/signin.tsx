@@ -1,4 +1,4 @@
-// Signing in, where the meter demands tokens: the browser gets a cookie for a token, and no script sees either again.
+// Sign-in, if the meter requires tokens: the browser exchanges a token for a cookie, and no script sees either again.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -9,7 +9,7 @@ export interface Standing {
   role?: "view" | "capture" | "change";
 }
 
-/** What the browser may do: each role includes those before it. */
+/** What the browser may do: each role includes the previous ones. */
 const MAY: Record<NonNullable<Standing["role"]>, string> = {
   view: "may look",
   capture: "may look and open cases",
@@ -25,10 +25,10 @@ async function ask(method: "GET" | "POST" | "DELETE", token?: string): Promise<S
 
 const LOCKED = "spangap-locked";
 
-/** Tells the page that the meter wants a token. */
+/** Tells the page that the meter requires a token. */
 export const tellLocked = () => void dispatchEvent(new Event(LOCKED));
 
-/** Whether the meter has refused to answer somebody unknown. */
+/** Whether the meter has refused an unauthenticated request. */
 export function useLocked(): boolean {
   const [locked, setLocked] = useState(false);
   useEffect(() => {
@@ -48,7 +48,7 @@ export function SignIn() {
       class="panel"
       onSubmit={(event) => {
         event.preventDefault();
-        // The page begins anew, at the view that its address names.
+        // The page reloads, at the view of its address.
         ask("POST", token.trim()).then(
           () => location.reload(),
           (error: unknown) => setWrong(error instanceof Error ? error.message : String(error)),
@@ -70,7 +70,7 @@ export function SignIn() {
   );
 }
 
-/** What the meter knows of this browser; null until it has answered. */
+/** What the meter knows about this browser; null until it has answered. */
 export function useStanding(): Standing | null {
   const [standing, setStanding] = useState<Standing | null>(null);
   useEffect(() => {
@@ -80,7 +80,7 @@ export function useStanding(): Standing | null {
   return standing;
 }
 
-/** Who is signed in, and the way out; nothing where no token is needed. */
+/** Who is signed in, with a way to sign out; nothing if no token is needed. */
 export function SignedIn() {
   const standing = useStanding();
   if (!standing?.role) return null;

@@ -6,16 +6,16 @@ import { attributes, type OtlpSide, type OtlpSpan } from "./otlp";
 const KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"];
 const CODES = ["not set", "ok", "error"];
 
-/** One row of the comparison; `undefined` where that side does not have it. */
+/** One row of the comparison; `undefined` where that side lacks it. */
 export interface Compared {
   name: string;
   client: string | undefined;
   server: string | undefined;
-  /** Both sides have it, and not the same. */
+  /** Both sides have it, with different values. */
   differs: boolean;
 }
 
-/** Attributes of both sides by key, in the order of the alphabet. */
+/** Attributes of both sides by key, in alphabetical order. */
 export function compare(client: Map<string, string>, server: Map<string, string>): Compared[] {
   const names = [...new Set([...client.keys(), ...server.keys()])].sort();
   return names.map((name) => {
@@ -28,7 +28,7 @@ export function nanos(value: string | number | undefined): bigint {
   return value === undefined ? 0n : BigInt(value);
 }
 
-/** What a span says of itself, beside its attributes. */
+/** Fields of a span other than its attributes. */
 export function facts(side: OtlpSide | null): Map<string, string> {
   const span: OtlpSpan | undefined = side?.span;
   if (!span) return new Map();
@@ -51,13 +51,13 @@ export function facts(side: OtlpSide | null): Map<string, string> {
   return found;
 }
 
-/** Rows that always differ say nothing by it. */
+/** In these rows a difference is normal and tells nothing. */
 export const EXPECTED_TO_DIFFER = new Set(["kind", "span id", "start", "end", "service.name", "process.pid", "network.local.address", "network.local.port", "network.peer.address", "network.peer.port"]);
 
-/** Names of gRPC's codes, by their numbers. */
+/** Names of gRPC's status codes, by number. */
 const GRPC = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"];
 
-/** How a call ended, as its span says: the code of its protocol, else the span's own status; null where it says nothing. */
+/** How a call ended, according to its span: the code of its protocol, else the span's own status; null if it has neither. */
 export function statusOf(side: OtlpSide | null): string | null {
   const found = attributes(side?.span.attributes);
   const rpc = found.get("rpc.response.status_code") ?? found.get("rpc.grpc.status_code");

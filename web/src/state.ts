@@ -1,8 +1,8 @@
-// What the page shows, and its form in the URL's hash, so that a view can be shared and the back button works.
+// What the page shows, and its form in the URL's hash, so that views can be shared and the back button works.
 
 import type { PairName } from "./api";
 
-/** Time ranges that end now, as the API's `window` takes them. */
+/** Time ranges that end now, as in the API's `window`. */
 export const RANGES = [
   { window: "15m", label: "15 min", seconds: 900 },
   { window: "1h", label: "1 h", seconds: 3_600 },
@@ -13,18 +13,18 @@ export const RANGES = [
 
 export type Range = (typeof RANGES)[number];
 
-/** A stretch of time with both ends fixed, in Unix seconds. */
+/** A period with fixed ends, in Unix seconds. */
 export interface Stretch {
   from: number;
   to: number;
 }
 
-/** Columns the pairs can be sorted by, as the API names them. */
+/** Columns by which pairs can be sorted, by their names in the API. */
 export const SORTS = ["pair", "calls", "lost", "change", "gap_p50", "gap_p99", "client_p99", "server_p99", "negative", "attempts", "match"] as const;
 
 export type Sort = (typeof SORTS)[number];
 
-/** What a row stands for. */
+/** What a row represents. */
 export const GROUPS = [
   { by: "kept", label: "nothing", hint: "a row for all that the meter keeps apart: pairs, and with --by methods or nodes as well" },
   { by: "pair", label: "client → server", hint: "client and server service, all methods together" },
@@ -35,7 +35,7 @@ export const GROUPS = [
 
 export type Group = (typeof GROUPS)[number]["by"];
 
-/** Which pairs are shown; an empty text lets everything through. */
+/** Filter of the pairs; an empty text matches everything. */
 export interface Filters {
   q: string;
   service: string;
@@ -48,20 +48,20 @@ export interface Filters {
 
 export const NO_FILTERS: Filters = { q: "", service: "", client: "", server: "", method: "", node: "", status: "" };
 
-/** Which cells of a heatmap are chosen: a stretch of time and a band of gaps, in nanoseconds. */
+/** The selected cells of a heatmap: a period and a band of gaps, in nanoseconds. */
 export interface Cells extends Stretch {
   lowNs: number;
   highNs: number;
 }
 
-/** Stretches that a range is compared with. */
+/** Periods that a range can be compared with. */
 export const AGAINST = ["previous", "day", "week"] as const;
 
 export type Against = (typeof AGAINST)[number] | Stretch;
 
 export type Place = "fleet" | "pair" | "call" | "cases" | "case" | "hosts";
 
-/** What is shown of the list of cases: those in a state, with words, a page of them. */
+/** The part of the list of cases that is shown: a state, words, a page. */
 export interface CaseList {
   state: string;
   q: string;
@@ -71,7 +71,7 @@ export interface CaseList {
 export interface View {
   place: Place;
   range: Range;
-  /** A stretch with fixed ends, in place of the range. */
+  /** A period with fixed ends, in place of the range. */
   fixed: Stretch | null;
   against: Against | null;
   filters: Filters;
@@ -129,11 +129,11 @@ function pageOf(text: string | null): number {
   return Number.isSafeInteger(page) && page > 0 ? page : 1;
 }
 
-/** Reads a hash; what it does not understand takes its value from [`START`]. */
+/** Parses a hash; whatever is invalid takes its value from [`START`]. */
 export function parseHash(hash: string): View {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const view = given.get("view");
-  // Beside the pair's own name, a filter of the fleet may have one.
+  // Besides the pair's own name, a filter of the fleet may contain one.
   const [client, server] = [given.get("client"), given.get("server")];
   const named = client !== null && server !== null;
   const pair = named ? { client, server, method: given.get("method") ?? undefined } : null;
@@ -169,7 +169,7 @@ export function parseHash(hash: string): View {
   };
 }
 
-/** The hash of a view; what is as in [`START`] is left out. */
+/** The hash of a view; values equal to those of [`START`] are omitted. */
 export function toHash(view: View): string {
   const said = new URLSearchParams();
   const { fixed, filters, pair, call, against, cells, place } = view;
@@ -212,7 +212,7 @@ export function toHash(view: View): string {
   return `#${said}`;
 }
 
-/** One text per pair: names may hold any character, so the parts are quoted. */
+/** One text per pair: names may contain any character, so the parts are quoted. */
 export function pairKey(pair: PairName): string {
   return JSON.stringify([pair.client, pair.server, pair.method ?? null]);
 }
@@ -221,12 +221,12 @@ export function samePair(a: PairName | null, b: PairName | null): boolean {
   return a === b || (a !== null && b !== null && pairKey(a) === pairKey(b));
 }
 
-/** Where the stretch shown begins and ends, as of now. */
+/** Start and end of the period shown, as of now. */
 export function shownStretch(view: View, nowS: number): Stretch {
   return view.fixed ?? { from: nowS - view.range.seconds, to: nowS };
 }
 
-/** The stretch compared with. The one before has no minute in common with the one shown. */
+/** The period compared with. The previous one has no minute in common with the one shown. */
 export function againstStretch(view: View, nowS: number): Stretch | null {
   const { against } = view;
   if (against === null) return null;
@@ -241,7 +241,7 @@ export function againstStretch(view: View, nowS: number): Stretch | null {
   return { from: Math.max(0, shown.from - back), to: Math.max(60, shown.to - back) };
 }
 
-/** What the time range is called in a sentence: "in the last 15 min". */
+/** The time range in a sentence: "in the last 15 min". */
 export function rangeWords(view: View, clock: (unixS: number) => string): string {
   return view.fixed ? `from ${clock(view.fixed.from)} to ${clock(view.fixed.to)}` : `in the last ${view.range.label}`;
 }

@@ -1,4 +1,4 @@
-// Dark or light: as the system has it, unless chosen here. The choice stays in this browser.
+// Dark or light: the system's preference, unless chosen here. The choice is stored in this browser.
 
 const KEY = "spangap.theme";
 export const THEMES = ["system", "light", "dark"] as const;
@@ -8,12 +8,12 @@ function stored(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {
-    // A browser may refuse storage; then a choice lasts as long as the page.
+    // A browser may refuse to store it; the choice then lasts as long as the page.
     return null;
   }
 }
 
-/** Keeps a setting in this browser; empty ones are removed. */
+/** Stores a setting in this browser; an empty one is removed. */
 export function keep(key: string, value: string): void {
   try {
     if (value === "") localStorage.removeItem(key);

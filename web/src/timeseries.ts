@@ -25,19 +25,19 @@ const LINES: Line[] = [
 const HEIGHT_PX = 264;
 const MOST_POINTS = 100;
 
-/** Minutes that share one point, so that a day stays a line and does not become a band. */
+/** Minutes per point, so that a day remains a line and does not become a band. */
 export function minutesPerPoint(fromS: number, toS: number): number {
   const minutes = (toS - fromS) / 60;
   return [1, 5, 15, 60].find((step) => minutes / step <= MOST_POINTS) ?? Math.ceil(minutes / MOST_POINTS);
 }
 
-/** The middle one of some values; of an even number the lower middle one, which was really measured. */
+/** The median; of an even number, the lower middle value, which was actually measured. */
 function median(values: number[]): number | null {
   if (values.length === 0) return null;
   return [...values].sort((a, b) => a - b)[(values.length - 1) >> 1] ?? null;
 }
 
-/** Columns for uPlot: null where the pair had no calls, so that lines break there. */
+/** Columns for uPlot: null where the pair had no calls, which interrupts the lines. */
 export function toColumns(points: PairPoint[], fromS: number, toS: number): (number | null)[][] {
   const stepS = minutesPerPoint(fromS, toS) * 60;
   const byStep = new Map<number, PairPoint[]>();
@@ -49,7 +49,7 @@ export function toColumns(points: PairPoint[], fromS: number, toS: number): (num
   const steps: number[] = [];
   for (let step = Math.floor(fromS / stepS); step * stepS < toS; step++) steps.push(step);
   const series = LINES.map((line) =>
-    // Zero has no place on a log scale.
+    // A log scale has no zero.
     steps.map((step) => median((byStep.get(step) ?? []).map(line.value)) || null),
   );
   return [steps.map((step) => (step + 0.5) * stepS), ...series];
@@ -69,7 +69,7 @@ export class TimeSeriesView {
     addEventListener("themechange", () => this.rebuild(), { signal: this.gone.signal });
   }
 
-  /** Ends what outlives its elements. */
+  /** Ends everything that would outlive its elements. */
   destroy(): void {
     this.gone.abort();
   }
@@ -82,7 +82,7 @@ export class TimeSeriesView {
     else this.rebuild();
   }
 
-  /** Points at a moment, as the heatmap beside it does. */
+  /** Moves the cursor to a time, in step with the heatmap; null removes it. */
   pointAt(unixS: number | null): void {
     const { plot } = this;
     if (!plot) return;
@@ -151,7 +151,7 @@ export class TimeSeriesView {
   }
 }
 
-/** A little room on both ends, and at least a factor of four between them. */
+/** A margin at both ends, and at least a factor of four between them. */
 function logRange(low: number | null, high: number | null): [number, number] {
   if (low === null || high === null || low <= 0) return [1e5, 1e9];
   const spare = Math.max(1.15, Math.sqrt(4 / (high / low)));

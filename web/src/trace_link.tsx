@@ -1,4 +1,4 @@
-// A link to the user's own trace UI: an address with {trace_id} in it, kept in this browser.
+// A link to the user's own trace UI: an address that contains {trace_id}, stored in this browser.
 
 import { kept, keep } from "./theme";
 
@@ -6,7 +6,7 @@ const KEY = "spangap.trace-url";
 
 export const EXAMPLE = "https://jaeger.example/trace/{trace_id}";
 
-/** Why an address cannot be used, or null. An address without the id would lead everywhere to the same place. */
+/** Why an address is unusable, or null. Without the id, every link would lead to the same place. */
 export function wrongWith(template: string): string | null {
   if (template === "") return null;
   if (!/^https?:\/\//i.test(template)) return "expected an address that begins with http:// or https://";
@@ -14,14 +14,14 @@ export function wrongWith(template: string): string | null {
   return URL.canParse(template.replaceAll("{trace_id}", "0").replaceAll("{span_id}", "0")) ? null : "this is not an address";
 }
 
-/** What the meter was started with; what is kept in this browser goes first. */
+/** The address that the meter was started with; one stored in this browser takes precedence. */
 let ofMeter = "";
 
 export function setMeterTemplate(to: string | null | undefined): void {
   ofMeter = to && wrongWith(to) === null ? to : "";
 }
 
-/** What this browser keeps. */
+/** The stored address. */
 export const ownTemplate = (): string => {
   const found = kept(KEY);
   return wrongWith(found) === null ? found : "";
@@ -29,7 +29,7 @@ export const ownTemplate = (): string => {
 
 export const template = (): string => ownTemplate() || ofMeter;
 
-/** Whose address it is, for the link's text. */
+/** Host of the address, for the link's text. */
 export function hostOf(from: string): string {
   const filled = traceUrl(from, "0", "0");
   return URL.canParse(filled) ? new URL(filled).host : "";
@@ -40,7 +40,7 @@ export function setTemplate(to: string): void {
   dispatchEvent(new Event("templatechange"));
 }
 
-/** The address of a trace; ids are hex digits, and encoded all the same. */
+/** The address of a trace; ids are hex digits, but encoded nevertheless. */
 export function traceUrl(from: string, traceId: string, spanId: string): string {
   return from.replaceAll("{trace_id}", encodeURIComponent(traceId)).replaceAll("{span_id}", encodeURIComponent(spanId));
 }

@@ -1,5 +1,5 @@
-// One call with all that was recorded of it, on one axis: both spans, legs, packets at both taps, threads at both ends,
-// findings, and what the clocks leave open.
+// One call with everything recorded of it, on one axis: both spans, legs, packets at both taps, threads at both ends,
+// findings, and the uncertainty of the clocks.
 
 import { Fragment, type RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -7,23 +7,23 @@ import { count, duration } from "./format";
 import type { Crossing, Found, Packet, Piece, Stretch, Track, WholeCall } from "./whole_api";
 import { doingWords, foundTitle, isShown, legKind, legWords, packetWords } from "./whole_words";
 
-/** What is shown of the axis, nanoseconds since the call began. */
+/** The visible part of the axis, nanoseconds since the call began. */
 interface Zoom {
   from: number;
   to: number;
 }
 
-/** Threads drawn at once of one end; those that had the call longest come first. */
+/** Maximum number of threads drawn per end; those that had the call longest come first. */
 const THREADS = 4;
-/** And findings. */
+/** Maximum number of findings. */
 const FINDINGS = 6;
 const ROW = 22;
 const LABELS = 182;
-/** Characters of a label that have room there. */
+/** Characters of a label that fit. */
 const LABEL_FITS = 27;
-/** From one tick mark to the next, at least. */
+/** Minimum distance of tick marks. */
 const TICK_ROOM = 84;
-/** Below this width the labels stand above their rows. */
+/** Below this width, labels are above their rows. */
 const NARROW = 560;
 
 interface Row {
@@ -60,7 +60,7 @@ function rowsOf(call: WholeCall, all: boolean): { rows: Row[]; folded: number } 
   tap("server");
   threads("server");
   if (call.server_span) rows.push({ key: "server span", label: "SERVER span", hint: bound(call.server_span.bound_ns), kind: "span", side: "server", span: call.server_span });
-  // Findings may overlap: each has a row of its own.
+  // Findings may overlap, so each has its own row.
   call.findings.filter((found) => found.when).slice(0, all ? undefined : FINDINGS).forEach((found, at) => {
     rows.push({ key: `finding ${at}`, label: foundTitle(found), hint: isShown(found) ? "shown" : "possible, not shown", kind: "finding", side: null, found });
   });
@@ -125,7 +125,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
     event.stopPropagation();
     act();
   };
-  // Only with a listener of its own may the wheel keep the page from scrolling; and only with Ctrl or Shift it does.
+  // Only a listener of its own may keep the wheel from scrolling the page, and it does so only with Ctrl or Shift.
   const drawing = useRef<SVGSVGElement>(null);
   const wheeled = useRef<(event: WheelEvent) => void>(() => {});
   wheeled.current = (event) => {
@@ -259,7 +259,7 @@ function PieceBar({ piece, y, clipped, onChoose, label }: { piece: Piece; y: num
   );
 }
 
-/** A packet: up from the line what this host sent, down what came; a dot at its end has payload. */
+/** A packet: upwards if this host sent it, downwards if it arrived; a dot marks payload. */
 function Tick({ packet, x, y, hidden, onChoose }: { packet: Packet; x: number; y: number; hidden: boolean; onChoose: (words: string) => void }) {
   if (hidden) return null;
   const out = packet.from === packet.seen_at;
@@ -277,7 +277,7 @@ function Tick({ packet, x, y, hidden, onChoose }: { packet: Packet; x: number; y
   );
 }
 
-/** Packets on their way from tap to tap; one that was lost ends in a cross. */
+/** Packets on the way between the taps; a lost one ends in a cross. */
 function Crossings({ call, x, zoom, taps: [client, server], onChoose }: { call: WholeCall; x: (ns: number) => number; zoom: Zoom; taps: (number | null)[]; onChoose: (words: string) => void }) {
   const packets = call.ladder?.packets ?? [];
   const drawn = (one: Crossing, at: number) => {
@@ -301,7 +301,7 @@ function Crossings({ call, x, zoom, taps: [client, server], onChoose }: { call: 
 }
 
 function Legs({ call, y, clipped, onChoose }: { call: WholeCall; y: number; clipped: Clip; onChoose: (words: string) => void }) {
-  // Without the client's packets the call begins by another clock than the axis.
+  // Without the client's packets, the call begins by another clock than the axis.
   if (call.axis.base === "server") return null;
   let at = 0;
   return (

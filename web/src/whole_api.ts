@@ -1,4 +1,4 @@
-// Shapes of a case's call with all that was recorded of it: /api/v1/cases/{id}/calls/{trace_id}.
+// Shapes of a case's call with everything recorded of it: /api/v1/cases/{id}/calls/{trace_id}.
 
 import type { OtlpSide } from "./otlp";
 
@@ -8,11 +8,11 @@ export interface WholeReport {
   case: string;
   calls: WholeCall[];
   caveats: string[];
-  /** Spans of the trace whole: CLIENT ones, then SERVER ones. */
+  /** All spans of the trace: CLIENT ones, then SERVER ones. */
   spans: [OtlpSide[], OtlpSide[]];
 }
 
-/** Times that end in `_ns` and stand in tracks, packets and spans are since the axis began. */
+/** Times in tracks, packets and spans whose names end in `_ns` are relative to the start of the axis. */
 export interface WholeCall {
   trace_id?: string;
   span_id?: string;
@@ -59,7 +59,7 @@ export interface Ladder {
   correction_bound_ns: number | null;
   packets: Packet[];
   left_out: number;
-  /** Which packet at one tap is which at the other: places in `packets`. */
+  /** Pairs of the same packet at both taps: indices into `packets`. */
   crossings?: Crossing[];
 }
 
@@ -101,7 +101,7 @@ export interface Piece {
   doing: string;
   behind?: string;
   cpu?: number;
-  /** Of several told as one, how many. */
+  /** Number of pieces combined into this one, if several. */
   of?: number;
   waited_for?: string;
   woken_by?: string;

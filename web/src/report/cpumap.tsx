@@ -1,11 +1,11 @@
-// The report of `spangap isolate show --html`: the machine's CPUs as they are nested, with what is on them.
+// The report of `spangap isolate show --html`: the machine's CPUs, nested as in hardware, with what runs on them.
 
 import { useState } from "preact/hooks";
 import { Panel } from "../parts";
 import { Report } from "./parts";
 import type { CpuPage, ListPage, ShowPage } from "./cpumap_api";
 
-/** From which share of softirqs on a CPU has which colour. */
+/** Lower bounds of the share of softirqs on a CPU, with their colours. */
 const HEAT: [number, string][] = [
   [0, "below 1 %"],
   [0.01, "1 to 5 %"],

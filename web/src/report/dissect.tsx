@@ -1,4 +1,4 @@
-// The report of `spangap dissect --html`: what took the time, calls packet by packet, sums, and what was read.
+// The report of `spangap dissect --html`: what took the time, calls packet by packet, totals, and the input.
 
 import { Code, Panel } from "../parts";
 import { Packets, WholeAxis } from "../whole";
@@ -7,7 +7,7 @@ import { legKind } from "../whole_words";
 import type { CallPage, DissectPage, SumsPage } from "./dissect_api";
 import { Report, Table } from "./parts";
 
-/** The call on an axis of its own: by the clock of the end where it begins. */
+/** The call on its own axis: by the clock of the end where it begins. */
 function drawn(call: CallPage): WholeCall {
   const { report } = call;
   const ladder = report.ladder;
@@ -15,7 +15,7 @@ function drawn(call: CallPage): WholeCall {
   return { ...report, tracks: [], axis: { base: fromClient ? "client" : "server", start_unix_ns: report.start_unix_ns, correction_ns: null, correction_bound_ns: null } };
 }
 
-/** The legs as rows: each begins where the one before it ends, with a whisker for its bound. */
+/** The legs as rows: each begins where the previous one ends, with a whisker for its bound. */
 function Legs({ call }: { call: CallPage }) {
   const whole = Math.max(1, call.report.duration_ns);
   const x = (ns: number) => Math.min(100, Math.max(0, (ns / whole) * 100));

@@ -1,4 +1,4 @@
-// What the page of `spangap dissect --html` is given, as crates/wire/src/report/page.rs writes it.
+// The data for the page of `spangap dissect --html`, as crates/wire/src/report/page.rs writes it.
 
 import type { WholeCall } from "../whole_api";
 
@@ -33,14 +33,14 @@ export interface CallPage {
   hops?: HopsPage;
   hosts: HostPage[];
   times?: string;
-  /** Before which packet of the ladder, and the words. */
+  /** The packet of the ladder that it precedes, and the words. */
   pauses: [number, string][];
   findings: FindingPage[];
   doubts: string[];
   report: DissectedCall;
 }
 
-/** A call as `dissect --json` has it: without the tracks and the axis that a case adds. */
+/** A call as in `dissect --json`, without the tracks and the axis that a case adds. */
 export type DissectedCall = Omit<WholeCall, "axis" | "tracks">;
 
 export interface SumsPage {

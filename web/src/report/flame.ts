@@ -1,4 +1,4 @@
-// Folded stacks as a tree, and where its frames stand in a flame graph.
+// Folded stacks as a tree, and the positions of its frames in a flame graph.
 
 export interface Frame {
   name: string;
@@ -8,7 +8,7 @@ export interface Frame {
   children: Frame[];
 }
 
-/** `root;...;leaf count`, one stack each. Frames stand in the order of their names, as flame graphs have them. */
+/** Parses `root;...;leaf count`, one stack per line. Frames are sorted by name, as usual in flame graphs. */
 export function flameTree(folded: string[]): Frame {
   const root: Frame = { name: "all", samples: 0, path: [], children: [] };
   for (const line of folded) {
@@ -35,7 +35,7 @@ export function flameTree(folded: string[]): Frame {
   return root;
 }
 
-/** The frame that a path leads to; the root where it leads nowhere. */
+/** The frame at a path; the root if there is none. */
 export function frameAt(root: Frame, path: string[]): Frame {
   let at = root;
   for (const name of path) {
@@ -48,19 +48,19 @@ export function frameAt(root: Frame, path: string[]): Frame {
 
 export interface Placed {
   frame: Frame;
-  /** From the left, and how wide: shares of the graph's width. */
+  /** Left edge and width, as shares of the graph's width. */
   x: number;
   width: number;
   /** Rows above the bottom. */
   row: number;
-  /** An ancestor of what is zoomed into. */
+  /** Whether it is an ancestor of the zoomed frame. */
   below: boolean;
 }
 
-/** What narrower frames are left out for: nobody could see them. */
+/** Narrower frames are omitted: they would be invisible. */
 const NARROWEST = 0.0005;
 
-/** Where frames stand when one is zoomed into: its ancestors at full width below it, what it called above. */
+/** Positions of the frames with one zoomed in: its ancestors at full width below it, what it called above. */
 export function place(root: Frame, zoomed: Frame): Placed[] {
   const placed: Placed[] = [];
   let at = root;
@@ -83,7 +83,7 @@ export function place(root: Frame, zoomed: Frame): Placed[] {
   return placed;
 }
 
-/** Samples in frames whose names hold these words, each counted once however often it stands in a stack. */
+/** Samples in frames whose names contain these words; each counts once, however often it occurs in a stack. */
 export function found(frame: Frame, words: string): number {
   if (words === "") return 0;
   if (frame.path.length > 0 && frame.name.toLowerCase().includes(words.toLowerCase())) return frame.samples;

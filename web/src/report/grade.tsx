@@ -1,4 +1,4 @@
-// The report of `spangap lab grade --html`: verdicts against truths, each culprit, each run.
+// The report of `spangap lab grade --html`: verdicts against truth, by culprit and by run.
 
 import { Panel, ShareBar } from "../parts";
 import { Report } from "./parts";
@@ -6,7 +6,7 @@ import type { Cell, GradeReport, GradeShare, Row } from "./grade_api";
 
 export interface GradeDocument {
   title: string;
-  /** Of each row, where its folder is. */
+  /** Folder of each row. */
   links: (string | null)[];
   report: GradeReport;
 }

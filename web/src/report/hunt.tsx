@@ -1,4 +1,4 @@
-// The report of `spangap hunt --html`: the verdict as a case shows it, with the calls that it rests on.
+// The report of `spangap hunt --html`: the verdict as in a case, with the calls it is based on.
 
 import type { CaseState, Hunt } from "../cases_api";
 import { Panel } from "../parts";
@@ -11,7 +11,7 @@ export interface HuntDocument {
   report: Hunt;
 }
 
-/** What the view of a case would call this. */
+/** The state that a case with this verdict would be in. */
 const stateOf = (hunt: Hunt): CaseState => (hunt.verdict === "one" || hunt.verdict === "several" ? "explained" : "unknown");
 
 export function HuntReport({ of, title, report }: HuntDocument) {

@@ -1,4 +1,4 @@
-// What several reports are made of.
+// Parts shared by several reports.
 
 import type { ComponentChildren } from "preact";
 import { Code, Panel } from "../parts";
@@ -16,7 +16,7 @@ export function Report({ verb, of, class: name = "", children }: { verb: string;
   );
 }
 
-/** A table that is text already. */
+/** A table whose cells are already text. */
 export function Table({ table, label }: { table: TablePage; label: string }) {
   const isFigure = (at: number) => (table.figures.includes(at) ? "number" : "");
   return (
@@ -50,7 +50,7 @@ export function Table({ table, label }: { table: TablePage; label: string }) {
   );
 }
 
-/** What is said first stands out; code stands in backticks. */
+/** The lead stands out; text in backticks becomes code. */
 export function Conclusions({ of }: { of: string[] }) {
   return (
     <>
@@ -63,7 +63,7 @@ export function Conclusions({ of }: { of: string[] }) {
   );
 }
 
-/** What the figures cannot tell, and what they cost. */
+/** What the figures cannot show, and what they cost. */
 export function Remarks({ of }: { of: string[] }) {
   if (of.length === 0) return null;
   return (

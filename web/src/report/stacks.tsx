@@ -8,10 +8,10 @@ import { Remarks, Report, Table } from "./parts";
 import type { GroupPage, StacksPage } from "./stacks_api";
 
 const ROW = 18;
-/** From this share of the width on, a name has room. */
+/** Minimum share of the width at which a name fits. */
 const NAMED = 0.025;
 
-/** Softirqs and interrupts, and whom they interrupt, differ in colour from what processes do. */
+/** Softirqs and interrupts, and what they interrupt, have other colours than the work of processes. */
 const kind = (frame: Frame) => (frame.path.length === 0 ? "root" : / interrupting | in a call of /.test(frame.path[0] ?? "") ? "interrupt" : "process");
 
 function Flame({ report }: { report: StacksPage }) {

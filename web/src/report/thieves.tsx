@@ -1,4 +1,4 @@
-// The report of `spangap host thieves --html`: who took the CPU, what the threads did, the worst stretches of time.
+// The report of `spangap host thieves --html`: who took the CPU, what the threads did, the worst periods.
 
 import { useState } from "preact/hooks";
 import { duration } from "../format";
@@ -6,7 +6,7 @@ import { Panel, ShareBar } from "../parts";
 import { Conclusions, Remarks, Report } from "./parts";
 import type { DidPage, PiecePage, TakerPage, ThievesPage, WindowPage } from "./thieves_api";
 
-/** What colours mean, in the order of a legend. */
+/** Meaning of the colours, in the order of a legend. */
 const DOING: [string, string][] = [
   ["running", "running"],
   ["interrupted", "interrupted by a softirq or an interrupt"],
@@ -17,9 +17,9 @@ const DOING: [string, string][] = [
   ["blocked", "blocked"],
   ["unknown", "not known"],
 ];
-/** Marks of the time below a window. */
+/** Time marks below a window. */
 const MARKS = 5;
-/** Pieces of a window that are listed. */
+/** Maximum number of parts of a window listed. */
 const LISTED = 200;
 
 function Legend({ windows }: { windows: WindowPage[] }) {

@@ -1,4 +1,4 @@
-// Axes of the charts: where they reach and where they are labelled.
+// Axes of the charts: their ranges and labels.
 
 import { axisDurations, axisLabel, shortCount } from "../format";
 import type { Axis } from "./chart";
@@ -7,13 +7,13 @@ type Values = (number | null)[];
 
 const known = (values: Values[]): number[] => values.flat().filter((value): value is number => value !== null && Number.isFinite(value));
 
-/** From 0 to a little over the largest. */
+/** From 0 to slightly above the largest. */
 export function linear(values: Values[], label: (value: number) => string): Axis {
   const most = Math.max(0, ...known(values)) || 1;
   return { log: false, range: [0, most * 1.06], ticks: roundTicks, label };
 }
 
-/** A little room at both ends, and at least a factor of four between them; zeros have no place on it. */
+/** With a margin at both ends, and at least a factor of four between them; zeros cannot be shown. */
 export function logarithmic(values: Values[], label: (value: number) => string, spare = 1.25): Axis {
   const positive = known(values).filter((value) => value > 0);
   if (positive.length === 0) return { log: true, range: [1, 10], ticks: axisDurations, label };
@@ -25,7 +25,7 @@ export function logarithmic(values: Values[], label: (value: number) => string, 
 /** Durations, logarithmic. */
 export const durations = (values: Values[]): Axis => logarithmic(values, (ns) => (ns ? axisLabel(ns) : ""));
 
-/** Loads: labelled where there are points, as far as there is room. */
+/** Loads: labelled at their points, as far as there is room. */
 export function loads(x: number[], log: boolean, label: (value: number) => string): Axis {
   const base = log ? logarithmic([x], label, 1.15) : linear([x], label);
   const place = (value: number) => {
@@ -34,7 +34,7 @@ export function loads(x: number[], log: boolean, label: (value: number) => strin
   };
   const ticks = (_low: number, _high: number, most: number): number[] => {
     const chosen: number[] = [];
-    // From the right: the largest load is the one that is read first.
+    // From the right: the largest load matters most.
     for (const value of [...x].reverse()) {
       const next = chosen[0];
       if (next === undefined || place(next) - place(value) >= 0.75 / most) chosen.unshift(value);
@@ -44,7 +44,7 @@ export function loads(x: number[], log: boolean, label: (value: number) => strin
   return { ...base, ticks };
 }
 
-/** 1, 2 or 5 times a power of ten apart. */
+/** Steps of 1, 2 or 5 times a power of ten. */
 export function roundTicks(low: number, high: number, most: number): number[] {
   const rough = (high - low) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -54,5 +54,5 @@ export function roundTicks(low: number, high: number, most: number): number[] {
   return ticks;
 }
 
-/** Counts in little room. */
+/** Short form of counts. */
 export const shortLabel = (value: number): string => (value < 1 && value !== 0 ? String(Number(value.toPrecision(2))) : shortCount(value).replace(/\.0+(?=\D|$)/, ""));

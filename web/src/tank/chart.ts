@@ -1,4 +1,4 @@
-// A chart: curves over one x axis, their legend with the values under the cursor, by pointer and by keyboard.
+// A chart: curves over one x axis, and a legend with the values at the cursor, which pointer and keyboard move.
 
 import uPlot from "uplot";
 import { cssColour, el, svg } from "../dom";
@@ -9,12 +9,12 @@ export interface Curve {
   colour: string;
   dash?: number[];
   width?: number;
-  /** Points drawn: filled, hollow, or none. */
+  /** How points are drawn: filled, hollow, or not at all. */
   points: "filled" | "hollow" | "none";
   values: (number | null)[];
   /** Smallest and largest of the repetitions, drawn as a band. */
   band?: { low: (number | null)[]; high: (number | null)[] };
-  /** Curves of one group share a place in the legend, with the group as its label. */
+  /** Curves of one group share an entry of the legend, labelled with the group. */
   group?: string;
   hidden?: boolean;
 }
@@ -27,7 +27,7 @@ export interface Axis {
 }
 
 export interface Spec {
-  /** What a screen reader is told. */
+  /** Description for screen readers. */
   title: string;
   x: number[];
   xText: (value: number) => string;
@@ -37,7 +37,7 @@ export interface Spec {
   xName: string;
   yName: string;
   curves: Curve[];
-  /** A part of the x axis that is shaded. */
+  /** A shaded part of the x axis. */
   shaded?: [number, number];
 }
 
@@ -173,7 +173,7 @@ export class Chart {
     };
   }
 
-  /** Writes the values at one place into the legend. */
+  /** Writes the values at one position into the legend. */
   private tell(index: number | null): void {
     const { spec } = this;
     if (!spec) return;

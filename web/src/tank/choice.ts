@@ -1,4 +1,4 @@
-// Charts of runs that the reader chooses: the quantile spectrum of one load or configuration, one run second by second.
+// Charts of runs that the reader selects: the quantile spectrum of one load or configuration, one run second by second.
 
 import { el } from "../dom";
 import { Chart } from "./chart";
@@ -6,7 +6,7 @@ import type { Run } from "./report";
 import { seconds, spectrum, type Chosen } from "./single";
 import { kindOf, labelOf, loadOf, loadText, nameOf, varying } from "./sweep";
 
-/** A list to choose from, and what to do with the choice; no list when there is nothing to choose. */
+/** A list to choose from, with the effect of the choice; no list if there is nothing to choose. */
 function chooser<T>(name: string, choices: { label: string; value: T }[], initial: number, change: (value: T) => void): HTMLElement | null {
   const first = choices[initial];
   if (first) change(first.value);
@@ -30,7 +30,7 @@ export function loadView(runs: Run[]): HTMLElement | null {
     add(loads, loadText(kindOf(run), loadOf(run)), run);
     add(configurations, labelOf(run, fields), run);
   }
-  // A colour for each curve that means something else; repetitions share one, and a number tells them apart.
+  // Curves of different meaning have different colours; repetitions share one, and are numbered.
   const chosen = (own: Run[], name: (run: Run) => string): Chosen[] => {
     const names = [...new Set(own.map(name))];
     return own.map((run) => {
@@ -46,7 +46,7 @@ export function loadView(runs: Run[]): HTMLElement | null {
   }));
   const choices = [...byLoad, ...(byLoad.length > 1 ? byConfiguration : [])];
   const chart = new Chart(320);
-  // With one configuration its loads are what is to be compared; with several, these at the largest load.
+  // With one configuration, its loads are compared; with several, the configurations at the largest load.
   const initial = configurations.size === 1 && byLoad.length > 1 ? byLoad.length : byLoad.length - 1;
   const select = chooser("Runs of the spectrum", choices, initial, (those) => {
     const spec = spectrum(those);
@@ -55,7 +55,7 @@ export function loadView(runs: Run[]): HTMLElement | null {
   return el("section", { class: "figure wide", id: "spectrum" }, el("div", { class: "head" }, el("h2", {}, "Quantiles, towards the tail"), select), chart.root);
 }
 
-/** One run over its seconds. */
+/** One run over time. */
 export function runView(runs: Run[]): HTMLElement[] {
   const with_ = runs.filter((run) => run.seconds.length > 0);
   if (with_.length === 0) return [];

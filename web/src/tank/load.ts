@@ -1,4 +1,4 @@
-// Charts over the load: throughput beside what linear growth would be, latency, lateness. Pure: reports in, specs out.
+// Charts over the load: throughput next to linear growth, latency, lateness. Pure: reports in, specs out.
 
 import { durations, linear, loads, logarithmic, shortLabel } from "./axes";
 import type { Curve, Spec } from "./chart";
@@ -8,7 +8,7 @@ import { loadsOf, loadText, passes, spread, type Configuration, type Direction, 
 
 export const COLOURS = 8;
 export const colourOf = (index: number): string => `--c${index % COLOURS}`;
-/** Configurations beyond the colours repeat them with another dash. */
+/** If there are more configurations than colours, colours repeat with another dash. */
 const dashOf = (index: number): number[] | undefined => [undefined, [8, 4], [2, 4], [10, 3, 2, 3]][Math.floor(index / COLOURS) % 4];
 
 export const QUANTILES: [keyof Quantiles, string, number[] | undefined][] = [
@@ -23,7 +23,7 @@ const named = (label: string, fallback: string, direction: Direction) => (label 
 const xName: Record<LoadKind, string> = { inflight: "calls in flight", rate: "calls due per second" };
 const loadLabel = (kind: LoadKind) => (kind === "rate" ? shortLabel : String);
 
-/** The curve of one figure over the load, with its band where there are repetitions. */
+/** The curve of one figure over the load, with a band if there are repetitions. */
 function curveOf(x: number[], points: Configuration["points"], pick: (run: Run) => number | null): Pick<Curve, "values" | "band"> {
   const at = new Map(points.map((point) => [point.load, spread(point.runs, pick)]));
   const values = x.map((load) => at.get(load)?.median ?? null);
@@ -31,7 +31,7 @@ function curveOf(x: number[], points: Configuration["points"], pick: (run: Run) 
   return { values, band: { low: x.map((load) => at.get(load)?.low ?? null), high: x.map((load) => at.get(load)?.high ?? null) } };
 }
 
-/** Where throughput would be if every call in flight brought as much as those of the smallest load. */
+/** Throughput if every call in flight contributed as much as at the smallest load. */
 export function linearOf(x: number[], values: (number | null)[]): (number | null)[] {
   const first = values.findIndex((value) => value !== null);
   const [load, value] = [x[first], values[first]];
@@ -39,14 +39,14 @@ export function linearOf(x: number[], values: (number | null)[]): (number | null
   return x.map((at, i) => (i < first ? null : (value / load) * at));
 }
 
-/** The raw floor of each load, over all runs that have one; null where none has. */
+/** The raw floor of each load, over all runs that have one; null if none has. */
 function floorOf(x: number[], sweep: Sweep, pick: (run: Run) => number | null): (number | null)[] | null {
   const runs = sweep.configurations.flatMap((one) => one.points.flatMap((point) => point.runs)).filter((run) => run.floor !== null);
   if (runs.length === 0) return null;
   return x.map((load) => spread(runs.filter((run) => (run.rate_per_s ?? run.inflight) === load), pick).median);
 }
 
-/** Axes are logarithmic when linear ones would push most of the loads into a corner. */
+/** Axes are logarithmic if most loads would be crowded into a corner of linear ones. */
 export const wantsLog = (sweep: Sweep): boolean => {
   const x = loadsOf(sweep);
   return sweep.kind === "rate" ? (x.at(-1) ?? 0) > 10 * (x[0] ?? 1) : (x.at(-1) ?? 0) > 40 * (x[0] ?? 1);
@@ -80,7 +80,7 @@ export function throughput(sweep: Sweep, log: boolean): Spec {
           values: linearOf(x, curve.values),
         }));
   const only = reference.length === 1 ? reference.map(({ group: _group, ...curve }) => curve) : reference;
-  // In an open loop the floor makes what is asked, too.
+  // In an open loop, the floor also achieves the requested rate.
   const floor = sweep.kind === "rate" ? null : floorOf(x, sweep, (run) => run.floor?.throughput_per_s ?? null);
   const raw: Curve[] = floor ? [{ label: "raw floor", colour: "--text", points: "none", width: 1.5, dash: [10, 4], values: floor }] : [];
   const measured = actual.flatMap((curve) => [curve.values, ...(curve.band ? [curve.band.high] : [])]);
@@ -91,7 +91,7 @@ export function throughput(sweep: Sweep, log: boolean): Spec {
     xText: (load) => loadText(sweep.kind, load),
     yText: rate,
     xAxis: loads(x, log, loadLabel(sweep.kind)),
-    // A linear axis keeps to what was measured; the lines beside it may leave it, which says how far off they are.
+    // A linear axis covers what was measured; the reference lines may leave it, which shows how far off they are.
     yAxis: log ? logarithmic([...measured, ...beside], shortLabel) : linear([...measured, ...inSight(measured, beside)], shortLabel),
     xName: xName[sweep.kind],
     yName: "OK calls per second",
@@ -116,7 +116,7 @@ export function latency(sweep: Sweep, log: boolean): Spec {
         points: direction === "down" ? "hollow" : "filled",
         ...(dash ? { dash } : {}),
         width: key === "p50_ns" ? 2 : 1.5,
-        // With many configurations three curves each are a thicket; the legend brings them back.
+        // With many configurations, three curves each are too many; the legend brings them back.
         hidden: key === "p999_ns" && sweep.configurations.length > 2,
         ...curveOf(x, points, (run) => run.latency[key]),
       })),
@@ -137,7 +137,7 @@ export function latency(sweep: Sweep, log: boolean): Spec {
   };
 }
 
-/** How late calls were sent; null in a closed loop, where none is due. */
+/** Lateness of calls; null in a closed loop, where no call has a due time. */
 export function lateness(sweep: Sweep): Spec | null {
   if (sweep.kind !== "rate") return null;
   const x = loadsOf(sweep);

@@ -1,5 +1,5 @@
-// The page that `spangap tank --html` writes: reads the report that stands in it, and draws it into the frame that all reports have.
-// It is a page of its own because its charts need a library that no other report has to carry.
+// The page of `spangap tank --html`: reads the report embedded in it, and draws it within the frame common to all reports.
+// It is a page of its own because its charts need a library that the other reports do without.
 
 import { render } from "preact";
 import { byId, el } from "../dom";
@@ -49,7 +49,7 @@ function overLoad(sweep: Sweep): HTMLElement[] {
   ];
 }
 
-/** How late calls were sent, where calls were due. */
+/** Lateness of calls, if calls had due times. */
 function late(sweep: Sweep): HTMLElement[] {
   const spec = lateness(sweep);
   if (!spec) return [];
@@ -80,7 +80,7 @@ function sections(report: TankReport): HTMLElement[] {
   const verdict = report.verdict ? el("p", { class: "headline" }, report.verdict) : null;
   const found = el("ul", { class: "found" }, ...findings(report).map((text) => el("li", {}, text)));
   const made = [el("section", { id: "summary" }, verdict, el("p", { class: "lead measured" }, measured(report)), shown(report), found)];
-  // A load that was not swept is no curve: its figures stand side by side.
+  // A load that was not swept yields no curve: its figures are shown side by side.
   made.push(...still.map((sweep) => tiles(sweep)), ...swept.flatMap(overLoad));
   if (runs.length > 0) {
     const spectrum = loadView(runs);

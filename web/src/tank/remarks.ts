@@ -1,4 +1,4 @@
-// What the figures do not say by themselves: errors, warnings, noise, what cannot be claimed, what was not run.
+// What the figures alone do not tell: errors, warnings, noise, claims that cannot be made, runs that were not made.
 
 import { el } from "../dom";
 import { count, duration } from "../format";
@@ -12,7 +12,7 @@ function bullets(texts: string[], wrong = false): HTMLElement | null {
 
 const titled = (title: string, content: HTMLElement | null) => (content ? [el("h3", {}, title), content] : []);
 
-/** Warnings of the report and of its runs; one that several runs share is said once. */
+/** Warnings of the report and of its runs; one that several runs share appears once. */
 export function warnings(report: TankReport): string[] {
   const byText = new Map<string, Run[]>();
   for (const run of report.runs) {
@@ -61,9 +61,9 @@ function beside(report: TankReport): string[] {
   return found;
 }
 
-/** What the runs show, each with what it rests on; null when no cause stands out. */
+/** What the runs show, each with its basis; null if no cause stands out. */
 export function shown(report: TankReport): HTMLElement | null {
-  // Reports of older versions have none.
+  // Reports of older versions lack them.
   const found = report.findings ?? [];
   if (found.length === 0) return null;
   const items = found.map((finding) =>
@@ -78,7 +78,7 @@ export function shown(report: TankReport): HTMLElement | null {
   return el("ul", { class: "shown" }, ...items);
 }
 
-/** The section; always has the noise. */
+/** The section; it always includes the noise. */
 export function remarks(report: TankReport): HTMLElement {
   return el(
     "section",

@@ -1,4 +1,4 @@
-// Charts of chosen runs: the quantile spectrum, and a run second by second. Pure: runs in, specs out.
+// Charts of selected runs: the quantile spectrum, and a run second by second. Pure: runs in, specs out.
 
 import { durations, linear, shortLabel } from "./axes";
 import type { Curve, Spec } from "./chart";
@@ -6,26 +6,26 @@ import { rate, time } from "./figures";
 import { colourOf, COLOURS } from "./load";
 import type { Run, Second } from "./report";
 
-/** Place of a quantile on the axis: each unit is a tenth of the calls that the one before it is exceeded by. */
+/** Position of a quantile on the axis: one unit further, a tenth as many calls are slower. */
 const placeOf = (quantile: number): number => -Math.log10(1 - quantile);
 
-/** `p99.9` for 3; the place is where one call in 10 to that power is slower. */
+/** `p99.9` for 3; at position n, one call in 10^n is slower. */
 function placeText(place: number): string {
   const share = 100 * (1 - 10 ** -place);
   return `p${Number(share.toFixed(Math.max(2, Math.ceil(place))))}`;
 }
 
-/** The largest of n values stands for the part of the axis that none exceeds: halfway into the last one in n. */
+/** Position of the largest of n values: the middle of the last nth part, the quantile 1 - 1/(2n). */
 const placeOfMax = (count: number): number => Math.log10(2 * count);
 
 export interface Chosen {
   run: Run;
   label: string;
-  /** Which of the colours. */
+  /** Number of its colour. */
   colour: number;
 }
 
-/** The quantile spectrum of some runs; null when none of them has one. */
+/** The quantile spectrum of some runs; null if none of them has one. */
 export function spectrum(chosen: Chosen[]): Spec | null {
   const points = chosen.map(({ run }) => run.spectrum.map(([quantile, ns]): [number, number] => [quantile >= 1 ? placeOfMax(run.ok) : placeOf(quantile), ns]));
   const x = [...new Set(points.flat().map(([place]) => place))].sort((a, b) => a - b);
@@ -53,14 +53,14 @@ function decades(low: number, high: number, most: number): number[] {
   return ticks.filter((tick, i) => tick >= low && tick <= high && (ticks.length <= most || i !== 1));
 }
 
-/** Throughput and latency of one run over its seconds; null when there are none. */
+/** Throughput and latency of one run over time; null without any. */
 export function seconds(run: Run): { throughput: Spec; latency: Spec } | null {
   const all = run.seconds;
   if (all.length === 0) return null;
   const x = all.map((second) => second.at_s);
   const end = x.at(-1) ?? 1;
   const warmup = all.filter((second) => !second.measured && second.at_s <= run.warmup_s + 0.5).at(-1)?.at_s;
-  // What comes after the measured phase are calls that were still under way: no rate.
+  // After the measured phase only pending calls return: that is no rate.
   const last = x.findIndex((s) => s >= run.warmup_s + run.duration_s);
   const durationOf = (i: number) => (last >= 0 && i > last ? 0 : (x[i] ?? 0) - (x[i - 1] ?? 0));
   const perSecond = (pick: (second: Second) => number) => all.map((second, i) => (durationOf(i) > 0 ? pick(second) / durationOf(i) : null));

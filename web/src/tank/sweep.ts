@@ -1,4 +1,4 @@
-// Runs put in order: configurations, their load points, the repetitions of each; and what a point's runs say together.
+// Runs in order: configurations, their loads, the repetitions of each; and the summary of a load's runs.
 
 import { duration, rate } from "./figures";
 import type { Run } from "./report";
@@ -6,7 +6,7 @@ import type { Run } from "./report";
 export type LoadKind = "inflight" | "rate";
 export type Direction = "up" | "down" | null;
 
-/** The fields that tell configurations apart, named as tank's flags. */
+/** The fields that distinguish configurations, named as tank's flags. */
 export const FIELDS: [string, (run: Run) => string][] = [
   ["target", (run) => run.target],
   ["stack", (run) => run.stack],
@@ -24,7 +24,7 @@ export const FIELDS: [string, (run: Run) => string][] = [
   ["trace", (run) => (run.trace ? "on" : "off")],
 ];
 
-/** Values that say by themselves which field they are of. */
+/** Values that show by themselves which field they belong to. */
 const SELF_EXPLAINING = new Set(["target", "stack", "call", "channels"]);
 
 export interface Point {
@@ -34,7 +34,7 @@ export interface Point {
 }
 
 export interface Configuration {
-  /** Values of the fields that vary; empty when none does. */
+  /** Values of the fields that vary; empty if none does. */
   label: string;
   points: Point[];
 }
@@ -58,7 +58,7 @@ export function varying(runs: Run[]): [string, (run: Run) => string][] {
   return FIELDS.filter(([, of]) => new Set(runs.map(of)).size > 1);
 }
 
-/** What tells this run's configuration from the others'. */
+/** The label that distinguishes this run's configuration from the others. */
 export function labelOf(run: Run, fields: [string, (run: Run) => string][]): string {
   return fields.map(([name, of]) => (SELF_EXPLAINING.has(name) ? of(run) : `${name} ${of(run)}`)).join(" · ");
 }
@@ -95,7 +95,7 @@ function points(runs: Run[]): Point[] {
   return found;
 }
 
-/** Cuts loads, in the order in which they ran, into passes that only rise or only fall; null unless there are both. */
+/** Splits loads, in the order of their runs, into passes that only rise or only fall; null unless there are both. */
 export function directions(loads: number[]): Direction[] {
   const towards = (at: number) => Math.sign((loads[at + 1] ?? NaN) - (loads[at] ?? NaN));
   const ways: Direction[] = [];
@@ -115,7 +115,7 @@ export function loadsOf(sweep: Sweep): number[] {
   return [...new Set(all)].filter((load) => !Number.isNaN(load)).sort((a, b) => a - b);
 }
 
-/** The middle one; of an even number the mean of the middle two. */
+/** The median; of an even number, the mean of the middle two. */
 export function median(values: number[]): number | null {
   const sorted = [...values].sort((a, b) => a - b);
   const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]];
@@ -128,7 +128,7 @@ export interface Spread {
   high: number | null;
 }
 
-/** What repetitions say together; nothing when one of them has no figure, since the median of the rest is another's. */
+/** Summary of repetitions; none if one of them lacks the figure, since the median of the rest would be that of another set. */
 export function spread(runs: Run[], pick: (run: Run) => number | null): Spread {
   const values = runs.map(pick);
   const known = values.filter((value): value is number => value !== null && Number.isFinite(value));

@@ -1,15 +1,15 @@
-// What was measured and what it shows, in words. A sentence is made only when the figures bear it.
+// What was measured and what it shows, in words. A sentence appears only if the figures support it.
 
 import { count, duration, percent } from "../format";
 import { failed, rate, time, times } from "./figures";
 import type { Run, TankReport } from "./report";
 import { FIELDS, loadsOf, loadText, passes, spread, sweeps, varying, type Configuration, type Point, type Sweep } from "./sweep";
 
-/** Throughput that grows by less than this share is said to have stopped. */
+/** Throughput that grows by less than this share counts as no longer growing. */
 const GROWTH = 1.05;
-/** p99 at one rate is worth a sentence when it is this many times that of a higher one. */
+/** p99 at one rate is worth a sentence if it is this many times that of a higher rate. */
 const PARADOX = 2;
-/** A rate is kept when at least this share of it returned OK. */
+/** A rate counts as sustained if at least this share of its calls returned OK. */
 const KEPT = 0.98;
 const MOST_SENTENCES = 8;
 
@@ -60,16 +60,16 @@ function known(points: Point[], pick: (run: Run) => number | null): Known[] {
 }
 
 const throughput = (run: Run) => run.throughput_per_s;
-/** Whether every repetition of one is above every repetition of the other. */
+/** Whether every repetition of one exceeds every repetition of the other. */
 const above = (one: Known, other: Known): boolean => one.low > other.high;
 const lowest = (all: Known[]): Known | undefined => all.reduce<Known | undefined>((found, one) => (found && found.median <= one.median ? found : one), undefined);
 const highest = (all: Known[]): Known | undefined => all.reduce<Known | undefined>((found, one) => (found && found.median >= one.median ? found : one), undefined);
 const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 
-/** Most connections that the kernel showed at once; null when it was not asked. */
+/** Maximum number of connections that the kernel showed at once; null if it was not asked. */
 const opened = (run: Run): number | null => (run.sockets === null ? run.connections : Math.max(run.sockets.most_at_once, run.connections ?? 0));
 
-/** Channels made against connections that the kernel showed, where they differ. */
+/** Channels created compared with the connections that the kernel showed, if they differ. */
 function connections(configuration: Configuration): string | null {
   const all = configuration.points.flatMap((point) => point.runs);
   const differing = all.filter((run) => opened(run) !== null && opened(run) !== run.channels_made && run.channels !== "per-call");
@@ -79,7 +79,7 @@ function connections(configuration: Configuration): string | null {
   return `${most.channels_made} channel${most.channels_made === 1 ? "" : "s"} made, ${n} connection${n === 1 ? "" : "s"} opened`;
 }
 
-/** Where throughput stops growing, how far that is from linear; null without at least two loads. */
+/** Where throughput stops growing, and how far it is below linear growth; null without at least two loads. */
 export function growth(configuration: Configuration): string | null {
   const [pass] = passes(configuration);
   const all = known(pass?.points ?? [], throughput);
@@ -93,7 +93,7 @@ export function growth(configuration: Configuration): string | null {
   return `throughput stops growing at ${knee.load} in flight (${rate(knee.median)}); ${ofLinear}`;
 }
 
-/** A rate whose p99 is much above that of a higher rate, and the first rate that was not kept. */
+/** A rate whose p99 is far above that of a higher rate, and the first rate that was not sustained. */
 export function overRates(configuration: Configuration): string[] {
   const [pass] = passes(configuration);
   const p99s = known(pass?.points ?? [], (run) => run.latency.p99_ns);
@@ -125,7 +125,7 @@ function apart(sweep: Sweep): string | null {
   return `at ${loadText("inflight", load)} ${labelOf(best)} made ${rate(best.median)}, ${times(best.median / worst.median)} the ${rate(worst.median)} of ${labelOf(worst)}${single}`;
 }
 
-/** What the figures show, most telling first. */
+/** What the figures show, most significant first. */
 export function findings(report: TankReport): string[] {
   const found: string[] = [];
   const errors = report.runs.reduce((sum, run) => sum + failed(run), 0);
