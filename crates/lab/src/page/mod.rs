@@ -93,9 +93,9 @@ pub fn markdown(
         "Each dot is a call; those that the fault made longer are red ({}). ",
         fault.affected_rule
     ));
-    put(format_args!("Shaded: when it was there, where that was not all the time.{}\n\n", cost(fault)));
+    put(format_args!("Shaded: while it acted, unless it acted all the time.{}\n\n", cost(fault)));
     put(format_args!(
-        "That it acted, and that it did not in the near miss, was proved by:\n\n| run | measured | | expected |\n|---|---|---|---|\n"
+        "Proof that it acted, and that it did not act in the near miss:\n\n| run | measured | | expected |\n|---|---|---|---|\n"
     ));
     for (name, truth) in [("fault", fault), ("near miss", near_miss)] {
         for claim in &truth.proof {

@@ -37,8 +37,8 @@ pub const ACCEPT_OVERFLOW: Scenario = Scenario {
 accept. When the queue is full, the kernel drops the SYN of the next connection without a word. The client believes that it \
 was lost on the way and sends it again after a second, and so on. The call takes a second or several; the network lost \
 nothing, and the server has never heard of it.",
-        real_life: "A server with one thread that accepts, busy with something else; a backlog of 5 or 128 that nobody has \
-looked at; a burst of connections after a restart of many clients, or because each call has its own. The counters \
+        real_life: "A server with one thread that accepts, busy with something else; a backlog that was left at 5 or \
+128; a burst of connections after a restart of many clients, or because each call has its own. The counters \
 ListenOverflows and ListenDrops say so, and `ss -lnt` shows the queue.",
         sources: &[
             (

@@ -9,7 +9,7 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 pub const BACK_OFF: Scenario = Scenario {
     name: "back-off",
-    title: "one call in eight fails at once; the client waits 60 ms before it makes it again",
+    title: "one call in eight fails at once; the client waits 60 ms before it retries",
     culprit: Culprit::of(Cause::Retries),
     also_right: &[],
     leg: None,
@@ -17,7 +17,7 @@ pub const BACK_OFF: Scenario = Scenario {
         Parameter { name: "rate", what: "calls per second", default: Value::Number(50) },
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
         Parameter { name: "pause", what: "before another attempt", default: Value::Duration(60_000_000) },
-        Parameter { name: "every", what: "one call in so many fails", default: Value::Number(8) },
+        Parameter { name: "every", what: "one call in this many fails", default: Value::Number(8) },
     ],
     near_miss: NearMiss {
         title: "as many calls take as long in the server, and are made once",
@@ -25,8 +25,8 @@ pub const BACK_OFF: Scenario = Scenario {
         leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: Page {
-        what: "A client that makes a failed call again waits before: so that a server in trouble is not asked the same thing at \
-once by everybody. Whoever waits for the answer waits for the pause. Both attempts are fast, in the server and on the wire; \
+        what: "A client waits before it retries a failed call, so that a server in trouble is not asked the same thing by \
+everybody at once. Whoever waits for the answer waits for the pause, too. Both attempts are fast, in the server and on the wire; \
 between them there is nothing at all.",
         real_life: "Exponential back-off with a first pause of 100 ms, in libraries and service configs; an error of one in a \
 thousand calls that becomes the p99.9.",
@@ -37,8 +37,8 @@ thousand calls that becomes the p99.9.",
             ),
             ("gRPC: retry", "https://grpc.io/docs/guides/retry/"),
         ],
-        made: "A server in Python that fails every eighth call at its first attempt with 503, at once; a client in Python that makes \
-a call again after 60 ms, under the same span. In the near miss every eighth call takes 60 ms in the server.",
+        made: "A server in Python that fails every eighth call at its first attempt with 503, at once; a client in Python that \
+retries after 60 ms, under the same span. In the near miss every eighth call takes 60 ms in the server.",
         cure: "Find out why attempts fail. A first pause as short as the calls are; a hedge instead of a pause.",
     },
     make,
@@ -78,6 +78,6 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least(several_are, several, 4.0);
     acted.at_least("calls that paused, as the client timed it", acted.affected.len() as f64, 4.0);
     acted.affected_rule =
-        "calls that were made again, by the time until the next attempt began, as the client timed it".into();
+        "calls that were retried, by the time until the next attempt began, as the client timed it".into();
     Ok(acted)
 }

@@ -49,10 +49,10 @@ address that went away, `nf_conntrack_tcp_timeout_established`.",
             ("gRPC: keepalive", "https://grpc.io/docs/guides/keepalive/"),
         ],
         made: "A client and a server in Python. With every 20th request the delay line begins to lose all that comes from the \
-client on that connection. The client gives an attempt up after 400 ms, and makes another on a new connection; it times the former. In \
+client on that connection. The client gives up an attempt after 400 ms, and makes another on a new connection; it times the first one. In \
 the near miss the server takes 300 ms for every 20th call.",
         cure: "Keepalives (of TCP, or PINGs of HTTP/2) more often than the path forgets, TCP_USER_TIMEOUT, a deadline for each \
-attempt; a reset from whoever forgot.",
+attempt; a reset sent by the device that forgot.",
     },
     make,
 };
@@ -87,7 +87,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     let mut acted = FaultReport { active, affected, ..FaultReport::default() };
     acted.at_least("calls", calls.all.len() as f64, 20.0);
     acted.at_most("calls that failed", calls.all.iter().filter(|call| !call.ok).count() as f64, 0.0);
-    let given_up = "calls of which the client gave an attempt up, as it timed it";
+    let given_up = "calls of which the client gave up an attempt, as it timed it";
     let (packets, count) = ("packets of forgotten connections that were lost", acted.affected.len() as f64);
     if case.near_miss {
         acted.at_most(given_up, count, 0.0);
@@ -108,6 +108,6 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least(given_up, count, 4.0);
     acted.at_least(packets, lost, 2.0 * count);
     acted.affected_rule =
-        "calls of which the client gave an attempt up, by the time until its next one".into();
+        "calls of which the client gave up an attempt, by the time until its next one".into();
     Ok(acted)
 }

@@ -33,7 +33,7 @@ pub const CLIENT_APP: Scenario = Scenario {
     page: Page {
         what: "The response has arrived, and the kernel holds it for the client's program. Its thread does something else: it \
 runs a callback that takes long, writes a log, waits for a lock. Until it reads, the call goes on for the client, and \
-whoever looks at the client's figures blames the server or the network. The server's span is short, the packets are prompt \
+going by the client's figures, one would blame the server or the network. The server's span is short, the packets are prompt \
 at both ends, and no CPU is short.",
         real_life: "Programs with one thread for all sockets: Node.js, asyncio, games. A callback that blocks makes every \
 response that comes meanwhile late, by its client's clock alone.",
@@ -47,10 +47,10 @@ response that comes meanwhile late, by its client's clock alone.",
                 "https://akshitb.medium.com/how-api-latencies-may-mislead-in-nodejs-5958b1b6a7cb",
             ),
         ],
-        made: "A library is preloaded into the client's program: in each period it lets one read for which data is there \
-sleep first. No CPU is burned. The rate leaves each response alone. The near miss has the same library in the server's \
+        made: "A library is preloaded into the client's program: in each period it makes one read for which data is there \
+sleep first. No CPU is burned. At this rate no two responses are pending at once. The near miss has the same library in the server's \
 program, so that requests wait before the server's span begins.",
-        cure: "Read on a thread of its own; take long work off the thread that reads. Off-CPU stacks of that thread tell \
+        cure: "Read on a thread of its own; take long work off the thread that reads. Off-CPU stacks of that thread show \
 what it waits for instead.",
     },
     make,

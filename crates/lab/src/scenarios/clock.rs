@@ -40,7 +40,7 @@ response to arrive before it was sent. How long each half took is still right, a
 the difference into the way there and the way back is not.\n\n\
 A clock that also gains makes the picture change slowly, as if the network became slower by the minute.",
         real_life: "Virtual machines that were paused, hosts whose NTP cannot reach its servers, two sites with different \
-sources of time, a browser or a phone as the client. Tracing systems shift child spans into their parents for the eye, which \
+sources of time, a browser or a phone as the client. Tracing systems shift child spans into their parents for display, which \
 hides a delay that is real as well as one that is not.",
         sources: &[
             (

@@ -9,7 +9,7 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 pub const CONNECTION_PER_CALL: Scenario = Scenario {
     name: "connection-per-call",
-    title: "every call opens a connection first: a round trip more, and nobody waits for anything else",
+    title: "every call opens a connection first: a round trip more, and nothing else is waited for",
     culprit: Culprit::at(Cause::ConnectionPerCall, Side::Client),
     also_right: &[],
     leg: Some(Legs::one(Leg::ClientAppOut)),
@@ -30,7 +30,7 @@ pub const CONNECTION_PER_CALL: Scenario = Scenario {
     page: Page {
         what: "Before the first byte of the request can leave, a connection has to be there: SYN, SYN/ACK, a round trip, \
 and with TLS one or two more. A program that makes a channel for each call pays that every time, and what the new connection \
-has to learn anew besides: its congestion window, its header table, the sizes of its windows. The SERVER span knows nothing \
+has to learn again besides: its congestion window, its header table, the sizes of its windows. The SERVER span knows nothing \
 of it, since it begins with the request.",
         real_life: "A channel or client object made in the handler of each request; a pool of connections that is too small \
 or closes idle ones at once; a proxy or a server that answers every request with `Connection: close`; lambda functions that \

@@ -17,7 +17,7 @@ pub const CLIENT: Scenario = CPU_QUOTA.at(
     SideText {
         name: "cpu-quota-client",
         title: "the client shares a CPU quota with a program that uses it up again and again",
-        near_miss: "the client has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
+        near_miss: "the client has the same quota to itself: an equally busy program on its CPU is outside the group, at a lower priority",
     },
 );
 
@@ -27,7 +27,7 @@ pub const SERVER: Scenario = CPU_QUOTA.at(
     SideText {
         name: "cpu-quota-server",
         title: "the server shares a CPU quota with a program that uses it up again and again",
-        near_miss: "the server has the same quota to itself: as busy a program on its CPU is outside of the group, and nicer",
+        near_miss: "the server has the same quota to itself: an equally busy program on its CPU is outside the group, at a lower priority",
     },
 );
 
@@ -61,9 +61,9 @@ job in the same container spends the quota in a few milliseconds, and the reques
             "https://github.com/kubernetes/kubernetes/issues/67577",
         ),
     ],
-    made: "The program of that side is born in a control group with a quota (cpu.cfs_quota_us, or cpu.max), on a CPU of \
+    made: "The program of that side starts in a control group with a quota (cpu.cfs_quota_us, or cpu.max), on a CPU of \
 its own. Beside it in the group a program burns CPU for 50 ms, every 270 ms. The other end is in the class SCHED_FIFO: nothing \
-holds it up. The near miss has the same group and the same bursts, by a program that is outside of the group and nicer.",
+holds it up. The near miss has the same group and the same bursts, by a program that is outside the group and has a lower priority.",
     cure: "A higher limit, or none; fewer threads that burn at once; a quota that may be saved up (cpu.max.burst, \
 cpu.cfs_burst_us); what burns, in a group of its own.",
 };

@@ -21,7 +21,7 @@ pub const DISK: Scenario = Scenario {
             what: "records of 64 kB that such a call writes",
             default: Value::Number(10),
         },
-        Parameter { name: "every", what: "one call in so many", default: Value::Number(8) },
+        Parameter { name: "every", what: "one call in this many", default: Value::Number(8) },
     ],
     near_miss: NearMiss {
         title: "the same calls write as much, and wait for nothing",
@@ -40,7 +40,7 @@ its budget of operations.",
         ],
         made: "A server in Python. Every eighth call writes ten records of 64 kB to a file of the run's folder and calls fsync after \
 each, and times all of it. In the near miss it only writes.",
-        cure: "Sync many writes at once, and off the path of calls; a volume of one's own for what has to be synced.",
+        cure: "Sync many writes at once, and off the path of calls; a separate volume for what has to be synced.",
     },
     make,
 };

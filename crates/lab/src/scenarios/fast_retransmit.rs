@@ -34,9 +34,9 @@ pub const FAST_RETRANSMIT: Scenario = Scenario {
     },
     page: Page {
         what: "One segment of a response is lost on its way. Those behind it arrive, and the receiver says so at once in \
-               selective acknowledgments. The sender takes the missing one for lost and sends it again, about one round trip \
-               after it was sent first. Until then the receiver can hand nothing that lies behind the hole to its \
-               application. The sender also halves its rate or so, which can slow the calls after this one.",
+               selective acknowledgments. The sender considers the missing one lost and sends it again, about one round trip \
+               after it was first sent. Until then the receiver can hand nothing that lies behind the hole to its \
+               application. The sender also roughly halves its rate, which can slow the calls after this one.",
         real_life: "Any path that loses a packet now and then under load: a switch whose buffer overflows for a moment, a \
                     policer, a damaged cable or optic. Large responses are hit, because they have many packets, of which others \
                     follow the lost one. With 20 ms of round trip it costs that much; within a data centre hardly anything.",
@@ -53,8 +53,8 @@ pub const FAST_RETRANSMIT: Scenario = Scenario {
         made: "Responses have 40 kB. The delay line takes 10 ms each way, and of all full segments to the client it loses \
                every 150th. Its log says when which bytes were lost and when they came again. One call is under way at any time. \
                The near miss exchanges each of these segments with the one that follows it.",
-        cure: "Find where packets are lost (counters of NICs, switches, policers, `ethtool -S`) and stop it. Nothing in the \
-               application's reach makes it cheaper but a shorter path.",
+        cure: "Find where packets are lost (counters of NICs, switches, policers, `ethtool -S`) and stop it. Within the \
+               application's reach, only a shorter path makes it cheaper.",
     },
     make,
 };

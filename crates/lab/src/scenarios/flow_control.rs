@@ -33,7 +33,7 @@ pub const FLOW_CONTROL: Scenario = Scenario {
         leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
-        what: "HTTP/2 lets a sender have only so many bytes on the way for a stream, and for a connection: the receiver opens \
+        what: "HTTP/2 limits how many bytes a sender may have in flight for a stream, and for a connection: the receiver opens \
 the window again by a WINDOW_UPDATE when it has taken them. A window that is smaller than what the path holds is used up at \
 once, and then nothing moves until the update has come back: a round trip for every window, however fast the network is. TCP's \
 own window is wide open meanwhile.",

@@ -18,21 +18,21 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
     leg: Some(Legs { first: Leg::ServerHostOut, last: Leg::ResponseWire }),
     parameters: &[
         Parameter { name: "kb", what: "size of a large response, kB", default: Value::Number(2_000) },
-        Parameter { name: "every", what: "one response in so many is large", default: Value::Number(50) },
+        Parameter { name: "every", what: "one response in this many is large", default: Value::Number(50) },
         Parameter { name: "rate", what: "calls per second", default: Value::Number(100) },
         Parameter { name: "line-mb", what: "rate of the line, MB/s", default: Value::Number(20) },
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
     ],
     near_miss: NearMiss {
-        title: "as large ones over the same line, but one call at a time: none is beside another",
+        title: "as large ones over the same line, but one call at a time, so that none is behind another",
         culprit: Culprit::of(Cause::LargePayload),
         leg: Some(Legs { first: Leg::ServerSend, last: Leg::ResponseWire }),
     },
     page: Page {
         what: "HTTP/2 lets calls share a connection, and TCP delivers its bytes in one order. A server that has a large \
                response writes as much of it as the socket takes; a small response of another call, ready in no time, \
-               comes after those bytes. Over a line of 20 MB/s, 2 MB take 100 ms, and who comes meanwhile waits for \
-               what is queued of them. The small calls are slow for a reason that is in none of their spans.",
+               comes after those bytes. Over a line of 20 MB/s, 2 MB take 100 ms, and whatever comes meanwhile waits \
+               until they have been sent. The small calls are slow for a reason that is in none of their spans.",
         real_life: "A channel that is shared by everything a client does: health checks, heartbeats and lookups beside a \
                     snapshot, an export or a backup. The slow calls are the innocent ones, and their slowness comes \
                     and goes with somebody else's use.",
@@ -54,7 +54,7 @@ pub const HEAD_OF_LINE: Scenario = Scenario {
                50th call with 2 MB (`target --large-response`), as much as the client takes without a word of its own, and \
                the others with nothing; the tank makes 100 calls a \
                second on one connection, whether answered or not. Which response is large is known by its number in \
-               the order of the server. In the near miss the next call comes when the one before is over.",
+               the order of the server. In the near miss each call begins when the previous one is over.",
         cure: "A connection of its own for what is large; or less at a time: pages, streams of small messages. A smaller \
                send buffer (TCP_NOTSENT_LOWAT) leaves the choice of what comes next to the application for longer.",
     },

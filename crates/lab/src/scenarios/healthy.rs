@@ -24,11 +24,11 @@ pub const HEALTHY: Scenario = Scenario {
     page: Page {
         what: "Calls come at an even pace, far below what either end can do, over one connection, and each is answered as \
 soon as it is read. What a call takes is what both stacks need for it, and the time to wake the thread that waits: at the server \
-for the request, at the client for the response. Single calls take longer all the same, on any machine that does something else now and then.\n\n\
+for the request, at the client for the response. Single calls nevertheless take longer, on any machine that now and then does something else.\n\n\
 Its near miss has a fifth of the calls. CPUs that find nothing to do fall asleep, deeper the longer it lasts, and every call \
-has to wake them: calls become slower as there are fewer of them, which looks like a fault and is none.",
+has to wake them: calls become slower as there are fewer of them, which looks like a fault but is not one.",
         real_life: "Every service on a good day, and every canary with little traffic: its latency is worse than that of the \
-service that it stands for, since its CPUs sleep in between.",
+service that it represents, since its CPUs sleep in between.",
         sources: &[
             (
                 "Linux kernel: CPU Idle Time Management",
@@ -41,7 +41,7 @@ service that it stands for, since its CPUs sleep in between.",
         ],
         made: "A client and a server of one stack on two hosts with a cable between them, at 100 calls per second; the near \
 miss at 20. Nothing is done to either.",
-        cure: "Nothing is to be cured. Where the time to wake a CPU counts, keep it from sleeping deeply (the kernel's \
+        cure: "There is nothing to cure. Where the time to wake a CPU counts, keep it from sleeping deeply (the kernel's \
 PM QoS, `cpu_dma_latency`) or give it something to do.",
     },
     make,

@@ -27,7 +27,7 @@ pub const LARGE_PAYLOAD: Scenario = Scenario {
         leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: Page {
-        what: "A message is put together in memory before its first byte is sent, and is whole in memory again before the \
+        what: "A message is assembled in memory before its first byte is sent, and is whole in memory again before the \
                client sees any of it. In between it is copied several times, cut into HTTP/2 frames, and held up \
                whenever a window of flow control is used up. All of that grows with the size and happens outside of \
                the server's span, which ends when the handler has returned.",

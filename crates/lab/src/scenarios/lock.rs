@@ -28,8 +28,8 @@ pub const LOCK: Scenario = Scenario {
         leg: None,
     },
     page: Page {
-        what: "A call needs something that only one thread may touch at a time, and another thread is at it: it writes a report, \
-builds a table anew, waits for a disk, and does not let go meanwhile. The thread of the call sleeps until then. No CPU is busy, no \
+        what: "A call needs something that only one thread may touch at a time, and another thread holds it: it writes a report, \
+rebuilds a table, waits for a disk, and does not let go meanwhile. The thread of the call sleeps until then. No CPU is busy, no \
 packet is late, and the call's own work takes as long as ever.",
         real_life: "A cache that is rebuilt under its lock, a logger that flushes under one, a metric that is scraped, a map that \
 grows. The lock is often in a library.",
@@ -37,7 +37,7 @@ grows. The lock is often in a library.",
             ("futex(2)", "https://man7.org/linux/man-pages/man2/futex.2.html"),
             ("Brendan Gregg: Off-CPU Analysis", "https://www.brendangregg.com/offcpuanalysis.html"),
         ],
-        made: "A server in Python with a thread for each connection. A thread of its own takes the lock four times a second and \
+        made: "A server in Python with a thread for each connection. A separate thread takes the lock four times a second and \
 sleeps while it holds it; every call takes the lock, too, and times its own wait. In the near miss neither takes it.",
         cure: "Do the slow part before taking the lock; a lock for each part of the data; readers that need none.",
     },

@@ -36,7 +36,7 @@ pieces with pauses between them. It is by far the slowest call of its pair, and 
         ],
         made: "A client and a server in Python. Three responses at a time come in pieces, every 50 ms, for 1.5 s; short calls go on \
 other connections. In the near miss there are only these.",
-        cure: "None is needed. Leave streams out of what is called slow, or compare them with their own kind.",
+        cure: "None is needed. Exclude streams from the slow calls, or compare them with other streams.",
     },
     make,
 };

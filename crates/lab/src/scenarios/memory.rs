@@ -18,7 +18,7 @@ pub const MEMORY: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
         Parameter { name: "limit", what: "MiB that the server may have", default: Value::Number(56) },
         Parameter { name: "pages", what: "pages that such a call looks at", default: Value::Number(200) },
-        Parameter { name: "every", what: "one call in so many", default: Value::Number(6) },
+        Parameter { name: "every", what: "one call in this many", default: Value::Number(6) },
     ],
     near_miss: NearMiss {
         title: "the same lookups, and no limit: every page is in memory",

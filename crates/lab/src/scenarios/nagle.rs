@@ -26,8 +26,8 @@ acknowledgement holds an ACK back, in the hope that it can travel with data: 40 
 HEADERS of a request and then its DATA meets both: the DATA waits for the ACK of the HEADERS, and the server has nothing \
 to send before it has the DATA. So every call takes 40 ms longer, on an idle machine and network, and fewer calls per \
 second make it worse, not better.",
-        real_life: "Libraries set TCP_NODELAY for gRPC, so it comes back with a transport of one's own: a proxy, a socket \
-that was opened elsewhere, a builder whose default nobody looked at. The AWS SDK for Rust had it in its default HTTPS client.",
+        real_life: "Libraries set TCP_NODELAY for gRPC, so it comes back with hand-made transports: a proxy, a socket that \
+was opened elsewhere, a builder with an unexpected default. The AWS SDK for Rust had it in its default HTTPS client.",
         sources: &[
             (
                 "smithy-rs#4677: TCP_NODELAY default applies to default_https_client",
@@ -65,7 +65,7 @@ pub const SERVER: Scenario = Scenario {
 then its end. That waits until the client acknowledges the beginning, which it puts off for 40 ms, unless it sends its next \
 request before: that takes the ACK along, and every response is one request behind. So the calls take 40 ms, or as long as the \
 time between two of them if that is less. The server's own figures show nothing: it wrote everything at once.",
-        real_life: "Servers of one's own on plain sockets, and small HTTP servers that write head and body apart.",
+        real_life: "Hand-written servers on plain sockets, and small HTTP servers that write head and body apart.",
         sources: &[
             (
                 "async-h1#199: Server response sending triggers Nagle's algorithm/delayed ACK interaction",

@@ -26,8 +26,8 @@ pub const PATH_ASYMMETRY: Scenario = Scenario {
         leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     },
     page: Page {
-        what: "The two directions take different paths: a request needs 40 ms, a response 2 ms. The round trip does not tell, \
-               and neither does any pair of clocks that were set over the same path: what is asked over a path whose two \
+        what: "The two directions take different paths: a request needs 40 ms, a response 2 ms. The round trip does not show \
+               it, and neither does any pair of clocks that were set over the same path: what is asked over a path whose two \
                ways differ gives an offset that is wrong by half of the difference.",
         real_life: "Routing decides for each direction by itself, so that over the internet the two ways often are not the \
                     same; after a failover one of them may go around the world. Links with a slow upstream (ADSL, cable) are \
@@ -41,8 +41,8 @@ pub const PATH_ASYMMETRY: Scenario = Scenario {
         ],
         made: "The delay line takes 40 ms in one direction and 2 ms in the other. Both hosts have one clock, so that spans and \
                captures show each way as it is. The near miss has the same round trip with equal halves, and a server whose \
-               clock is ahead by half of the difference: every time that is recorded on both hosts reads the same. Only who \
-               knows how far the clocks may be apart can tell the two.",
+               clock is ahead by half of the difference: every time that is recorded on both hosts reads the same. The two \
+               can be told apart only by knowing how far apart the clocks may be.",
         cure: "Compare the routes of both directions (`traceroute` from both ends) and have the long one changed. To see it \
                at all, the clocks need a source that does not go over this path: GPS, PTP of the provider.",
     },

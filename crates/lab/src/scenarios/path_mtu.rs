@@ -9,7 +9,7 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 pub const PATH_MTU: Scenario = Scenario {
     name: "path-mtu",
-    title: "the path carries packets of 1,300 bytes, and nobody tells the server, whose large responses stall on each connection",
+    title: "the path carries packets of 1,300 bytes, and the server is not told: its large responses stall on each connection",
     culprit: Culprit::of(Cause::PathMtu),
     also_right: &[],
     leg: Some(Legs::one(Leg::ResponseWire)),
@@ -46,7 +46,7 @@ has a larger MTU than the node's.",
                 "https://blog.cloudflare.com/path-mtu-discovery-in-practice/",
             ),
         ],
-        made: "The delay line loses packets of IP beyond 1,300 bytes on their way to the client, and tells nobody. The server's kernel \
+        made: "The delay line loses packets of IP beyond 1,300 bytes on their way to the client, without an ICMP message. The server's kernel \
 probes (`tcp_mtu_probing` = 1, after one time-out: `tcp_retries1` = 1). Every sixth response has 6 kB; the client, in Python, opens a new \
 connection after nine calls.",
         cure: "Let ICMP type 3 code 4 (IPv6: type 2) pass; the MTU of the overlay on the interfaces; clamp the MSS at tunnels \

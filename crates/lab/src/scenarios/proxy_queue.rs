@@ -9,7 +9,7 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 pub const PROXY_QUEUE: Scenario = Scenario {
     name: "proxy-queue",
-    title: "nginx in front of the server passes 100 requests a second on, one every 10 ms, and lets the others wait",
+    title: "nginx in front of the server forwards 100 requests a second, one every 10 ms, and makes the others wait",
     culprit: Culprit::of(Cause::Proxy),
     // Without a capture behind it a proxy is a part of the server's end.
     also_right: &[Culprit::at(Cause::ServerQueue, Side::Server)],
@@ -24,7 +24,7 @@ pub const PROXY_QUEUE: Scenario = Scenario {
         },
     ],
     near_miss: NearMiss {
-        title: "the same nginx, which passes every request on at once",
+        title: "the same nginx, which forwards every request at once",
         culprit: Culprit::NOTHING,
         leg: None,
     },
@@ -41,10 +41,10 @@ little CPU, a balancer that queues while a server restarts.",
             ),
             ("nginx: rate limiting", "https://blog.nginx.org/blog/rate-limiting-nginx"),
         ],
-        made: "nginx on the server's host, with `limit_req` and a burst that nobody exceeds, in front of a server in Python. Calls \
-come apart by chance, 80 a second in the mean, so that some come sooner than 10 ms after another. nginx logs of each request how \
-long it had it, and how long the server. The near miss has no limit.",
-        cure: "Raise the limit, or let bursts pass (`nodelay`); more connections to the upstream; a queue that tells its length.",
+        made: "nginx on the server's host, with `limit_req` and a burst that is never exceeded, in front of a server in Python. Calls \
+come at random intervals, 80 a second on average, so that some come less than 10 ms after another. For each request, nginx logs \
+how long it had it, and how long the server had it. The near miss has no limit.",
+        cure: "Raise the limit, or let bursts pass (`nodelay`); more connections to the upstream; a queue that reports its length.",
     },
     make,
 };

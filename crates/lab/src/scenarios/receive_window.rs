@@ -61,7 +61,7 @@ left of the message waits in the sender's kernel, or in its program. When the ap
 next part out. So a message takes as long as its reader, in steps as large as the buffer, and the sender's host looks slow.",
     real_life: "Consumers that are slower than what they asked for: a client that handles each chunk before it reads the next, \
 a server that writes uploads to a slow disk, a program that waits for a lock or is short of CPU. Small buffers, set by hand or \
-by memory limits, make it come earlier.",
+by memory limits, make it happen sooner.",
     sources: &[
         (
             "RFC 9293: Transmission Control Protocol, section 3.8.6",
@@ -81,7 +81,7 @@ by memory limits, make it come earlier.",
         ),
     ],
     made: "A library is preloaded into the receiver's program (tonic): it sets SO_RCVBUF before the connection opens, and \
-lets every second read for which data is there sleep first. HTTP/2's own windows are a megabyte and more, so that TCP's \
+makes every second read for which data is there sleep first. HTTP/2's own windows are a megabyte and more, so that TCP's \
 closes first. The near miss has the same buffer and the same messages, and no sleep: the window closes again and again, for \
 microseconds.",
     cure: "Read earlier: a thread that only reads, bounded work per chunk. Then buffers that the kernel may grow by itself, \

@@ -27,9 +27,9 @@ pub const RECEIVER_DROP: Scenario = Scenario {
         leg: None,
     },
     page: Page {
-        what: "Packets pass the network, and a capture on the server's own host shows them. Then something of that host throws \
-them away: a filter, connection tracking that is full or takes them for invalid, a checksum, a socket's buffer that is full. TCP \
-never acknowledges them, and the client sends them again, as for any loss. Who looks for loss on the path finds none.",
+        what: "Packets pass the network, and a capture on the server's own host shows them. Then something on that host drops \
+them: a filter, connection tracking that is full or considers them invalid, a checksum, a socket's buffer that is full. TCP \
+never acknowledges them, and the client sends them again, as for any loss. A search for loss on the path finds none.",
         real_life: "A firewall's rate limit, `nf_conntrack: table full`, an `INVALID` rule in front of Kubernetes' NodePorts, a \
 backlog that overflows under a flood (`TCPBacklogDrop`).",
         sources: &[
@@ -39,7 +39,7 @@ backlog that overflows under a flood (`TCPBacklogDrop`).",
                 "https://kubernetes.io/blog/2019/03/29/kube-proxy-subtleties-debugging-an-intermittent-connection-reset/",
             ),
         ],
-        made: "A rule of nftables in the server's network namespace, behind where captures look, drops every 40th segment that has \
+        made: "A rule of nftables in the server's network namespace, behind the point where captures are taken, drops every 40th segment that has \
 bytes for the target, and counts them. In the near miss it only counts.",
         cure: "`nft list ruleset`, `conntrack -S`, `nstat` (TcpExt drops) and `dropwatch` on the receiver; not the network.",
     },

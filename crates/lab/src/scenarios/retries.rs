@@ -9,7 +9,7 @@ use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
 pub const RETRIES: Scenario = Scenario {
     name: "retries",
-    title: "one call in four fails twice and goes well the third time: the client waits three times as long",
+    title: "one call in four fails twice and succeeds the third time: the client waits three times as long",
     culprit: Culprit::of(Cause::Retries),
     also_right: &[],
     leg: None,
@@ -18,7 +18,7 @@ pub const RETRIES: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(3_000_000_000) },
         Parameter { name: "think", what: "time of an attempt", default: Value::Duration(30_000_000) },
         Parameter { name: "failed", what: "attempts of a call that fail", default: Value::Number(2) },
-        Parameter { name: "every", what: "one call in so many fails", default: Value::Number(4) },
+        Parameter { name: "every", what: "one call in this many fails", default: Value::Number(4) },
     ],
     near_miss: NearMiss {
         title: "calls that take as long as three attempts, and are made once",
@@ -26,8 +26,8 @@ pub const RETRIES: Scenario = Scenario {
         leg: Some(Legs::one(Leg::ServerApp)),
     },
     page: Page {
-        what: "A call that failed is made again by the client's library, or by a proxy on the way. For whoever waits it is \
-one call, and it takes as long as all its attempts, with the pauses between them. The server sees several, and each is as \
+        what: "A failed call is retried by the client's library, or by a proxy on the way. For the caller it is one \
+call, and it takes as long as all its attempts, with the pauses between them. The server sees several, and each is as \
 fast as ever. Where attempts fail because the server is overloaded, they are the load that keeps it so: a storm.",
         real_life: "Retry policies in service configs and meshes, each layer with its own, so that three times three make \
 nine; timeouts shorter than what the call takes; hedging. Traces show several SERVER spans under one CLIENT span.",

@@ -36,7 +36,7 @@ pub const RTO: Scenario = Scenario {
     page: Page {
         what: "The last packet of a response is lost. Nothing else is in flight that could tell the sender, so it waits for its \
                retransmission timer: a round trip and its variation, but on Linux at least 200 ms. Calls that take 10 ms take 20 \
-               times as long when it happens, and the timer doubles when the packet is lost once more.",
+               times as long when it happens, and the timer doubles if the packet is lost again.",
         real_life: "A single packet that a switch drops while many servers answer at the same moment (incast), a link that loses a \
                     packet in ten thousand, hosts where tail loss probes are off or cannot be used. The figure of 200 ms in the \
                     slowest calls is its mark.",
@@ -54,7 +54,7 @@ pub const RTO: Scenario = Scenario {
         made: "The delay line takes 5 ms each way and loses the last packet, the one with the status, of every 15th response. Tail loss probes \
                are off on both hosts (net.ipv4.tcp_early_retrans = 0, each host has its own). One call is under way at any time. \
                The near miss holds the same packets for 150 ms, which is less than the timer.",
-        cure: "Find where packets are lost. Allow tail loss probes; where the path is known to be short, a smaller least timer \
+        cure: "Find where packets are lost. Allow tail loss probes; where the path is known to be short, a smaller minimum timer \
                (`ip route change ... rto_min 20ms`) makes each loss cheaper.",
     },
     make,

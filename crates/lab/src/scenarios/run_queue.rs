@@ -16,7 +16,7 @@ pub const CLIENT: Scenario = RUN_QUEUE.at(
     SideText {
         name: "run-queue-client",
         title: "a neighbour takes the client's CPU for 35 ms, four times a second",
-        near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the client wants to run",
+        near_miss: "the same neighbour on the same CPU, at the lowest priority: it yields whenever the client wants to run",
     },
 );
 
@@ -26,7 +26,7 @@ pub const SERVER: Scenario = RUN_QUEUE.at(
     SideText {
         name: "run-queue-server",
         title: "a neighbour takes the server's CPU for 35 ms, four times a second",
-        near_miss: "the same neighbour on the same CPU, as nice as can be: it yields whenever the server wants to run",
+        near_miss: "the same neighbour on the same CPU, at the lowest priority: it yields whenever the server wants to run",
     },
 );
 
@@ -44,7 +44,7 @@ const PARAMETERS: &[Parameter] = &[
 
 const PAGE: Page = Page {
     what: "The response, or the request, is there, and the thread that is to take it is awake and wants to run. Its CPU is \
-busy with somebody else whom the scheduler prefers, so it waits in the run queue. No counter of the program itself shows this \
+busy with another thread that the scheduler prefers, so it waits in the run queue. No counter of the program itself shows this \
 time: it is neither at work nor asleep.",
     real_life: "Programs packed onto one machine: a neighbour's batch job, a backup, log shipping, a real-time task, or \
 threads pinned to a CPU on which others run, too. Netflix watches for it on every host of its container platform.",
@@ -58,9 +58,9 @@ threads pinned to a CPU on which others run, too. Netflix watches for it on ever
             "https://manpages.ubuntu.com/manpages/bionic/man7/sched.7.html",
         ),
     ],
-    made: "Each side has a CPU of its own, where it goes before everybody but the neighbour: all three are in the class \
+    made: "Each side has a CPU of its own, where it takes precedence over everything but the neighbour: all three are in the class \
 SCHED_FIFO. On one of the two CPUs the neighbour spins for 35 ms, four times a second, which is little enough for the kernel to \
-let it. In the near miss it does so with niceness 19 instead.",
+permit it. In the near miss it does so with niceness 19 instead.",
     cure: "A CPU that is the application's alone (cpusets, isolated CPUs); a lower priority or another CPU for the neighbour; \
 fewer programs on the machine.",
 };

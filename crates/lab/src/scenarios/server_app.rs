@@ -42,7 +42,7 @@ pub const SERVER_APP: Scenario = Scenario {
         ],
         made: "The target of the stack rust takes the think time for every call (a timer, no CPU); the tank keeps five \
                calls under way. The near miss has the same five, one worker and a fifth of the think time: the client \
-               sees the same latency and the same throughput, and each SERVER span has but a fifth of it.",
+               sees the same latency and the same throughput, and each SERVER span has only a fifth of it.",
         cure: "Make the handler quicker, or make fewer calls. Nothing on the way helps.",
     },
     make,

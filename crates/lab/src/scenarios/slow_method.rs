@@ -16,7 +16,11 @@ pub const SLOW_METHOD: Scenario = Scenario {
         Parameter { name: "rate", what: "calls per second", default: Value::Number(60) },
         Parameter { name: "duration", what: "measured time", default: Value::Duration(4_000_000_000) },
         Parameter { name: "slow", what: "time of the slow method", default: Value::Duration(40_000_000) },
-        Parameter { name: "every", what: "one call in so many is of it", default: Value::Number(10) },
+        Parameter {
+            name: "every",
+            what: "one call in this many is of that method",
+            default: Value::Number(10),
+        },
     ],
     near_miss: NearMiss {
         title: "all calls are of one method, of which one in ten takes 40 ms longer",
@@ -25,9 +29,9 @@ pub const SLOW_METHOD: Scenario = Scenario {
     },
     page: Page {
         what: "A service has methods that take microseconds and methods that take long because they do a lot. Its slowest calls \
-are of the latter, always, and that is no fault. Whoever looks for what the slow calls have in common finds the method, and blames \
-the server.",
-        real_life: "A search beside look-ups by id, a report beside its ingest, a health check beside everything.",
+are of the latter, always, and that is no fault. Looking for what the slow calls have in common finds the method, and puts the \
+blame on the server.",
+        real_life: "A search among look-ups by id, a report among writes, a health check among everything else.",
         sources: &[
             (
                 "Google SRE book: monitoring distributed systems",

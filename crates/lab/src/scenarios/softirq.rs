@@ -56,7 +56,7 @@ arrive at a CPU at once, the application's thread on that CPU stands still until
 packets, which are in the same queue behind them. Profilers of the application see nothing of it, and its CPU time may even \
 include it.",
     real_life: "A NIC whose interrupts go to the CPUs of the application; steering in software (RPS) that spreads packets \
-over all CPUs; a feed or broadcast that many sockets of a host receive. At GitHub work of the kernel on a CPU held up the packets \
+over all CPUs; a feed or broadcast that many sockets of a host receive. At GitHub, work of the kernel on a CPU delayed the packets \
 that were to be handled there.",
     sources: &[
         (

@@ -23,16 +23,16 @@ pub const STOP_THE_WORLD: Scenario = Scenario {
         },
     ],
     near_miss: NearMiss {
-        title: "the same server with the same objects, which nobody collects",
+        title: "the same server with the same objects, without collections",
         culprit: Culprit::NOTHING,
         leg: None,
     },
     page: Page {
         what: "A runtime with a garbage collector stops the threads of its program, or one thread that does everything, while it \
-looks at what is still in use. Requests that come meanwhile are in the socket, with no SERVER span yet; those under way go on \
-when it is over. The CPU is busy with the process's own work, so that the scheduler shows nothing wrong.",
-        real_life: "A large cache in the heap of a service, a burst of garbage after a batch, a heap close to its limit. The same \
-picture comes of any long task on an event loop: a large JSON document, a regular expression that goes wrong.",
+looks at what is still in use. Requests that come meanwhile are in the socket, with no SERVER span yet; those under way \
+continue when it is over. The CPU is busy with the process's own work, so that the scheduler shows nothing wrong.",
+        real_life: "A large cache in the heap of a service, a burst of garbage after a batch, a heap close to its limit. Any long \
+task on an event loop gives the same picture: a large JSON document, a regular expression that backtracks.",
         sources: &[
             ("V8: trash talk, the Orinoco garbage collector", "https://v8.dev/blog/trash-talk"),
             (
@@ -42,7 +42,7 @@ picture comes of any long task on an event loop: a large JSON document, a regula
         ],
         made: "A server in Node that keeps 150,000 objects in a map and, every 500 ms, has its garbage collected in full \
 (`--expose-gc`), timing that itself. A client in Python calls it. In the near miss nothing is collected.",
-        cure: "Less in the heap, or outside of it; a collector that works beside the program; several processes; long tasks on \
+        cure: "Less in the heap, or outside of it; a collector that works concurrently with the program; several processes; long tasks on \
 threads of their own.",
     },
     make,

@@ -15,7 +15,7 @@ pub const CLIENT: Scenario = STOPPED.at(
     SideText {
         name: "stopped-client",
         title: "the client's process is stopped for 60 ms, twice a second",
-        near_miss: "another process on the client's host and CPU is stopped as often, one that nobody waits for",
+        near_miss: "another process on the client's host and CPU is stopped as often, one that no call waits for",
     },
 );
 
@@ -25,7 +25,7 @@ pub const SERVER: Scenario = STOPPED.at(
     SideText {
         name: "stopped-server",
         title: "the server's process is stopped for 60 ms, twice a second",
-        near_miss: "another process on the server's host and CPU is stopped as often, one that nobody waits for",
+        near_miss: "another process on the server's host and CPU is stopped as often, one that no call waits for",
     },
 );
 
@@ -42,10 +42,10 @@ const PARAMETERS: &[Parameter] = &[
 ];
 
 const PAGE: Page = Page {
-    what: "No thread of the process runs for a while, whatever there is to do and however free the CPUs are. The kernel goes \
-on for it: packets arrive and are acknowledged, and wait in the socket. When the process goes on, all that has come meanwhile \
-is served at once.",
-    real_life: "Collectors of garbage that stop the world, debuggers and profilers that attach, checkpoints, frozen control \
+    what: "No thread of the process runs for a while, whatever there is to do and however free the CPUs are. The kernel \
+carries on without it: packets arrive and are acknowledged, and wait in the socket. When the process continues, everything \
+that has come meanwhile is served at once.",
+    real_life: "Garbage collectors that stop the world, debuggers and profilers that attach, checkpoints, frozen control \
 groups, snapshots and migrations of virtual machines. The program itself does not notice, and its own timers often do not, either.",
     sources: &[
         (

@@ -21,7 +21,7 @@ pub const STREAM_LIMIT: Scenario = Scenario {
         Parameter { name: "duration", what: "measured time", default: Value::Duration(3_000_000_000) },
     ],
     near_miss: NearMiss {
-        title: "one call less than the limit allows, and as slow because the application is",
+        title: "one call fewer than the limit allows, and as slow because the application is",
         culprit: Culprit::at(Cause::ServerApp, Side::Server),
         leg: Some(Legs::one(Leg::ServerApp)),
     },
@@ -50,8 +50,8 @@ pub const STREAM_LIMIT: Scenario = Scenario {
         ],
         made: "The target of the stack rust announces a limit of 20 and takes 20 ms for a call; the tank keeps 40 under way \
                on one connection. Each waits for another one's end: 40 ms, half of it before its request is sent. In \
-               the near miss 19 calls are under way and the application takes 40 ms: as slow, with as good as all \
-               streams in use, and nobody waits for one.",
+               the near miss 19 calls are under way and the application takes 40 ms: as slow, with nearly all \
+               streams in use, and no call waits for one.",
         cure: "More connections (a pool of channels), a higher limit at the server, or fewer calls at a time.",
     },
     make,

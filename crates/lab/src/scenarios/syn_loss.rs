@@ -30,8 +30,8 @@ pub const SYN_LOSS: Scenario = Scenario {
     },
     page: Page {
         what: "A connection begins with a SYN. When it is lost the kernel knows nothing of the path yet and waits a whole second \
-               before it sends another one, then another second or two, depending on its version. Whoever waits for the connection \
-               waits for that. On the connection itself, once it is there, everything is fast: spans show a call that took more \
+               before it sends another one, then another second or two, depending on its version. Whatever waits for the connection \
+               waits for that, too. On the connection itself, once it is there, everything is fast: spans show a call that took more \
                than a second, and a server that knows nothing of it.",
         real_life: "A race in the address translation of Linux used to drop SYNs of containers that opened connections to the same \
                     address at the same time; a full table of connections in a firewall, a SYN rate limit, or a server whose \

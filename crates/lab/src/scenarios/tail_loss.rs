@@ -34,11 +34,11 @@ pub const TAIL_LOSS: Scenario = Scenario {
     },
     page: Page {
         what: "The last segment of a response is lost. Nothing follows it, so that the receiver cannot tell that something is \
-               missing, and the sender hears nothing that it could conclude it from. After about two round trips without an \
-               answer the kernel sends the last segment once more, as a probe. Here the probe is what was missing. Without \
+               missing, and the sender hears nothing from which it could conclude it. After about two round trips without an \
+               answer the kernel sends the last segment again, as a probe. Here the probe is what was missing. Without \
                probes it would have taken the retransmission timer, at least 200 ms.",
         real_life: "Calls are short: most of what a path loses of them is at the end of a request or a response, so that most of \
-                    their losses are mended by probes or by the timer. In good networks nearly all retransmissions that the \
+                    their losses are repaired by probes or by the timer. In good networks nearly all retransmissions that the \
                     kernel counts are probes, most of them for nothing.",
         sources: &[
             (

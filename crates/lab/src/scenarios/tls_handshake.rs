@@ -35,7 +35,7 @@ pub const TLS_HANDSHAKE: Scenario = Scenario {
 the handshake, two with TLS 1.2, besides milliseconds of CPU at both ends for the signature. A call that finds an open connection \
 pays nothing of this.",
         real_life: "Balancers that close connections after a number of requests, servers with a short idle timeout, clients that \
-make a session anew for each task, a mesh whose certificates turn over every hour.",
+create a new session for each task, a mesh whose certificates turn over every hour.",
         sources: &[
             ("RFC 8446: TLS 1.3", "https://www.rfc-editor.org/rfc/rfc8446"),
             (
