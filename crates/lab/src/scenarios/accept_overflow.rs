@@ -59,7 +59,8 @@ kept for many calls.",
     make,
 };
 
-/// A SYN is sent again after a second: what takes this long has had one dropped. The queue itself takes far less.
+/// A SYN is sent again after a second: a connection that takes this long had one dropped. The queue itself
+/// takes far less.
 const DROPPED_NS: u64 = 950_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Room for all connections that there are.

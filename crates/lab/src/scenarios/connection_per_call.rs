@@ -53,7 +53,7 @@ longer than the pauses between calls.",
 
 /// Connections of the near miss.
 const KEPT: u64 = 16;
-/// Connections that the programs open beside those of calls: to collectors, to ask what was used, to see who is there.
+/// Connections that the programs open besides those of calls: to collectors, and to query usage and presence.
 const BESIDE: u64 = 20;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

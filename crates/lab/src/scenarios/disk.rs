@@ -45,7 +45,7 @@ each, and times all of it. In the near miss it only writes.",
     make,
 };
 
-/// What is shorter is no wait for a disk.
+/// Anything shorter is not a wait for a disk.
 const LEAST_NS: u64 = 2_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

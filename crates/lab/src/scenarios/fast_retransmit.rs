@@ -1,4 +1,4 @@
-//! A segment in the middle of a response is lost, and what follows it tells of that.
+//! A segment in the middle of a response is lost, and the following ones reveal it.
 
 use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Way};

@@ -57,7 +57,7 @@ pub const LARGE_PAYLOAD: Scenario = Scenario {
     make,
 };
 
-/// What a median has to be at least: the fault is there on a quick machine, too.
+/// Minimum for the median: the fault acts even on a fast machine.
 const SLOW: Duration = Duration::from_millis(10);
 /// Think time of the near miss.
 const THINK: Duration = Duration::from_millis(40);

@@ -44,7 +44,7 @@ sleeps while it holds it; every call takes the lock, too, and times its own wait
     make,
 };
 
-/// A shorter wait is none.
+/// Shorter waits do not count.
 const LEAST_NS: u64 = 1_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

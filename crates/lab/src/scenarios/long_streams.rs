@@ -1,4 +1,4 @@
-//! Long streams beside short calls: nothing is wrong.
+//! Long streams next to short calls: nothing is wrong.
 
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};

@@ -50,7 +50,7 @@ the near miss there is none.",
 
 /// The mapped file.
 const MAPPED_BYTES: u64 = 128 << 20;
-/// A shorter wait is none.
+/// Shorter waits do not count.
 const LEAST_NS: u64 = 2_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

@@ -1,4 +1,4 @@
-//! A small write waits for the acknowledgement of the one before, which the other end puts off.
+//! A small write waits for the acknowledgement of the previous one, which the other end delays.
 
 use crate::LabError;
 use crate::hosts::{self, DEVICE, ip};

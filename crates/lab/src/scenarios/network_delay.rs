@@ -50,7 +50,7 @@ pub const NETWORK_DELAY: Scenario = Scenario {
     make,
 };
 
-/// What the way takes without a delay, even beside other work, as a median.
+/// Median time on the way without a delay, even with other load on the machine.
 const SHORT_NS: f64 = 15e6;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

@@ -11,7 +11,7 @@ pub const NETWORK_JITTER: Scenario = Scenario {
     name: "network-jitter",
     title: "a packet takes anything from 0 to 25 ms to the other host, both ways",
     culprit: Culprit::of(Cause::NetworkJitter),
-    // The delay that varies is a delay of the network; who does not look at how it varies is not wrong.
+    // A varying delay is also a delay of the network: a judge that ignores its variation is not wrong.
     also_right: &[Culprit::of(Cause::NetworkDelay)],
     leg: Some(Legs { first: Leg::RequestWire, last: Leg::ResponseWire }),
     parameters: &[

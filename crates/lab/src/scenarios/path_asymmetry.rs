@@ -11,7 +11,7 @@ pub const PATH_ASYMMETRY: Scenario = Scenario {
     name: "path-asymmetry",
     title: "requests take 40 ms to the server, responses 2 ms back",
     culprit: Culprit::of(Cause::PathAsymmetry),
-    // Without clocks that are known to agree, no more than the sum of both ways can be told.
+    // Unless the clocks are known to agree, only the sum of both directions can be determined.
     also_right: &[Culprit::of(Cause::NetworkDelay)],
     leg: Some(Legs::one(Leg::RequestWire)),
     parameters: &[

@@ -1,4 +1,4 @@
-//! Packets larger than the path carries, where the message that would say so is filtered.
+//! Packets are larger than the path carries, and the message that would report it is filtered.
 
 use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Loss, Way};

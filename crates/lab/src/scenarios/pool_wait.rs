@@ -47,7 +47,7 @@ connection. The near miss has a connection for each thread.",
     make,
 };
 
-/// A shorter wait is none.
+/// Shorter waits do not count.
 const LEAST_NS: u64 = 1_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

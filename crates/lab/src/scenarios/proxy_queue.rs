@@ -49,7 +49,7 @@ how long it had it, and how long the server had it. The near miss has no limit."
     make,
 };
 
-/// nginx tells milliseconds.
+/// nginx logs milliseconds.
 const LEAST_NS: u64 = 2_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

@@ -80,7 +80,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     acted.at_least("segments that the client sent again (RetransSegs)", again, 0.8 * met);
     let median_ns = calls.quantile_ns(0.5);
     let slow = calls.over_ns_but(median_ns + LEAST_NS, stage.pauses());
-    // Which segment was of which call, the rule does not tell.
+    // The rule does not record which call a segment belonged to.
     acted.affected = slow.map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns: None }).collect();
     acted.at_least("calls over the median by 3 ms and more", acted.affected.len() as f64, 4.0);
     acted.active = calls.whole();

@@ -67,7 +67,8 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     let delay = case.duration("delay");
     let every = case.number("every").max(3);
     let numbers: Vec<u64> = (1..=500).map(|n| n * every).collect();
-    // The trailers have 10 bytes and a packet of their own; were it the one before, they would tell of the loss.
+    // The trailers have 10 bytes and a packet of their own; if the packet before were lost, they would reveal
+    // the loss.
     let way = Way { most_bytes: 100, ..Way::of_delay(delay) };
     let to_client = match case.near_miss {
         true => Way { late: numbers, late_by: HELD, ..way },

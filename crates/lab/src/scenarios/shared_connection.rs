@@ -21,7 +21,7 @@ pub const SHARED_CONNECTION: Scenario = Scenario {
     ],
     near_miss: NearMiss {
         title: "the same client and the same cost for each response, with a connection for each call under way",
-        // What a response costs is the client's own time; nobody waits for anybody else's.
+        // What a response costs is the client's own time; no call waits for that of another.
         culprit: Culprit::at(Cause::ClientApp, Side::Client),
         leg: Some(Legs::one(Leg::ClientAppIn)),
     },
@@ -70,7 +70,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     stage.cable()?;
     stage.serve(&Serve::stack("rust").with(&["--response-bytes", &RESPONSE_BYTES.to_string()]))?;
     let channels = if case.near_miss { "per-worker" } else { "shared" };
-    // A thread for each connection: one that sleeps holds up nobody else's.
+    // A thread for each connection: while one sleeps, the others are not held up.
     let tank = Tank::stack("rust", case.duration("duration"))
         .in_flight(in_flight)
         .with(&["--channels", channels, "--threads", &in_flight.max(1).to_string()])

@@ -1,4 +1,4 @@
-//! A method that takes its time by design, beside a fast one: nothing is wrong.
+//! A method that is slow by design, next to a fast one: nothing is wrong.
 
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};

@@ -10,7 +10,7 @@ pub const STOP_THE_WORLD: Scenario = Scenario {
     name: "stop-the-world",
     title: "the garbage collector of a server in Node stops its only thread twice a second",
     culprit: Culprit::at(Cause::ServerQueue, Side::Server),
-    // Calls that the server had in hand already wait there.
+    // Calls that the server already has wait there.
     also_right: &[Culprit::at(Cause::ServerApp, Side::Server)],
     leg: Some(Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut }),
     parameters: &[
@@ -48,7 +48,7 @@ threads of their own.",
     make,
 };
 
-/// A shorter collection is no pause worth a word.
+/// Shorter collections do not count as pauses.
 const LEAST_NS: u64 = 5_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {

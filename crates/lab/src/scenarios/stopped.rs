@@ -77,7 +77,8 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     let tank = Tank::stack("rust", case.duration("duration")).rate(case.number("rate"));
     stage.call(&tank.around(apart.calm(Side::Client)))?;
     let whom = match (case.near_miss, side) {
-        // Busy now and then, as programs are; before the rest of this machine, or it could not even stop when told.
+        // Busy now and then, as programs are; at a higher priority than this machine's other work, or it
+        // could not even be stopped on time.
         (true, _) => stage.actor(side, &apart.behind(side), "hog", &["--on", "2ms", "--every", "40ms"])?,
         (false, Side::Client) => stage.client_pid(),
         (false, Side::Server) => stage.server_pid(),

@@ -51,7 +51,7 @@ pub const SYN_LOSS: Scenario = Scenario {
     make,
 };
 
-/// A connection is not that slow without a loss, even beside other work.
+/// Without a loss, no connection is this slow, even with other load on the machine.
 const FAST_NS: u64 = 700_000_000;
 
 fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError> {
@@ -77,7 +77,7 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
     let slow = calls.over_ns_but(FAST_NS, stage.pauses()).count() as f64;
     if case.near_miss {
         acted.at_most("SYNs that the client sent again (TCPSynRetrans)", again, 0.0);
-        // When the machine stands still once, all that are under way are late.
+        // If the machine stalls once, all calls under way are late.
         acted.at_most("calls over 700 ms", slow, case.number("in-flight") as f64);
         acted.affected_rule = "no call is affected by a loss".into();
         return Ok(acted);

@@ -1,4 +1,4 @@
-//! The last segment of a response is lost: nothing follows that could tell of it, and a probe has to.
+//! The last segment of a response is lost: nothing follows that could reveal it, so a probe has to.
 
 use crate::LabError;
 use crate::hosts::line::{Direct, Fate, Line, Way};

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, Sender};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 
-/// Size of a piece. An answer that is no longer is sent with its length.
+/// Size of a piece. A shorter answer is sent with its length.
 const PIECE: usize = 64 << 10;
 /// Pieces on their way.
 const PIECES: usize = 4;

@@ -11,9 +11,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How often a version is looked at while somebody waits for another.
+/// How often a version is checked while a client waits for another one.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How long somebody waits at most, and unless told otherwise.
+/// Maximum and default waiting time.
 const WAIT_AT_MOST: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_secs(20);
 
@@ -45,7 +45,7 @@ pub(super) fn has(headers: &HeaderMap, tag: &str) -> bool {
     given.flat_map(|list| list.split(',')).any(|one| one.trim() == "*" || weak(one) == weak(tag))
 }
 
-/// What a client is told that has it.
+/// The response to a client that already has this version.
 pub(super) fn not_modified(tag: &str) -> Response {
     with_tag(StatusCode::NOT_MODIFIED.into_response(), tag)
 }
@@ -83,7 +83,7 @@ pub(super) async fn changes(For(api): For, headers: HeaderMap, Ask((asked,)): As
         }
         tokio::select! {
             _ = look.tick() => {}
-            // Whoever waits must not hold up the end of the service.
+            // A waiting client must not delay the end of the service.
             _ = stopping.changed() => break version,
         }
     };

@@ -103,7 +103,7 @@ pub async fn none(Ask(()): Ask<()>, request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Whether the path takes each of them, and each is there once.
+/// Whether the path accepts each of them, and each occurs once.
 fn known(given: &Pairs, path: &str, names: &[&str]) -> Result<(), BadQuery> {
     for (at, (name, _)) in given.iter().enumerate() {
         if !names.contains(&&**name) {
@@ -262,7 +262,7 @@ impl<'de> Deserializer<'de> for Text<'_> {
         visitor.visit_enum(StrDeserializer::new(self.value))
     }
 
-    // No other number is in use; whoever adds one adds its words.
+    // No other number type is in use.
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 u8 u16 u32 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
         seq tuple tuple_struct map struct identifier ignored_any

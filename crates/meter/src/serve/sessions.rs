@@ -36,7 +36,7 @@ pub struct Sessions {
 }
 
 struct Session {
-    /// Of its number: looking it up tells nothing of the number by the time it takes.
+    /// Of its number: the time that a lookup takes reveals nothing about the number.
     hash: [u8; 32],
     token: String,
     until: Instant,

@@ -95,7 +95,7 @@ impl Tls {
     /// # Errors
     /// When one of them cannot be used.
     pub fn open(files: TlsFiles) -> Result<Arc<Tls>, TlsError> {
-        // Taken before the files are read, so that files replaced meanwhile are read again.
+        // Taken before the files are read, so that files replaced during the reading are read again.
         let stamp = files.stamp();
         let current = RwLock::new((Arc::new(files.config()?), stamp));
         Ok(Arc::new(Tls { files, current }))

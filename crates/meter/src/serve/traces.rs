@@ -11,8 +11,8 @@ use serde_json::Value;
 use spangap_model::count::grouped;
 
 impl Api {
-    /// What is kept of a trace, in this shape. Few look at once, so that those who receive spans are not without a disk and
-    /// a CPU.
+    /// Returns what is kept of a trace, in this shape. Few requests at a time, so that receiving spans does
+    /// not lack disk and CPU.
     async fn kept(
         &self,
         trace_id: [u8; 16],
@@ -32,7 +32,7 @@ impl Api {
                 0 => Err(Problem(StatusCode::NOT_FOUND, nothing(&spool.figures(), &kept.incomplete))),
                 _ => shape(kept),
             };
-            // Held until the work has really ended, whoever waits for it.
+            // Held until the work has really ended, whether or not anyone still waits for it.
             drop(turn);
             shaped
         })
@@ -75,7 +75,7 @@ fn in_otlp(Kept { trace, incomplete }: Kept) -> Result<Value, Problem> {
     }
     let mut answer = serde_json::json!({"resourceSpans": resource_spans});
     if !incomplete.is_empty() {
-        // Whoever reads OTLP passes over keys that it does not know.
+        // Readers of OTLP ignore unknown keys.
         answer["incomplete"] = serde_json::json!(incomplete);
     }
     Ok(answer)

@@ -11,7 +11,7 @@ use spangap_meter::engine::Meter;
 use spangap_model::{PairStats, Side};
 use std::time::Instant;
 
-/// It acts if there is so many times as much of it as before.
+/// The fault acts if its sign has grown this many times.
 const TIMES: f64 = 3.0;
 
 /// What is counted.
@@ -27,7 +27,7 @@ enum What {
     Stopped(Side),
     /// Periods in which the control group had used up its quota.
     Throttled,
-    /// Calls whose client or server span, or gap, was longer than so many milliseconds.
+    /// Calls whose client span, server span or gap took longer than this many milliseconds.
     Calls(Of, u64),
 }
 
@@ -80,7 +80,7 @@ pub struct Sign {
     /// What looks have added up.
     seen: f64,
     looked: Instant,
-    /// When it was counted first, and when the fault began; and how much it was by then.
+    /// Time and value of the first count, and, below, of the count when the fault began.
     since: (Instant, f64),
     fault: Option<(Instant, f64)>,
 }

@@ -79,7 +79,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Files of the programs, and of whoever needs some.
+    /// Folder for the files of the programs and of others.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -89,13 +89,13 @@ impl Stage {
         self.apart.of(side)
     }
 
-    /// A line between the hosts with these flags, in place of the one that is there.
+    /// A line between the hosts with these flags, replacing the current one.
     pub fn line(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         if let Some(at) = self.programs.iter().position(|(name, _)| name == LINE) {
             let (_, mut before) = self.programs.remove(at);
             before.let_go(PATIENCE)?;
         }
-        // A network that waits for a CPU is slower than it is told to be.
+        // A network that waits for a CPU would be slower than requested.
         let mut command = Command::new("chrt");
         command.args(["-f", "6"]).arg(&self.spangap).args(["lab", "actor", "line"]).args(flags);
         for side in Side::ALL {
