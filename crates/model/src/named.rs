@@ -39,7 +39,7 @@ macro_rules! named {
                 let name = std::borrow::Cow::<'de, str>::deserialize(from)?;
                 $enum::of_name(&name).ok_or_else(|| {
                     let names = [$($name),+].join(", ");
-                    serde::de::Error::custom(format!("{name:?} is not a {}: expected one of {names}", stringify!($enum)))
+                    serde::de::Error::custom(format!("{name:?} names no {}: expected one of {names}", stringify!($enum)))
                 })
             }
         }
