@@ -216,7 +216,7 @@ fn fsync(path: &str, end: Instant) {
     }
 }
 
-/// Echoes what it receives, one connection after the other.
+/// Sends back what comes on one connection after the other.
 fn echo(port: u16) {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
     for mut stream in listener.incoming().flatten() {

@@ -141,7 +141,7 @@ fn an_fsync_is_named() {
 }
 
 #[test]
-fn a_pipes_reader_waits_for_its_writer() {
+fn who_reads_a_pipe_waits_for_who_writes_it() {
     let _turn = turn_or_return!();
     let program = play("pipe");
     let children = format!("/proc/{0}/task", program.pid());

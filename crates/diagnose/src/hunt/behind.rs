@@ -43,7 +43,7 @@ pub(super) fn name(blamed: &mut Blamed, evidence: &Evidence) {
     }
 }
 
-/// For an application: how long its threads waited for CPUs that its own other threads had.
+/// Of an application, how long its threads waited for CPUs that it had itself.
 pub(super) fn crowded(blamed: &mut Blamed, evidence: &Evidence) {
     let Some(side) = blamed.culprit.side else { return };
     if !matches!(blamed.culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp) {

@@ -243,7 +243,7 @@ fn http1_with_secrets() -> [Vec<u8>; 2] {
     [client, server]
 }
 
-/// A TCP segment over IPv4, without a link header. `back`: from the server.
+/// A segment of TCP over IPv4, without a link header. `back`: from the server.
 fn segment(back: bool, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
     packet.extend((40 + payload.len() as u16).to_be_bytes());

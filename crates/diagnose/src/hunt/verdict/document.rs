@@ -131,7 +131,7 @@ pub struct Blamed {
     /// Evidence against it, in sentences.
     #[serde(rename = "against")]
     pub speaks_against: Vec<String>,
-    /// The remedy.
+    /// What would mend it.
     pub remedy: Cow<'static, str>,
     /// How much less calls would take without it.
     pub wins: Win,
