@@ -1,5 +1,6 @@
 //! An episode: a cause held up bytes of a connection for a while, as seen at one tap.
 
+use spangap_model::duration::format_ns;
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
@@ -14,7 +15,8 @@ pub struct PacketProof {
     pub what: What,
 }
 
-/// Text about a packet with up to two numbers; each `{}` stands for the next one.
+/// Text about a packet with up to two numbers: each `{}` stands for the next one, and `{us}` for the next one as a time in
+/// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// The text.
@@ -37,14 +39,18 @@ impl What {
 
 impl std::fmt::Display for What {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut numbers = self.numbers.iter();
-        let mut pieces = self.text.split("{}");
+        let mut numbers = self.numbers.iter().copied();
+        let mut pieces = self.text.split('{');
         f.write_str(pieces.next().unwrap_or_default())?;
         for piece in pieces {
-            if let Some(number) = numbers.next() {
-                write!(f, "{number}")?;
+            let (unit, rest) = piece.split_once('}').unwrap_or(("", piece));
+            match (unit, numbers.next().unwrap_or_default()) {
+                // Whole microseconds: below a millisecond, decimals would be made up.
+                ("us", us @ 1_000..) => f.write_str(&format_ns(us.saturating_mul(1_000)))?,
+                ("us", us) => write!(f, "{us} us")?,
+                (_, number) => write!(f, "{number}")?,
             }
-            f.write_str(piece)?;
+            f.write_str(rest)?;
         }
         Ok(())
     }
@@ -126,5 +132,7 @@ mod tests {
     fn numbers_replace_the_braces() {
         assert_eq!(What::with("{} of {} bytes", 3, 9).to_string(), "3 of 9 bytes");
         assert_eq!(What::text("a bare ACK").to_string(), "a bare ACK");
+        let what = What::with("acknowledged after {us}, and {us} later", 46_104, 17);
+        assert_eq!(what.to_string(), "acknowledged after 46.1 ms, and 17 us later");
     }
 }

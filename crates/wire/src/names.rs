@@ -149,7 +149,7 @@ impl LookUps {
             (one.client == client && one.addresses.contains(&server)).then_some((answered, one))
         })?;
         let took_us = nanos(look_up.asked.0, answered.0) / 1000;
-        let what = What::with("the answer arrives after {} us and {} queries", took_us, look_up.queries);
+        let what = What::with("the answer arrives after {us} and {} queries", took_us, look_up.queries);
         Some(episode(look_up.asked, answered, what, start))
     }
 
@@ -175,7 +175,7 @@ impl LookUps {
         }
         let took_us = nanos(first.0, at.0) / 1000;
         let what =
-            What::with("the client goes on without an answer after {} us and {} queries", took_us, queries);
+            What::with("the client goes on without an answer after {us} and {} queries", took_us, queries);
         Some(episode(first, at, what, start))
     }
 

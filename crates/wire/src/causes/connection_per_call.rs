@@ -116,11 +116,11 @@ impl Memory {
                 evidence(syn, What::text("the connection is opened")),
                 evidence(
                     (to_ns, only.first.packet),
-                    What::with("its only request begins {} us later", ready_us, 0),
+                    What::with("its only request begins {us} later", ready_us, 0),
                 ),
                 evidence(
                     closing,
-                    What::with("the connection is closed {} us after the response", closes_us, 0),
+                    What::with("the connection is closed {us} after the response", closes_us, 0),
                 ),
             ]),
         });

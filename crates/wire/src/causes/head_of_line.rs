@@ -88,7 +88,7 @@ impl Memory {
         }
         let waited_us = nanos(seen_ns, ready_ns) / 1000;
         let bytes = What::with(
-            "{} bytes of another message, missing before it, come {} us later",
+            "{} bytes of another message, missing before it, come {us} later",
             fill.end - fill.start,
             waited_us,
         );
@@ -129,11 +129,11 @@ fn behind(exchange: &Exchange, response: &Part, large: Large, found: &mut Vec<Ep
         return;
     }
     let size = What::with(
-        "{} bytes of another response end here, {} us after both could leave",
+        "{} bytes of another response end here, {us} after both could leave",
         large.end - large.start,
         wait_ns / 1000,
     );
-    let next = What::with("this response follows {} us later", after_ns / 1000, 0);
+    let next = What::with("this response follows {us} later", after_ns / 1000, 0);
     found.push(Episode {
         cause: Cause::HeadOfLine,
         certainty: Certainty::Possible(Missing::ResponseReady),

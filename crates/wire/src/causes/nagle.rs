@@ -113,9 +113,9 @@ impl Hold {
         let late_us = nanos(sent_ns, ack_ns) / 1000;
         let ack = match self.cleared.with {
             (start, end) if start < end => {
-                What::with("acknowledged after {} us, by data of another message", late_us, 0)
+                What::with("acknowledged after {us}, by data of another message", late_us, 0)
             }
-            _ => What::with("acknowledged after {} us, by a bare ACK", late_us, 0),
+            _ => What::with("acknowledged after {us}, by a bare ACK", late_us, 0),
         };
         let after_us = nanos(ack_ns, self.released_ns) / 1000;
         Episode {
@@ -143,7 +143,7 @@ impl Hold {
                 mine(
                     self.released_packet,
                     self.released_ns,
-                    What::with("{} bytes leave {} us after that ACK", held, after_us),
+                    What::with("{} bytes leave {us} after that ACK", held, after_us),
                 ),
             ]),
         }

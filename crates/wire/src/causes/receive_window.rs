@@ -174,14 +174,14 @@ impl Memory {
         let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
         let closing =
             What::with("the receiver's window has room for {} bytes only", u64::from(closed.window), 0);
-        let opening = What::with("opened again to {} bytes after {} us", window, stall_ns / 1000);
+        let opening = What::with("opened again to {} bytes after {us}", window, stall_ns / 1000);
         let len = step.bytes.end - step.bytes.start;
         let mut items = vec![evidence((closed.time_ns, closed.packet), closing)];
         items.extend(
             closed.probe.map(|probe| evidence(probe, What::text("the sender probes the closed window"))),
         );
         items.push(evidence((opened_ns, opened_packet), opening));
-        items.push(evidence(now, What::with("{} bytes leave {} us after that", len, after_ns / 1000)));
+        items.push(evidence(now, What::with("{} bytes leave {us} after that", len, after_ns / 1000)));
         found.push(Episode {
             cause: Cause::ReceiveWindow,
             certainty,

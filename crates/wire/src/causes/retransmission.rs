@@ -412,7 +412,7 @@ impl Sender {
                     step.segment.packet,
                     step.segment.time_ns,
                     What::with(
-                        "{} missing bytes come {} us later",
+                        "{} missing bytes come {us} later",
                         step.bytes.end - step.bytes.start,
                         waited_ns / 1000,
                     ),
@@ -456,10 +456,10 @@ impl Recovery {
         let waited_us = nanos(self.first.time_ns, self.again.0) / 1000;
         let why = match self.cause {
             Cause::TailLoss => {
-                "the last segment in flight is sent again after {} us, as a probe; {} segments in all"
+                "the last segment in flight is sent again after {us}, as a probe; {} segments in all"
             }
             Cause::FastRetransmit => {
-                "sent again after {} us, later bytes being acknowledged; {} segments in all"
+                "sent again after {us}, later bytes being acknowledged; {} segments in all"
             }
             _ => "sent again after {} us; {} segments in all until they are acknowledged",
         };
@@ -473,7 +473,7 @@ impl Recovery {
             let after_us = nanos(self.again.0, self.last.0) / 1000;
             items.push(evidence(
                 self.last,
-                What::with("the last one sent again, {} us after the first", after_us, 0),
+                What::with("the last one sent again, {us} after the first", after_us, 0),
             ));
         } else if let Some(acknowledged) = acknowledged {
             items.push(evidence(acknowledged, What::text("the peer acknowledges them")));

@@ -89,7 +89,7 @@ impl Rule for Memory {
         let (quiet_ns, quiet_packet) = begin.quiet_from;
         let silence_us = nanos(quiet_ns, begin.time_ns) / 1000;
         let since = What::with("the last response of a batch of about {} calls is in", per_batch, 0);
-        let until = What::with("the next batch begins, after {} us of silence", silence_us, 0);
+        let until = What::with("the next batch begins, after {us} of silence", silence_us, 0);
         found.push(Episode {
             cause: Cause::SharedConnection,
             certainty: Certainty::Possible(Missing::CallsWaiting),

@@ -150,7 +150,7 @@ impl Sender {
                 ),
                 evidence(
                     now,
-                    What::with("{} bytes leave {} us later, with an acknowledgement", len, wait_ns / 1000),
+                    What::with("{} bytes leave {us} later, with an acknowledgement", len, wait_ns / 1000),
                 ),
             ]),
         });

@@ -161,7 +161,7 @@ impl Memory {
             copies: Copies::One,
             evidence: PacketProofs::of(&[
                 evidence(self.hello, What::text("the client's hello: the TLS handshake begins")),
-                evidence(end, What::with("the handshake is over {} us later", took_us, 0)),
+                evidence(end, What::with("the handshake is over {us} later", took_us, 0)),
             ]),
         }
     }

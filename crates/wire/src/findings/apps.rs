@@ -110,11 +110,11 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
         let capture = halves.captures[0];
         let mut evidence = Vec::new();
         if out_ns > 0 {
-            let what = What::with("first request byte, {} us after the CLIENT span began", out_ns / 1000, 0);
+            let what = What::with("first request byte, {us} after the CLIENT span began", out_ns / 1000, 0);
             evidence.push(shown(capture, half.request.first.packet, half.request.first.seen_ns, what));
         }
         if let Some(response) = half.response.as_ref().filter(|_| in_ns > 0) {
-            let what = What::with("last response byte, {} us before the CLIENT span ended", in_ns / 1000, 0);
+            let what = What::with("last response byte, {us} before the CLIENT span ended", in_ns / 1000, 0);
             evidence.push(shown(capture, response.last.ready_packet, response.last.ready_ns, what));
         }
         // Before the request, after the response, or both.
@@ -163,7 +163,7 @@ fn marks(capture: u8, request: &Mark, response: &Mark, client: bool) -> Vec<(u8,
             capture,
             answered.1,
             answered.0,
-            What::with("first byte of the response, {} us later", waited, 0),
+            What::with("first byte of the response, {us} later", waited, 0),
         ),
     ]
 }

@@ -77,7 +77,7 @@ pub(crate) fn finding(
                 packet: way.arrived.1,
                 time_ns: way.arrived.0,
                 what: What::with(
-                    "{} calls arrive together that left over {} us",
+                    "{} calls arrive together that left over {us}",
                     batch.len() as u64,
                     apart / 1000,
                 ),

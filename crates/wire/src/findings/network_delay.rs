@@ -89,11 +89,11 @@ impl PathTime {
             let (sent, arrived) = match way.from {
                 Side::Client => (
                     "last byte of the request leaves",
-                    "last byte of the request arrives, {} us later than the fastest one",
+                    "last byte of the request arrives, {us} later than the fastest one",
                 ),
                 Side::Server => (
                     "last byte of the response leaves",
-                    "last byte of the response arrives, {} us later than the fastest one",
+                    "last byte of the response arrives, {us} later than the fastest one",
                 ),
             };
             let packet = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };

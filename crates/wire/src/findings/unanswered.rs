@@ -98,22 +98,22 @@ fn what_ended(ending: &Ending, waited_us: u64) -> What {
     let of = |text| What::with(text, waited_us, 0);
     match (ending.stop, ending.by) {
         (Stop::RstStream(code), Some(Side::Server)) => What::with(
-            "the server ends it with RST_STREAM, error code {}, {} us later",
+            "the server ends it with RST_STREAM, error code {}, {us} later",
             u64::from(code),
             waited_us,
         ),
         (Stop::RstStream(code), _) => What::with(
-            "the client ends it with RST_STREAM, error code {}, {} us later",
+            "the client ends it with RST_STREAM, error code {}, {us} later",
             u64::from(code),
             waited_us,
         ),
         (Stop::GoAway(code), _) => {
-            What::with("GOAWAY, error code {}, leaves it out, {} us later", u64::from(code), waited_us)
+            What::with("GOAWAY, error code {}, leaves it out, {us} later", u64::from(code), waited_us)
         }
-        (Stop::Fin, Some(Side::Server)) => of("the server closes the connection with FIN, {} us later"),
-        (Stop::Fin, _) => of("the client closes the connection with FIN, {} us later"),
-        (Stop::Rst, Some(Side::Server)) => of("the server's end resets the connection, {} us later"),
-        (Stop::Rst, _) => of("the client's end resets the connection, {} us later"),
-        (Stop::StillOpen, _) => of("the capture ends {} us later, without a response"),
+        (Stop::Fin, Some(Side::Server)) => of("the server closes the connection with FIN, {us} later"),
+        (Stop::Fin, _) => of("the client closes the connection with FIN, {us} later"),
+        (Stop::Rst, Some(Side::Server)) => of("the server's end resets the connection, {us} later"),
+        (Stop::Rst, _) => of("the client's end resets the connection, {us} later"),
+        (Stop::StillOpen, _) => of("the capture ends {us} later, without a response"),
     }
 }

@@ -35,8 +35,8 @@ use whole::Whole;
 Examples:
   sudo spangap demo
       two hosts (network namespaces), each with an agent, calls between them, and a fault after 45 s; a case
-      opens by itself, its verdict is printed next to the truth, and Enter tries the remedy, where there is
-      one, on half of the connections
+      opens by itself, its verdict is printed next to the truth, and Enter (or the end of standard input)
+      tries the remedy, where there is one, on half of the connections
   sudo spangap demo --auto --fault stopped
       another fault, without asking; exit code 1 if the verdict is wrong or the remedy is not proven
   spangap demo --interval 10ms --think 2ms

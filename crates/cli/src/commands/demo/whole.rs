@@ -230,7 +230,9 @@ impl Whole {
                 line => Some(line.ok().flatten()),
             })?;
             if line.is_none() {
-                bail!("standard input has ended; --auto needs none");
+                say(
+                    "Standard input has ended, so nobody can press Enter: it is applied now, on these two hosts alone.",
+                );
             }
         }
         let begun_ms = now_unix_ms();
