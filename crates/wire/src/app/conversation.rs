@@ -8,6 +8,7 @@
 use super::detect::{self, Look, Spoken};
 use super::http1::Http1;
 use super::http2::Http2;
+use super::proxy_header::{self, ProxyHeader};
 use super::tls::Tls;
 use super::turns::Turns;
 use super::{Context, Parser, Sink};
@@ -79,6 +80,13 @@ impl HeldBytes {
     fn last(&self, from: Side) -> &[u8] {
         let side = from.index();
         &self.bytes[side][self.since[side]..]
+    }
+
+    /// Forgets the bytes of one side; returns how many there were.
+    fn forget(&mut self, from: Side) -> usize {
+        let of_side = |event: &Event| matches!(event, Event::Bytes { from: other, .. } if *other == from);
+        self.events.retain(|event| !of_side(event));
+        std::mem::take(&mut self.bytes[from.index()]).len()
     }
 }
 
@@ -175,12 +183,39 @@ impl Conversation {
         }
     }
 
-    fn undecided(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
+    /// Skips the header of a proxy at the beginning of a connection. Returns the part of a client's chunk after it,
+    /// and whether more bytes have to be held to find its end.
+    fn after_proxy_header<'a>(&mut self, mut chunk: Chunk<'a>, full: bool) -> (Chunk<'a>, bool) {
+        let State::Undecided(held) = &mut self.state else { return (chunk, false) };
+        let before = held.last(chunk.from);
+        let header = match before {
+            [] => proxy_header::look(chunk.bytes),
+            _ => proxy_header::look(&[before, chunk.bytes].concat()),
+        };
+        if let ProxyHeader::Len(len) = header {
+            let used = len - held.forget(chunk.from);
+            (chunk.bytes, chunk.offset) = (&chunk.bytes[used..], chunk.offset + used as u64);
+        }
+        (chunk, header == ProxyHeader::More && !full)
+    }
+
+    fn undecided(&mut self, context: Context, mut chunk: Chunk<'_>, sink: &mut Sink) {
         self.joined |= !context.from_start;
         let State::Undecided(held) = &mut self.state else { return };
         let side = chunk.from.index();
         let full =
             held.events.len() >= MAX_HELD || held.bytes[side].len() + chunk.bytes.len() > MAX_HELD_BYTES;
+        if chunk.from == Side::Client && !self.joined {
+            let (rest, is_header) = self.after_proxy_header(chunk, full);
+            if is_header {
+                return self.hold(chunk);
+            }
+            if rest.bytes.is_empty() {
+                return;
+            }
+            chunk = rest;
+        }
+        let State::Undecided(held) = &mut self.state else { return };
         let first = held.last(chunk.from).is_empty();
         let spoken = if first {
             self.look(chunk.from, chunk.bytes, full)
@@ -194,9 +229,12 @@ impl Conversation {
             let chunk = Chunk { from: self.side(chunk.from), ..chunk };
             return each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
         }
+        self.hold(chunk);
+    }
+
+    fn hold(&mut self, Chunk { from, offset, bytes, at }: Chunk<'_>) {
         let State::Undecided(held) = &mut self.state else { return };
-        held.bytes[side].extend_from_slice(chunk.bytes);
-        let Chunk { from, offset, bytes, at } = chunk;
+        held.bytes[from.index()].extend_from_slice(bytes);
         held.events.push(Event::Bytes { from, offset, len: bytes.len(), at });
     }
 

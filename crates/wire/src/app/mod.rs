@@ -4,6 +4,7 @@ pub mod conversation;
 pub mod detect;
 pub mod http1;
 pub mod http2;
+pub mod proxy_header;
 #[cfg(test)]
 mod testing;
 pub mod tls;

@@ -2,7 +2,7 @@
 
 use crate::app::detect::{Look, Spoken};
 
-/// Methods that a request may begin with: those of RFC 9110, PATCH, and WebDAV's common ones.
+/// Methods that show a request before its line ends: those of RFC 9110, PATCH, and WebDAV's common ones.
 const METHODS: [&[u8]; 18] = [
     b"GET",
     b"POST",
@@ -59,6 +59,11 @@ impl RequestLine<'_> {
         let path = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());
         Some(RequestLine { text: &before[..space + 1 + path], method, target, minor })
     }
+
+    /// Whether the target consists of visible ASCII characters, as it has to.
+    fn has_plain_target(&self) -> bool {
+        !self.target.is_empty() && self.target.iter().all(u8::is_ascii_graphic)
+    }
 }
 
 /// `HTTP/1.1 200 OK`
@@ -90,12 +95,13 @@ pub fn looks_like_request(bytes: &[u8]) -> Look {
         let both = bytes.len().min(method.len());
         bytes[..both] == method[..both] && bytes.get(both).is_none_or(|after| *after == b' ')
     });
-    if !known {
-        return Look::Unknown;
-    }
+    // Methods are an open set: whatever the first word is, a version at the end of the line shows a request.
+    let is_request = |line: RequestLine<'_>| {
+        known || line.method.iter().all(|b| matches!(b, b'A'..=b'Z' | b'-')) && line.has_plain_target()
+    };
     match line(bytes) {
-        Some(line) if RequestLine::read(line).is_some() => Look::Is(Spoken::Http1),
-        None if bytes.len() <= MAX_LINE_BYTES => Look::More,
+        Some(line) if RequestLine::read(line).is_some_and(is_request) => Look::Is(Spoken::Http1),
+        None if known && bytes.len() <= MAX_LINE_BYTES => Look::More,
         _ => Look::Unknown,
     }
 }
