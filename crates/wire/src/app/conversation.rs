@@ -12,7 +12,7 @@ use super::proxy_header::{self, ProxyHeader};
 use super::tls::Tls;
 use super::turns::Turns;
 use super::{Context, Parser, Sink};
-use crate::exchange::{Mark, Protocol};
+use crate::exchange::{Exchange, Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
@@ -115,9 +115,10 @@ impl Conversation {
         Conversation { state, ..Conversation::default() }
     }
 
-    /// HTTP/2, starting at its preface.
-    pub fn http2() -> Conversation {
-        Conversation { state: State::Http2(Box::default()), ..Conversation::default() }
+    /// HTTP/2 from its preface on, which begins with the answer to an earlier request.
+    pub fn upgraded(request: Exchange) -> Conversation {
+        let state = State::Http2(Box::new(Http2::upgraded(request)));
+        Conversation { state, ..Conversation::default() }
     }
 
     fn parser(&self, spoken: Spoken, number: u32) -> State {
