@@ -12,6 +12,10 @@ named! {
         Futex = "futex",
         /// A lock inside the kernel.
         KernelLock = "kernel-lock",
+        /// A lock on a file that another process or thread held: flock, fcntl, a lease.
+        FileLock = "file-lock",
+        /// A semaphore or a message queue between processes.
+        Semaphore = "semaphore",
         /// Data in a pipe.
         PipeRead = "pipe-read",
         /// Room in a pipe.
@@ -88,6 +92,8 @@ impl WaitReason {
                 "a futex: a condition variable, a semaphore, or a lock that cannot be told from these"
             }
             WaitReason::KernelLock => "a lock inside the kernel",
+            WaitReason::FileLock => "a lock on a file that another one held",
+            WaitReason::Semaphore => "a semaphore or a message queue between processes",
             WaitReason::PipeRead => "data in a pipe",
             WaitReason::PipeWrite => "room in a pipe",
             WaitReason::SocketRead => "data at a socket",
@@ -120,7 +126,7 @@ impl WaitReason {
     /// (another thread's or host's work, a requested sleep), and for unknown ones.
     pub fn cause(self) -> Option<Cause> {
         match self {
-            WaitReason::Lock | WaitReason::KernelLock => Some(Cause::Lock),
+            WaitReason::Lock | WaitReason::KernelLock | WaitReason::FileLock => Some(Cause::Lock),
             WaitReason::Disk
             | WaitReason::Fsync
             | WaitReason::Journal
@@ -129,6 +135,7 @@ impl WaitReason {
             WaitReason::PageFault | WaitReason::Reclaim => Some(Cause::Memory),
             WaitReason::Stopped | WaitReason::Traced | WaitReason::Frozen => Some(Cause::Stopped),
             WaitReason::Futex
+            | WaitReason::Semaphore
             | WaitReason::PipeRead
             | WaitReason::PipeWrite
             | WaitReason::SocketRead
@@ -152,6 +159,7 @@ impl WaitReason {
         match self {
             WaitReason::Lock
             | WaitReason::KernelLock
+            | WaitReason::FileLock
             | WaitReason::Disk
             | WaitReason::Fsync
             | WaitReason::Journal
@@ -164,6 +172,7 @@ impl WaitReason {
             | WaitReason::Traced
             | WaitReason::Frozen => WaitClass::HeldUp,
             WaitReason::Futex
+            | WaitReason::Semaphore
             | WaitReason::PipeRead
             | WaitReason::PipeWrite
             | WaitReason::SocketRead
