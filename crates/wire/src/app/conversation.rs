@@ -40,6 +40,8 @@ pub struct Conversation {
     looks: u8,
     /// Whether the first bytes seen may not be the beginning.
     joined: bool,
+    /// Whether the snap length cut off bytes that would have shown the protocol.
+    is_cut: bool,
     /// Whether the content shows that the sides are swapped.
     exchanged: bool,
 }
@@ -129,7 +131,11 @@ impl Conversation {
             Spoken::Http1 => State::Http1(Box::new(Http1::within(self.depth + 1, number))),
             Spoken::Http2 => State::Http2(Box::default()),
             Spoken::Tls => State::Tls(Box::new(Tls::within(self.depth + 1, number))),
-            Spoken::Unknown => State::Turns(Box::new(Turns::of(Protocol::Turns, number))),
+            Spoken::Unknown => {
+                let mut turns = Turns::of(Protocol::Turns, number);
+                turns.are_cut = self.is_cut;
+                State::Turns(Box::new(turns))
+            }
         }
     }
 
@@ -186,9 +192,10 @@ impl Conversation {
 
     /// Skips the header of a proxy at the beginning of a connection. Returns the part of a client's chunk after it,
     /// and whether more bytes have to be held to find its end.
-    fn after_proxy_header<'a>(&mut self, mut chunk: Chunk<'a>, full: bool) -> (Chunk<'a>, bool) {
+    fn after_proxy_header<'a>(&mut self, mut chunk: Chunk<'a>) -> (Chunk<'a>, bool) {
         let State::Undecided(held) = &mut self.state else { return (chunk, false) };
         let before = held.last(chunk.from);
+        let too_long = before.len() + chunk.bytes.len() > MAX_HELD_BYTES;
         let header = match before {
             [] => proxy_header::look(chunk.bytes),
             _ => proxy_header::look(&[before, chunk.bytes].concat()),
@@ -197,17 +204,13 @@ impl Conversation {
             let used = len - held.forget(chunk.from);
             (chunk.bytes, chunk.offset) = (&chunk.bytes[used..], chunk.offset + used as u64);
         }
-        (chunk, header == ProxyHeader::More && !full)
+        (chunk, header == ProxyHeader::More && !too_long)
     }
 
     fn undecided(&mut self, context: Context, mut chunk: Chunk<'_>, sink: &mut Sink) {
         self.joined |= !context.from_start;
-        let State::Undecided(held) = &mut self.state else { return };
-        let side = chunk.from.index();
-        let full =
-            held.events.len() >= MAX_HELD || held.bytes[side].len() + chunk.bytes.len() > MAX_HELD_BYTES;
         if chunk.from == Side::Client && !self.joined {
-            let (rest, is_header) = self.after_proxy_header(chunk, full);
+            let (rest, is_header) = self.after_proxy_header(chunk);
             if is_header {
                 return self.hold(chunk);
             }
@@ -217,6 +220,9 @@ impl Conversation {
             chunk = rest;
         }
         let State::Undecided(held) = &mut self.state else { return };
+        let side = chunk.from.index();
+        let full =
+            held.events.len() >= MAX_HELD || held.bytes[side].len() + chunk.bytes.len() > MAX_HELD_BYTES;
         let first = held.last(chunk.from).is_empty();
         let spoken = if first {
             self.look(chunk.from, chunk.bytes, full)
@@ -277,6 +283,7 @@ impl Parser for Conversation {
     fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
         if let State::Undecided(held) = &mut self.state {
             self.joined = true;
+            self.is_cut |= hole.cut;
             if held.events.len() < MAX_HELD {
                 let side = hole.from.index();
                 held.since[side] = held.bytes[side].len();

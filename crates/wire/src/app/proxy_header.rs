@@ -107,7 +107,10 @@ mod tests {
     #[test]
     fn a_header_without_addresses_is_a_header_of_the_same_length() {
         let of = |header: &[u8]| String::from_utf8(without_addresses(header)).expect("text");
-        assert_eq!(of(b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n"), "PROXY TCP4 000.0.0.0 000.0.0.0 00000 000\r\n");
+        assert_eq!(
+            of(b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n"),
+            "PROXY TCP4 000.0.0.0 000.0.0.0 00000 000\r\n"
+        );
         assert_eq!(of(b"PROXY UNKNOWN 2001:db8::1\r\n"), "PROXY UNKNOWN 0000:000::0\r\n");
         let binary = [&SIGNATURE[..], &[0x21, 0x11, 0, 4, 192, 0, 2, 1]].concat();
         let masked = without_addresses(&binary);

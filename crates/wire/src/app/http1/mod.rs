@@ -29,9 +29,6 @@ use spangap_model::Side;
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// Maximum length that is kept of a method and target.
-const MAX_TEXT_BYTES: usize = 1024;
-
 /// One HTTP/1 connection.
 #[derive(Debug, Default)]
 pub struct Http1 {
@@ -208,7 +205,7 @@ impl Http1 {
         let method = if head.line_cut && !line.target.contains(&b'?') {
             TextId::default()
         } else {
-            sink.texts.id(&line.text[..line.text.len().min(MAX_TEXT_BYTES)])
+            sink.texts.id(line.text)
         };
         let request = Request {
             connection: context.connection,

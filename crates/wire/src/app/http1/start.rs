@@ -1,6 +1,7 @@
 //! The first line of a message (RFC 9112, 3 and 4).
 
 use crate::app::detect::{Look, Spoken};
+use crate::app::without_query;
 
 /// Methods that show a request before its line ends: those of RFC 9110, PATCH, and WebDAV's common ones.
 const METHODS: [&[u8]; 18] = [
@@ -23,6 +24,9 @@ const METHODS: [&[u8]; 18] = [
     b"REPORT",
     b"SEARCH",
 ];
+
+/// Maximum length of a method: the longest registered one has 17 characters. What is longer is the end of a body.
+const MAX_METHOD_BYTES: usize = 32;
 
 /// Maximum length of a first line.
 const MAX_LINE_BYTES: usize = 16 << 10;
@@ -52,12 +56,13 @@ impl RequestLine<'_> {
         let space = memchr::memchr(b' ', before)?;
         let (method, target) = (&before[..space], &before[space + 1..]);
         if method.is_empty()
+            || method.len() > MAX_METHOD_BYTES
             || !method.iter().all(|b| b.is_ascii_alphanumeric() || b"-_!#$%&'*+.^`|~".contains(b))
         {
             return None;
         }
-        let path = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());
-        Some(RequestLine { text: &before[..space + 1 + path], method, target, minor })
+        let path = without_query(target);
+        Some(RequestLine { text: &before[..space + 1 + path.len()], method, target, minor })
     }
 
     /// Whether the target consists of visible ASCII characters, as it has to.
