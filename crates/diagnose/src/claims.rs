@@ -97,7 +97,7 @@ pub fn hits_at_once(cause: Cause) -> bool {
 /// What a thread was kept waiting for by its host; `None` for what it chose to wait for.
 fn of_wait(reason: WaitReason) -> Option<Cause> {
     Some(match reason {
-        WaitReason::Lock | WaitReason::KernelLock => Cause::Lock,
+        WaitReason::Lock | WaitReason::KernelLock | WaitReason::FileLock => Cause::Lock,
         WaitReason::Disk
         | WaitReason::Fsync
         | WaitReason::Journal

@@ -51,6 +51,30 @@ const RULES: &[(WaitReason, &[&str])] = &[
         ],
     ),
     (
+        WaitReason::FileLock,
+        &[
+            "locks_lock_inode_wait",
+            "locks_lock_file_wait",
+            "flock_lock_inode_wait",
+            "posix_lock_inode_wait",
+            "do_lock_file_wait",
+            "fcntl_setlk*",
+            "__break_lease",
+        ],
+    ),
+    (
+        WaitReason::Semaphore,
+        &[
+            "do_semtimedop",
+            "__do_semtimedop",
+            "do_msgrcv",
+            "do_msgsnd",
+            "wq_sleep",
+            "do_mq_timedreceive",
+            "do_mq_timedsend",
+        ],
+    ),
+    (
         WaitReason::KernelLock,
         &[
             "rwsem_down_*",
@@ -270,6 +294,13 @@ mod tests {
             (
                 "__schedule schedule rwsem_down_read_slowpath.isra.0 down_read do_user_addr_fault",
                 WaitReason::KernelLock,
+            ),
+            ("__schedule schedule locks_lock_inode_wait __do_sys_flock do_syscall_64", WaitReason::FileLock),
+            ("__schedule schedule fcntl_setlk do_fcntl __x64_sys_fcntl", WaitReason::FileLock),
+            ("__schedule schedule __do_semtimedop do_semtimedop __x64_sys_semtimedop", WaitReason::Semaphore),
+            (
+                "__schedule schedule schedule_hrtimeout_range wq_sleep.constprop.0 do_mq_timedreceive",
+                WaitReason::Semaphore,
             ),
             ("__schedule schedule do_signal_stop get_signal", WaitReason::Stopped),
             ("__schedule schedule ptrace_stop get_signal", WaitReason::Traced),

@@ -1,4 +1,4 @@
-//! Loads a cache line ahead of its use. This crate's only `unsafe` code.
+//! Loads a cache line ahead of its use.
 #![allow(unsafe_code)]
 
 /// Starts loading the cache line of `slice[index]`; does nothing if `index` is out of range or the processor

@@ -11,6 +11,10 @@ named! {
         Futex = "futex",
         /// A lock inside the kernel.
         KernelLock = "kernel-lock",
+        /// A lock on a file that another process or thread held: flock, fcntl, a lease.
+        FileLock = "file-lock",
+        /// A semaphore or a message queue between processes.
+        Semaphore = "semaphore",
         /// Data in a pipe.
         PipeRead = "pipe-read",
         /// Room in a pipe.
@@ -84,6 +88,8 @@ impl WaitReason {
                 "a futex: a condition variable, a semaphore, or a lock that cannot be told from these"
             }
             WaitReason::KernelLock => "a lock inside the kernel",
+            WaitReason::FileLock => "a lock on a file that another one held",
+            WaitReason::Semaphore => "a semaphore or a message queue between processes",
             WaitReason::PipeRead => "data in a pipe",
             WaitReason::PipeWrite => "room in a pipe",
             WaitReason::SocketRead => "data at a socket",
@@ -116,7 +122,7 @@ impl WaitReason {
     /// (another thread's or host's work, a requested sleep), and for unknown ones.
     pub fn cause(self) -> Option<Cause> {
         match self {
-            WaitReason::Lock | WaitReason::KernelLock => Some(Cause::Lock),
+            WaitReason::Lock | WaitReason::KernelLock | WaitReason::FileLock => Some(Cause::Lock),
             WaitReason::Disk
             | WaitReason::Fsync
             | WaitReason::Journal
@@ -125,6 +131,7 @@ impl WaitReason {
             WaitReason::PageFault | WaitReason::Reclaim => Some(Cause::Memory),
             WaitReason::Stopped | WaitReason::Traced | WaitReason::Frozen => Some(Cause::Stopped),
             WaitReason::Futex
+            | WaitReason::Semaphore
             | WaitReason::PipeRead
             | WaitReason::PipeWrite
             | WaitReason::SocketRead
@@ -148,6 +155,7 @@ impl WaitReason {
         match self {
             WaitReason::Lock
             | WaitReason::KernelLock
+            | WaitReason::FileLock
             | WaitReason::Disk
             | WaitReason::Fsync
             | WaitReason::Journal
@@ -160,6 +168,7 @@ impl WaitReason {
             | WaitReason::Traced
             | WaitReason::Frozen => WaitClass::HeldUp,
             WaitReason::Futex
+            | WaitReason::Semaphore
             | WaitReason::PipeRead
             | WaitReason::PipeWrite
             | WaitReason::SocketRead

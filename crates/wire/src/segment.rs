@@ -77,6 +77,20 @@ pub struct Options {
     pub sack_count: u8,
     /// Timestamp value and echo reply.
     pub timestamps: Option<(u32, u32)>,
+    /// Multipath TCP.
+    pub multipath: Multipath,
+}
+
+/// What the handshake of Multipath TCP (RFC 8684) says of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multipath {
+    /// Nothing.
+    #[default]
+    None,
+    /// Connections that join this one name this token.
+    Token(u32),
+    /// It joins the connection with this token: both carry pieces of the same bytes.
+    Joins(u32),
 }
 
 /// One TCP segment as a tap saw it; with segmentation offload it may be longer than any packet on the wire.

@@ -109,6 +109,27 @@ fn any_split_of_the_bytes_gives_the_same_exchanges() {
 }
 
 #[test]
+fn a_proxys_header_before_the_first_byte_changes_nothing() {
+    let mut random = Random(4);
+    let binary = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &[7; 12]].concat();
+    for (name, stream, mut sink) in streams() {
+        let whole = exchanges(&stream, &mut sink, || usize::MAX);
+        for header in [&b"PROXY TCP4 192.0.2.1 192.0.2.2 40000 443\r\n"[..], b"PROXY UNKNOWN\r\n", &binary] {
+            let mut behind = stream.clone();
+            let first = behind.iter_mut().find(|(from, ..)| *from == Side::Client).expect("a request");
+            first.1 -= header.len() as u64;
+            first.2.splice(0..0, header.iter().copied());
+            for size in [usize::MAX, 1, 2, 3, header.len(), header.len() + 1] {
+                assert_eq!(exchanges(&behind, &mut sink, || size), whole, "{name} by {size}");
+            }
+            for _ in 0..20 {
+                assert_eq!(exchanges(&behind, &mut sink, || 1 + random.below(400)), whole, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn wrong_exchanges_after_missing_packets_are_marked_doubtful() {
     let (mut random, mut found) = (Random(2), 0);
     for (name, stream, mut sink) in streams() {

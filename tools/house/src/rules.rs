@@ -178,6 +178,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/isolate/src/kernel/ethtool.rs",
     "crates/lab/src/actors/line/tun.rs",
     "crates/meter/src/prefetch.rs",
+    "crates/meter/src/serve/unsent.rs",
     "crates/sockets/src/tcp_info.rs",
     "crates/wire/src/source/ring.rs",
 ];

@@ -4,6 +4,7 @@
 //! set or `.proto` sources, and JSON to messages by the protobuf JSON mapping.
 
 mod descriptors;
+mod imports;
 mod message;
 mod reflection;
 

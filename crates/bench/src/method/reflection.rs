@@ -1,10 +1,11 @@
 //! Descriptors from a server: gRPC server reflection v1, and its predecessor v1alpha with the same messages.
 
+use super::imports;
 use crate::connection::in_words;
 use crate::status::describe;
 use http::uri::PathAndQuery;
 use prost::Message;
-use prost_reflect::prost_types::FileDescriptorProto;
+use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use prost_reflect::{DescriptorError, DescriptorPool};
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -124,12 +125,13 @@ async fn ask(target: &str, service: &str) -> Result<DescriptorPool, ReflectionEr
                 return Err(ReflectionError::Answer { target: target.into(), why });
             }
             Err(Refusal::Other(error)) => return Err(error),
-            Ok(files) => {
-                let mut pool = DescriptorPool::new();
-                let added = pool.add_file_descriptor_protos(files);
-                return added
-                    .map(|()| pool)
-                    .map_err(|source| ReflectionError::Files { target: target.into(), source });
+            Ok(mut files) => {
+                let linked = |file| DescriptorPool::from_file_descriptor_set(FileDescriptorSet { file });
+                return linked(files.clone()).or_else(|source| {
+                    imports::complete(&mut files);
+                    // The first error is that of the files as they are.
+                    linked(files).map_err(|_| ReflectionError::Files { target: target.into(), source })
+                });
             }
         }
     }

@@ -126,6 +126,7 @@ fn role() {
         None if role == "pipe" => pipe(end),
         None if role == "idle" => idle(end),
         Some(("fsync", path)) => fsync(path, end),
+        Some(("flock", path)) => flock(path, end),
         Some(("echo", port)) => echo(port.parse().expect("a port")),
         Some(("ask", port)) => ask(port.parse().expect("a port"), end),
         Some(("flood", to)) => flood(to, end),
@@ -213,6 +214,17 @@ fn fsync(path: &str, end: Instant) {
             file.set_len(0).expect("cut");
             file.rewind().expect("from the begin");
         }
+    }
+}
+
+/// Locks a file, and sleeps while it has the lock.
+fn flock(path: &str, end: Instant) {
+    let file = std::fs::File::create(path).expect("a file");
+    while Instant::now() < end {
+        file.lock().expect("a lock");
+        std::thread::park_timeout(Duration::from_millis(5));
+        file.unlock().expect("it was locked");
+        std::thread::park_timeout(Duration::from_micros(100));
     }
 }
 

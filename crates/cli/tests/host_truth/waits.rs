@@ -141,6 +141,18 @@ fn an_fsync_is_named() {
 }
 
 #[test]
+fn a_contended_lock_on_a_file_is_named_with_who_lets_go_of_it() {
+    let _turn = turn_or_return!();
+    let folder = tempfile::tempdir().expect("a folder");
+    let role = format!("flock {}", folder.path().join("file").display());
+    let [program, other] = [play(&role), play(&role)];
+    let report = offcpu(program.pid());
+    let pid = format!("(pid {}", other.pid());
+    named_first(&report, "file-lock", |waker| waker.contains(&pid));
+    concluded(&report, "file-lock: its threads waited");
+}
+
+#[test]
 fn who_reads_a_pipe_waits_for_who_writes_it() {
     let _turn = turn_or_return!();
     let program = play("pipe");

@@ -20,6 +20,7 @@ pub mod sessions;
 pub mod table;
 pub mod tls;
 mod traces;
+mod unsent;
 
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
@@ -320,7 +321,11 @@ fn descriptors_for_each_port() -> usize {
 }
 
 async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|reason| ServeError::Listen { address, purpose, reason })
+    let listener =
+        TcpListener::bind(address).await.map_err(|reason| ServeError::Listen { address, purpose, reason })?;
+    // Without it, slow readers cost more.
+    let _ = unsent::bound(&listener);
+    Ok(listener)
 }
 
 async fn tick(meter: Arc<Meter>, clock: Clock) {

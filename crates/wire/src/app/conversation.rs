@@ -8,10 +8,11 @@
 use super::detect::{self, Look, Spoken};
 use super::http1::Http1;
 use super::http2::Http2;
+use super::proxy_header::{self, ProxyHeader};
 use super::tls::Tls;
 use super::turns::Turns;
 use super::{Context, Parser, Sink};
-use crate::exchange::{Mark, Protocol};
+use crate::exchange::{Exchange, Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
 
@@ -39,6 +40,8 @@ pub struct Conversation {
     looks: u8,
     /// Whether the first bytes seen may not be the beginning.
     joined: bool,
+    /// Whether the snap length cut off bytes that would have shown the protocol.
+    is_cut: bool,
     /// Whether the content shows that the sides are swapped.
     exchanged: bool,
 }
@@ -80,6 +83,13 @@ impl HeldBytes {
         let side = from.index();
         &self.bytes[side][self.since[side]..]
     }
+
+    /// Forgets the bytes of one side; returns how many there were.
+    fn forget(&mut self, from: Side) -> usize {
+        let of_side = |event: &Event| matches!(event, Event::Bytes { from: other, .. } if *other == from);
+        self.events.retain(|event| !of_side(event));
+        std::mem::take(&mut self.bytes[from.index()]).len()
+    }
 }
 
 macro_rules! each {
@@ -107,9 +117,10 @@ impl Conversation {
         Conversation { state, ..Conversation::default() }
     }
 
-    /// HTTP/2, starting at its preface.
-    pub fn http2() -> Conversation {
-        Conversation { state: State::Http2(Box::default()), ..Conversation::default() }
+    /// HTTP/2 from its preface on, which begins with the answer to an earlier request.
+    pub fn upgraded(request: Exchange) -> Conversation {
+        let state = State::Http2(Box::new(Http2::upgraded(request)));
+        Conversation { state, ..Conversation::default() }
     }
 
     fn parser(&self, spoken: Spoken, number: u32) -> State {
@@ -120,7 +131,11 @@ impl Conversation {
             Spoken::Http1 => State::Http1(Box::new(Http1::within(self.depth + 1, number))),
             Spoken::Http2 => State::Http2(Box::default()),
             Spoken::Tls => State::Tls(Box::new(Tls::within(self.depth + 1, number))),
-            Spoken::Unknown => State::Turns(Box::new(Turns::of(Protocol::Turns, number))),
+            Spoken::Unknown => {
+                let mut turns = Turns::of(Protocol::Turns, number);
+                turns.are_cut = self.is_cut;
+                State::Turns(Box::new(turns))
+            }
         }
     }
 
@@ -175,8 +190,35 @@ impl Conversation {
         }
     }
 
-    fn undecided(&mut self, context: Context, chunk: Chunk<'_>, sink: &mut Sink) {
+    /// Skips the header of a proxy at the beginning of a connection. Returns the part of a client's chunk after it,
+    /// and whether more bytes have to be held to find its end.
+    fn after_proxy_header<'a>(&mut self, mut chunk: Chunk<'a>) -> (Chunk<'a>, bool) {
+        let State::Undecided(held) = &mut self.state else { return (chunk, false) };
+        let before = held.last(chunk.from);
+        let too_long = before.len() + chunk.bytes.len() > MAX_HELD_BYTES;
+        let header = match before {
+            [] => proxy_header::look(chunk.bytes),
+            _ => proxy_header::look(&[before, chunk.bytes].concat()),
+        };
+        if let ProxyHeader::Len(len) = header {
+            let used = len - held.forget(chunk.from);
+            (chunk.bytes, chunk.offset) = (&chunk.bytes[used..], chunk.offset + used as u64);
+        }
+        (chunk, header == ProxyHeader::More && !too_long)
+    }
+
+    fn undecided(&mut self, context: Context, mut chunk: Chunk<'_>, sink: &mut Sink) {
         self.joined |= !context.from_start;
+        if chunk.from == Side::Client && !self.joined {
+            let (rest, is_header) = self.after_proxy_header(chunk);
+            if is_header {
+                return self.hold(chunk);
+            }
+            if rest.bytes.is_empty() {
+                return;
+            }
+            chunk = rest;
+        }
         let State::Undecided(held) = &mut self.state else { return };
         let side = chunk.from.index();
         let full =
@@ -194,9 +236,12 @@ impl Conversation {
             let chunk = Chunk { from: self.side(chunk.from), ..chunk };
             return each!(&mut self.state, parser => parser.bytes(context, chunk, sink), ());
         }
+        self.hold(chunk);
+    }
+
+    fn hold(&mut self, Chunk { from, offset, bytes, at }: Chunk<'_>) {
         let State::Undecided(held) = &mut self.state else { return };
-        held.bytes[side].extend_from_slice(chunk.bytes);
-        let Chunk { from, offset, bytes, at } = chunk;
+        held.bytes[from.index()].extend_from_slice(bytes);
         held.events.push(Event::Bytes { from, offset, len: bytes.len(), at });
     }
 
@@ -238,6 +283,7 @@ impl Parser for Conversation {
     fn hole(&mut self, context: Context, hole: Hole, sink: &mut Sink) {
         if let State::Undecided(held) = &mut self.state {
             self.joined = true;
+            self.is_cut |= hole.cut;
             if held.events.len() < MAX_HELD {
                 let side = hole.from.index();
                 held.since[side] = held.bytes[side].len();

@@ -4,6 +4,7 @@ pub mod conversation;
 pub mod detect;
 pub mod http1;
 pub mod http2;
+pub mod proxy_header;
 #[cfg(test)]
 mod testing;
 pub mod tls;
@@ -18,6 +19,15 @@ use spangap_model::Side;
 
 /// Maximum different texts; beyond it, methods are [`TextId`] zero, and counted.
 const MAX_TEXTS: usize = 100_000;
+
+/// Maximum length that is kept of a text.
+const MAX_TEXT_BYTES: usize = 1024;
+
+/// The path in a request's target: calls that differ in their query are of the same method.
+#[inline]
+pub fn without_query(target: &[u8]) -> &[u8] {
+    &target[..memchr::memchr2(b'?', b'#', target).unwrap_or(target.len())]
+}
 
 /// Interned texts: methods and authorities.
 #[derive(Debug)]
@@ -38,6 +48,7 @@ impl Default for Texts {
 impl Texts {
     /// The number of a text; equal bytes have the same number.
     pub fn id(&mut self, text: &[u8]) -> TextId {
+        let text = &text[..text.len().min(MAX_TEXT_BYTES)];
         if let Some(id) = self.ids.get(text) {
             return *id;
         }
@@ -93,6 +104,8 @@ pub struct AppCounts {
     pub streams_refused: u64,
     /// TLS records that could not be decrypted although keys were given.
     pub records_undecrypted: u64,
+    /// Connections of Multipath TCP that joined another one.
+    pub further_paths: u64,
 }
 
 impl AppCounts {
@@ -106,6 +119,7 @@ impl AppCounts {
             resyncs,
             streams_refused,
             records_undecrypted,
+            further_paths,
         } = other;
         self.header_blocks_unknown += header_blocks_unknown;
         self.header_blocks_cut += header_blocks_cut;
@@ -114,6 +128,7 @@ impl AppCounts {
         self.resyncs += resyncs;
         self.streams_refused += streams_refused;
         self.records_undecrypted += records_undecrypted;
+        self.further_paths += further_paths;
     }
 }
 

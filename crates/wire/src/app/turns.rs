@@ -32,6 +32,8 @@ pub struct Turns {
     begun: bool,
     /// Size of the shortest request that was answered.
     shortest: Option<u64>,
+    /// The snap length cut off what would have shown the protocol: turns may be anything.
+    pub are_cut: bool,
 }
 
 /// Bytes of one side, present or missing.
@@ -146,6 +148,7 @@ impl Turns {
             ..Exchange::default()
         };
         turn.doubts.hole = run.missing || self.doubtful;
+        turn.doubts.cut = self.are_cut;
         // Bytes after missing ones of a request may be the rest of it.
         self.doubtful = false;
         self.current = Some(turn);

@@ -4,7 +4,8 @@ use super::Unparsed;
 use super::ip::Ip;
 use super::link::{u16_at, u32_at};
 use crate::packet::Packet;
-use crate::segment::{Endpoint, Flags, Options, Segment};
+use crate::segment::{Endpoint, Flags, Multipath, Options, Segment};
+use sha2::{Digest, Sha256};
 
 const END: u8 = 0;
 const NOTHING: u8 = 1;
@@ -13,6 +14,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const MULTIPATH: u8 = 30;
 
 /// The segment in an IP packet with protocol TCP.
 #[inline]
@@ -90,7 +92,25 @@ fn slow(mut left: &[u8], options: &mut Options) {
                     options.sack_count += 1;
                 }
             }
+            (MULTIPATH, value) => options.multipath = multipath(value),
             _ => {}
         }
+    }
+}
+
+/// Of a SYN/ACK with its sender's key, the token (RFC 8684, 3.1 and 3.2); of a SYN that joins, the token it names.
+fn multipath(value: &[u8]) -> Multipath {
+    const CAPABLE: u8 = 0;
+    const JOIN: u8 = 1;
+    match value {
+        [first, _, key @ ..] if first >> 4 == CAPABLE && key.len() == 8 => {
+            let digest: [u8; 32] = Sha256::digest(key).into();
+            let [a, b, c, d, ..] = digest;
+            Multipath::Token(u32::from_be_bytes([a, b, c, d]))
+        }
+        [first, _, a, b, c, d, _, _, _, _] if first >> 4 == JOIN => {
+            Multipath::Joins(u32::from_be_bytes([*a, *b, *c, *d]))
+        }
+        _ => Multipath::None,
     }
 }

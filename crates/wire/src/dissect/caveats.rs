@@ -247,6 +247,13 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
             counts.app.resyncs, counts.app.bytes_skipped
         ));
     }
+    if counts.app.further_paths > 0 {
+        out.push(format!(
+            "{file}: {} joined others (Multipath TCP): the bytes of a call are spread over several connections, which are \
+             not put together. Calls that may have bytes elsewhere are marked, and some are missing.",
+            counted(counts.app.further_paths, "connection")
+        ));
+    }
     if counts.app.records_undecrypted > 0 {
         out.push(format!(
             "{file}: {} TLS records could not be decrypted with the keys given.",

@@ -166,6 +166,15 @@ fn spoken(stream: &Stream) -> Option<(Spoken, bool)> {
 
 /// Masks both directions of a connection.
 fn both(one: &mut Stream, other: &mut Stream, masks: &Masks) {
+    let headers = [one.take_proxy_header(), other.take_proxy_header()];
+    messages(one, other, masks);
+    let [of_one, of_other] = headers;
+    one.put_back(of_one);
+    other.put_back(of_other);
+}
+
+/// Masks both directions, after the header of a proxy.
+fn messages(one: &mut Stream, other: &mut Stream, masks: &Masks) {
     let known = |found: &Option<(Spoken, bool)>| found.is_some_and(|(spoken, _)| spoken != Spoken::Unknown);
     let found = [spoken(one), spoken(other)];
     let (spoken, one_is_client) = match found {

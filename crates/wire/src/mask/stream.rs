@@ -1,5 +1,6 @@
 //! The captured bytes of one direction of a connection, and the part of them that may be shown.
 
+use crate::app::proxy_header::{self, ProxyHeader};
 use std::collections::BTreeMap;
 
 /// Contiguous bytes.
@@ -34,6 +35,8 @@ pub(super) struct Stream {
     pub from_start: bool,
     /// Sequence number and offset of the latest bytes.
     last: Option<(u32, u64)>,
+    /// Length of a proxy's header that was taken off its beginning.
+    taken: u64,
     /// Pieces in order, without overlaps.
     pieces: BTreeMap<u64, Vec<u8>>,
     pub runs: Vec<Run>,
@@ -90,7 +93,32 @@ impl Stream {
     /// Its first bytes, if known.
     pub fn begin(&self) -> Option<&[u8]> {
         let first = self.runs.first()?;
-        (self.from_start && first.at == FIRST).then_some(&first.bytes)
+        (self.from_start && first.at == FIRST + self.taken).then_some(&first.bytes)
+    }
+
+    /// Takes the header of a proxy off its beginning, masked; the rest begins after it.
+    pub fn take_proxy_header(&mut self) -> Option<Run> {
+        let begin = self.begin().unwrap_or_default();
+        let ProxyHeader::Len(len) = proxy_header::look(begin) else { return None };
+        let first = self.runs.first_mut()?;
+        let rest = first.bytes.split_off(len);
+        let segments = first.segments.iter().filter_map(|at| at.checked_sub(len)).collect();
+        let next = Run { at: first.at + len as u64, masked: vec![0; rest.len()], bytes: rest, segments };
+        first.masked = proxy_header::without_addresses(&first.bytes);
+        let header = std::mem::replace(first, next);
+        self.taken = len as u64;
+        if first.bytes.is_empty() {
+            self.runs.remove(0);
+        } else if first.segments.first() != Some(&0) {
+            // The header and what follows came in one segment.
+            first.segments.insert(0, 0);
+        }
+        Some(header)
+    }
+
+    /// Puts back what was taken off.
+    pub fn put_back(&mut self, header: Option<Run>) {
+        self.runs.splice(0..0, header);
     }
 
     /// Replaces bytes that were added at `offset` by the part of them that may be shown.

@@ -26,6 +26,8 @@ const PAST_RUNS: usize = 4;
 #[derive(Debug, Default)]
 struct Private {
     isn: Option<u32>,
+    /// Payload of its SYN (TCP Fast Open, RFC 7413), which the answer may acknowledge.
+    syn_bytes: u32,
     /// Window scale option of its SYN, if the tap saw the SYN: `Some(None)` for a SYN without the option.
     scale: Option<Option<u8>>,
     mss: Option<u16>,
@@ -87,12 +89,15 @@ impl Tracker {
         }
         if flags.has(Flags::SYN) {
             let answers = flags.has(Flags::ACK).then(|| segment.ack.wrapping_sub(1));
-            let peer_fits = answers.is_none_or(|isn| peer.isn.is_none_or(|known| known == isn));
+            let is_acked = |isn: u32, by: u32| by.wrapping_sub(isn) <= peer.syn_bytes;
+            let peer_fits = answers.is_none_or(|by| peer.isn.is_none_or(|isn| is_acked(isn, by)));
             return match own.isn {
+                // Its answer was captured before it, and tells where its payload ends.
+                Some(isn) if isn == segment.seq.wrapping_add(segment.payload_len) => peer_fits,
                 Some(isn) => isn == segment.seq && peer_fits,
                 None if self.sides[from.index()].next == 0 => peer_fits,
                 // The ACK of a SYN/ACK can be captured before it.
-                None => answers.is_some() && peer.isn == answers,
+                None => answers.is_some_and(|by| peer.isn.is_some_and(|isn| is_acked(isn, by))),
             };
         }
         let off = |next: u64, raw: u32| if next == 0 { 0 } else { unwrap(next, raw).abs_diff(next) };
@@ -319,36 +324,43 @@ impl Tracker {
             private.fin = Some(end);
         }
         if !step.bytes.is_empty() {
-            own.data_segments += 1;
-            own.bytes += self.fresh_bytes;
-            own.resent_bytes +=
-                u64::from(segment.payload_len) - self.fresh_bytes.min(segment.payload_len.into());
-            if !own.mss_announced {
-                own.mss = own.mss.max(segment.payload_len.min(ASSUMED_MSS));
-            }
-            match &mut own.last_data {
-                Some(last) if step.bytes.end <= last.end => {
-                    if step.bytes.end > last.start {
-                        last.last_time_ns = time_ns;
-                        last.last_packet = packet;
-                        last.sends = last.sends.saturating_add(1);
-                    }
-                }
-                last => {
-                    *last = Some(Sent {
-                        start: step.bytes.start,
-                        end: step.bytes.end,
-                        time_ns,
-                        packet,
-                        last_time_ns: time_ns,
-                        last_packet: packet,
-                        sends: 1,
-                    });
-                }
-            }
+            self.count(step);
         }
+        let (own, private) = (&mut self.sides[side], &mut self.private[side]);
         own.next = own.next.max(end);
         private.seen_up_to(end, own.next);
+    }
+
+    /// Counts the payload of a segment.
+    fn count(&mut self, step: &Step<'_>) {
+        let segment = step.segment;
+        let own = &mut self.sides[step.from.index()];
+        own.data_segments += 1;
+        own.bytes += self.fresh_bytes;
+        own.resent_bytes += u64::from(segment.payload_len) - self.fresh_bytes.min(segment.payload_len.into());
+        if !own.mss_announced {
+            own.mss = own.mss.max(segment.payload_len.min(ASSUMED_MSS));
+        }
+        match &mut own.last_data {
+            Some(last) if step.bytes.end <= last.end => {
+                if step.bytes.end > last.start {
+                    last.last_time_ns = segment.time_ns;
+                    last.last_packet = segment.packet;
+                    last.sends = last.sends.saturating_add(1);
+                }
+            }
+            last => {
+                *last = Some(Sent {
+                    start: step.bytes.start,
+                    end: step.bytes.end,
+                    time_ns: segment.time_ns,
+                    packet: segment.packet,
+                    last_time_ns: segment.time_ns,
+                    last_packet: segment.packet,
+                    sends: 1,
+                });
+            }
+        }
     }
 
     fn shake_hands(&mut self, step: &Step<'_>) {
@@ -360,6 +372,7 @@ impl Tracker {
             self.handshake.syn_acks += 1;
             let peer = &mut self.private[step.from.other().index()];
             peer.isn = peer.isn.or(Some(segment.ack.wrapping_sub(1)));
+            self.refuses_payload(segment, step.from.other());
         } else {
             self.handshake.syn = self.handshake.syn.or(at);
             self.handshake.syns += 1;
@@ -371,8 +384,26 @@ impl Tracker {
         let syn = step.bytes.start - 1..step.bytes.end;
         in_flight::sent(&mut own.in_flight, syn, segment.time_ns, segment.packet, in_flight::FEW_RUNS);
         private.isn = Some(segment.seq);
+        private.syn_bytes = private.syn_bytes.max(segment.payload_len);
+        if !step.bytes.is_empty() {
+            self.count(step);
+        }
         let Options { window_scale, mss, .. } = segment.options;
         self.announced(step.from, &Announced { end: segment.source, window_scale, mss });
+    }
+
+    /// If this answer leaves out bytes that the SYN of `from` carried, they were not taken: they will be sent for the
+    /// first time, and nothing was lost.
+    fn refuses_payload(&mut self, answer: &Segment<'_>, from: Side) {
+        let (own, private) = (&mut self.sides[from.index()], &self.private[from.index()]);
+        let syn_end = private.isn.map(|isn| isn.wrapping_add(1).wrapping_add(private.syn_bytes));
+        let acked = unwrap(own.next, answer.ack);
+        if private.syn_bytes > 0 && syn_end == Some(own.next as u32) && acked < own.next {
+            own.next = acked;
+            own.last_data = None;
+            own.in_flight.retain(|run| run.start < acked);
+            own.in_flight.iter_mut().for_each(|run| run.end = run.end.min(acked));
+        }
     }
 
     /// Records the options of a side's SYN, which may precede the capture.

@@ -94,13 +94,16 @@ impl Closings {
     /// there to read the answer. If nobody was, the FIN has ended it.
     pub fn is_undecided(&self, exchange: &mut Exchange, round_trip_ns: u64, acked: u64) -> bool {
         let Some(left) = self.client_left(exchange, round_trip_ns) else { return false };
-        let answered = exchange.response.filter(|_| exchange.ended == Ended::Complete);
+        // The end of an answer whose head was cut off is unknown, but not that it came too late.
+        let is_cut = exchange.doubts.end_unknown && !exchange.doubts.hole;
+        let answered = exchange.response.filter(|_| exchange.ended == Ended::Complete || is_cut);
         if answered.is_none_or(|answer| answer.first.seen_ns <= left.at_ns) {
             return false;
         }
         if self.gone() {
             exchange.ended = Ended::ConnectionClosed;
             exchange.ending = Some(left.ending(exchange, acked));
+            exchange.doubts.end_unknown = false;
         }
         !self.gone() && !self.settled
     }

@@ -5,6 +5,7 @@ use super::classify::Tracker;
 use super::closing::Closings;
 use super::episodes::Episodes;
 use super::in_flight;
+use super::multipath::MultipathConnections;
 use super::openings::{Opened, Openings};
 use super::pools::{Member, Pools};
 use super::reassembly::{Ledger, Output, Part, Reassembly};
@@ -14,7 +15,7 @@ use crate::causes::{Causes, View};
 use crate::episode::Episode;
 use crate::exchange::{Ended, Exchange, Protocol};
 use crate::names::LookUps;
-use crate::segment::{Endpoint, Flags, Segment};
+use crate::segment::{Endpoint, Flags, Multipath, Segment};
 use spangap_model::Side;
 use std::collections::VecDeque;
 
@@ -35,6 +36,8 @@ pub struct Shared {
     pub names: LookUps,
     /// Connections that were opened before the capture.
     pub openings: Openings,
+    /// Connections of Multipath TCP.
+    pub multipath: MultipathConnections,
     /// Time and number of the capture's last packet, once it is over.
     pub end_of_capture: Option<(i64, u64)>,
     found: Vec<Episode>,
@@ -62,6 +65,8 @@ pub struct Connection<P> {
     last_ns: i64,
     closed: bool,
     closings: Closings,
+    /// Its bytes belong to the calls of another connection.
+    is_further_path: bool,
     /// No more bytes are taken: closed, or the capture is over.
     over: bool,
     protocol: Protocol,
@@ -95,6 +100,7 @@ impl<P: Parser + Default> Connection<P> {
             last_ns: segment.time_ns,
             closed: false,
             closings: Closings::default(),
+            is_further_path: false,
             over: false,
             protocol: Protocol::default(),
             max_streams: None,
@@ -196,6 +202,9 @@ impl<P: Parser + Default> Connection<P> {
             if shared.runs < in_flight::MAX_TOTAL_RUNS { in_flight::MAX_RUNS } else { in_flight::FEW_RUNS };
         let reassembly = &self.reassembly[from.index()];
         let step = self.tracker.step(segment, from, limit, |bytes| reassembly.unseen(bytes));
+        if step.kind == Kind::Handshake {
+            self.path(segment, shared);
+        }
         let listener = self.listener();
         self.place.step(&step, listener, &mut self.tracker.handshake, &mut shared.queues);
         let closes = segment.flags.0 & (Flags::FIN | Flags::RST) != 0;
@@ -221,6 +230,21 @@ impl<P: Parser + Default> Connection<P> {
             self.keep_episodes(shared);
         }
         step
+    }
+
+    #[cold]
+    fn path(&mut self, segment: &Segment<'_>, shared: &mut Shared) {
+        match segment.options.multipath {
+            Multipath::Token(token) if segment.flags.has(Flags::ACK) => {
+                shared.multipath.opened(token, self.id);
+            }
+            Multipath::Joins(token) if !segment.flags.has(Flags::ACK) && !self.is_further_path => {
+                self.is_further_path = true;
+                shared.sink.counts.further_paths += 1;
+                shared.multipath.joins(token, segment.time_ns);
+            }
+            _ => {}
+        }
     }
 
     /// Bytes whose absence is certain by now become holes.
@@ -420,6 +444,10 @@ impl<P: Parser + Default> Connection<P> {
     /// Shows finished exchanges to the rules, with how those ended that have no whole response.
     #[cold]
     fn exchanges(&mut self, from: usize, shared: &mut Shared) {
+        if self.is_further_path {
+            return shared.sink.exchanges.truncate(from);
+        }
+        shared.multipath.doubt(self.id, shared.sink.exchanges.get_mut(from..).unwrap_or_default());
         self.endings(from, shared);
         let Shared { sink, found, .. } = shared;
         for exchange in sink.exchanges.get(from..).unwrap_or_default() {

@@ -12,6 +12,7 @@ pub mod connection;
 pub mod episodes;
 pub mod flows;
 pub mod in_flight;
+pub mod multipath;
 pub mod openings;
 pub mod pools;
 pub mod reassembly;

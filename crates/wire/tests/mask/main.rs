@@ -119,6 +119,26 @@ fn every_call_of_every_fixture_stays_what_it_was() {
     assert!(compared > 8_000, "{compared} calls");
 }
 
+/// HAProxy passes connections on, with headers of both versions, to HTTP/1 and gRPC.
+#[test]
+fn calls_behind_the_header_of_a_proxy_stay_what_they_were() {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/strangers/proxy-headers.pcapng.zst");
+    let whole = packets(&path);
+    let (kept, left_out) = masked(&whole);
+    assert_eq!((kept.len(), left_out), (whole.len(), 0));
+    let before = calls(&dissected([file(&whole), file(&whole)]));
+    let after = calls(&dissected([file(&kept), file(&kept)]));
+    assert!(before.len() >= 40 && before == after, "{} calls, {} after", before.len(), after.len());
+    // The client's address, as the headers say it.
+    let has = |packets: &Stored, part: &[u8]| {
+        packets.iter().any(|packet| {
+            packet.3.get(40..).is_some_and(|rest| rest.windows(part.len()).any(|at| at == part))
+        })
+    };
+    assert!(has(&whole, b"PROXY TCP4 10.77.1.1 ") && has(&kept, b"PROXY TCP4 00.00.0.0 "));
+}
+
 const SECRET: &[u8] = b"hunter2-Tr0ub4dor&3";
 
 /// An HTTP/2 frame.
@@ -243,6 +263,16 @@ fn http1_with_secrets() -> [Vec<u8>; 2] {
     [client, server]
 }
 
+/// Both behind the header of a proxy, of either version.
+fn behind_a_proxy(binary: bool) -> [Vec<u8>; 2] {
+    let length = [SECRET.len() as u8];
+    let (header, [client, server]) = match binary {
+        false => ([b"PROXY UNKNOWN ", SECRET, b"\r\n"].concat(), http1_with_secrets()),
+        true => ([b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0", &length[..], SECRET].concat(), http2_with_secrets()),
+    };
+    [[header, client].concat(), server]
+}
+
 /// A segment of TCP over IPv4, without a link header. `back`: from the server.
 fn segment(back: bool, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0];
@@ -327,10 +357,11 @@ fn ways() -> impl Strategy<Value = Way> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn no_secret_is_left_however_it_is_cut(way in ways(), which in 0usize..3) {
+    fn no_secret_is_left_however_it_is_cut(way in ways(), which in 0usize..5) {
         let both = match which {
             0 => http2_with_secrets(),
             1 => http1_with_secrets(),
+            2 | 3 => behind_a_proxy(which == 3),
             _ => [[b"*2\r\n$3\r\nGET\r\n$19\r\n", SECRET, b"\r\n"].concat(), [b"$19\r\n", SECRET, b"\r\n"].concat()],
         };
         let before = conversation(&both, &way);

@@ -1,7 +1,8 @@
 //! HTTP/1.0 and 1.1, with keep-alive and pipelining (RFC 9112).
 //!
 //! Requests and responses are matched in order. A response's first byte is that of its final status line: interim
-//! responses (1xx) are skipped. After CONNECT or an upgrade, the content is a conversation of its own.
+//! responses (1xx) are skipped. After CONNECT or an upgrade, the content is a conversation of its own; if that is
+//! HTTP/2, it begins with the answer to the request that asked for the upgrade.
 //!
 //! Bytes missing from a body of known length cost nothing but their content. Any others lose the position, which
 //! is recovered where a packet begins with a first line. The number of messages in between is unknown, so
@@ -27,9 +28,6 @@ use spangap_model::Side;
 
 /// Maximum size of a head.
 const MAX_HEAD_BYTES: usize = 256 << 10;
-
-/// Maximum length that is kept of a method and target.
-const MAX_TEXT_BYTES: usize = 1024;
 
 /// One HTTP/1 connection.
 #[derive(Debug, Default)]
@@ -207,7 +205,7 @@ impl Http1 {
         let method = if head.line_cut && !line.target.contains(&b'?') {
             TextId::default()
         } else {
-            sink.texts.id(&line.text[..line.text.len().min(MAX_TEXT_BYTES)])
+            sink.texts.id(line.text)
         };
         let request = Request {
             connection: context.connection,
@@ -240,6 +238,15 @@ impl Http1 {
         if (100..200).contains(&line.code) && line.code != 101 {
             return !head.cut;
         }
+        if line.code == 101
+            && fields.h2c
+            && !head.cut
+            && let Some(request) = self.pairing.take_upgraded(sink)
+        {
+            self.pairing.give_up(true, sink);
+            self.tunnel = Some(Box::new(Conversation::upgraded(request)));
+            return true;
+        }
         let asked = self.pairing.response(head.part, line.code, head.cut);
         observe(context, asked.number, Side::Server, head, sink, || {
             vec![(b":status".to_vec(), line.code.to_string().into_bytes())]
@@ -262,9 +269,8 @@ impl Http1 {
         if tunnel && !head.cut {
             self.pairing.give_up(true, sink);
             let number = self.pairing.number();
-            self.tunnel = Some(Box::new(match (line.code, fields.h2c) {
-                (101, true) => Conversation::http2(),
-                (101, false) => Conversation::turns(Protocol::Turns, number),
+            self.tunnel = Some(Box::new(match line.code {
+                101 => Conversation::turns(Protocol::Turns, number),
                 _ => Conversation::within(self.depth, number),
             }));
         }

@@ -139,6 +139,19 @@ impl Pairing {
         PendingRequest { known: true, number: exchange.stream_id, is_head, is_connect }
     }
 
+    /// Takes out the request that an upgrade of the connection leaves to be answered; its method becomes its path.
+    pub fn take_upgraded(&mut self, sink: &mut Sink) -> Option<Exchange> {
+        self.waiting.front().filter(|first| !first.answered)?;
+        let mut exchange = self.waiting.pop_front()?.exchange;
+        self.asking &= !self.waiting.is_empty();
+        if let Some(text) = sink.texts.text(exchange.method)
+            && let Some((_, path)) = text.split_once(' ')
+        {
+            exchange.method = sink.texts.id(path.as_bytes());
+        }
+        Some(exchange)
+    }
+
     /// The current message of `from`.
     fn part(&mut self, from: Side) -> Option<(&mut Part, u32)> {
         let waiting = match from {

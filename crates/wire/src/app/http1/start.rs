@@ -1,8 +1,9 @@
 //! The first line of a message (RFC 9112, 3 and 4).
 
 use crate::app::detect::{Look, Spoken};
+use crate::app::without_query;
 
-/// Methods that a request may begin with: those of RFC 9110, PATCH, and WebDAV's common ones.
+/// Methods that show a request before its line ends: those of RFC 9110, PATCH, and WebDAV's common ones.
 const METHODS: [&[u8]; 18] = [
     b"GET",
     b"POST",
@@ -23,6 +24,9 @@ const METHODS: [&[u8]; 18] = [
     b"REPORT",
     b"SEARCH",
 ];
+
+/// Maximum length of a method: the longest registered one has 17 characters. What is longer is the end of a body.
+const MAX_METHOD_BYTES: usize = 32;
 
 /// Maximum length of a first line.
 const MAX_LINE_BYTES: usize = 16 << 10;
@@ -52,12 +56,18 @@ impl RequestLine<'_> {
         let space = memchr::memchr(b' ', before)?;
         let (method, target) = (&before[..space], &before[space + 1..]);
         if method.is_empty()
+            || method.len() > MAX_METHOD_BYTES
             || !method.iter().all(|b| b.is_ascii_alphanumeric() || b"-_!#$%&'*+.^`|~".contains(b))
         {
             return None;
         }
-        let path = memchr::memchr2(b'?', b'#', target).unwrap_or(target.len());
-        Some(RequestLine { text: &before[..space + 1 + path], method, target, minor })
+        let path = without_query(target);
+        Some(RequestLine { text: &before[..space + 1 + path.len()], method, target, minor })
+    }
+
+    /// Whether the target consists of visible ASCII characters, as it has to.
+    fn has_plain_target(&self) -> bool {
+        !self.target.is_empty() && self.target.iter().all(u8::is_ascii_graphic)
     }
 }
 
@@ -90,12 +100,13 @@ pub fn looks_like_request(bytes: &[u8]) -> Look {
         let both = bytes.len().min(method.len());
         bytes[..both] == method[..both] && bytes.get(both).is_none_or(|after| *after == b' ')
     });
-    if !known {
-        return Look::Unknown;
-    }
+    // Methods are an open set: whatever the first word is, a version at the end of the line shows a request.
+    let is_request = |line: RequestLine<'_>| {
+        known || line.method.iter().all(|b| matches!(b, b'A'..=b'Z' | b'-')) && line.has_plain_target()
+    };
     match line(bytes) {
-        Some(line) if RequestLine::read(line).is_some() => Look::Is(Spoken::Http1),
-        None if bytes.len() <= MAX_LINE_BYTES => Look::More,
+        Some(line) if RequestLine::read(line).is_some_and(is_request) => Look::Is(Spoken::Http1),
+        None if known && bytes.len() <= MAX_LINE_BYTES => Look::More,
         _ => Look::Unknown,
     }
 }

@@ -139,11 +139,51 @@ fn bytes_after_an_upgrade_are_a_separate_conversation() {
     assert_eq!(sink.exchanges.iter().map(|one| one.stream_id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(sink.exchanges[1].status.name(), "http_4xx");
     assert_eq!(http.protocol(), Protocol::Http1);
-    let h2c = said(
-        CONTEXT,
-        &[(C, b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\n"), (S, b"HTTP/1.1 101 S\r\nUpgrade: h2c\r\n\r\n")],
+}
+
+#[test]
+fn the_answer_to_an_upgrade_to_http2_comes_over_http2() {
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    // `:status: 404`, and the end of the headers and the stream.
+    let headers = |stream: u8| [0, 0, 1, 1, 5, 0, 0, 0, stream, 0x8d];
+    let switching = b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n";
+    let answer = [&switching[..], &settings, &headers(1)].concat();
+    // `:method: GET` and `:path: /`.
+    let more =
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &[0, 0, 2, 1, 5, 0, 0, 0, 3, 0x82, 0x84]]
+            .concat();
+    let request = b"GET /a?b HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n\r\n";
+    let (sink, http) = said(CONTEXT, &[(C, request), (S, &answer), (C, &more), (S, &headers(3))]);
+    let calls = sink.exchanges.iter().map(|one| {
+        (
+            one.protocol,
+            one.stream_id,
+            sink.texts.text(one.method).unwrap_or_default(),
+            one.status.name(),
+            one.ended,
+        )
+    });
+    assert_eq!(
+        calls.collect::<Vec<_>>(),
+        [
+            (Protocol::Http2, 1, "/a".to_owned(), "http_4xx", Ended::Complete),
+            (Protocol::Http2, 3, "/".to_owned(), "http_4xx", Ended::Complete)
+        ]
     );
-    assert!(format!("{:?}", h2c.1).contains("Http2"));
+    let first = &sink.exchanges[0];
+    assert_eq!((first.request.start, first.request.end), (100, 100 + request.len() as u64));
+    assert_eq!(first.response.map(|part| part.start), Some(900 + (switching.len() + settings.len()) as u64));
+    assert_eq!(http.protocol(), Protocol::Http2);
+}
+
+#[test]
+fn the_end_of_a_body_is_no_method() {
+    // The beginning of this body went another way.
+    let body = [&[b'y'; 40][..], b"GET /b HTTP/1.1\r\n\r\n"].concat();
+    let (sink, _) =
+        said(CONTEXT, &[(C, b"GET /a HTTP/1.1\r\n\r\n"), (S, b"HTTP/1.1 204 No\r\n\r\n"), (C, &body)]);
+    assert_eq!(sink.exchanges.len(), 1);
+    assert_eq!(sink.counts.resyncs, 1);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! meaning is kept.
 
 use super::grpc;
-use crate::app::Texts;
 use crate::app::trace::{self, TracePart, TraceParts};
+use crate::app::{Texts, without_query};
 use crate::exchange::{ByShape, TextId, TraceContext};
 
 /// Names of the relevant header fields.
@@ -75,7 +75,7 @@ impl Name {
         match self {
             Name::Other => Meaning::Nothing,
             Name::Unknown => Meaning::Unknown,
-            Name::Path => Meaning::Path(texts.id(value)),
+            Name::Path => Meaning::Path(texts.id(without_query(value))),
             Name::OfRequest => Meaning::OfRequest,
             Name::Status => decimal(value).map_or(Meaning::Nothing, Meaning::Status),
             Name::ContentType => Meaning::ContentType { grpc: grpc::is_grpc(value) },

@@ -20,7 +20,7 @@ pub mod table;
 
 use super::{Context, Parser, Sink};
 use crate::episode::Episode;
-use crate::exchange::{Ended, Ending, Mark, Protocol, Stop};
+use crate::exchange::{Ended, Ending, Exchange, Mark, Protocol, Stop};
 use crate::tcp::{Chunk, Hole};
 use field::Head;
 use flow_control::{FlowControl, Sent};
@@ -83,6 +83,13 @@ impl Http2 {
         let direction =
             |client| Direction { reader: Reader::from_start(client), decoder: Decoder::new(true) };
         Http2 { started: true, directions: [direction(true), direction(false)], rest: Rest::new(false) }
+    }
+
+    /// A connection that has turned to HTTP/2 for the answer to this request.
+    pub fn upgraded(request: Exchange) -> Http2 {
+        let mut upgraded = Http2::from_preface();
+        upgraded.rest.streams.adopt(request);
+        upgraded
     }
 
     /// A connection joined after its start.

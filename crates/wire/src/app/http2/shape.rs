@@ -5,8 +5,8 @@
 //! worse than none.
 
 use super::field::{Meaning, Name};
-use crate::app::Texts;
 use crate::app::trace;
+use crate::app::{Texts, without_query};
 
 /// Number of pseudo-header fields in a request: they precede all others (RFC 9113, 8.3).
 const PSEUDO_FIELDS: u32 = 4;
@@ -18,7 +18,7 @@ pub fn of(value: &[u8], place: u32, texts: &mut Texts) -> Option<(Name, Meaning)
         return Some((Name::of(name), Meaning::Trace(part)));
     }
     if place < PSEUDO_FIELDS && is_grpc_path(value) {
-        return Some((Name::Path, Meaning::Path(texts.id(value))));
+        return Some((Name::Path, Meaning::Path(texts.id(without_query(value)))));
     }
     // The first field of a response is `:status`, and no field of trailers is a number of three digits.
     match *value {

@@ -75,6 +75,12 @@ impl Stream {
         Stream { exchange, ..Stream::default() }
     }
 
+    /// A stream whose request was sent before its connection turned to HTTP/2.
+    pub fn adopted(request: Exchange) -> Stream {
+        let exchange = Exchange { stream_id: 1, protocol: Protocol::Http2, ..request };
+        Stream { exchange, request_ended: true, framing: Framing::Other, ..Stream::default() }
+    }
+
     /// Header fields of the request: the first block, or its trailers.
     pub fn request_head(&mut self, head: &Head) {
         let exchange = &mut self.exchange;

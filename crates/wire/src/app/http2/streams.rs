@@ -131,7 +131,17 @@ impl Streams {
                 before.over = true;
             }
         }
-        let mut stream = Stream::new(connection, frame);
+        self.insert(id, Stream::new(connection, frame))
+    }
+
+    /// A request that came before HTTP/2 did: it is stream 1 (RFC 7540, 3.2).
+    pub fn adopt(&mut self, request: Exchange) {
+        self.seen(1);
+        self.opened += 1;
+        self.insert(1, Stream::adopted(request));
+    }
+
+    fn insert(&mut self, id: u32, mut stream: Stream) -> Option<&mut Stream> {
         self.under_way += 1;
         stream.under_way = true;
         stream.exchange.in_flight = self.under_way;
