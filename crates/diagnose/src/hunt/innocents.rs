@@ -1,5 +1,6 @@
 //! Innocents that a rule must not convict: for each rule, the fault it is for and an innocent that looks like it.
 
+use super::lack::{Lack, Source};
 use super::tests::{MS, call, leg, lost, of};
 use super::*;
 use spangap_model::Doing;
@@ -481,8 +482,7 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
         };
         let hunt = of((0..200).map(one));
         assert_eq!(hunt.verdict, Kind::Place, "{hunt:#?}");
-        let recording = catalogue::needs(Need::HostRecording(Side::Server));
-        hunt.look_next.iter().any(|next| next.contains(&recording))
+        hunt.not_looked.iter().any(|one| one.lacks == Some(Lack::of(Source::ServerHost)))
     };
     assert!(of(false) && !of(true));
 }

@@ -45,6 +45,10 @@ pub struct CallRecord {
     /// is down or busy.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub retryable: bool,
+    /// Whether it is not known how many bytes each side's TCP window lets in, the client's first: the capture began after
+    /// the handshake. A sender that waits for such a window looks like one that is slow.
+    #[serde(skip_serializing_if = "is_known", default)]
+    pub windows_unknown: [bool; 2],
     /// For a randomly drawn call, the number of calls that it represents; absent for one that represents
     /// itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -82,6 +86,10 @@ pub enum HopPlace {
     ProxyOrWire,
     /// Between the end of a proxy's attempt and its next one.
     BetweenAttempts,
+}
+
+fn is_known(unknown: &[bool; 2]) -> bool {
+    !unknown.iter().any(|unknown| *unknown)
 }
 
 impl CallRecord {

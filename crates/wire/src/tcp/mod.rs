@@ -209,6 +209,8 @@ pub struct ConnectionFacts {
     pub hole_bytes: [u64; 2],
     /// Minimum time from a segment of that side to its acknowledgement, at this tap, nanoseconds.
     pub rtt_min_ns: [Option<u64>; 2],
+    /// Whether the window that each side advertises is known in bytes: its scale is announced once, with the SYN.
+    pub windows_known: [bool; 2],
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the server, if the tap saw it.
     pub max_streams: Option<u32>,
     /// Maximum number of simultaneous exchanges.

@@ -1,5 +1,6 @@
 //! From shares to a verdict: a culprit only if even its lower bound is most of the excess.
 
+mod blameless;
 mod document;
 mod read;
 
@@ -9,6 +10,8 @@ pub use document::{
 
 use super::account::QUEUE;
 use super::answer::Answered;
+use super::catalogue::NotLooked;
+use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
 use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
@@ -109,7 +112,7 @@ pub(super) fn of(
     }
     (hunt.cleared, hunt.not_looked) = catalogue::suspects(evidence, population, answered, &named, on_step);
     if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
-        hunt.look_next.extend(needs(evidence, population));
+        hunt.look_next.extend(needs(evidence, population, &hunt.not_looked));
     }
     if question.against.is_some() && hunt.questions.all.is_none() {
         hunt.look_next.push(
@@ -366,6 +369,11 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
              wait.",
             percent(answered.noise)
         ),
+        (_, Some(place)) if place.both_ways && answered.asked != Asked::All => format!(
+            "{} of that passed on the network between the hosts, in both directions; no single cause accounts for most \
+             of it.",
+            percent(place.share)
+        ),
         (_, Some(place)) if place.both_ways => format!(
             "{} of that passed on the network between the hosts, in both directions, with no other cause. The path \
              takes that long; only a reference can tell whether it always did (`--against`).",
@@ -384,6 +392,9 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                 true => {
                     "while a thread there waited on a futex for another thread of its process, for a lock or for a \
                      result: the evidence does not tell them apart"
+                }
+                false if read.by_chance.is_some() => {
+                    "in fewer than four separate moments, which are too few to say why"
                 }
                 false if is_unowned(place, answered) => "the evidence does not say why",
                 false => "no single cause accounts for most of it",
@@ -587,8 +598,8 @@ fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
 }
 
-/// What would supply what is missing, in sentences.
-fn needs(evidence: &Evidence, population: &Population<'_>) -> Vec<String> {
+/// What would supply what is missing, in sentences. What suspects that nobody looked for need is said with them.
+fn needs(evidence: &Evidence, population: &Population<'_>, not_looked: &[NotLooked]) -> Vec<String> {
     let findings = population.rows.iter().flat_map(|row| &row.call.record.findings);
     let mut needs: BTreeSet<Need> =
         findings.filter_map(|finding| Some(finding.certainty.missing()?.need())).collect();
@@ -597,12 +608,13 @@ fn needs(evidence: &Evidence, population: &Population<'_>) -> Vec<String> {
     }
     // What one call lacks, most may have.
     let looked = catalogue::Looked::of(evidence, population);
+    let is_said = |lack: Lack| not_looked.iter().any(|one| one.lacks == Some(lack));
     let sentence = |need| {
-        Some(match need {
-            Need::LongerCapture => "Some captures begin or end in the middle of connections.".into(),
-            Need::Nothing => return None,
-            other => format!("Not looked: {}.", looked.lacks_need(other)?),
-        })
+        if need == Need::LongerCapture {
+            return Some("Some captures begin or end in the middle of connections.".into());
+        }
+        let missing = looked.lacks_need(need).filter(|(lack, _)| !is_said(*lack))?;
+        Some(format!("Not looked: {}.", catalogue::in_words(missing)))
     };
     needs.into_iter().filter_map(sentence).collect()
 }
