@@ -5,8 +5,8 @@
 
 use super::alike::known_and_all_ns;
 use super::answer::Answered;
-use super::population::Population;
 use super::lack::{Included, Lack, Source};
+use super::population::Population;
 use super::{OnStep, Owner, Step};
 use crate::claims::host_of;
 use serde::{Deserialize, Serialize};

@@ -173,9 +173,7 @@ fn find_queues(calls: &mut [Logical<'_>]) {
 /// The account of each call.
 fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Account> {
     let turns = Turns::of(calls);
-    let sheet = |call: &Logical<'_>| {
-        named(noise.taken_out(of_logical(call, &turns)), recorded, call.record)
-    };
+    let sheet = |call: &Logical<'_>| named(noise.taken_out(of_logical(call, &turns)), recorded, call.record);
     let mut accounts: Vec<Account> = calls.iter().map(sheet).collect();
     behind_lost_bytes(&mut accounts);
     accounts

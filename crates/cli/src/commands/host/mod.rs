@@ -6,7 +6,7 @@ mod offcpu;
 pub(super) mod processes;
 mod record;
 mod stacks;
-mod thieves;
+pub mod thieves;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};

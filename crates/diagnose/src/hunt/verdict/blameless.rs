@@ -121,7 +121,11 @@ mod tests {
         // The server's own window has nothing to do with what the client lets in.
         assert_eq!(named(&of([false, true])), Some(Cause::LargePayload));
         let unknown = of([true, false]);
-        assert_eq!((named(&unknown), place(&unknown)), (None, Some(Legs::one(Leg::ServerSend))), "{unknown:#?}");
+        assert_eq!(
+            (named(&unknown), place(&unknown)),
+            (None, Some(Legs::one(Leg::ServerSend))),
+            "{unknown:#?}"
+        );
     }
 
     /// An application that stalls so often, for half a second, among quick calls every 10 ms.

@@ -1,7 +1,7 @@
 //! The outcome of one question, read from its shares: a culprit, several, a place, or neither.
 
-use super::{Kind, NEARLY_ALL, Place, SEEN, SLOW_NS};
 use super::blameless::{is_blameless, is_of_few_moments};
+use super::{Kind, NEARLY_ALL, Place, SEEN, SLOW_NS};
 use crate::claims::{host_of, is_held_up, is_of_host, is_remainder};
 use crate::hunt::answer::Answered;
 use crate::hunt::population::{EFFECTIVE, Population};
@@ -171,7 +171,8 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     };
     if let Some(named) = convicted.as_ref().and_then(by_chance) {
         // Where a remainder passed is known all the same.
-        let place = place(answered).filter(|place| is_remainder(named.culprit.cause) && is_told(place, answered));
+        let place =
+            place(answered).filter(|place| is_remainder(named.culprit.cause) && is_told(place, answered));
         return Read {
             kind: if place.is_some() { Kind::Place } else { Kind::Unknown },
             culprits: Vec::new(),
@@ -393,7 +394,8 @@ fn place(answered: &Answered) -> Option<Place> {
     // Both ways, neither of which has most of it.
     let way = || {
         let share = answered.ends.get(&None).filter(|share| share.low > MOST)?;
-        let (leg, _) = largest(&|legs| legs == Legs::one(Leg::RequestWire) || legs == Legs::one(Leg::ResponseWire))?;
+        let (leg, _) =
+            largest(&|legs| legs == Legs::one(Leg::RequestWire) || legs == Legs::one(Leg::ResponseWire))?;
         Some(Place { both_ways: true, ..Place::of(leg, *share) })
     };
     match answered.asked {
