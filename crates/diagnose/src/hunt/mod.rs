@@ -212,12 +212,15 @@ impl Recorded {
 /// A message of this many bytes is large: to send it takes time wherever it is.
 const LARGE_BYTES: u64 = 256 << 10;
 
+/// A window that never lets in more is smaller than any system's by default, bytes: somebody made it so.
+const SMALL_WINDOW: u64 = 48 << 10;
+
 /// Whether a message is so large that sending it takes the time that was spent on that, and its receiver is known to have let it
-/// in: where nobody knows how much the receiver's window lets in, its reader may be the slow one.
+/// in: otherwise its reader may be slow, or its window small.
 fn is_large(call: &CallRecord, sends: Leg) -> bool {
     let receiver = if sends == Leg::ClientSend { Side::Server } else { Side::Client };
     call.request_bytes.max(call.response_bytes.unwrap_or(0)) >= LARGE_BYTES
-        && !call.windows_unknown[receiver.index()]
+        && call.windows[receiver.index()].is_some_and(|window| window >= SMALL_WINDOW)
 }
 
 /// Names what only one thing can own: the path between two taps, the sending of a large message, and an application whose

@@ -167,7 +167,9 @@ fn what_other_instruments_show_stands_beside_the_sheet() {
     let mut shown = lost(1);
     shown.instrument = Instrument::Thieves;
     let findings = vec![possible, shown];
-    let hunt = hunt(&Evidence { findings, ..Evidence::default() }, &Question::default());
+    let calls = (0..40).map(|n| call(n, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new())).collect();
+    let evidence = Evidence { findings, calls, matching_calls: 40, ..Evidence::default() };
+    let hunt = hunt(&evidence, &Question::default());
     let order: Vec<Instrument> = hunt.beside.iter().map(|finding| finding.instrument).collect();
     assert_eq!((hunt.verdict, order), (Kind::Nothing, vec![Instrument::Thieves, Instrument::HostCheck]));
 }
@@ -609,4 +611,17 @@ fn among_many_calls_without_spans_those_with_spans_say_where_the_time_passed() {
         _ => without_spans(n, 1),
     }));
     assert_eq!(few.coverage.without_spans, 0, "{}", few.words);
+}
+
+#[test]
+fn of_calls_that_nobody_saw_nothing_is_said() {
+    let none = of(std::iter::empty());
+    assert_eq!(none.verdict, Kind::Unknown, "{none:#?}");
+    assert!(none.words.contains("show no call"), "{}", none.words);
+    let calls = vec![call(0, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new())];
+    let evidence = Evidence { matching_calls: 1, calls, ..Evidence::default() };
+    let other = Question { method: Some("/b".into()), ..Question::default() };
+    let hunt = hunt(&evidence, &other);
+    assert_eq!(hunt.verdict, Kind::Unknown, "{hunt:#?}");
+    assert!(hunt.words.contains("none of those"), "{}", hunt.words);
 }

@@ -45,10 +45,10 @@ pub struct CallRecord {
     /// is down or busy.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub retryable: bool,
-    /// Whether it is not known how many bytes each side's TCP window lets in, the client's first: the capture began after
-    /// the handshake. A sender that waits for such a window looks like one that is slow.
-    #[serde(skip_serializing_if = "is_known", default)]
-    pub windows_unknown: [bool; 2],
+    /// The most bytes that each side's TCP window let in at once, the client's first; `None` if the capture does not show it,
+    /// because it began after the handshake. A sender that waits for a small window looks like one that is slow.
+    #[serde(skip_serializing_if = "are_unknown", default)]
+    pub windows: [Option<u64>; 2],
     /// For a randomly drawn call, the number of calls that it represents; absent for one that represents
     /// itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -88,8 +88,8 @@ pub enum HopPlace {
     BetweenAttempts,
 }
 
-fn is_known(unknown: &[bool; 2]) -> bool {
-    !unknown.iter().any(|unknown| *unknown)
+fn are_unknown(windows: &[Option<u64>; 2]) -> bool {
+    windows.iter().all(Option::is_none)
 }
 
 impl CallRecord {

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::event::{Event, Tid, What};
@@ -462,7 +462,8 @@ fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<O
             (text::text(&report), serde_json::to_string_pretty(&report)?, causes)
         }
         Sums::Cpus { cpus, used } => {
-            let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, .. } = seen;
+            let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, spangap, .. } =
+                seen;
             let used = used.finish(ended_ns);
             let duration_ns = ended_ns - began_ns;
             let names = &names;

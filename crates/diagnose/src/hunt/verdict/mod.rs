@@ -15,7 +15,7 @@ use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
 use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
-use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
+use read::{MOST, Named, PLACE_MOMENTS, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
@@ -86,6 +86,7 @@ pub(super) fn of(
     let headline = headline(question, usual_ns, slow, all);
     let mut hunt = match &headline {
         Some((read, answered)) => report(read, answered, population),
+        None if population.rows.is_empty() => no_calls(evidence),
         None => population.few().map_or_else(|| nothing(question, usual_ns), |few| too_few(&few)),
     };
     hunt.questions = answers;
@@ -387,7 +388,6 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             place.leg.in_words()
         ),
         (_, Some(place)) => {
-            let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
             let why = match place.between_threads {
                 true => {
                     "while a thread there waited on a futex for another thread of its process, for a lock or for a \
@@ -399,14 +399,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                 false if is_unowned(place, answered) => "the evidence does not say why",
                 false => "no single cause accounts for most of it",
             };
-            // The name of a leg is in the glossary; several joined are told as places alone.
-            let (leg, words) = (place.leg, place.leg.in_words());
-            let at = if leg.first == leg.last {
-                format!("in {leg}{hop}, {words}")
-            } else {
-                format!("{words}{hop}")
-            };
-            format!("{} of that passed {at}; {why}.", percent(place.share))
+            format!("{} of that passed {}; {why}.", percent(place.share), at(place))
         }
         _ if read.beside_noise.is_some() => format!(
             "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
@@ -419,7 +412,9 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             let largest = answered.shares.iter().find(|(owner, _)| !matches!(owner, Owner::Noise(_)));
             let rest = largest.map_or(String::new(), |(owner, share)| {
                 let name = match owner {
-                    Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.to_string(),
+                    Owner::Culprit(culprit) | Owner::Noise(culprit) => {
+                        refined(*culprit, answered).to_string()
+                    }
                     Owner::Place(legs) | Owner::Between(legs) => legs.in_words().to_string(),
                     Owner::Hop(hop, legs) => format!("{} behind proxy {hop}", legs.in_words()),
                 };
@@ -436,8 +431,39 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                 "{} of that, but nearly all of it in fewer than four separate moments: too few to blame it.",
                 who(named)
             ),
-            None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+            None => match &read.untold {
+                Some(place) => format!(
+                    "{} of that passed {}. {}",
+                    percent(place.share),
+                    at(place),
+                    untold(place, answered)
+                ),
+                None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+            },
         },
+    }
+}
+
+/// The name of a leg is in the glossary; several joined are told as places alone.
+fn at(place: &Place) -> String {
+    let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
+    let (leg, words) = (place.leg, place.leg.in_words());
+    if leg.first == leg.last { format!("in {leg}{hop}, {words}") } else { format!("{words}{hop}") }
+}
+
+/// Why a place is not told.
+fn untold(place: &Place, answered: &Answered) -> &'static str {
+    match place.side.map(|side| answered.recorded[side.index()]) {
+        _ if answered.asked == Asked::All => {
+            "But nobody saw when these calls began, and more may have passed before that."
+        }
+        _ if answered.moments < PLACE_MOMENTS => {
+            "But it was a single moment, which tells nothing about other calls."
+        }
+        Some(recorded) if recorded < MOST => {
+            "But nobody recorded that host, and a busy machine would look the same."
+        }
+        _ => "But other legs took less than no time, so the clocks cannot have been compared.",
     }
 }
 
@@ -466,6 +492,25 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
         _ => format!("Nothing stands out: the median call takes {usual}, and hardly any takes much longer."),
     };
     Hunt { question: if question.against.is_some() { "all" } else { "slow" }, words, ..Hunt::default() }
+}
+
+/// Of calls that nobody saw, nobody says that nothing is wrong.
+fn no_calls(evidence: &Evidence) -> Hunt {
+    let words = match evidence.matching_calls {
+        0 => {
+            "The captures show no call: its connections may have been refused, or the packets may be of something else."
+        }
+        _ => "The captures show calls, but none of those that were asked for.",
+    };
+    Hunt {
+        verdict: Kind::Unknown,
+        question: "slow",
+        words: words.into(),
+        look_next: vec![
+            "`spangap dissect` says which connections were opened, refused or not understood.".into(),
+        ],
+        ..Hunt::default()
+    }
 }
 
 /// Calls that stand out, and too few of them to compare.

@@ -3,6 +3,7 @@
 use super::blameless::{is_blameless, is_of_few_moments};
 use super::{Kind, NEARLY_ALL, Place, SEEN, SLOW_NS};
 use crate::claims::{host_of, is_held_up, is_of_host, is_remainder};
+use crate::hunt::account::BEYOND_CLIENT;
 use crate::hunt::answer::Answered;
 use crate::hunt::population::{EFFECTIVE, Population};
 use crate::hunt::shares::Share;
@@ -45,6 +46,8 @@ pub struct Read {
     pub kind: Kind,
     pub culprits: Vec<Named>,
     pub place: Option<Place>,
+    /// Where most of it passed, although that says nothing of other calls: it was a single moment's, or nobody recorded the host.
+    pub untold: Option<Place>,
     /// Who would be named, had it not been in so few moments.
     pub by_chance: Option<Named>,
     /// What slow calls have and others do not, where noise has most of what they take.
@@ -54,6 +57,18 @@ pub struct Read {
 }
 
 impl Read {
+    fn of(kind: Kind) -> Read {
+        Read {
+            kind,
+            culprits: Vec::new(),
+            place: None,
+            untold: None,
+            by_chance: None,
+            beside_noise: None,
+            is_usual_place: false,
+        }
+    }
+
     /// Share of the first culprit.
     pub fn lead(&self) -> f64 {
         self.culprits.first().map_or(0.0, |named| named.share.mid)
@@ -169,31 +184,22 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
     let by_chance = |(_, named): &(Kind, Vec<Named>)| {
         named.iter().copied().find(|named| is_of_few_moments(named, answered))
     };
+    let told = place(answered);
+    let (told, untold) = match told {
+        Some(place) if !is_told(&place, answered) => (None, Some(place)),
+        told => (told, None),
+    };
     if let Some(named) = convicted.as_ref().and_then(by_chance) {
         // Where a remainder passed is known all the same.
-        let place =
-            place(answered).filter(|place| is_remainder(named.culprit.cause) && is_told(place, answered));
-        return Read {
-            kind: if place.is_some() { Kind::Place } else { Kind::Unknown },
-            culprits: Vec::new(),
-            place,
-            by_chance: Some(named),
-            beside_noise: None,
-            is_usual_place: false,
-        };
+        let place = told.filter(|_| is_remainder(named.culprit.cause));
+        let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
+        return Read { place, by_chance: Some(named), ..Read::of(kind) };
     }
     if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
         // Of calls whose begin nobody saw, most may have passed before it.
         let known = answered.asked != Asked::All || answered.knows_ends && !contradicts(answered);
         if known || !culprits.iter().all(|named| always_there(named.culprit.cause)) {
-            return Read {
-                kind,
-                culprits,
-                place: None,
-                by_chance: None,
-                beside_noise: None,
-                is_usual_place: false,
-            };
+            return Read { culprits, ..Read::of(kind) };
         }
     }
     if answered.asked != Asked::All && is_noise(answered) {
@@ -204,18 +210,10 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         let is_all_there_is =
             beside_noise.is_none() && is_nearly_all && largest_beside_noise(answered) <= THIRD;
         let kind = if is_all_there_is { Kind::Nothing } else { Kind::Unknown };
-        return Read {
-            kind,
-            culprits: Vec::new(),
-            place: None,
-            by_chance: None,
-            beside_noise,
-            is_usual_place: false,
-        };
+        return Read { beside_noise, ..Read::of(kind) };
     }
-    let place = place(answered).filter(|place| is_told(place, answered));
-    let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
-    Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None, is_usual_place: false }
+    let kind = if told.is_some() { Kind::Place } else { Kind::Unknown };
+    Read { place: told, untold, ..Read::of(kind) }
 }
 
 /// The largest share that a single owner has besides noise.
@@ -399,7 +397,8 @@ fn place(answered: &Answered) -> Option<Place> {
         Some(Place { both_ways: true, ..Place::of(leg, *share) })
     };
     match answered.asked {
-        Asked::All => unowned.or_else(whole),
+        // Beyond the client most of every call passes.
+        Asked::All => unowned.or_else(whole).filter(|place| place.leg != BEYOND_CLIENT),
         // Noise has a place, too, and it is nobody's.
         Asked::Slow | Asked::Against if answered.noise.mid >= THIRD || answered.noise.high > MOST => unowned,
         Asked::Slow | Asked::Against => unowned.or_else(whole).or_else(end).or_else(way),

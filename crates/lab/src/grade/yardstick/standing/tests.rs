@@ -157,7 +157,7 @@ fn the_share_by_construction() {
     let known = Known { faults: vec![fault], calls, ..Known::default() };
     let said = |low, high| Conclusion {
         culprits: vec![BlamedCulprit { culprit: RTO, share: Some(Interval { low, high }) }],
-        question: Some(Question::Slow, None),
+        question: Some(Question::Slow),
         ..Conclusion::of(Kind::One)
     };
     let (interval, share) = stands(&known, &said(0.7, 0.8)).share.expect("both are known");
