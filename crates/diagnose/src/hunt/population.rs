@@ -139,6 +139,11 @@ impl<'a> Population<'a> {
         quantile(calls.map(|row| (row.call.duration_ns, row.call.weight)).collect(), 0.5)
     }
 
+    /// Whether all calls are streams.
+    pub fn are_streams(&self) -> bool {
+        self.rows.iter().all(|row| is_stream(row.call.record))
+    }
+
     /// Whether a call is an ordinary one of its kind.
     pub fn is_ordinary(row: &Row<'_>) -> bool {
         row.beyond_ns <= 0

@@ -625,3 +625,24 @@ fn of_calls_that_nobody_saw_nothing_is_said() {
     assert_eq!(hunt.verdict, Kind::Unknown, "{hunt:#?}");
     assert!(hunt.words.contains("none of those"), "{}", hunt.words);
 }
+
+#[test]
+fn of_streams_alone_nobody_says_that_nothing_is_wrong() {
+    // The server writes while its client's small window lets it: the response has begun long before the application is done.
+    let stream = |n: i64| {
+        let legs = vec![
+            leg(Leg::ClientAppOut, 0),
+            leg(Leg::ServerApp, 100 + n % 3),
+            leg(Leg::ServerHostOut, -90),
+            leg(Leg::ServerSend, 95),
+        ];
+        call(n * 20, "/a", legs, Vec::new())
+    };
+    let alone = of((0..40).map(stream));
+    assert_eq!(alone.verdict, Kind::Unknown, "{alone:#?}");
+    assert!(alone.words.contains("streams") && alone.words.contains("106 ms"), "{}", alone.words);
+    // Beside calls that are none, these say what is usual.
+    let quick =
+        (0..400).map(|n| call(n, "/b", vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1)], Vec::new()));
+    assert_eq!(of((0..40).map(stream).chain(quick)).verdict, Kind::Nothing);
+}

@@ -87,7 +87,11 @@ pub(super) fn of(
     let mut hunt = match &headline {
         Some((read, answered)) => report(read, answered, population),
         None if population.rows.is_empty() => no_calls(evidence),
-        None => population.few().map_or_else(|| nothing(question, usual_ns), |few| too_few(&few)),
+        None => match population.few() {
+            Some(few) => too_few(&few),
+            None if population.are_streams() => streams(population),
+            None => nothing(question, usual_ns),
+        },
     };
     hunt.questions = answers;
     hunt.coverage = coverage(evidence, population, covered);
@@ -492,6 +496,21 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
         _ => format!("Nothing stands out: the median call takes {usual}, and hardly any takes much longer."),
     };
     Hunt { question: if question.against.is_some() { "all" } else { "slow" }, words, ..Hunt::default() }
+}
+
+/// Streams last as long as their messages go on: a slow receiver makes them long, and so does a long story.
+fn streams(population: &Population<'_>) -> Hunt {
+    let durations = population.rows.iter().map(|row| (row.call.duration_ns, row.call.weight));
+    Hunt {
+        verdict: Kind::Unknown,
+        question: "slow",
+        words: format!(
+            "None of these calls stands out from the others. All of them are streams, whose server works while it sends, \
+             and they last {} (median). Only a reference can tell whether that is too long (`--against`).",
+            format_ns(quantile(durations.collect(), 0.5))
+        ),
+        ..Hunt::default()
+    }
 }
 
 /// Of calls that nobody saw, nobody says that nothing is wrong.
