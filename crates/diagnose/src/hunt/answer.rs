@@ -84,7 +84,7 @@ const LEAST: usize = 8;
 /// What all calls take beyond a reference is noise below this share of what that takes.
 const LEAST_OF_REFERENCE: f64 = 0.05;
 /// A way varies when so much of its time is beyond the 10th percentile.
-const VARIES: f64 = 1.0 / 3.0;
+const VARIES: f64 = 0.25;
 
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
 pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answered> {

@@ -338,14 +338,15 @@ fn a_job_that_has_the_cpus_for_less_than_half_of_what_calls_take_is_not_why_they
 
 #[test]
 fn what_would_be_slow_without_the_noise_is_more_than_noise() {
-    // Every tenth call waits for a busy CPU, and three of five of these for a disk before that.
-    let of = |disk_ms: i64| {
+    // Every tenth call waits for a busy CPU, and before that three of five of these for a disk, the others for a lock.
+    let of = |ms: i64| {
         of((0..400).map(|n| {
-            let writes = if n % 10 == 0 && n % 50 < 30 { disk_ms } else { 0 };
-            let waits = if n % 10 == 0 { 10 } else { 0 };
-            let disk = blocked(WaitReason::Fsync, Waker::Other, writes);
-            let parts = [vec![disk, running(1)], behind_many(waits, 4)].concat();
-            let served = by_thread(Leg::ServerApp, 7, 1 + waits + writes, parts);
+            let is_slow = n % 10 == 0;
+            let reason = if n % 50 < 30 { WaitReason::Fsync } else { WaitReason::KernelLock };
+            let (held, waits) = if is_slow { (ms, 10) } else { (0, 0) };
+            let parts =
+                [vec![blocked(reason, Waker::Other, held), running(1)], behind_many(waits, 4)].concat();
+            let served = by_thread(Leg::ServerApp, 7, 1 + waits + held, parts);
             call(n, "/a", vec![leg(Leg::ClientAppOut, 0), served], Vec::new())
         }))
     };

@@ -59,10 +59,10 @@ mod tests {
         hunt.place.as_ref().map(|place| place.leg)
     }
 
-    /// Every tenth call takes so long both ways, the others 20 ms each.
+    /// Every fifth call takes so long both ways, the others 20 ms each.
     fn over_a_path(slow_ms: i64) -> Hunt {
         of((0..300).map(|n| {
-            let ms = if n % 10 == 0 { slow_ms } else { 20 };
+            let ms = if n % 5 == 0 { slow_ms } else { 20 };
             let legs = vec![leg(Leg::RequestWire, ms), leg(Leg::ServerApp, 1), leg(Leg::ResponseWire, ms)];
             call(n * 10, "/a", [vec![leg(Leg::ClientAppOut, 0)], legs].concat(), Vec::new())
         }))

@@ -1,7 +1,7 @@
 //! The outcome of one question, read from its shares: a culprit, several, a place, or neither.
 
 use super::blameless::{is_blameless, is_of_few_moments};
-use super::{Kind, NEARLY_ALL, Place, SEEN, SLOW_NS};
+use super::{Kind, Place, SEEN, SLOW_NS};
 use crate::claims::{host_of, is_held_up, is_of_host, is_remainder};
 use crate::hunt::account::BEYOND_CLIENT;
 use crate::hunt::answer::Answered;
@@ -206,7 +206,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         let beside_noise = culprits.iter().copied().find(|named| tells_apart(named, answered));
         // Noise stretches whatever a call does. What has a third of the excess besides is more than that, and so is what would
         // be slow without it.
-        let is_nearly_all = answered.noise.mid >= NEARLY_ALL || !answered.more_than_noise;
+        let is_nearly_all = answered.noise.mid >= 1.0 - THIRD || !answered.more_than_noise;
         let is_all_there_is =
             beside_noise.is_none() && is_nearly_all && largest_beside_noise(answered) <= THIRD;
         let kind = if is_all_there_is { Kind::Nothing } else { Kind::Unknown };
