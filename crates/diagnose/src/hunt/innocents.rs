@@ -365,6 +365,10 @@ fn a_little_noise_hides_nobody_and_much_of_it_leaves_who_it_is_unknown() {
     let more = beside_a_busy_machine(0, 22, 28);
     assert_eq!((more.verdict, more.culprits.len()), (Kind::Unknown, 0), "{}", more.words);
     assert!(more.words.contains("server-app") && more.words.contains("quieter"), "{}", more.words);
+    // However little: noise alone would not have chosen just these calls.
+    let least = beside_a_busy_machine(2, 1, 37);
+    assert_eq!((least.verdict, least.culprits.len()), (Kind::Unknown, 0), "{}", least.words);
+    assert!(least.words.contains(&DISK.to_string()) && least.words.contains("quieter"), "{}", least.words);
     // Without it, it is the machine alone.
     assert_eq!(beside_a_busy_machine(0, 13, 37).verdict, Kind::Nothing);
 }

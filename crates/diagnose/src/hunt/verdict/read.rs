@@ -230,7 +230,9 @@ fn tells_apart(named: &Named, answered: &Answered) -> bool {
         cause if is_own_doing(cause) => SOME_HAVE_IT,
         _ => return false,
     };
-    named.share.low > FEW
+    // Or it may have set off most of the noise in them.
+    let is_some = named.share.low > FEW || named.share.mid > 0.0 && named.share.high > MOST;
+    is_some
         && present.calls >= (1.0 - few) * answered.calls
         && present.ordinary_ns <= few * present.ns
         && present.moments >= MOMENTS
