@@ -6,7 +6,7 @@ use super::*;
 use spangap_model::Doing;
 use spangap_model::WaitReason;
 use spangap_model::evidence::{
-    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Need, Scope, Waker,
+    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Scope, Waker,
 };
 
 pub(super) fn blocked(reason: WaitReason, waker: Waker, ms: i64) -> HostPart {

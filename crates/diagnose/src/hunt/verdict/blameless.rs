@@ -47,7 +47,7 @@ pub fn is_of_few_moments(named: &Named, answered: &Answered) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::hunt::innocents::{by_thread, running};
-    use crate::hunt::tests::{MS, call, leg, of};
+    use crate::hunt::tests::{call, leg, of};
     use crate::hunt::{CallRecord, Hunt, Kind};
     use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
