@@ -94,6 +94,12 @@ pub fn hits_at_once(cause: Cause) -> bool {
         || cause == Cause::SoftirqLate
 }
 
+/// Causes that have whatever nothing else was seen to take. Where an application or a path stalls, all calls that are there wait
+/// at once, and that once says nothing of the others.
+pub fn is_remainder(cause: Cause) -> bool {
+    is_place(cause) || matches!(cause, Cause::NetworkJitter | Cause::LargePayload)
+}
+
 /// What a thread was kept waiting for by its host; `None` for what it chose to wait for.
 fn of_wait(reason: WaitReason) -> Option<Cause> {
     Some(match reason {

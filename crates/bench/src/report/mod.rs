@@ -182,6 +182,16 @@ pub struct Run {
     pub warnings: Vec<String>,
 }
 
+/// How many calls of a run there were, and how long they took, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct CallsInShort<'r>(pub &'r Run);
+
+impl std::fmt::Display for CallsInShort<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        single::write_calls(f, self.0)
+    }
+}
+
 impl Run {
     /// Whether the target is reached over loopback.
     pub(crate) fn on_this_host(&self) -> bool {

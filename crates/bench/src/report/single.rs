@@ -37,15 +37,9 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         run.duration_s,
         run.warmup_s
     )?;
-    write!(f, "\ncalls      {} OK ({}/s)", run.ok, super::fields::rounded(run.throughput_per_s))?;
-    write!(f, ", {} failed", run.calls.saturating_sub(run.ok))?;
-    match run.skipped_overload {
-        0 => writeln!(f)?,
-        skipped => writeln!(f, ", {skipped} not made: too many were waiting")?,
-    }
-    write_errors(f, run)?;
-    writeln!(f, "slow       {} took more than {} from send", run.slow, format_ns(run.slow_over_ns))?;
-    write_quantiles(f, run)?;
+    writeln!(f)?;
+    write_calls(f, run)?;
+    write_meaning(f, run)?;
     write_cpu(f, run)?;
     write_connections(f, run)?;
     if let Some(streams) = &run.streams {
@@ -55,6 +49,19 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         write_floor(f, run, floor)?;
     }
     Ok(())
+}
+
+/// How many calls there were, and how long they took.
+pub(super) fn write_calls(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
+    write!(f, "calls      {} OK ({}/s)", run.ok, super::fields::rounded(run.throughput_per_s))?;
+    write!(f, ", {} failed", run.calls.saturating_sub(run.ok))?;
+    match run.skipped_overload {
+        0 => writeln!(f)?,
+        skipped => writeln!(f, ", {skipped} not made: too many were waiting")?,
+    }
+    write_errors(f, run)?;
+    writeln!(f, "slow       {} took more than {} from send", run.slow, format_ns(run.slow_over_ns))?;
+    write_quantiles(f, run)
 }
 
 /// One line per status.
@@ -90,7 +97,12 @@ fn write_quantiles(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
             false => writeln!(f)?,
         }
     }
-    match open {
+    Ok(())
+}
+
+/// What the columns mean.
+fn write_meaning(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
+    match run.lateness.is_some() {
         true => writeln!(
             f,
             "latency: from when the call was due to its response, OK calls; from send: from when it was\n\

@@ -261,7 +261,7 @@ fn found_slower(comparison: &Comparison) -> bool {
 }
 
 /// Combines all documents of a file into one report.
-fn read(file: &Path) -> anyhow::Result<TankReport> {
+pub(super) fn read(file: &Path) -> anyhow::Result<TankReport> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let mut all: Option<TankReport> = None;
     for report in serde_json::Deserializer::from_str(&text).into_iter() {

@@ -9,7 +9,7 @@ use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::shares::{Compared, Share, Weighed, compared};
 use super::unwatched::{in_doubt, in_no_hand_ns};
 use super::{Asked, Owner, Question};
-use spangap_model::evidence::LegRecord;
+use spangap_model::evidence::{CallRecord, LegRecord};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,8 @@ pub struct Answered {
     pub beside_noise: Vec<(Owner, Share)>,
     /// Whether the time in question is more than the spread of calls; see [`super::population::Slow`].
     pub stands_out: bool,
+    /// Whether what is left of it beside the noise would still be more than that spread.
+    pub more_than_noise: bool,
     /// Time in question of a call, nanoseconds.
     pub each_ns: Share,
     /// Calls in question.
@@ -45,6 +47,8 @@ pub struct Answered {
     pub present: BTreeMap<Owner, Presence>,
     /// Whether the way takes much longer for some calls than for others.
     pub varies: bool,
+    /// How many times as large the messages of calls in question are as those of the calls that they are compared with.
+    pub larger: f64,
     /// Of how many separate moments the time in question is, as if all of them had the same of it.
     pub moments: f64,
     /// Share of the time on each end's host that was recorded there.
@@ -79,19 +83,20 @@ const TRACES: usize = 5;
 const LEAST: usize = 8;
 /// What all calls take beyond a reference is noise below this share of what that takes.
 const LEAST_OF_REFERENCE: f64 = 0.05;
-/// A way varies when its time from the 10th to the 90th percentile is this much of the median.
-const VARIES: f64 = 0.5;
+/// A way varies when so much of its time is beyond the 10th percentile.
+const VARIES: f64 = 0.25;
 
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
 pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answered> {
-    let slow = population.slow(question)?;
+    let mut slow = population.slow(question)?;
     let kinds: BTreeSet<usize> = slow.rows.iter().map(|row| row.stratum).collect();
     let is_ordinary = |row: &&Row<'_>| Population::is_ordinary(row) && kinds.contains(&row.stratum);
     let ordinary = population.rows.iter().filter(is_ordinary).collect();
-    let compared = Alike::new(slow.rows, ordinary).alike();
+    let compared = Alike::new(std::mem::take(&mut slow.rows), ordinary).alike();
     let mut answered = beside_others(&compared, population)?;
     answered.of_all = slow.beyond_ns / population.total_ns.max(1.0);
     answered.stands_out = slow.stands_out;
+    answered.more_than_noise = slow.stands_out_with(1.0 - answered.noise.mid);
     Some(answered)
 }
 
@@ -232,6 +237,7 @@ pub fn answer(
         noise: noise.shares.get(&true).copied().unwrap_or_default(),
         beside_noise,
         stands_out: true,
+        more_than_noise: true,
         each_ns: by_owner.each_ns,
         calls,
         baseline_ns: baseline / others.iter().map(|(_, weight)| weight).sum::<f64>().max(1.0),
@@ -239,6 +245,7 @@ pub fn answer(
         trace_ids: rows.iter().filter_map(|row| row.call.record.trace_id.clone()).take(TRACES).collect(),
         present: presence(rows, others),
         varies: varies(rows),
+        larger: larger(&ours, others),
         moments: moments(beyond.collect()),
         queued: queued(rows),
         knows_ends: knows_ends(rows),
@@ -442,7 +449,17 @@ fn moments(mut rows: Vec<(&Row<'_>, i64)>) -> f64 {
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
-/// Whether both ways together take much longer for some of the calls than for most.
+/// How many times as large messages are, on average; one where they are compared with nothing.
+fn larger(ours: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> f64 {
+    let mean = |of: &[(&Row<'_>, f64)]| {
+        let bytes = |call: &CallRecord| call.request_bytes + call.response_bytes.unwrap_or(0);
+        let sum: f64 = of.iter().map(|(row, weight)| weight * bytes(row.call.record) as f64).sum();
+        sum / of.iter().map(|(_, weight)| weight).sum::<f64>().max(f64::MIN_POSITIVE)
+    };
+    if others.is_empty() { 1.0 } else { mean(ours) / mean(others).max(1.0) }
+}
+
+/// Whether much of what both ways take together is beyond what they take at their best: what a path always takes does not vary.
 fn varies(rows: &[&Row<'_>]) -> bool {
     // What nobody else owns of it.
     let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
@@ -451,6 +468,8 @@ fn varies(rows: &[&Row<'_>]) -> bool {
         (u64::try_from(ns).unwrap_or(0), row.call.weight)
     };
     let ways: Vec<(u64, f64)> = rows.iter().map(both).collect();
-    let at = |share: f64| quantile(ways.clone(), share) as f64;
-    at(0.9) - at(0.1) > VARIES * at(0.5)
+    let calls: f64 = ways.iter().map(|(_, weight)| weight).sum();
+    let mean =
+        ways.iter().map(|(ns, weight)| *ns as f64 * weight).sum::<f64>() / calls.max(f64::MIN_POSITIVE);
+    mean - quantile(ways, 0.1) as f64 > VARIES * mean
 }

@@ -5,6 +5,7 @@
 
 use super::alike::known_and_all_ns;
 use super::answer::Answered;
+use super::lack::{Included, Lack, Source};
 use super::population::Population;
 use super::{OnStep, Owner, Step};
 use crate::claims::host_of;
@@ -37,8 +38,11 @@ pub struct NotLooked {
     /// Who.
     #[serde(flatten)]
     pub culprit: Culprit,
-    /// What would look for it.
+    /// What would look for it, in words.
     pub needs: String,
+    /// The same, to go by; absent in documents of earlier versions.
+    #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
+    pub lacks: Option<Lack>,
 }
 
 /// What sees a cause.
@@ -53,7 +57,7 @@ enum By {
     /// Spans of that side, beside packets.
     Spans,
     /// An instrument that says so only when it finds something; what would look for it.
-    Finding(&'static str),
+    Finding(Lack),
 }
 
 /// The sides that a cause has.
@@ -68,12 +72,11 @@ const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
     (cause, sides, by)
 }
 
-const COUNTERS: &str =
-    "counters of the server's accept queues, before and after (`spangap host check` on its host)";
-const NAMES: &str = "a capture at the client that includes its DNS traffic";
-const OPENING: &str = "a capture at the client that includes connections from their start";
-const POOL: &str = "client spans that include the wait for a pooled connection";
-const BEYOND: &str = "a capture at the proxy and one behind it, besides those at both ends";
+const COUNTERS: Lack = Lack::of(Source::AcceptCounters);
+const NAMES: Lack = Lack::with(Source::ClientCapture, Included::Dns);
+const OPENING: Lack = Lack::with(Source::ClientCapture, Included::Opening);
+const POOL: Lack = Lack::with(Source::ClientSpans, Included::PoolWait);
+const BEYOND: Lack = Lack::of(Source::ProxyCaptures);
 
 /// All suspects, in the order in which they are crossed off.
 const SUSPECTS: &[(Cause, Sides, By)] = &[
@@ -112,20 +115,6 @@ const SUSPECTS: &[(Cause, Sides, By)] = &[
     one(Cause::ServerApp, Sides::One(Side::Server), By::Spans),
     one(Cause::ClientApp, Sides::One(Side::Client), By::Spans),
 ];
-
-/// What an instrument that would supply something is, with the verb that is it.
-pub fn needs(need: Need) -> String {
-    match need {
-        Need::Spans(side) => format!("spans of the {side}"),
-        Need::Capture(side) => format!("a capture at the {side} (`spangap capture`)"),
-        Need::HostRecording(side) => {
-            format!("a recording of the {side}'s host (`spangap host record --pid`)")
-        }
-        Need::HostCheck(side) => format!("counters of the {side}'s host (`spangap host check`)"),
-        Need::LongerCapture => "a capture that includes connections from start to end".into(),
-        Need::Nothing => "an instrument that does not exist".into(),
-    }
-}
 
 /// Whether nothing but a recording of the host shows it.
 pub(super) fn is_by_host(cause: Cause) -> bool {
@@ -180,36 +169,43 @@ impl Looked {
         }
     }
 
-    /// What is missing to have looked for it; `None` where it was looked for.
-    fn lacks(&self, culprit: Culprit, by: By) -> Option<String> {
+    /// What is missing to have looked for it, and how much of that there is; `None` where it was looked for.
+    fn lacks(&self, culprit: Culprit, by: By) -> Option<(Lack, f64)> {
         let side = culprit.side.unwrap_or(Side::Server);
         match by {
-            By::Packets => missing(self.packets[0].max(self.packets[1]), Need::Capture(Side::Client)),
+            By::Packets => missing(self.packets[0].max(self.packets[1]), Source::ClientCapture),
             By::BothEnds => {
                 let lacking = if self.packets[0] < self.packets[1] { Side::Client } else { Side::Server };
-                missing(self.both, Need::Capture(lacking))
+                missing(self.both, Source::capture(lacking))
             }
-            By::Host => self.lacks_need(Need::HostRecording(side)),
-            By::Spans => self.lacks_need(Need::Spans(side)),
-            By::Finding(words) => Some(words.to_owned()),
+            By::Host => missing(self.host[side.index()], Source::host(side)),
+            By::Spans => missing(self.spans[side.index()], Source::spans(side)),
+            By::Finding(lack) => Some((lack, 0.0)),
         }
     }
 
-    /// What would supply something that was asked for, and how much of it there is; `None` where there is enough.
-    pub(super) fn lacks_need(&self, need: Need) -> Option<String> {
+    /// What would supply something that was asked for, and how much of it there is; `None` where there is enough, or where no
+    /// such source exists.
+    pub(super) fn lacks_need(&self, need: Need) -> Option<(Lack, f64)> {
         match need {
-            Need::Spans(side) => missing(self.spans[side.index()], need),
-            Need::Capture(side) => missing(self.packets[side.index()], need),
-            Need::HostRecording(side) => missing(self.host[side.index()], need),
-            Need::HostCheck(_) | Need::LongerCapture | Need::Nothing => Some(needs(need)),
+            Need::Spans(side) => missing(self.spans[side.index()], Source::spans(side)),
+            Need::Capture(side) => missing(self.packets[side.index()], Source::capture(side)),
+            Need::HostRecording(side) => missing(self.host[side.index()], Source::host(side)),
+            Need::HostCheck(side) => Some((Lack::of(Source::counters(side)), 0.0)),
+            Need::LongerCapture | Need::Nothing => None,
         }
     }
 }
 
-fn missing(share: f64, need: Need) -> Option<String> {
-    let some =
-        if share > 0.0 { format!("; only {:.0} % of it is covered", share * 100.0) } else { String::new() };
-    (share < LOOKED).then(|| needs(need) + &some)
+fn missing(share: f64, source: Source) -> Option<(Lack, f64)> {
+    (share < LOOKED).then_some((Lack::of(source), share))
+}
+
+/// What is missing, and how much of it there is.
+pub(super) fn in_words((lack, covered): (Lack, f64)) -> String {
+    let covered = covered * 100.0;
+    let some = if covered > 0.0 { format!("; only {covered:.0} % of it is covered") } else { String::new() };
+    format!("{lack}{some}")
 }
 
 /// All suspects but those named: cleared, or not looked for. What has a part of the excess is neither.
@@ -240,7 +236,10 @@ pub(super) fn suspects(
                 continue;
             }
             match looked.lacks(culprit, *by).filter(|_| found.calls == 0.0) {
-                Some(needs) => not_looked.push(NotLooked { culprit, needs }),
+                Some(missing) => {
+                    let (needs, lacks) = (in_words(missing), Some(missing.0));
+                    not_looked.push(NotLooked { culprit, needs, lacks });
+                }
                 None => cleared.push(clear(culprit, &found, answered, population, looked.lost)),
             }
         }

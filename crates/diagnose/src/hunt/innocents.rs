@@ -1,11 +1,12 @@
 //! Innocents that a rule must not convict: for each rule, the fault it is for and an innocent that looks like it.
 
+use super::lack::{Lack, Source};
 use super::tests::{MS, call, leg, lost, of};
 use super::*;
 use spangap_model::Doing;
 use spangap_model::WaitReason;
 use spangap_model::evidence::{
-    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Need, Scope, Waker,
+    Certainty, Finding, HostPart, HostTime, Instrument, LegRecord, Missing, Scope, Waker,
 };
 
 pub(super) fn blocked(reason: WaitReason, waker: Waker, ms: i64) -> HostPart {
@@ -364,6 +365,10 @@ fn a_little_noise_hides_nobody_and_much_of_it_leaves_who_it_is_unknown() {
     let more = beside_a_busy_machine(0, 22, 28);
     assert_eq!((more.verdict, more.culprits.len()), (Kind::Unknown, 0), "{}", more.words);
     assert!(more.words.contains("server-app") && more.words.contains("quieter"), "{}", more.words);
+    // However little: noise alone would not have chosen just these calls.
+    let least = beside_a_busy_machine(2, 1, 37);
+    assert_eq!((least.verdict, least.culprits.len()), (Kind::Unknown, 0), "{}", least.words);
+    assert!(least.words.contains(&DISK.to_string()) && least.words.contains("quieter"), "{}", least.words);
     // Without it, it is the machine alone.
     assert_eq!(beside_a_busy_machine(0, 13, 37).verdict, Kind::Nothing);
 }
@@ -481,8 +486,7 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
         };
         let hunt = of((0..200).map(one));
         assert_eq!(hunt.verdict, Kind::Place, "{hunt:#?}");
-        let recording = catalogue::needs(Need::HostRecording(Side::Server));
-        hunt.look_next.iter().any(|next| next.contains(&recording))
+        hunt.not_looked.iter().any(|one| one.lacks == Some(Lack::of(Source::ServerHost)))
     };
     assert!(of(false) && !of(true));
 }

@@ -19,6 +19,7 @@ mod contrary;
 mod held_up;
 mod in_turn;
 mod knock_on;
+pub mod lack;
 pub mod logical;
 mod noise;
 pub mod population;
@@ -172,9 +173,7 @@ fn find_queues(calls: &mut [Logical<'_>]) {
 /// The account of each call.
 fn sheets(calls: &[Logical<'_>], recorded: &Recorded, noise: Noise) -> Vec<Account> {
     let turns = Turns::of(calls);
-    let sheet = |call: &Logical<'_>| {
-        named(noise.taken_out(of_logical(call, &turns)), recorded, is_large(call.record))
-    };
+    let sheet = |call: &Logical<'_>| named(noise.taken_out(of_logical(call, &turns)), recorded, call.record);
     let mut accounts: Vec<Account> = calls.iter().map(sheet).collect();
     behind_lost_bytes(&mut accounts);
     accounts
@@ -213,27 +212,34 @@ impl Recorded {
 /// A message of this many bytes is large: to send it takes time wherever it is.
 const LARGE_BYTES: u64 = 256 << 10;
 
-fn is_large(call: &CallRecord) -> bool {
+/// A window that never lets in more is smaller than any system's by default, bytes: somebody made it so.
+const SMALL_WINDOW: u64 = 48 << 10;
+
+/// Whether a message is so large that sending it takes the time that was spent on that, and its receiver is known to have let it
+/// in: otherwise its reader may be slow, or its window small.
+fn is_large(call: &CallRecord, sends: Leg) -> bool {
+    let receiver = if sends == Leg::ClientSend { Side::Server } else { Side::Client };
     call.request_bytes.max(call.response_bytes.unwrap_or(0)) >= LARGE_BYTES
+        && call.windows[receiver.index()].is_some_and(|window| window >= SMALL_WINDOW)
 }
 
 /// Names what only one thing can own: the path between two taps, the sending of a large message, and an application whose
 /// host was recorded and is cleared.
-fn named(account: Account, recorded: &Recorded, is_large: bool) -> Account {
+fn named(account: Account, recorded: &Recorded, call: &CallRecord) -> Account {
     let mut named = Account::new();
     for (owner, ns) in account {
-        *named.entry(name(owner, recorded, is_large)).or_default() += ns;
+        *named.entry(name(owner, recorded, call)).or_default() += ns;
     }
     named
 }
 
-fn name(owner: Owner, recorded: &Recorded, is_large: bool) -> Owner {
+fn name(owner: Owner, recorded: &Recorded, call: &CallRecord) -> Owner {
     let Owner::Place(legs) = owner else { return owner };
     if legs.first != legs.last {
         return owner;
     }
     match legs.first {
-        Leg::ClientSend | Leg::ServerSend if is_large => {
+        sends @ (Leg::ClientSend | Leg::ServerSend) if is_large(call, sends) => {
             return Owner::Culprit(Culprit::of(Cause::LargePayload));
         }
         Leg::RequestWire | Leg::ResponseWire => return Owner::Culprit(Culprit::of(Cause::NetworkDelay)),

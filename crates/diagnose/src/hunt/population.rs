@@ -84,6 +84,15 @@ pub struct Slow<'p, 'a> {
     /// Whether they stand out from the spread that calls have anyway. Where they do not, only what holds calls up one by one
     /// can be told from that spread.
     pub stands_out: bool,
+    sums: Sums,
+}
+
+impl Slow<'_, '_> {
+    /// Whether this share of the excess would still be slow by itself.
+    pub fn stands_out_with(&self, share: f64) -> bool {
+        let rest = Sums { beyond: self.sums.beyond * share, ..self.sums };
+        rest.is_worth_it() && rest.stands_out()
+    }
 }
 
 impl<'a> Population<'a> {
@@ -130,6 +139,11 @@ impl<'a> Population<'a> {
         quantile(calls.map(|row| (row.call.duration_ns, row.call.weight)).collect(), 0.5)
     }
 
+    /// Whether all calls are streams.
+    pub fn are_streams(&self) -> bool {
+        self.rows.iter().all(|row| is_stream(row.call.record))
+    }
+
     /// Whether a call is an ordinary one of its kind.
     pub fn is_ordinary(row: &Row<'_>) -> bool {
         row.beyond_ns <= 0
@@ -148,6 +162,7 @@ impl<'a> Population<'a> {
             beyond_ns: sums.beyond,
             calls: sums.calls,
             stands_out: true,
+            sums,
         })
     }
 
@@ -199,6 +214,7 @@ impl<'a> Population<'a> {
             beyond_ns: sums.beyond,
             calls: sums.calls,
             stands_out: is_asked || sums.stands_out(),
+            sums,
         })
     }
 }
@@ -221,7 +237,7 @@ fn most_of_it(rows: &[&Row<'_>]) -> usize {
     rows.len()
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Sums {
     calls: f64,
     beyond: f64,

@@ -335,3 +335,23 @@ fn a_job_that_has_the_cpus_for_less_than_half_of_what_calls_take_is_not_why_they
     let most = behind(60);
     assert_eq!(most.culprits[0].culprit, Culprit::at(Cause::RunQueue, Side::Server), "{most:#?}");
 }
+
+#[test]
+fn what_would_be_slow_without_the_noise_is_more_than_noise() {
+    // Every tenth call waits for a busy CPU, and before that three of five of these for a disk, the others for a lock.
+    let of = |ms: i64| {
+        of((0..400).map(|n| {
+            let is_slow = n % 10 == 0;
+            let reason = if n % 50 < 30 { WaitReason::Fsync } else { WaitReason::KernelLock };
+            let (held, waits) = if is_slow { (ms, 10) } else { (0, 0) };
+            let parts =
+                [vec![blocked(reason, Waker::Other, held), running(1)], behind_many(waits, 4)].concat();
+            let served = by_thread(Leg::ServerApp, 7, 1 + waits + held, parts);
+            call(n, "/a", vec![leg(Leg::ClientAppOut, 0), served], Vec::new())
+        }))
+    };
+    let beside = of(6);
+    assert_ne!(beside.verdict, Kind::Nothing, "{beside:#?}");
+    assert!(beside.words.contains("disk"), "{}", beside.words);
+    assert_eq!(of(0).verdict, Kind::Nothing);
+}

@@ -1,5 +1,6 @@
 //! Verdicts on made-up evidence: what is named, and above all what is not.
 
+use super::lack::{Lack, Source};
 use super::*;
 use spangap_model::Doing;
 use spangap_model::Taker;
@@ -83,7 +84,6 @@ fn quick_calls_that_are_all_alike_are_nothing() {
         quick
     };
     assert_eq!(of((0..100).map(quick)).verdict, Kind::Nothing);
-    assert_eq!(of(std::iter::empty()).verdict, Kind::Nothing);
 }
 
 #[test]
@@ -117,7 +117,11 @@ fn a_leg_without_a_cause_is_a_place_with_what_to_look_at_next() {
     }));
     assert_eq!(hunt.verdict, Kind::Place, "{hunt:#?}");
     assert_eq!(hunt.place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppIn)));
-    assert!(hunt.look_next.iter().any(|next| next.contains("host record")), "{:?}", hunt.look_next);
+    assert!(hunt.look_next.iter().any(|next| next.contains("threads and run queue")), "{:?}", hunt.look_next);
+    let recording = Lack::of(Source::ClientHost);
+    let lacking =
+        hunt.not_looked.iter().find(|one| one.lacks == Some(recording)).expect("a recording is missing");
+    assert!(lacking.needs.contains("host record"), "{}", lacking.needs);
 }
 
 #[test]
@@ -167,7 +171,9 @@ fn what_other_instruments_show_stands_beside_the_sheet() {
     let mut shown = lost(1);
     shown.instrument = Instrument::Thieves;
     let findings = vec![possible, shown];
-    let hunt = hunt(&Evidence { findings, ..Evidence::default() }, &Question::default());
+    let calls = (0..40).map(|n| call(n, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new())).collect();
+    let evidence = Evidence { findings, calls, matching_calls: 40, ..Evidence::default() };
+    let hunt = hunt(&evidence, &Question::default());
     let order: Vec<Instrument> = hunt.beside.iter().map(|finding| finding.instrument).collect();
     assert_eq!((hunt.verdict, order), (Kind::Nothing, vec![Instrument::Thieves, Instrument::HostCheck]));
 }
@@ -610,4 +616,38 @@ fn among_many_calls_without_spans_those_with_spans_say_where_the_time_passed() {
         _ => without_spans(n, 1),
     }));
     assert_eq!(few.coverage.without_spans, 0, "{}", few.words);
+}
+
+#[test]
+fn of_calls_that_nobody_saw_nothing_is_said() {
+    let none = of(std::iter::empty());
+    assert_eq!(none.verdict, Kind::Unknown, "{none:#?}");
+    assert!(none.words.contains("show no call"), "{}", none.words);
+    let calls = vec![call(0, "/a", vec![leg(Leg::ServerApp, 1)], Vec::new())];
+    let evidence = Evidence { matching_calls: 1, calls, ..Evidence::default() };
+    let other = Question { method: Some("/b".into()), ..Question::default() };
+    let hunt = hunt(&evidence, &other);
+    assert_eq!(hunt.verdict, Kind::Unknown, "{hunt:#?}");
+    assert!(hunt.words.contains("none of those"), "{}", hunt.words);
+}
+
+#[test]
+fn of_streams_alone_nobody_says_that_nothing_is_wrong() {
+    // The server writes while its client's small window lets it: the response has begun long before the application is done.
+    let stream = |n: i64| {
+        let legs = vec![
+            leg(Leg::ClientAppOut, 0),
+            leg(Leg::ServerApp, 100 + n % 3),
+            leg(Leg::ServerHostOut, -90),
+            leg(Leg::ServerSend, 95),
+        ];
+        call(n * 20, "/a", legs, Vec::new())
+    };
+    let alone = of((0..40).map(stream));
+    assert_eq!(alone.verdict, Kind::Unknown, "{alone:#?}");
+    assert!(alone.words.contains("streams") && alone.words.contains("106 ms"), "{}", alone.words);
+    // Beside calls that are none, these say what is usual.
+    let quick =
+        (0..400).map(|n| call(n, "/b", vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1)], Vec::new()));
+    assert_eq!(of((0..40).map(stream).chain(quick)).verdict, Kind::Nothing);
 }

@@ -64,6 +64,8 @@ pub struct Conclusion {
     pub place: Option<Legs>,
     /// Question that the shares answer.
     pub question: Option<Question>,
+    /// How many of the slowest calls the shares are of, if the judge says so.
+    pub slow_calls: Option<u64>,
     /// Calls that support it.
     pub trace_ids: Vec<String>,
     /// Its reasons.
@@ -78,6 +80,7 @@ impl Conclusion {
             culprits: Vec::new(),
             place: None,
             question: None,
+            slow_calls: None,
             trace_ids: Vec::new(),
             why: None,
         }
@@ -135,6 +138,7 @@ impl Conclusion {
             culprits: if names { culprits } else { Vec::new() },
             place: document.place.filter(|_| kind == Kind::Place).map(|place| place.leg),
             question: document.question,
+            slow_calls: document.excess.map(|excess| excess.slow_calls).filter(|calls| *calls > 0),
             trace_ids: document.trace_ids,
             why: document.words,
         })
@@ -176,9 +180,17 @@ struct Document {
     #[serde(default)]
     place: Option<Place>,
     #[serde(default)]
+    excess: Option<Excess>,
+    #[serde(default)]
     trace_ids: Vec<String>,
     #[serde(default)]
     words: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Excess {
+    #[serde(default)]
+    slow_calls: u64,
 }
 
 #[derive(Deserialize)]
@@ -213,13 +225,13 @@ mod tests {
                 { "cause": "rto", "share": { "low": 0.4, "mid": 0.5, "high": 0.6 }, "remedy": "none" },
                 { "cause": "run-queue", "side": "server", "share": { "low": 0.0, "mid": 0.0, "high": 0.0 } }
             ],
-            "trace_ids": ["ab"], "excess": { "calls": 3 }
+            "trace_ids": ["ab"], "excess": { "calls": 3, "slow_calls": 2 }
         }))
         .expect("a conclusion");
         assert_eq!(said.words(), "rto, run-queue (server)");
         assert_eq!(said.culprits[0].share, Some(Interval { low: 0.4, high: 0.6 }));
         assert_eq!((said.culprits[1].share, said.question), (None, Some(Question::Slow)));
-        assert_eq!(said.trace_ids, ["ab"]);
+        assert_eq!((said.slow_calls, said.trace_ids), (Some(2), vec!["ab".to_owned()]));
         let place = parse(&json!({ "verdict": "place", "place": { "leg": "server_app", "share": {} } }));
         assert_eq!(place.expect("one"), Conclusion::place(Legs::one(Leg::ServerApp)));
         let nobody = parse(&json!({ "verdict": "one", "culprits": [] })).expect("one");

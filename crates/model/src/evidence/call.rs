@@ -44,6 +44,10 @@ pub struct CallRecord {
     /// is down or busy.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub retryable: bool,
+    /// The most bytes that each side's TCP window let in at once, the client's first; `None` if the capture does not show it,
+    /// because it began after the handshake. A sender that waits for a small window looks like one that is slow.
+    #[serde(skip_serializing_if = "are_unknown", default)]
+    pub windows: [Option<u64>; 2],
     /// For a randomly drawn call, the number of calls that it represents; absent for one that represents
     /// itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -80,6 +84,10 @@ pub enum HopPlace {
     ProxyOrWire,
     /// Between the end of a proxy's attempt and its next one.
     BetweenAttempts,
+}
+
+fn are_unknown(windows: &[Option<u64>; 2]) -> bool {
+    windows.iter().all(Option::is_none)
 }
 
 impl CallRecord {

@@ -125,6 +125,7 @@ mod tests {
             resent_bytes: [0; 2],
             hole_bytes: [0; 2],
             rtt_min_ns: [None; 2],
+            windows: [None; 2],
             max_streams: None,
             peak_in_flight: 0,
         }

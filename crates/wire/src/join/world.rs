@@ -128,6 +128,7 @@ pub(crate) fn facts(id: u32, ends: [Endpoint; 2]) -> ConnectionFacts {
         resent_bytes: [0; 2],
         hole_bytes: [0; 2],
         rtt_min_ns: [None; 2],
+        windows: [None; 2],
         max_streams: None,
         peak_in_flight: 0,
     }

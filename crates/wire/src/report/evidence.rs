@@ -30,10 +30,19 @@ fn records(dissection: &Dissection) -> Vec<CallRecord> {
         let mut record = record(call_report(call, dissection));
         record.retryable |= has_retryable_status(call);
         record.path = path(call);
+        record.windows = windows(call, dissection);
         record.stands_for = (place >= slowest && each > 1.0).then_some(each);
         record
     };
     dissection.calls.iter().enumerate().map(one).collect()
+}
+
+/// Each capture may have begun after the handshake; one that has it is enough. Of a connection that is not listed, nothing
+/// is known.
+fn windows(call: &Call, dissection: &Dissection) -> [Option<u64>; 2] {
+    let connection = dissection.connection_of(call);
+    let seen = || connection.into_iter().flat_map(|connection| connection.seen.iter().flatten());
+    [0, 1].map(|side: usize| seen().filter_map(|facts| facts.windows[side]).max())
 }
 
 fn path(call: &Call) -> Vec<HopLeg> {
@@ -77,6 +86,7 @@ fn record(call: CallReport) -> CallRecord {
         legs: call.legs,
         findings: call.findings,
         path: Vec::new(),
+        windows: [None; 2],
         retryable: call.ending.is_some_and(|ending| ending.unanswered),
         stands_for: None,
     }

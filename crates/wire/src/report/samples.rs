@@ -62,6 +62,7 @@ fn facts(capture: u32) -> ConnectionFacts {
         resent_bytes: [57, 0],
         hole_bytes: [0, 0],
         rtt_min_ns: [Some(104_000), None],
+        windows: [Some(64 << 10); 2],
         max_streams: Some(100),
         peak_in_flight: 4,
     }

@@ -3,7 +3,8 @@
 use super::outcome;
 use super::words::leg_words;
 use super::{
-    CallReport, CaptureReport, CauseSumReport, ClockReport, ConnectionReport, DissectReport, SumsReport,
+    CallReport, CaptureReport, CauseSumReport, ClockReport, ConnectionReport, DissectReport, PairReport,
+    SumsReport,
 };
 use spangap_model::duration::format_ns;
 use spangap_report::cut::keep_end;
@@ -307,12 +308,20 @@ pub(super) fn places(report: &DissectReport, width: usize) -> String {
     text
 }
 
+/// Where the time of each pair's calls went, without its connections.
+pub fn pairs_in_short(report: &DissectReport, width: usize) -> String {
+    report.pairs.iter().take(PAIRS).map(|pair| sums_of_pair(pair, width)).collect()
+}
+
+fn sums_of_pair(pair: &PairReport, width: usize) -> String {
+    let title = format!("{} -> {}, {}", pair.client, pair.server, counted(pair.connections, "connection"));
+    sums(&title, &pair.sums, width)
+}
+
 fn pairs(report: &DissectReport, width: usize) -> String {
     let mut text = String::new();
     for pair in report.pairs.iter().take(PAIRS) {
-        let title =
-            format!("{} -> {}, {}", pair.client, pair.server, counted(pair.connections, "connection"));
-        text += &sums(&title, &pair.sums, width);
+        text += &sums_of_pair(pair, width);
         let of_pair = |connection: &&ConnectionReport| {
             let client = connection.client.rsplit_once(':').map_or("", |(host, _)| host);
             let client = client.trim_start_matches('[').trim_end_matches(']');

@@ -446,5 +446,8 @@ impl Tracker {
             Some(shift) => Some(raw << shift),
             None => None,
         };
+        if own.window_scale.is_some() && !segment.flags.has(Flags::SYN) {
+            own.largest_window = own.largest_window.max(own.window);
+        }
     }
 }

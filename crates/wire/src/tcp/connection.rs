@@ -546,6 +546,7 @@ impl<P: Parser + Default> Connection<P> {
             resent_bytes: [client.resent_bytes, server.resent_bytes],
             hole_bytes: [client.hole_bytes, server.hole_bytes],
             rtt_min_ns: [client.rtt_min_ns, server.rtt_min_ns],
+            windows: [client.largest_window, server.largest_window],
             max_streams: parser.map_or(self.max_streams, Parser::max_streams),
             peak_in_flight: self.peak_in_flight,
         }

@@ -121,6 +121,8 @@ pub struct SideState {
     pub window_scale: Option<u8>,
     /// Window last advertised by this side, bytes; `None` while it is unknown.
     pub window: Option<u64>,
+    /// The largest such window after the SYN.
+    pub largest_window: Option<u64>,
     /// Whether the peer acknowledged bytes of this side that are not in the capture.
     pub missing: bool,
     /// The last segment with new bytes, and when these were last seen.
@@ -210,6 +212,9 @@ pub struct ConnectionFacts {
     pub hole_bytes: [u64; 2],
     /// Minimum time from a segment of that side to its acknowledgement, at this tap, nanoseconds.
     pub rtt_min_ns: [Option<u64>; 2],
+    /// The largest window that each side advertised after its SYN, bytes; `None` while its scale, which is announced with the
+    /// SYN, is unknown.
+    pub windows: [Option<u64>; 2],
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the server, if the tap saw it.
     pub max_streams: Option<u32>,
     /// Maximum number of simultaneous exchanges.

@@ -178,6 +178,21 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     failure_of(reading)
 }
 
+/// Pairs of the spans in these files.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn pairs_of(files: &[PathBuf]) -> anyhow::Result<PairsReport> {
+    let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
+    for file in files {
+        let mut sink = |request: &[u8]| meter.ingest(request, 0).map(|ingested| ingested.spans);
+        read(&Input::Path(file.clone()), &mut sink, &mut |_| ControlFlow::Continue(()))?;
+    }
+    meter.finish();
+    let totals = meter.totals();
+    Ok(pairs_report(totals.iter().map(|(key, stats)| (key, stats)), &meter.overview(), 0, 0))
+}
+
 /// Explanation of the slow calls of each pair in the report.
 fn explanations(meter: &Meter, report: &PairsReport) -> Vec<Explanation> {
     let mut samples: HashMap<PairKey, Vec<Drawn>> = meter.samples(|_| true).into_iter().collect();

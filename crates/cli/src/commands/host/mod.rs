@@ -6,7 +6,7 @@ mod own_cpus;
 pub(super) mod processes;
 mod record;
 mod stacks;
-mod thieves;
+pub mod thieves;
 
 use crate::Outcome;
 use clap::{Args, Subcommand};

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::args::{Duration, wrong_usage};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
 use spangap_host::event::{Event, Tid, What};
@@ -388,33 +388,69 @@ fn show_yourselves(all: rustix::io::Result<rustix::thread::CpuSet>) {
     let _ = rustix::thread::sched_setaffinity(None, &mine);
 }
 
-fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<Outcome> {
+/// The report in short, of the processes that a recording was made for.
+pub fn in_short(recording: &Path, most_takers: usize) -> anyhow::Result<String> {
+    let args = ThievesArgs {
+        pid: Vec::new(),
+        cgroup: None,
+        cpus: None,
+        duration: Duration(0),
+        recording: None,
+        windows: 0,
+        window: Duration(0),
+        fail_on: Vec::new(),
+        html: None,
+        svg: None,
+        json: false,
+    };
+    let (sums, seen) = recorded(recording, &args)?;
+    match sums {
+        Sums::Target { target, watched, timeline, thieves, used } => {
+            let report = report_of(target, &watched, *timeline, *thieves, *used, seen);
+            Ok(text::in_short(&report, most_takers))
+        }
+        Sums::Cpus { .. } => bail!("{}: expected a recording of processes", recording.display()),
+    }
+}
+
+fn report_of(
+    target: Target,
+    watched: &SharedThreads,
+    timeline: Timeline<Asks>,
+    mut thieves: Thieves,
+    used: CpuUse,
+    seen: Observation,
+) -> ThievesReport {
     let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, halted, clocks, spangap } =
         seen;
+    let used = used.finish(ended_ns).used;
+    let idle = |cpu| used.get(&(cpu, Some(Taker::Task(0)))).map_or(0, |idle| idle.total_ns);
+    let events = EventsReport { untold: timeline.untold(), ..events };
+    timeline.finish(ended_ns, &mut |tid, interval| thieves.on(tid, interval));
+    let is_own = |tid: Tid| watched.borrow().contains(&tid);
+    let target = target.words(&names);
+    let known = Circumstances {
+        target,
+        is_own: &is_own,
+        spangap,
+        names: &names,
+        began_ns,
+        ended_ns,
+        idle_ns: &idle,
+        unix_ns: &|mono_ns| Some(clocks.unix_ns(mono_ns)?.0),
+        interrupted,
+        events,
+        cost,
+        lacks,
+        halted,
+    };
+    ThievesReport::new(&thieves.finish(), &known)
+}
+
+fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<Outcome> {
     let (text, json, causes) = match sums {
-        Sums::Target { target, watched, timeline, mut thieves, used } => {
-            let used = used.finish(ended_ns).used;
-            let idle = |cpu| used.get(&(cpu, Some(Taker::Task(0)))).map_or(0, |idle| idle.total_ns);
-            let events = EventsReport { untold: timeline.untold(), ..events };
-            timeline.finish(ended_ns, &mut |tid, interval| thieves.on(tid, interval));
-            let is_own = |tid: Tid| watched.borrow().contains(&tid);
-            let target = target.words(&names);
-            let known = Circumstances {
-                target,
-                is_own: &is_own,
-                spangap,
-                names: &names,
-                began_ns,
-                ended_ns,
-                idle_ns: &idle,
-                unix_ns: &|mono_ns| Some(clocks.unix_ns(mono_ns)?.0),
-                interrupted,
-                events,
-                cost,
-                lacks,
-                halted,
-            };
-            let report = ThievesReport::new(&thieves.finish(), &known);
+        Sums::Target { target, watched, timeline, thieves, used } => {
+            let report = report_of(target, &watched, *timeline, *thieves, *used, seen);
             if let Some(path) = &args.html {
                 Report::Thieves { report: &ThievesPage::new(&report) }.write(path)?;
             }
@@ -426,6 +462,8 @@ fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<O
             (text::text(&report), serde_json::to_string_pretty(&report)?, causes)
         }
         Sums::Cpus { cpus, used } => {
+            let Observation { names, began_ns, ended_ns, interrupted, events, cost, lacks, spangap, .. } =
+                seen;
             let used = used.finish(ended_ns);
             let duration_ns = ended_ns - began_ns;
             let names = &names;

@@ -1,6 +1,7 @@
 //! The verdict on one screen. What is left out, `--json` has.
 
 use spangap_diagnose::hunt::catalogue::NotLooked;
+use spangap_diagnose::hunt::lack::{self, Included, Source};
 use spangap_diagnose::hunt::verdict::{Answer, Blamed, Line};
 use spangap_diagnose::hunt::{Hunt, Kind};
 use spangap_model::duration::format_ns;
@@ -209,52 +210,55 @@ fn suspects(out: &mut String, hunt: &Hunt, width: usize) {
         let number = counted(hunt.cleared.len() as u64, "suspect");
         say(2, &format!("Cleared: {number}; `--json` says what each would have shown and what was seen."));
     }
-    let groups = by_instrument(&hunt.not_looked);
+    let groups = by_source(&hunt.not_looked);
     if !groups.is_empty() {
         say(0, "Not checked; what would show them:");
     }
     for group in &groups {
-        say(4, &format!("  {}: {}", group.needs, group.causes.join(", ")));
+        say(4, &format!("  {}: {}", group.words(), group.causes.join(", ")));
     }
-    // What is in that list is not said again.
-    let is_said = |next: &str| {
-        let needs = next.strip_prefix("Not looked: ").map(|rest| rest.trim_end_matches('.'));
-        needs.is_some_and(|needs| hunt.not_looked.iter().any(|one| one.needs.starts_with(needs)))
-    };
-    hunt.look_next.iter().filter(|next| !is_said(next)).for_each(|next| say(2, next));
+    hunt.look_next.iter().for_each(|next| say(2, next));
 }
 
-/// Suspects that the same instrument at the same place would see.
+/// Suspects that the same source at the same place would show.
 struct Group<'h> {
-    place: &'h str,
-    needs: String,
+    /// Absent in documents of earlier versions, which go by the words.
+    source: Option<Source>,
+    needs: &'h str,
+    including: Vec<Included>,
     causes: Vec<&'static str>,
 }
 
-/// Before what an instrument has to have seen.
-const HAS: [&str; 2] = [" that includes ", " that include "];
+impl Group<'_> {
+    fn words(&self) -> String {
+        match self.source.filter(|_| !self.including.is_empty()) {
+            Some(source) => lack::words(source, &self.including),
+            None => self.needs.to_owned(),
+        }
+    }
+}
 
-/// `a capture at the client` would see several of them, whatever it has to have for each.
-fn by_instrument(not_looked: &[NotLooked]) -> Vec<Group<'_>> {
+/// `a capture at the client` would show several of them, whatever it has to include for each.
+fn by_source(not_looked: &[NotLooked]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for one in not_looked {
-        let split = HAS.iter().find_map(|has| one.needs.split_once(has));
-        let (instrument, has) =
-            split.map_or((one.needs.as_str(), None), |(instrument, has)| (instrument, Some(has)));
-        let place = instrument.split([';', '(']).next().unwrap_or(instrument).trim_end();
+        let source = one.lacks.map(|lack| lack.source);
+        let is_same =
+            |group: &Group<'_>| group.source == source && (source.is_some() || group.needs == one.needs);
+        let place = groups.iter().position(is_same).unwrap_or_else(|| {
+            groups.push(Group { source, needs: &one.needs, including: Vec::new(), causes: Vec::new() });
+            groups.len() - 1
+        });
+        let group = &mut groups[place];
+        if let Some(included) = one.lacks.and_then(|lack| lack.including)
+            && !group.including.contains(&included)
+        {
+            group.including.push(included);
+        }
+        // The source says at which side.
         let cause = one.culprit.cause.name();
-        match groups.iter_mut().find(|group| group.place == place) {
-            Some(group) => {
-                if let Some(has) = has.filter(|has| !group.needs.contains(has)) {
-                    let is_second = HAS.iter().any(|has| group.needs.contains(has));
-                    let _ = write!(group.needs, "{}{has}", if is_second { " and " } else { HAS[0] });
-                }
-                // The instrument says at which side.
-                if !group.causes.contains(&cause) {
-                    group.causes.push(cause);
-                }
-            }
-            None => groups.push(Group { place, needs: one.needs.clone(), causes: vec![cause] }),
+        if !group.causes.contains(&cause) {
+            group.causes.push(cause);
         }
     }
     groups

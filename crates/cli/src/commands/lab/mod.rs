@@ -3,6 +3,7 @@
 mod actor;
 mod clean;
 mod clocks;
+mod excerpts;
 mod grade;
 mod judge;
 mod keeper;

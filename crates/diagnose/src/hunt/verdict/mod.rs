@@ -1,5 +1,6 @@
 //! From shares to a verdict: a culprit only if even its lower bound is most of the excess.
 
+mod blameless;
 mod document;
 mod read;
 
@@ -9,10 +10,12 @@ pub use document::{
 
 use super::account::QUEUE;
 use super::answer::Answered;
+use super::catalogue::NotLooked;
+use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
 use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
-use read::{MOST, Named, Read, THIRD, is_standing, read, refined};
+use read::{MOST, Named, PLACE_MOMENTS, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
@@ -83,7 +86,12 @@ pub(super) fn of(
     let headline = headline(question, usual_ns, slow, all);
     let mut hunt = match &headline {
         Some((read, answered)) => report(read, answered, population),
-        None => population.few().map_or_else(|| nothing(question, usual_ns), |few| too_few(&few)),
+        None if population.rows.is_empty() => no_calls(evidence),
+        None => match population.few() {
+            Some(few) => too_few(&few),
+            None if population.are_streams() => streams(population),
+            None => nothing(question, usual_ns),
+        },
     };
     hunt.questions = answers;
     hunt.coverage = coverage(evidence, population, covered);
@@ -109,7 +117,7 @@ pub(super) fn of(
     }
     (hunt.cleared, hunt.not_looked) = catalogue::suspects(evidence, population, answered, &named, on_step);
     if !matches!(hunt.verdict, Kind::One | Kind::Nothing) {
-        hunt.look_next.extend(needs(evidence, population));
+        hunt.look_next.extend(needs(evidence, population, &hunt.not_looked));
     }
     if question.against.is_some() && hunt.questions.all.is_none() {
         hunt.look_next.push(
@@ -366,6 +374,11 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
              wait.",
             percent(answered.noise)
         ),
+        (_, Some(place)) if place.both_ways && answered.asked != Asked::All => format!(
+            "{} of that passed on the network between the hosts, in both directions; no single cause accounts for most \
+             of it.",
+            percent(place.share)
+        ),
         (_, Some(place)) if place.both_ways => format!(
             "{} of that passed on the network between the hosts, in both directions, with no other cause. The path \
              takes that long; only a reference can tell whether it always did (`--against`).",
@@ -379,23 +392,18 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             place.leg.in_words()
         ),
         (_, Some(place)) => {
-            let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
             let why = match place.between_threads {
                 true => {
                     "while a thread there waited on a futex for another thread of its process, for a lock or for a \
                      result: the evidence does not tell them apart"
                 }
+                false if read.by_chance.is_some() => {
+                    "in fewer than four separate moments, which are too few to say why"
+                }
                 false if is_unowned(place, answered) => "the evidence does not say why",
                 false => "no single cause accounts for most of it",
             };
-            // The name of a leg is in the glossary; several joined are told as places alone.
-            let (leg, words) = (place.leg, place.leg.in_words());
-            let at = if leg.first == leg.last {
-                format!("in {leg}{hop}, {words}")
-            } else {
-                format!("{words}{hop}")
-            };
-            format!("{} of that passed {at}; {why}.", percent(place.share))
+            format!("{} of that passed {}; {why}.", percent(place.share), at(place))
         }
         _ if read.beside_noise.is_some() => format!(
             "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
@@ -408,7 +416,9 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             let largest = answered.shares.iter().find(|(owner, _)| !matches!(owner, Owner::Noise(_)));
             let rest = largest.map_or(String::new(), |(owner, share)| {
                 let name = match owner {
-                    Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.to_string(),
+                    Owner::Culprit(culprit) | Owner::Noise(culprit) => {
+                        refined(*culprit, answered).to_string()
+                    }
                     Owner::Place(legs) | Owner::Between(legs) => legs.in_words().to_string(),
                     Owner::Hop(hop, legs) => format!("{} behind proxy {hop}", legs.in_words()),
                 };
@@ -425,8 +435,39 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                 "{} of that, but nearly all of it in fewer than four separate moments: too few to blame it.",
                 who(named)
             ),
-            None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+            None => match &read.untold {
+                Some(place) => format!(
+                    "{} of that passed {}. {}",
+                    percent(place.share),
+                    at(place),
+                    untold(place, answered)
+                ),
+                None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+            },
         },
+    }
+}
+
+/// The name of a leg is in the glossary; several joined are told as places alone.
+fn at(place: &Place) -> String {
+    let hop = place.hop.map_or(String::new(), |hop| format!(" behind proxy {hop}"));
+    let (leg, words) = (place.leg, place.leg.in_words());
+    if leg.first == leg.last { format!("in {leg}{hop}, {words}") } else { format!("{words}{hop}") }
+}
+
+/// Why a place is not told.
+fn untold(place: &Place, answered: &Answered) -> &'static str {
+    match place.side.map(|side| answered.recorded[side.index()]) {
+        _ if answered.asked == Asked::All => {
+            "But nobody saw when these calls began, and more may have passed before that."
+        }
+        _ if answered.moments < PLACE_MOMENTS => {
+            "But it was a single moment, which tells nothing about other calls."
+        }
+        Some(recorded) if recorded < MOST => {
+            "But nobody recorded that host, and a busy machine would look the same."
+        }
+        _ => "But other legs took less than no time, so the clocks cannot have been compared.",
     }
 }
 
@@ -455,6 +496,40 @@ fn nothing(question: &Question<'_>, usual_ns: u64) -> Hunt {
         _ => format!("Nothing stands out: the median call takes {usual}, and hardly any takes much longer."),
     };
     Hunt { question: if question.against.is_some() { "all" } else { "slow" }, words, ..Hunt::default() }
+}
+
+/// Streams last as long as their messages go on: a slow receiver makes them long, and so does a long story.
+fn streams(population: &Population<'_>) -> Hunt {
+    let durations = population.rows.iter().map(|row| (row.call.duration_ns, row.call.weight));
+    Hunt {
+        verdict: Kind::Unknown,
+        question: "slow",
+        words: format!(
+            "None of these calls stands out from the others. All of them are streams, whose server works while it sends, \
+             and they last {} (median). Only a reference can tell whether that is too long (`--against`).",
+            format_ns(quantile(durations.collect(), 0.5))
+        ),
+        ..Hunt::default()
+    }
+}
+
+/// Of calls that nobody saw, nobody says that nothing is wrong.
+fn no_calls(evidence: &Evidence) -> Hunt {
+    let words = match evidence.matching_calls {
+        0 => {
+            "The captures show no call: its connections may have been refused, or the packets may be of something else."
+        }
+        _ => "The captures show calls, but none of those that were asked for.",
+    };
+    Hunt {
+        verdict: Kind::Unknown,
+        question: "slow",
+        words: words.into(),
+        look_next: vec![
+            "`spangap dissect` says which connections were opened, refused or not understood.".into(),
+        ],
+        ..Hunt::default()
+    }
 }
 
 /// Calls that stand out, and too few of them to compare.
@@ -587,8 +662,8 @@ fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
 }
 
-/// What would supply what is missing, in sentences.
-fn needs(evidence: &Evidence, population: &Population<'_>) -> Vec<String> {
+/// What would supply what is missing, in sentences. What suspects that nobody looked for need is said with them.
+fn needs(evidence: &Evidence, population: &Population<'_>, not_looked: &[NotLooked]) -> Vec<String> {
     let findings = population.rows.iter().flat_map(|row| &row.call.record.findings);
     let mut needs: BTreeSet<Need> =
         findings.filter_map(|finding| Some(finding.certainty.missing()?.need())).collect();
@@ -597,12 +672,13 @@ fn needs(evidence: &Evidence, population: &Population<'_>) -> Vec<String> {
     }
     // What one call lacks, most may have.
     let looked = catalogue::Looked::of(evidence, population);
+    let is_said = |lack: Lack| not_looked.iter().any(|one| one.lacks == Some(lack));
     let sentence = |need| {
-        Some(match need {
-            Need::LongerCapture => "Some captures begin or end in the middle of connections.".into(),
-            Need::Nothing => return None,
-            other => format!("Not looked: {}.", looked.lacks_need(other)?),
-        })
+        if need == Need::LongerCapture {
+            return Some("Some captures begin or end in the middle of connections.".into());
+        }
+        let missing = looked.lacks_need(need).filter(|(lack, _)| !is_said(*lack))?;
+        Some(format!("Not looked: {}.", catalogue::in_words(missing)))
     };
     needs.into_iter().filter_map(sentence).collect()
 }

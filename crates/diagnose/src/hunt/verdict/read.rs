@@ -1,7 +1,9 @@
 //! The outcome of one question, read from its shares: a culprit, several, a place, or neither.
 
+use super::blameless::{is_blameless, is_of_few_moments};
 use super::{Kind, Place, SEEN, SLOW_NS};
-use crate::claims::{hits_at_once, host_of, is_held_up, is_of_host, is_place as only_place};
+use crate::claims::{host_of, is_held_up, is_of_host, is_remainder};
+use crate::hunt::account::BEYOND_CLIENT;
 use crate::hunt::answer::Answered;
 use crate::hunt::population::{EFFECTIVE, Population};
 use crate::hunt::shares::Share;
@@ -23,9 +25,9 @@ pub const THIRD: f64 = 1.0 / 3.0;
 /// So many calls are enough to name somebody beside noise, which is another doubt.
 const BESIDE_NOISE: f64 = 8.0;
 /// What hits all of a host at once has to have done so in this many moments: else it is what happened to happen.
-const MOMENTS: f64 = EFFECTIVE;
+pub const MOMENTS: f64 = EFFECTIVE;
 /// And where it passed is told of this many.
-const PLACE_MOMENTS: f64 = 2.0;
+pub const PLACE_MOMENTS: f64 = 2.0;
 /// Owners that together have so much less than nothing contradict the others.
 const CONTRADICTION: f64 = 0.25;
 /// So much of the time has to lie in legs that are told apart.
@@ -44,6 +46,8 @@ pub struct Read {
     pub kind: Kind,
     pub culprits: Vec<Named>,
     pub place: Option<Place>,
+    /// Where most of it passed, although that says nothing of other calls: it was a single moment's, or nobody recorded the host.
+    pub untold: Option<Place>,
     /// Who would be named, had it not been in so few moments.
     pub by_chance: Option<Named>,
     /// What slow calls have and others do not, where noise has most of what they take.
@@ -53,6 +57,18 @@ pub struct Read {
 }
 
 impl Read {
+    fn of(kind: Kind) -> Read {
+        Read {
+            kind,
+            culprits: Vec::new(),
+            place: None,
+            untold: None,
+            by_chance: None,
+            beside_noise: None,
+            is_usual_place: false,
+        }
+    }
+
     /// Share of the first culprit.
     pub fn lead(&self) -> f64 {
         self.culprits.first().map_or(0.0, |named| named.share.mid)
@@ -115,18 +131,13 @@ impl Read {
 
     /// Whether it is what calls that take no time consist of.
     pub fn is_usual(&self) -> bool {
-        self.culprits.iter().all(|named| is_place(named.culprit.cause))
+        self.culprits.iter().all(|named| is_remainder(named.culprit.cause))
     }
 }
 
 /// Whether it says something that another answer would have to beat.
 pub fn is_standing(kind: Kind) -> bool {
     matches!(kind, Kind::One | Kind::Place)
-}
-
-/// Causes that say where the time passed, if their look-alikes are excluded.
-fn is_place(cause: Cause) -> bool {
-    only_place(cause) || matches!(cause, Cause::NetworkJitter | Cause::LargePayload)
 }
 
 /// Reads it off.
@@ -137,7 +148,10 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         }
         Owner::Noise(_) | Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => None,
     };
-    let of = |shares: &[(Owner, Share)]| shares.iter().filter_map(named).collect::<Vec<Named>>();
+    let of = |shares: &[(Owner, Share)]| {
+        let named = shares.iter().filter_map(named).filter(|named| !is_blameless(named, answered));
+        named.collect::<Vec<Named>>()
+    };
     let culprits = of(&answered.shares);
     let convicted = match answered.asked {
         Asked::Slow | Asked::Against => compared(&culprits),
@@ -167,52 +181,39 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         let each = convicted.iter().all(|named| named.share.low > 0.0);
         (together > THIRD && each).then_some((kind, convicted))
     });
-    let by_chance = |named: &Named| {
-        let moments = answered.present.get(&named.owner).map_or(0.0, |present| present.moments);
-        answered.asked != Asked::Against && hits_at_once(named.culprit.cause) && moments < MOMENTS
+    let by_chance = |(_, named): &(Kind, Vec<Named>)| {
+        named.iter().copied().find(|named| is_of_few_moments(named, answered))
     };
-    if let Some(named) = convicted.as_ref().and_then(|(_, named)| named.iter().find(|named| by_chance(named)))
-    {
-        return Read {
-            kind: Kind::Unknown,
-            culprits: Vec::new(),
-            place: None,
-            by_chance: Some(*named),
-            beside_noise: None,
-            is_usual_place: false,
-        };
+    let told = place(answered);
+    let (told, untold) = match told {
+        Some(place) if !is_told(&place, answered) => (None, Some(place)),
+        told => (told, None),
+    };
+    if let Some(named) = convicted.as_ref().and_then(by_chance) {
+        // Where a remainder passed is known all the same.
+        let place = told.filter(|_| is_remainder(named.culprit.cause));
+        let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
+        return Read { place, by_chance: Some(named), ..Read::of(kind) };
     }
     if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
         // Of calls whose begin nobody saw, most may have passed before it.
         let known = answered.asked != Asked::All || answered.knows_ends && !contradicts(answered);
         if known || !culprits.iter().all(|named| always_there(named.culprit.cause)) {
-            return Read {
-                kind,
-                culprits,
-                place: None,
-                by_chance: None,
-                beside_noise: None,
-                is_usual_place: false,
-            };
+            return Read { culprits, ..Read::of(kind) };
         }
     }
     if answered.asked != Asked::All && is_noise(answered) {
         let beside_noise = culprits.iter().copied().find(|named| tells_apart(named, answered));
-        // Noise stretches whatever a call does. What has a third of the excess besides is more than that.
-        let is_all_there_is = beside_noise.is_none() && largest_beside_noise(answered) <= THIRD;
+        // Noise stretches whatever a call does. What has a third of the excess besides is more than that, and so is what would
+        // be slow without it.
+        let is_nearly_all = answered.noise.mid >= 1.0 - THIRD || !answered.more_than_noise;
+        let is_all_there_is =
+            beside_noise.is_none() && is_nearly_all && largest_beside_noise(answered) <= THIRD;
         let kind = if is_all_there_is { Kind::Nothing } else { Kind::Unknown };
-        return Read {
-            kind,
-            culprits: Vec::new(),
-            place: None,
-            by_chance: None,
-            beside_noise,
-            is_usual_place: false,
-        };
+        return Read { beside_noise, ..Read::of(kind) };
     }
-    let place = place(answered).filter(|place| is_told(place, answered));
-    let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
-    Read { kind, culprits: Vec::new(), place, by_chance: None, beside_noise: None, is_usual_place: false }
+    let kind = if told.is_some() { Kind::Place } else { Kind::Unknown };
+    Read { place: told, untold, ..Read::of(kind) }
 }
 
 /// The largest share that a single owner has besides noise.
@@ -229,7 +230,9 @@ fn tells_apart(named: &Named, answered: &Answered) -> bool {
         cause if is_own_doing(cause) => SOME_HAVE_IT,
         _ => return false,
     };
-    named.share.low > FEW
+    // Or it may have set off most of the noise in them.
+    let is_some = named.share.low > FEW || named.share.mid > 0.0 && named.share.high > MOST;
+    is_some
         && present.calls >= (1.0 - few) * answered.calls
         && present.ordinary_ns <= few * present.ns
         && present.moments >= MOMENTS
@@ -268,7 +271,7 @@ fn contradicts(answered: &Answered) -> bool {
 
 /// Causes that hold calls up one by one, and that an instrument shows where they did.
 pub fn is_event(cause: Cause) -> bool {
-    !is_place(cause) && cause != Cause::RunQueue
+    !is_remainder(cause) && cause != Cause::RunQueue
 }
 
 /// Whether noise has most of a difference, and nothing else comes near.
@@ -294,7 +297,7 @@ fn compared(culprits: &[Named]) -> Option<(Kind, Vec<Named>)> {
 fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Vec<Named>)> {
     let is_seen = |named: &Named| {
         let is_queue = named.culprit.cause == Cause::ServerQueue && queued >= SEEN;
-        !is_place(named.culprit.cause) || is_queue && named.share.low > THIRD
+        !is_remainder(named.culprit.cause) || is_queue && named.share.low > THIRD
     };
     let usual = culprits.iter().find(|named| !is_seen(named));
     let most = usual.filter(|named| named.share.low > MOST);
@@ -320,7 +323,7 @@ fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Ve
     if let Some(most) = most {
         return Some((Kind::One, vec![*most]));
     }
-    several(culprits.iter().filter(|named| !is_place(named.culprit.cause)))
+    several(culprits.iter().filter(|named| !is_remainder(named.culprit.cause)))
 }
 
 /// Two or three that together have most of it. The server's application is none of them: it has whatever no instrument saw of
@@ -388,11 +391,19 @@ fn place(answered: &Answered) -> Option<Place> {
         };
         Some(Place { side: Some(side), ..Place::of(leg, share) })
     };
+    // Both ways, neither of which has most of it.
+    let way = || {
+        let share = answered.ends.get(&None).filter(|share| share.low > MOST)?;
+        let (leg, _) =
+            largest(&|legs| legs == Legs::one(Leg::RequestWire) || legs == Legs::one(Leg::ResponseWire))?;
+        Some(Place { both_ways: true, ..Place::of(leg, *share) })
+    };
     match answered.asked {
-        Asked::All => unowned.or_else(whole),
+        // Beyond the client most of every call passes.
+        Asked::All => unowned.or_else(whole).filter(|place| place.leg != BEYOND_CLIENT),
         // Noise has a place, too, and it is nobody's.
         Asked::Slow | Asked::Against if answered.noise.mid >= THIRD || answered.noise.high > MOST => unowned,
-        Asked::Slow | Asked::Against => unowned.or_else(whole).or_else(end),
+        Asked::Slow | Asked::Against => unowned.or_else(whole).or_else(end).or_else(way),
     }
 }
 

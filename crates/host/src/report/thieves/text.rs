@@ -7,6 +7,7 @@ use spangap_model::duration::format_ns;
 use spangap_report::figures::{counted, percent_of};
 use spangap_report::table::aligned;
 use spangap_report::times::time_of_day;
+use spangap_report::wrap::{COLUMNS, wrap};
 use std::collections::BTreeMap;
 
 /// Maximum number of takers shown; the JSON has all.
@@ -25,6 +26,18 @@ pub fn text(report: &ThievesReport) -> String {
         text += &windows(report);
     }
     text + &in_words(&report.conclusions, &report.notes, report.cost.as_ref())
+}
+
+/// The report in short: what the threads did, so many takers of their CPU, and the first conclusion.
+pub fn in_short(report: &ThievesReport, most_takers: usize) -> String {
+    let conclusion = report.conclusions.first().map_or(String::new(), |words| {
+        let mut text = String::new();
+        wrap(&mut text, "  ", words, COLUMNS);
+        text
+    });
+    let mut parts = vec![did(report), table_of_takers(report, most_takers)];
+    parts.push(format!("\n{conclusion}"));
+    parts.concat().trim_start_matches('\n').to_owned()
 }
 
 /// `web: 12 threads for 5.00 s; 1,234 events, none lost`.
@@ -85,13 +98,23 @@ fn did(report: &ThievesReport) -> String {
 }
 
 fn takers(report: &ThievesReport) -> String {
+    let mut text = table_of_takers(report, TAKERS);
+    if report.takers.len() > TAKERS {
+        let rest: u64 = report.takers[TAKERS..].iter().map(|taker| taker.total_ns).sum();
+        let more = report.takers.len() - TAKERS;
+        text += &format!("  and {more} more with {} together; --json has them\n", format_ns(rest));
+    }
+    text
+}
+
+fn table_of_takers(report: &ThievesReport, most: usize) -> String {
     if report.takers.is_empty() {
         return String::new();
     }
     let head =
         ["Who had the CPU meanwhile", "TOTAL", "SHARE", "COUNT", "LONGEST", "IT WAITED", "IT RAN", "CPU"];
     let mut rows = vec![head.map(String::from).to_vec()];
-    for taker in report.takers.iter().take(TAKERS) {
+    for taker in report.takers.iter().take(most) {
         rows.push(vec![
             name(taker),
             format_ns(taker.total_ns),
@@ -103,13 +126,7 @@ fn takers(report: &ThievesReport) -> String {
             cpu_list(taker.cpus.iter().map(|cpu| cpu.cpu)),
         ]);
     }
-    let mut text = format!("\n{}", columns(&rows));
-    if report.takers.len() > TAKERS {
-        let rest: u64 = report.takers[TAKERS..].iter().map(|taker| taker.total_ns).sum();
-        let more = report.takers.len() - TAKERS;
-        text += &format!("  and {more} more with {} together; --json has them\n", format_ns(rest));
-    }
-    text
+    format!("\n{}", columns(&rows))
 }
 
 /// A duration, or a dash for none.

@@ -155,12 +155,19 @@ fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
     let named = said.culprits.first()?;
     let interval = named.share?;
     let fault = known.faults.iter().find(|fault| fault.is_meant_by(named.culprit))?;
-    constructed_share(fault, &known.calls, said.question?).map(|share| (interval, share))
+    let share = constructed_share(fault, &known.calls, said.question?, said.slow_calls)?;
+    Some((interval, share))
 }
 
 /// Share of a fault by construction: of the time of all calls, or of the excess of slow calls over ordinary
-/// ones (the faster half). `None` if the cost per call is unknown, or there is no excess.
-pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], question: Question) -> Option<f64> {
+/// ones (the faster half). Which calls are slow is the judge's to say (`slow_calls`, the slowest); else those that have most
+/// of all excess are. `None` if the cost per call is unknown, or there is no excess.
+pub fn constructed_share(
+    fault: &Fault,
+    calls: &[(String, u64)],
+    question: Question,
+    slow_calls: Option<u64>,
+) -> Option<f64> {
     if fault.affected.is_empty() || fault.affected.values().any(Option::is_none) {
         return None;
     }
@@ -185,7 +192,9 @@ pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], question: Quest
                 left -= beyond(call);
                 in_question
             });
-            let (ordinary, slow) = (&calls[..calls.len() / 2], &calls[calls.len() - slow.count()..]);
+            let most = calls.len().div_ceil(2);
+            let slow = slow_calls.map_or_else(|| slow.count(), |said| (said as usize).clamp(1, most));
+            let (ordinary, slow) = (&calls[..calls.len() / 2], &calls[calls.len() - slow..]);
             (mean(slow, &cost) - mean(ordinary, &cost)) / (mean(slow, &took) - mean(ordinary, &took))
         }
     };

@@ -138,18 +138,20 @@ fn the_share_by_construction() {
     let mut fault = fault(RTO, Legs::one(Leg::ResponseWire));
     fault.affected = [("0".to_owned(), Some(90)), ("1".to_owned(), Some(45))].into();
     // Two calls take 90 more than the others; of these 180 it cost 135.
-    let slow = constructed_share(&fault, &calls, Question::Slow).expect("known");
+    let slow = constructed_share(&fault, &calls, Question::Slow, None).expect("known");
     assert!((slow - 0.75).abs() < 1e-9, "{slow}");
-    let all = constructed_share(&fault, &calls, Question::All).expect("known");
+    // Of the slowest one alone it is another share.
+    assert_eq!(constructed_share(&fault, &calls, Question::Slow, Some(1)), Some(0.5));
+    let all = constructed_share(&fault, &calls, Question::All, None).expect("known");
     assert!((all - 135.0 / 280.0).abs() < 1e-9, "{all}");
     // What every call has explains nothing of why some are slow.
     fault.affected = calls.iter().map(|(id, _)| (id.clone(), Some(5))).collect();
-    assert_eq!(constructed_share(&fault, &calls, Question::Slow), Some(0.0));
+    assert_eq!(constructed_share(&fault, &calls, Question::Slow, None), Some(0.0));
     // More than it took it cost none.
     fault.affected = [("0".to_owned(), Some(9_000)), ("1".to_owned(), Some(9_000))].into();
-    assert!(constructed_share(&fault, &calls, Question::All).expect("known") < 1.0);
+    assert!(constructed_share(&fault, &calls, Question::All, None).expect("known") < 1.0);
     fault.affected.insert("2".into(), None);
-    assert_eq!(constructed_share(&fault, &calls, Question::Slow), None);
+    assert_eq!(constructed_share(&fault, &calls, Question::Slow, None), None);
 
     fault.affected = [("0".to_owned(), Some(90)), ("1".to_owned(), Some(45))].into();
     let known = Known { faults: vec![fault], calls, ..Known::default() };
