@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// What is known of a case.
 pub const CASE: &str = "case.json";
@@ -79,6 +80,8 @@ impl Folder {
                 case.lacks.push("The meter exited before there was a verdict.".into());
             }
             for experiment in case.experiments.iter_mut().filter(|one| one.to_unix_ms.is_none()) {
+                let written_ms = written_unix_ms(&path.join(CASE)).unwrap_or(0);
+                experiment.to_unix_ms = Some(written_ms.max(experiment.from_unix_ms));
                 experiment.outcome = "undecided".into();
                 experiment.words =
                     "Undecided: the meter exited during the experiment; the host undoes a change whose meter is gone."
@@ -184,6 +187,12 @@ impl Folder {
     }
 }
 
+/// When a file was last written, Unix milliseconds.
+fn written_unix_ms(path: &Path) -> Option<u64> {
+    let written = fs::metadata(path).ok()?.modified().ok()?;
+    u64::try_from(written.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
 /// Whether it is a case of which only the removal was not finished.
 fn is_half_removed(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -251,6 +260,7 @@ pub(crate) fn free_id(cases: &BTreeMap<String, CaseReport>, pair: &PairKey, now_
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::shapes::ExperimentReport;
     use crate::report::CaseRow;
 
     fn case(folder: &Folder, id: &str, opened_unix_ms: u64, state: State, bytes: usize) -> CaseReport {
@@ -279,6 +289,23 @@ mod tests {
         assert_eq!(loaded[1], written);
         assert_eq!((loaded[0].row.state, loaded[0].lacks.len()), (State::Unknown, 1));
         assert_eq!(folder.names("2").len(), 2);
+    }
+
+    #[test]
+    fn an_experiment_whose_meter_was_killed_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), 1 << 20);
+        let mut written = case(&folder, "1", 1, State::Explained, 10);
+        let running = ExperimentReport { from_unix_ms: 7, outcome: "running".into(), ..Default::default() };
+        let over = ExperimentReport { to_unix_ms: Some(9), outcome: "proven".into(), ..Default::default() };
+        written.experiments = vec![over.clone(), running];
+        folder.write("1", CASE, &serde_json::to_vec(&written).unwrap()).unwrap();
+        let loaded = folder.load().unwrap();
+        let [first, last] = &loaded[0].experiments[..] else { panic!("{loaded:#?}") };
+        assert_eq!(*first, over);
+        // Whoever follows it, as the page does, waits for its end.
+        assert!(last.to_unix_ms.is_some_and(|ms| ms > 1_700_000_000_000), "{last:#?}");
+        assert_eq!((last.outcome.as_str(), last.undone), ("undecided", false));
     }
 
     #[test]
