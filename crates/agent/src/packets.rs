@@ -337,7 +337,7 @@ impl Keeper {
                 self.gone = Some(error);
             }
             let filled = self.ring.advance();
-            pause_ms = self.ring.pause_ms(filled);
+            pause_ms = self.ring.pause_ms(filled, pause_ms);
             match asked.try_recv() {
                 Ok((wanted, reply)) => {
                     // The requester may be gone.
