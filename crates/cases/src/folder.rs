@@ -212,7 +212,9 @@ fn is_id(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let mut parts = name.splitn(3, '-');
     let mut digits = |number: usize| {
-        parts.next().is_some_and(|part| part.len() == number && part.bytes().all(|byte| byte.is_ascii_digit()))
+        parts
+            .next()
+            .is_some_and(|part| part.len() == number && part.bytes().all(|byte| byte.is_ascii_digit()))
     };
     digits(8) && digits(6) && parts.next().is_some()
 }
@@ -326,7 +328,8 @@ mod tests {
         folder.make(&id(4_000)).unwrap();
         folder.write(&id(4_000), "client.pcapng", &[7; 10]).unwrap();
         assert_eq!(folder.load().unwrap(), [whole]);
-        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, [id(0).as_str(), &id(4_000), "notes"]);
     }

@@ -732,7 +732,10 @@ mod tests {
                     fullest = if round > 0 { fullest.max(filled) } else { 0 };
                     pause = pause_ms(free, block_bytes, filled, pause);
                 }
-                assert!(fullest <= free / 2 + 1 || pause == 1, "{ring_bytes}, {blocks_per_s}: {fullest} of {free}");
+                assert!(
+                    fullest <= free / 2 + 1 || pause == 1,
+                    "{ring_bytes}, {blocks_per_s}: {fullest} of {free}"
+                );
             }
         }
     }
