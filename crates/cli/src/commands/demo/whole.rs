@@ -37,7 +37,7 @@ const VERDICT: Duration = Duration::from_secs(300);
 /// Beyond the time that an experiment announces: spans come late, and a busy machine is slow.
 const REMEDY: Duration = Duration::from_secs(60);
 /// How often a condition is looked at. Not in step with faults that come and go twice a second: looks would miss them.
-pub(super) const LOOK: Duration = Duration::from_millis(230);
+pub(super) const LOOK: Duration = Duration::from_millis(215);
 /// How often figures are printed while nothing else happens.
 const SAY: Duration = Duration::from_secs(10);
 
