@@ -1,3 +1,5 @@
+//! A case whose pursuit fails does not stay open.
+
 use super::*;
 
 fn cases(folder: &std::path::Path) -> Arc<Cases> {
