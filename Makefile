@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages licences clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,12 @@ bench-host: dist ## Measure what the host probes cost those who are looked at, b
 
 bench-agent: build ## Measure what an agent costs its host: the same load with and without one, by turns; as root
 	@scripts/bench_agent.mjs $(BENCH_ARGS)
+
+soak-cases: build ## An hour of cases: whether the meter's and the agents' memory and descriptors stay level; as root
+	@scripts/soak_cases.mjs $(SOAK_ARGS)
+
+demo-faults: build ## Each fault of the demonstration: right verdict, by itself, after how long; some 20 minutes, as root
+	@scripts/demo_faults.mjs $(FAULTS)
 
 bench-isolate: dist ## Measure what isolate wins under a flood, and how long it takes on a large machine; as root
 	@scripts/setup.sh bench

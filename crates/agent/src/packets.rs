@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const CANARY_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a canary is in a closed block, or lost.
 const CANARY_LATE_NS: i64 = 4 * BLOCK_TIMEOUT_MS as i64 * 1_000_000;
+/// Part of a copy during which the ring gets no block back.
+const PASS_NS: i64 = 1_000_000_000;
 /// Consecutive missing canaries that mean that the ring has stopped.
 const STOPPED_AFTER: u32 = 4;
 
@@ -337,7 +339,7 @@ impl Keeper {
                 self.gone = Some(error);
             }
             let filled = self.ring.advance();
-            pause_ms = self.ring.pause_ms(filled);
+            pause_ms = self.ring.pause_ms(filled, pause_ms);
             match asked.try_recv() {
                 Ok((wanted, reply)) => {
                     // The requester may be gone.
@@ -428,10 +430,11 @@ impl Keeper {
     }
 
     /// Which packets of the time range are copies of others.
-    fn copies(&self, wanted: &Wanted) -> Copies {
+    fn copies(&mut self, wanted: &Wanted) -> Copies {
         let mut decoder = Decoder::default();
+        let ring = &mut self.ring;
         let mut each = |see: &mut dyn FnMut(&Packet<'_>, &Segment<'_>)| {
-            let passed = self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
+            let passed = pass(ring, wanted.from_ns, wanted.to_ns, |packet| {
                 if let Ok(segment) = decoder.decode(packet)
                     && wanted.has(&segment)
                 {
@@ -439,7 +442,7 @@ impl Keeper {
                 }
                 Ok::<(), std::convert::Infallible>(())
             });
-            let Ok(_packets) = passed;
+            let Ok(_complete_since) = passed;
         };
         let mut passes = Passes::default();
         each(&mut |packet, segment| passes.see(packet, segment));
@@ -477,7 +480,7 @@ impl Keeper {
         let most_bytes = wanted.most_bytes / 16 * 15;
         let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
         let mut decoder = Decoder::default();
-        self.ring.packets_between(wanted.from_ns, wanted.to_ns, |packet| {
+        let complete_since_ns = pass(&mut self.ring, wanted.from_ns, wanted.to_ns, |packet| {
             let segment = decoder.decode(packet);
             let matters = match &segment {
                 Ok(segment) => wanted.has(segment),
@@ -508,6 +511,7 @@ impl Keeper {
             }
             writer.packet(packet)
         })?;
+        copied.from_ns = copied.from_ns.max(complete_since_ns);
         let openings = lock(&self.openings);
         let (begin, most_bytes) = (copied.from_ns, wanted.most_bytes / 16);
         copied.opened = connections.opened(&openings, &wanted.sockets, begin, most_bytes);
@@ -517,6 +521,31 @@ impl Keeper {
             put_before(&mut copied.file, &origin, &copied.opened)?;
         }
         Ok(copied)
+    }
+}
+
+/// Shows the packets of a time, a second at a time: in between, the ring gets blocks back, so that it loses nothing while a copy
+/// takes long. Returns since when none of them is missing.
+fn pass<E>(
+    ring: &mut Ring,
+    from_ns: i64,
+    to_ns: i64,
+    mut take: impl FnMut(&Packet<'_>) -> Result<(), E>,
+) -> Result<i64, E> {
+    let (mut begin_ns, mut complete_since_ns) = (from_ns, from_ns);
+    loop {
+        let held_since_ns = ring.complete_since_ns();
+        if held_since_ns > begin_ns {
+            complete_since_ns = held_since_ns;
+        }
+        let end_ns = begin_ns.max(held_since_ns).saturating_add(PASS_NS);
+        let is_last = end_ns >= to_ns || ring.last_ns().is_none_or(|last_ns| end_ns >= last_ns);
+        ring.packets_between(begin_ns, if is_last { to_ns } else { end_ns }, &mut take)?;
+        if is_last {
+            return Ok(complete_since_ns);
+        }
+        begin_ns = end_ns + 1;
+        ring.advance();
     }
 }
 

@@ -196,9 +196,24 @@ impl Cases {
                 next_slot_ms = now_ms + SLOT_MS;
             }
             for id in self.due(now_ms) {
-                tokio::spawn(crate::pursuit::pursue(self.clone(), id));
+                let pursuit = crate::pursuit::pursue(self.clone(), id.clone());
+                tokio::spawn(self.clone().see_through(id, pursuit));
             }
         }
+    }
+
+    /// Pursues a case. A panic in there is a bug; a case that stayed open after it would be its pair's last one.
+    async fn see_through(self: Arc<Self>, id: String, pursuit: impl Future<Output = ()> + Send + 'static) {
+        if tokio::spawn(pursuit).await.is_ok() {
+            return;
+        }
+        self.agents.count(|refused| refused.verdicts += 1);
+        let why = "No verdict: the work on this case failed, which is a bug in spangap.";
+        self.change(&id, |case| {
+            case.time_line.push(moment(now_unix_ms(), why));
+            case.lacks.push(why.into());
+            case.row.state = State::Unknown;
+        });
     }
 
     fn due(&self, now_ms: u64) -> Vec<String> {
@@ -616,3 +631,6 @@ fn is_of(pair: &PairKey, case: &CaseReport) -> bool {
 fn pair_row(pair: &PairKey) -> PairRow {
     PairRow { client: pair.client.to_string(), server: pair.server.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

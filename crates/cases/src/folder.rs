@@ -5,10 +5,12 @@ use crate::report::{CaseReport, FileRow, State};
 use serde::Serialize;
 use spangap_model::PairKey;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// What is known of a case.
 pub const CASE: &str = "case.json";
@@ -18,6 +20,8 @@ pub const HUNT: &str = "hunt.json";
 pub const MOST_CASES: usize = 1_000;
 /// A file that is not whole yet.
 const PART: &str = ".part";
+/// A case that is being removed.
+const GONE: &str = ".gone";
 
 /// The folder of all cases.
 #[derive(Debug)]
@@ -57,6 +61,11 @@ impl Folder {
         };
         for entry in entries {
             let path = entry?.path();
+            if is_half_removed(&path) || is_half_made(&path) {
+                // Its meter was killed meanwhile. One that cannot be removed is tried again by the next start.
+                let _ = fs::remove_dir_all(&path);
+                continue;
+            }
             let Ok(text) = fs::read(path.join(CASE)) else { continue };
             let Ok(mut case) = serde_json::from_slice::<CaseReport>(&text) else { continue };
             if path.file_name().is_none_or(|name| name != case.row.id.as_str()) {
@@ -71,6 +80,8 @@ impl Folder {
                 case.lacks.push("The meter exited before there was a verdict.".into());
             }
             for experiment in case.experiments.iter_mut().filter(|one| one.to_unix_ms.is_none()) {
+                let written_ms = written_unix_ms(&path.join(CASE)).unwrap_or(0);
+                experiment.to_unix_ms = Some(written_ms.max(experiment.from_unix_ms));
                 experiment.outcome = "undecided".into();
                 experiment.words =
                     "Undecided: the meter exited during the experiment; the host undoes a change whose meter is gone."
@@ -170,10 +181,42 @@ impl Folder {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(&self, id: &str) -> io::Result<()> {
-        let aside = self.path.join(format!(".{id}.gone"));
+        let aside = self.path.join(format!(".{id}{GONE}"));
         fs::rename(self.of(id), &aside)?;
         fs::remove_dir_all(aside)
     }
+}
+
+/// When a file was last written, Unix milliseconds.
+fn written_unix_ms(path: &Path) -> Option<u64> {
+    let written = fs::metadata(path).ok()?.modified().ok()?;
+    u64::try_from(written.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
+/// Whether it is a case of which only the removal was not finished.
+fn is_half_removed(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with('.') && name.ends_with(GONE)
+}
+
+/// Whether it is a case of which not even the first file was finished: `case.json` comes first.
+fn is_half_made(path: &Path) -> bool {
+    let first = format!(".{CASE}{PART}");
+    let Ok(entries) = fs::read_dir(path) else { return false };
+    let names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+    path.file_name().is_some_and(is_id) && names.iter().all(|name| *name == *first)
+}
+
+/// Whether a name has the form of those that [`free_id`] makes.
+fn is_id(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let mut parts = name.splitn(3, '-');
+    let mut digits = |number: usize| {
+        parts
+            .next()
+            .is_some_and(|part| part.len() == number && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    digits(8) && digits(6) && parts.next().is_some()
 }
 
 impl Part {
@@ -219,6 +262,7 @@ pub(crate) fn free_id(cases: &BTreeMap<String, CaseReport>, pair: &PairKey, now_
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::shapes::ExperimentReport;
     use crate::report::CaseRow;
 
     fn case(folder: &Folder, id: &str, opened_unix_ms: u64, state: State, bytes: usize) -> CaseReport {
@@ -247,6 +291,47 @@ mod tests {
         assert_eq!(loaded[1], written);
         assert_eq!((loaded[0].row.state, loaded[0].lacks.len()), (State::Unknown, 1));
         assert_eq!(folder.names("2").len(), 2);
+    }
+
+    #[test]
+    fn an_experiment_whose_meter_was_killed_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), 1 << 20);
+        let mut written = case(&folder, "1", 1, State::Explained, 10);
+        let running = ExperimentReport { from_unix_ms: 7, outcome: "running".into(), ..Default::default() };
+        let over = ExperimentReport { to_unix_ms: Some(9), outcome: "proven".into(), ..Default::default() };
+        written.experiments = vec![over.clone(), running];
+        folder.write("1", CASE, &serde_json::to_vec(&written).unwrap()).unwrap();
+        let loaded = folder.load().unwrap();
+        let [first, last] = &loaded[0].experiments[..] else { panic!("{loaded:#?}") };
+        assert_eq!(*first, over);
+        // Whoever follows it, as the page does, waits for its end.
+        assert!(last.to_unix_ms.is_some_and(|ms| ms > 1_700_000_000_000), "{last:#?}");
+        assert_eq!((last.outcome.as_str(), last.undone), ("undecided", false));
+    }
+
+    #[test]
+    fn what_was_being_made_or_removed_when_the_meter_was_killed_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), 1 << 20);
+        let pair = PairKey { client: "tank".into(), server: "target".into(), method: None };
+        let id = |ms: u64| free_id(&BTreeMap::new(), &pair, ms);
+        let whole = case(&folder, &id(0), 0, State::Fixed, 10);
+        let half = [1_000, 2_000, 3_000].map(id);
+        folder.make(&half[0]).unwrap();
+        folder.make(&half[1]).unwrap();
+        folder.create(&half[1], CASE).unwrap().write_all(b"{").unwrap();
+        case(&folder, &half[2], 3, State::Fixed, 10);
+        fs::rename(folder.of(&half[2]), dir.path().join(format!(".{}{GONE}", half[2]))).unwrap();
+        // A folder of somebody else, and a case that lacks its first file, are not ours to judge.
+        fs::create_dir(folder.of("notes")).unwrap();
+        folder.make(&id(4_000)).unwrap();
+        folder.write(&id(4_000), "client.pcapng", &[7; 10]).unwrap();
+        assert_eq!(folder.load().unwrap(), [whole]);
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [id(0).as_str(), &id(4_000), "notes"]);
     }
 
     #[test]

@@ -77,6 +77,14 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
     let kept = kept.map(|(kept, why)| {
         let length = format_ns(kept.end - kept.start);
         cases.note(&id, format!("{why}: only {length} are requested, in which every call has its spans"));
+        // Of calls outside of it there will be no packets, and they are not in question.
+        let inside =
+            samples.iter().filter(|sample| (kept.start..=kept.end).contains(&sample.sides[0].start_unix_ns));
+        let lacks = write_spans(&cases, &id, &inside.cloned().collect::<Vec<_>>());
+        cases.change(&id, |case| {
+            let new: Vec<String> = lacks.into_iter().filter(|lack| !case.lacks.contains(lack)).collect();
+            case.lacks.extend(new);
+        });
         kept
     });
     let mut hosts = hosts(&cases, &samples);
@@ -106,18 +114,7 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> V
     let since_unix_ns = opened_ms * 1_000_000 - LOOK_BACK_NS.min(opened_ms * 1_000_000);
     let samples = samples::of_pair(&cases.meter, pair, since_unix_ns, by.measure);
     let slow = slow(&samples, by);
-    let mut lacks = Vec::new();
-    for (side, name) in SIDES.into_iter().enumerate() {
-        let Some(document) = samples::document(&samples, side) else {
-            lacks.push(format!("The spans of the {name} were no longer held."));
-            continue;
-        };
-        let written = cases.folder.write_json(id, &format!("{name}.spans.json"), &document);
-        if let Err(error) = written {
-            cases.agents.count(|refused| refused.not_written += 1);
-            lacks.push(format!("The spans of the {name} could not be written: {error}."));
-        }
-    }
+    let lacks = write_spans(cases, id, &samples);
     let first_end = samples[..slow].iter().map(|sample| sample.sides[0].end_unix_ns).min();
     let now_ms = now_unix_ms();
     cases.change(id, |case| {
@@ -134,6 +131,23 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> V
         case.lacks.extend(lacks);
     });
     samples
+}
+
+/// Writes the spans of these calls, in place of those that are there. What that lacks, in sentences.
+fn write_spans(cases: &Cases, id: &str, samples: &[Sample]) -> Vec<String> {
+    let mut lacks = Vec::new();
+    for (side, name) in SIDES.into_iter().enumerate() {
+        let Some(document) = samples::document(samples, side) else {
+            lacks.push(format!("The spans of the {name} were no longer held."));
+            continue;
+        };
+        let written = cases.folder.write_json(id, &format!("{name}.spans.json"), &document);
+        if let Err(error) = written {
+            cases.agents.count(|refused| refused.not_written += 1);
+            lacks.push(format!("The spans of the {name} could not be written: {error}."));
+        }
+    }
+    lacks
 }
 
 /// Those between the two hosts whose slow calls took the most together: a case has packets of one pair of hosts. Hosts with an agent
@@ -244,6 +258,12 @@ fn known_by_spans(samples: &[Sample], kept: Range<u64>, by: By) -> Option<Range<
     if by.measure != Measure::ClientDuration {
         return None;
     }
+    // Whoever asks for a case goes by what the client waited, whoever took the time.
+    let slow_calls = &samples[..slow(samples, by)];
+    let total = |ns: fn(&Sample) -> u64| slow_calls.iter().map(|call| u128::from(ns(call))).sum::<u128>();
+    if 2 * total(|call| call.gap_ns) > total(|call| call.took_ns(Measure::ClientDuration)) {
+        return None;
+    }
     // Each client sends its spans at a time of its own.
     let mut of_connection = BTreeMap::<Option<u64>, (u64, u64)>::new();
     for sample in samples {
@@ -256,9 +276,9 @@ fn known_by_spans(samples: &[Sample], kept: Range<u64>, by: By) -> Option<Range<
     let end =
         of_connection.values().filter(|(calls, _)| *calls >= LEAST_OF_EACH).map(|(_, last)| *last).min()?;
     let in_it = |sample: &&Sample| (kept.start..=end).contains(&sample.sides[0].start_unix_ns);
-    let (slow, others) = samples.split_at(slow(samples, by));
+    let others = &samples[slow_calls.len()..];
     let is_enough =
-        [slow, others].iter().all(|some| some.iter().filter(in_it).count() as u64 >= LEAST_OF_EACH);
+        [slow_calls, others].iter().all(|some| some.iter().filter(in_it).count() as u64 >= LEAST_OF_EACH);
     (is_enough && end >= kept.start + LEAST_KEPT_NS).then_some(kept.start..end)
 }
 
@@ -460,7 +480,7 @@ async fn of_host(
         ..Ask::default()
     };
     let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
-    cases.note(id, format!("asked {agent}, the {of}'s host, for {length}"));
+    cases.note(id, format!("asked the {of}'s host for {length} of packets and events (agent {agent})"));
     let slice = fetch(&cases.agents, &cases.folder, id, of, agent, ask, cases.settings.slice_time).await;
     let now_ms = now_unix_ms();
     let (said, lacks, came) = match slice {
@@ -590,7 +610,8 @@ mod tests {
         let both = [(1, 6_000), (2, 4_000)].into_iter().flat_map(|(port, until_ms)| {
             (0..until_ms / 20).map(move |n| call(port, 20 * n, 20 * n + if n % 3 == 0 { 60 } else { 2 }))
         });
-        let mut samples: Vec<Sample> = both.collect();
+        // The server's span is as long as the client's.
+        let mut samples: Vec<Sample> = both.map(|call| Sample { gap_ns: 0, ..call }).collect();
         samples.sort_by_key(|sample| std::cmp::Reverse(sample.took_ns(Measure::ClientDuration)));
         let by = By { measure: Measure::ClientDuration, over_ns: Some(long) };
         let kept = 2_000 * MS..5_980 * MS;
@@ -598,6 +619,12 @@ mod tests {
         // Packets tell where else time goes; one second is too short; and there must be both kinds of calls.
         assert_eq!(known_by_spans(&samples, kept.clone(), By { measure: Measure::Gap, ..by }), None);
         assert_eq!(known_by_spans(&samples, 3_000 * MS..5_980 * MS, by), None);
+        // As long for the client, and most of it is outside of the server's span: its client was stopped, or its event loop was busy.
+        let outside: Vec<Sample> = samples
+            .iter()
+            .map(|one| Sample { gap_ns: 3 * one.took_ns(Measure::ClientDuration) / 4, ..one.clone() })
+            .collect();
+        assert_eq!(known_by_spans(&outside, kept.clone(), by), None);
         let slow = samples.partition_point(|sample| sample.took_ns(Measure::ClientDuration) > long);
         assert_eq!(known_by_spans(&samples[..slow + 10], kept, by), None);
     }

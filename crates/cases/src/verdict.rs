@@ -250,19 +250,38 @@ mod tests {
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_endless_judge_is_ended_by_its_cpu_limit_with_a_reason() {
+    /// What a judge that does this comes to.
+    async fn judged_by(script: &str) -> Result<Hunt, NoVerdict> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("judge");
         // A separate process writes it: a child that another test forks at this moment would hold it open,
         // and it could not be executed.
         let made = Command::new("sh")
-            .args(["-c", "printf '#!/bin/sh\\nwhile :; do ulimit -S -t 1; done' >\"$0\"; chmod 700 \"$0\""])
+            .args(["-c", "printf '#!/bin/sh\\n%s' \"$1\" >\"$0\"; chmod 700 \"$0\""])
             .arg(&path)
+            .arg(script)
             .status();
         assert!(made.unwrap().success());
         let judge = Judge::new(Some(Program { path, most_bytes: 1 << 30 }));
-        let judged = judge.judge(folder.path()).await;
+        judge.judge(folder.path()).await
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_endless_judge_is_ended_by_its_cpu_limit_with_a_reason() {
+        let judged = judged_by("while :; do ulimit -S -t 1; done").await;
         assert!(matches!(judged, Err(NoVerdict::TooMuch)), "{judged:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_judge_that_is_killed_or_talks_nonsense_has_no_verdict_and_a_reason() {
+        for (script, reason) in [
+            ("kill -9 $$", "the analysis failed: signal: 9 (SIGKILL)"),
+            ("printf '{\"half\":'; kill -9 $$", "the analysis failed: signal: 9 (SIGKILL)"),
+            ("echo no >&2; exit 3", "the analysis failed: no"),
+            ("echo nonsense", "the analysis failed: its document: expected"),
+        ] {
+            let judged = judged_by(script).await.map(|_| ()).map_err(|error| error.to_string());
+            assert!(judged.as_ref().is_err_and(|said| said.starts_with(reason)), "{script}: {judged:?}");
+        }
     }
 }

@@ -32,6 +32,8 @@ const MAX_STORED: usize = 16;
 const MAX_PLANS: usize = 64;
 /// Delay of spans of treated calls after the last undo: exporters send every five seconds, and calls last.
 const LATE_MS: u64 = 15_000;
+/// A host undoes every change within this time, whoever is gone.
+const LONGEST_CHANGE_MS: u64 = 60_000;
 
 /// Why an experiment is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -207,8 +209,31 @@ impl Cases {
                 ..ExperimentReport::default()
             });
         });
-        tokio::spawn(run::perform(self.clone(), found, asked_by.to_owned(), stopped));
+        let experiment = run::perform(self.clone(), found, asked_by.to_owned(), stopped);
+        tokio::spawn(self.clone().see_experiment_through(id.to_owned(), experiment));
         Ok(())
+    }
+
+    /// Runs an experiment. A panic in there is a bug; without an end, no other experiment could ever begin.
+    async fn see_experiment_through(
+        self: Arc<Self>,
+        id: String,
+        experiment: impl Future<Output = ()> + Send + 'static,
+    ) {
+        if tokio::spawn(experiment).await.is_ok() {
+            return;
+        }
+        let (now_ms, words) = (now_unix_ms(), "Undecided: the experiment failed, which is a bug in spangap.");
+        self.meter.follow(None);
+        self.change(&id, |case| {
+            if let Some(last) = case.experiments.last_mut().filter(|last| last.to_unix_ms.is_none()) {
+                // Nobody is left to hear of an undo: the host's guard acts in time.
+                (last.to_unix_ms, last.undone) = (Some(now_ms), false);
+                (last.outcome, last.words) = ("undecided".into(), words.into());
+            }
+            case.time_line.push(moment(now_ms, format!("experiment: {words}")));
+        });
+        self.experiments.ended(now_ms + LONGEST_CHANGE_MS);
     }
 
     /// Ends the experiment of a case now and undoes its changes. `false` if none is running.

@@ -97,7 +97,7 @@ pub struct ExperimentReport {
     pub asked_by: String,
     /// Start.
     pub from_unix_ms: u64,
-    /// End; absent while it runs.
+    /// End; absent while it runs. If the meter exited meanwhile: when it last wrote about the case.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to_unix_ms: Option<u64>,
     /// `running`, `proven`, `refuted` or `undecided`.

@@ -72,20 +72,46 @@ impl Agent {
 
     /// The next request; meanwhile reports its health, as agents do.
     pub async fn asked(&mut self) -> Ask {
+        self.asked_or_end().await.expect("the stream is open")
+    }
+
+    /// The next request; `None` when the stream has ended, as it does with the meter.
+    async fn asked_or_end(&mut self) -> Option<Ask> {
         let mut second = tokio::time::interval(std::time::Duration::from_secs(1));
         loop {
             tokio::select! {
-                said = self.from.message() => match said.expect("the stream is open").expect("it goes on").what {
-                    Some(from_meter::What::Ask(ask)) => return ask,
+                said = self.from.message() => match said.ok()??.what {
+                    Some(from_meter::What::Ask(ask)) => return Some(ask),
                     // Of a request that was answered badly, or not at all.
                     Some(from_meter::What::Cancel(_)) => {}
                     other => panic!("expected an ask: {other:?}"),
                 },
                 _ = second.tick() => {
-                    self.say(from_agent::What::Health(Health::default())).await;
+                    self.try_say(from_agent::What::Health(Health::default())).await?;
                 }
             }
         }
+    }
+
+    /// Answers every request with this capture, or with nothing, until the meter ends: a task of its own outlives
+    /// the test, and must not fail after it.
+    pub async fn answer_all(mut self, capture: Option<&str>) {
+        while let Some(ask) = self.asked_or_end().await {
+            for piece in capture.map_or_else(Vec::new, |capture| pieces(ask.id, capture)) {
+                if self.try_say(from_agent::What::Piece(piece)).await.is_none() {
+                    return;
+                }
+            }
+            let end = SliceEnd { ask: ask.id, ..SliceEnd::default() };
+            if self.try_say(from_agent::What::End(end)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Says it; `None` when the stream has ended.
+    pub async fn try_say(&self, what: from_agent::What) -> Option<()> {
+        self.to.send(FromAgent { what: Some(what) }).await.ok()
     }
 
     pub async fn send(&self, pieces: impl IntoIterator<Item = SlicePiece>) {

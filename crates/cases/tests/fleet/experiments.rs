@@ -59,10 +59,10 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
     loop {
         let said = tokio::select! {
             said = agent.hear_or_end() => said,
-            _ = second.tick() => {
-                agent.say(from_agent::What::Health(Health::default())).await;
-                continue;
-            }
+            _ = second.tick() => match agent.try_say(from_agent::What::Health(Health::default())).await {
+                Some(()) => continue,
+                None => return,
+            },
         };
         let Some(said) = said else { return };
         let report = match said.what {
@@ -109,7 +109,10 @@ async fn obey(mut agent: Agent, ports: Vec<u16>, treated: Treated, word: Word) {
             }
             _ => continue,
         };
-        agent.say(from_agent::What::Report(OrderReport { unix_ns: now_ns(), ..report })).await;
+        let report = OrderReport { unix_ns: now_ns(), ..report };
+        if agent.try_say(from_agent::What::Report(report)).await.is_none() {
+            return;
+        }
     }
 }
 

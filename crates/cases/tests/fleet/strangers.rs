@@ -158,18 +158,8 @@ async fn hosts_that_no_span_names_are_found_by_their_packets() {
         meter.calls_of_capture(CAPTURES[0], [&name(0), &name(1)], None);
         let id = meter.open().await;
         // Each agent sends what passed there, as often as requested; nothing passed at the third.
-        for (mut agent, capture) in agents.into_iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]) {
-            tokio::spawn(async move {
-                loop {
-                    match capture {
-                        Some(capture) => drop(agent.replay(capture).await),
-                        None => {
-                            let ask = agent.asked().await;
-                            agent.end(ask.id).await;
-                        }
-                    }
-                }
-            });
+        for (agent, capture) in agents.into_iter().zip([Some(CAPTURES[0]), Some(CAPTURES[1]), None]) {
+            tokio::spawn(agent.answer_all(capture));
         }
         let case = meter.concluded(&id).await;
         for (side, at) in ["client", "server"].into_iter().zip(0..) {
@@ -194,15 +184,10 @@ async fn hosts_that_no_span_names_are_found_by_their_packets() {
 async fn an_unnamed_host_without_an_agent_is_reported_with_advice() {
     let meter = Served::start().await;
     let inventory = Some(Inventory { addresses: vec!["10.77.0.9".into()], containers: Vec::new() });
-    let mut agent =
-        Agent::attach(&meter, Hello { inventory, ..hello("10.77.0.9", 1) }).await.expect("welcome");
+    let agent = Agent::attach(&meter, Hello { inventory, ..hello("10.77.0.9", 1) }).await.expect("welcome");
     meter.calls_of_capture(CAPTURES[0], ["", ""], None);
     let id = meter.open().await;
-    tokio::spawn(async move {
-        loop {
-            agent.replay(CAPTURES[0]).await;
-        }
-    });
+    tokio::spawn(agent.answer_all(Some(CAPTURES[0])));
     let case = meter.concluded(&id).await;
     assert_eq!(case["state"], "unknown", "{case:#}");
     for side in ["client", "server"] {
@@ -223,18 +208,8 @@ async fn behind_a_proxy_with_an_agent_the_ends_are_found_by_their_packets() {
         let inventory = Some(Inventory { addresses: vec![(*address).into()], containers: Vec::new() });
         let hello =
             Hello { host_name: format!("host-{number}"), inventory, ..hello(address, number as u64 + 1) };
-        let mut agent = Agent::attach(&meter, hello).await.expect("welcome");
-        tokio::spawn(async move {
-            loop {
-                match capture {
-                    Some(capture) => drop(agent.replay(capture).await),
-                    None => {
-                        let ask = agent.asked().await;
-                        agent.end(ask.id).await;
-                    }
-                }
-            }
-        });
+        let agent = Agent::attach(&meter, hello).await.expect("welcome");
+        tokio::spawn(agent.answer_all(capture));
     }
     meter.calls_of_capture(CAPTURES[0], ["", ""], Some(OWN[2]));
     let case = meter.concluded(&meter.open().await).await;

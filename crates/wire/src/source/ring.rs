@@ -116,6 +116,9 @@ const SMALL_SNAP: u32 = 16 << 10;
 /// One block in this many is left to the kernel, at least two.
 const FREE_SHARE: usize = 8;
 
+/// Bytes that may come in a millisecond after a silence before any is lost: 2.5 Gbit/s of what is kept.
+const SUDDEN_BYTES_PER_MS: usize = 312_500;
+
 /// Socket option (include/uapi/linux/if_packet.h, Linux 4.20).
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 
@@ -326,9 +329,9 @@ impl Ring {
         Ok(())
     }
 
-    /// How long may be waited after `filled` blocks came at once, so that the kernel does not run out of blocks.
-    pub fn pause_ms(&self, filled: usize) -> i32 {
-        if filled * 4 > free_blocks(self.blocks) { 1 } else { 10 }
+    /// How long may be waited after `filled` blocks came in `after_ms`, so that the kernel does not run out of blocks.
+    pub fn pause_ms(&self, filled: usize, after_ms: i32) -> i32 {
+        pause_ms(free_blocks(self.blocks), self.block_bytes, filled, after_ms)
     }
 
     /// Registers newly filled blocks, and returns the oldest ones to the kernel where room is needed. Returns
@@ -492,6 +495,15 @@ impl Ring {
 
 fn free_blocks(blocks: usize) -> usize {
     (blocks / FREE_SHARE).max(2)
+}
+
+/// Each look takes a moment from whoever runs on that CPU, so there are no more of them than needed: at the pace of the last pause, a
+/// quarter of the free blocks is filled in the next one. From silence, packets may come at [`SUDDEN_BYTES_PER_MS`] at once.
+fn pause_ms(free_blocks: usize, block_bytes: usize, filled: usize, after_ms: i32) -> i32 {
+    let free_bytes = free_blocks.saturating_mul(block_bytes);
+    let longest_ms = (free_bytes / SUDDEN_BYTES_PER_MS).clamp(10, 40);
+    let at_pace_ms = (free_blocks * after_ms.max(1) as usize).checked_div(4 * filled);
+    at_pace_ms.unwrap_or(longest_ms).clamp(1, longest_ms) as i32
 }
 
 /// Size and number of the blocks: a power of two of pages. While packets are few, each block is closed by its timeout, so that
@@ -703,6 +715,28 @@ mod tests {
             assert!(back_ms >= 30_000, "{ring_bytes}: {blocks} blocks reach back {back_ms} ms");
             // A packet of the usual snap length fits into one.
             assert!(block_bytes >= 32 << 10);
+        }
+    }
+
+    #[test]
+    fn looks_are_rare_while_packets_are_few_and_in_time_while_they_are_not() {
+        for (ring_bytes, longest_ms) in [(64 << 10, 10), (1 << 20, 10), (96_u64 << 20, 40), (1 << 30, 40)] {
+            let (block_bytes, blocks) = geometry(ring_bytes, 16 << 10);
+            let free = free_blocks(blocks);
+            assert_eq!(pause_ms(free, block_bytes, 0, longest_ms), longest_ms, "{ring_bytes}");
+            // At any constant pace no pause fills the free blocks, once one was long enough to show it.
+            for blocks_per_s in [1, 100, 1_000, 10_000, 50_000] {
+                let (mut pause, mut fullest) = (longest_ms, 0);
+                for round in 0..50 {
+                    let filled = (pause as usize * blocks_per_s).div_ceil(1_000);
+                    fullest = if round > 0 { fullest.max(filled) } else { 0 };
+                    pause = pause_ms(free, block_bytes, filled, pause);
+                }
+                assert!(
+                    fullest <= free / 2 + 1 || pause == 1,
+                    "{ring_bytes}, {blocks_per_s}: {fullest} of {free}"
+                );
+            }
         }
     }
 

@@ -139,7 +139,7 @@ pub fn run(args: CaptureArgs) -> anyhow::Result<Outcome> {
             break Some(error);
         }
         let filled = ring.advance();
-        pause_ms = ring.pause_ms(filled);
+        pause_ms = ring.pause_ms(filled, pause_ms);
         if told.writes.load(Relaxed) != seen_writes {
             seen_writes = told.writes.load(Relaxed);
             match files.write(&mut ring, Reason::Signal) {

@@ -152,6 +152,23 @@ mod tests {
     use crate::commands::demo::fault::Fault;
     use clap::ValueEnum;
 
+    /// Who is stopped now and then is seen to be, whenever the looks began.
+    #[test]
+    fn what_comes_and_goes_is_not_in_step_with_the_looks() {
+        let ms = |at: usize| ON_AND_OFF[at].trim_end_matches("ms").parse::<u128>().unwrap();
+        let (on_ms, every_ms, pause_ms) = (ms(1), ms(3), crate::commands::demo::whole::LOOK.as_millis());
+        // What is done between two looks takes a while.
+        for (look_ms, begin_ms) in
+            (0..=20).flat_map(|work| (0..every_ms).map(move |ms| (pause_ms + work, ms)))
+        {
+            let looks = 10_000 / look_ms;
+            let seen =
+                (0..looks).filter(|look| (begin_ms + look * look_ms) % every_ms < on_ms).count() as u128;
+            // Half of what it would be at random times.
+            assert!(seen >= looks * on_ms / every_ms / 2, "every {look_ms} ms: {seen} of {looks}");
+        }
+    }
+
     /// Calls at fixed times would all miss what comes in step with them.
     #[test]
     fn what_comes_and_goes_is_not_in_step_with_the_calls() {

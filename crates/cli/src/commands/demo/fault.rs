@@ -101,8 +101,13 @@ impl Scene {
             load => format!("{} times a second", load.last().copied().unwrap_or("some")),
         };
         match self.tanks {
-            1 => format!("A tank calls a target, {calls}, over one connection"),
-            tanks => format!("{tanks} tanks call a target, {calls} each, each over its own connection"),
+            1 => format!(
+                "A client (`spangap tank`) calls a server (`spangap target`), {calls}, over one connection"
+            ),
+            tanks => format!(
+                "{tanks} clients (`spangap tank`) call a server (`spangap target`), {calls} each, each over its own \
+                 connection"
+            ),
         }
     }
 }

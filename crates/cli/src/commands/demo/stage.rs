@@ -129,7 +129,7 @@ impl Stage {
         let meter = format!("http://{INSIDE}");
         for (side, name) in Side::ALL.into_iter().zip(["agent-client", "agent-server"]) {
             // Both share this machine, and the rest of it is not theirs.
-            let arguments = ["agent", "--meter", &meter, "--memory", "160MiB", "--cpu", "25%"];
+            let arguments = ["agent", "--meter", &meter, "--cpu", "25%"];
             let (audit, journal) = (format!("{name}.audit.jsonl"), format!("{name}.journals"));
             let mut command = self.on(side, &["unshare", "--mount", "sh", "-c", OWN_SYS, "sh"], &arguments);
             command.args(["--allow", "sockets,isolate", "--audit"]).arg(self.folder.path().join(audit));

@@ -16,6 +16,7 @@ use spangap_meter::serve::Addresses;
 use spangap_model::duration::format_ns;
 use spangap_model::histogram::Histogram;
 use spangap_model::{Culprit, Side};
+use spangap_report::figures::counted;
 use spangap_report::wrap::wrapped;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -35,8 +36,8 @@ const OPENS: Duration = Duration::from_secs(45);
 const VERDICT: Duration = Duration::from_secs(300);
 /// Beyond the time that an experiment announces: spans come late, and a busy machine is slow.
 const REMEDY: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often a condition is looked at. Not in step with faults that come and go twice a second: looks would miss them.
+pub(super) const LOOK: Duration = Duration::from_millis(215);
 /// How often figures are printed while nothing else happens.
 const SAY: Duration = Duration::from_secs(10);
 
@@ -83,6 +84,12 @@ impl std::error::Error for NotInTime {}
 impl Whole {
     /// Shows it, and undoes it however it ends.
     pub fn show(self) -> anyhow::Result<()> {
+        say(&format!(
+            "What comes, in some two minutes: a client calls a server on another host; after {} quiet seconds \
+             something goes wrong; spangap notices that calls are slow, collects the evidence of both hosts, and says \
+             who is to blame. The truth stands beside it.",
+            QUIET.as_secs()
+        ));
         say("Two hosts on this machine: network namespaces joined by a cable, removed when this ends.");
         let mut stage = Stage::make(self.addresses.otlp_grpc, self.fault, self.interrupted.clone())?;
         let shown = self.on(&mut stage);
@@ -159,13 +166,17 @@ impl Whole {
             }
             Err(error) => return Err(error),
         };
-        let mut told = HashSet::new();
+        let (mut told, mut latest_ms) = (HashSet::new(), 0);
         self.wait(stage, "the verdict", VERDICT, || {
             let case = self.cases.case(&id)?;
             for moment in &case.time_line {
                 if told.insert((moment.unix_ms, moment.what.clone())) {
                     let after_s = (moment.unix_ms as f64 - began_ms as f64) / 1e3;
-                    print(&format!("    {after_s:+6.1} s  {}", wrapped(&moment.what, 90, 14)));
+                    // Spans tell of some moments seconds later.
+                    let known = if moment.unix_ms < latest_ms { "(known only now) " } else { "" };
+                    latest_ms = latest_ms.max(moment.unix_ms);
+                    let what = format!("{known}{}", moment.what);
+                    print(&format!("    {after_s:+6.1} s  {}", wrapped(&what, 86, 14)));
                 }
             }
             (case.row.state != State::Open).then_some(case)
@@ -246,7 +257,7 @@ impl Whole {
             case.experiments.last().filter(|one| one.to_unix_ms.is_some()).cloned()
         })?;
         for number in 0..tried.blocks.len() {
-            print(&format!("    {}", experiment::block(&tried, number)));
+            print(&format!("    {}", wrapped(&experiment::block(&tried, number), 96, 8)));
         }
         if let Some(usual) = &case.usual {
             let mean = format_ns(usual.client_duration.mean_ns);
@@ -302,7 +313,7 @@ impl Whole {
             self.look(stage, LOOK)?;
             if said.elapsed() >= SAY {
                 said = Instant::now();
-                print(&format!("    waiting for {what}; {}", self.figures()));
+                print(&format!("    waiting for {what}: {}", self.figures()));
             }
         }
     }
@@ -325,11 +336,11 @@ impl Whole {
         // All three: a fault may hide within a server's span, and then the gap says nothing of it.
         let of = |name: &str, values: &Histogram| {
             let quantile = |q| values.quantile(q).map_or("-".to_owned(), |q| format_ns(q.value_ns));
-            format!("{name} {} and {}", quantile(0.5), quantile(0.99))
+            format!("{name} {} / {}", quantile(0.5), quantile(0.99))
         };
         format!(
-            "tank -> target this minute: {} calls; p50 and p99 of {}, {}, {}",
-            last.stats.calls(),
+            "{} this minute, p50 / p99: {}, {}, {}",
+            counted(last.stats.calls(), "call"),
             of("client", &last.stats.client),
             of("server", &last.stats.server),
             of("gap", &last.stats.gap)

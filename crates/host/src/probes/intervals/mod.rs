@@ -2,7 +2,7 @@
 //! some processes did.
 //!
 //! The programs write events into one ring per CPU (`ring.rs`). Nothing wakes this side; it polls often enough
-//! that at a million events per second and CPU no ring fills beyond a quarter. The program counts events
+//! that at a million events per second and CPU no ring fills beyond a half. The program counts events
 //! without room, and reports them as [`What::Lost`] at their place in time.
 
 mod decode;
@@ -93,6 +93,8 @@ pub struct Intervals {
     watched: WatchedProcesses,
     ring_events: usize,
     looks_every: Duration,
+    /// Highest fill level of a ring at the last poll.
+    fullest_now: usize,
     looked: Instant,
     began_ns: u64,
 }
@@ -119,7 +121,7 @@ pub struct Ended {
 }
 
 /// The rings are polled so often that the events of one CPU between two polls fill at most a quarter of its
-/// ring.
+/// ring; half of it after a quiet time.
 const EVENTS_PER_S_OF_A_CPU: u64 = 1_000_000;
 /// Lower bound of the polling interval, so that tiny rings do not cost more CPU than they save.
 const LOOKS_EVERY_AT_LEAST: Duration = Duration::from_millis(1);
@@ -153,6 +155,7 @@ impl Intervals {
             ring_events: loaded.ring_events,
             looks_every: Duration::from_nanos(quarter * 1_000_000_000 / EVENTS_PER_S_OF_A_CPU)
                 .max(LOOKS_EVERY_AT_LEAST),
+            fullest_now: 0,
             looked: now,
             began_ns,
             links: loaded.links,
@@ -174,7 +177,7 @@ impl Intervals {
     /// order of time over all CPUs and all calls.
     pub fn poll(&mut self, patience: Duration, on: &mut dyn FnMut(&Event)) -> Result<(), ProbeError> {
         let began = Instant::now();
-        let due = (self.looked + self.looks_every).min(began + patience);
+        let due = (self.looked + self.looks_every * self.rests()).min(began + patience);
         let mut now = began;
         while now < due {
             std::thread::park_timeout(due - now);
@@ -188,6 +191,12 @@ impl Intervals {
         self.counts.events += self.order.settled(on);
         self.counts.late = self.order.late();
         Ok(())
+    }
+
+    /// Each poll takes a moment from whoever runs on that CPU: while rings fill slowly, every other one is left out. A sudden
+    /// [`EVENTS_PER_S_OF_A_CPU`] then fills half of a ring.
+    fn rests(&self) -> u32 {
+        if self.fullest_now * 8 <= self.ring_events { 2 } else { 1 }
     }
 
     /// Follows the sockets of these processes from now on, and no others. Requires [`Settings::more_later`].
@@ -258,10 +267,11 @@ impl Intervals {
 
     /// Takes all valid entries out of the rings.
     fn drain(&mut self, looked_ns: u64, tells_losses: bool) {
+        self.fullest_now = 0;
         for cpu in 0..self.cpus.len() {
             let head = self.rings.head(cpu);
             let state = &mut self.cpus[cpu];
-            self.counts.fullest = self.counts.fullest.max((head - state.next) as usize);
+            self.fullest_now = self.fullest_now.max((head - state.next) as usize);
             while state.next < head {
                 let Some(raw) = self.rings.event(cpu, state.next) else { break };
                 state.next += 1;
@@ -307,6 +317,7 @@ impl Intervals {
                 self.order.complete(cpu, looked_ns);
             }
         }
+        self.counts.fullest = self.counts.fullest.max(self.fullest_now);
     }
 
     fn look_at_steal(&mut self, now_ns: u64) -> Result<(), ProbeError> {

@@ -1,0 +1,37 @@
+//! A case whose pursuit fails does not stay open.
+
+use super::*;
+
+fn cases(folder: &std::path::Path) -> Arc<Cases> {
+    let settings = Settings {
+        folder: folder.to_owned(),
+        over_ns: None,
+        slices_per_minute: 60,
+        most_bytes: 1 << 20,
+        slice_bytes: 1 << 20,
+        slice_time: SLICE_TIME,
+        experiment_block: EXPERIMENT_BLOCK,
+        judge: None,
+    };
+    let meter = Arc::new(Meter::new(spangap_meter::engine::Settings::default()));
+    Cases::open(meter, Arc::default(), Arc::default(), settings).expect("a folder")
+}
+
+fn begin(cases: &Cases, pair: &PairKey) -> String {
+    cases.begin(pair, Trigger::Baseline, (Measure::Gap, None), Vec::new(), now_unix_ms()).expect("room")
+}
+
+#[tokio::test]
+async fn a_case_whose_pursuit_panics_ends_and_its_pair_gets_another_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cases = cases(folder.path());
+    let pair = PairKey { client: "tank".into(), server: "target".into(), method: None };
+    let id = begin(&cases, &pair);
+    assert_eq!(begin(&cases, &pair), id, "a pair has one open case");
+    cases.clone().see_through(id.clone(), async { panic!("as a bug would") }).await;
+    let case = cases.case(&id).expect("it is kept");
+    assert_eq!(case.row.state, State::Unknown);
+    assert!(case.lacks.iter().any(|lack| lack.contains("a bug in spangap")), "{:?}", case.lacks);
+    assert_eq!(cases.agents_report().refused.verdicts, 1);
+    assert_ne!(begin(&cases, &pair), id);
+}
