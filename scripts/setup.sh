@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kernels | kubernetes | licences | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kernels, kubernetes, licences, lint or bench" >&2
+case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint or bench" >&2
   exit 2
   ;;
 esac
@@ -152,6 +152,12 @@ case $stage in
     need curl curl
     need dpkg-deb dpkg
     ;;
+  kafka)
+    need java default-jre-headless
+    need mvn maven
+    need pip3 python3-pip
+    need openssl openssl
+    ;;
   lint) need shellcheck shellcheck ;;
   bench)
     need taskset util-linux
@@ -161,6 +167,11 @@ case $stage in
     have cpudist || want "cpudist and its like, to compare with" libbpf-tools
     need tshark tshark
     ;;
+esac
+# A library without a command: `meter --kafka` loads it.
+case $stage in kafka | test)
+  ldconfig -p | grep -q 'librdkafka\.so\.1 ' || { missing+=(librdkafka.so.1) && packages+=(librdkafka1); }
+  ;;
 esac
 # The stacks that tank can measure beside Rust. Without its toolchain a stack is left out. `make build` and `make run`
 # do without them: they are half of what would have to be downloaded.
@@ -366,6 +377,22 @@ crate_tool() {
 if [ "$stage" = licences ]; then
   crate_tool cargo-deny 0.20.2
   crate_tool cargo-cyclonedx 0.5.9
+fi
+
+# ---- The broker that the meter is tested against ---------------------------------------------------------------
+
+if [ "$stage" = kafka ]; then
+  kafka=target/kafka
+  if ! cmp -s scripts/kafka/pom.xml "$kafka/pom.xml"; then
+    say "mvn: Kafka and what it needs, into $kafka/jars"
+    rm -rf "$kafka/jars"
+    mvn -q -B -f scripts/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime "-DoutputDirectory=$PWD/$kafka/jars" </dev/null >&2
+    cp scripts/kafka/pom.xml "$kafka/pom.xml"
+  fi
+  if [ ! -d "$kafka/python/confluent_kafka" ]; then
+    say "pip: confluent-kafka, which writes the messages, into $kafka/python"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$kafka/python" confluent-kafka==2.16.1 </dev/null >&2
+  fi
 fi
 
 # ---- What checks the chart ------------------------------------------------------------------------------------

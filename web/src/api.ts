@@ -105,6 +105,47 @@ export interface Coverage {
   notes: string[];
   history?: HistoryCoverage;
   kept?: KeptCoverage;
+  kafka?: KafkaCoverage;
+}
+
+export interface KafkaCoverage {
+  topic: string;
+  group: string;
+  library: string;
+  partitions: KafkaPartition[];
+  messages: number;
+  bytes: number;
+  undecoded: number;
+  last_undecoded: string | null;
+  rebalances: number;
+  commits: number;
+  failed_commits: number;
+  gone_messages: number;
+  set_back_partitions: number;
+  unknown_parts: number;
+  differing_read_backs: number;
+  late_attempts: number;
+  future_timestamps: number;
+  mates_apart: number;
+  mates_together: number;
+  held: boolean;
+  problem: string | null;
+}
+
+export interface KafkaPartition {
+  partition: number;
+  next_offset: number;
+  lag: number | null;
+  time_unix_ms: number;
+  messages: number;
+  read_back: number;
+  is_reading_back: boolean;
+  at_end: boolean;
+  paused: boolean;
+  waiting: number;
+  taken_over: number;
+  joined: number;
+  unmatched: number;
 }
 
 export interface KeptCoverage {

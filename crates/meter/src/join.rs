@@ -130,6 +130,11 @@ impl Join {
         &self.pending
     }
 
+    /// Exchanges the store of halves for another.
+    pub fn swap_pending(&mut self, other: &mut Pending) {
+        std::mem::swap(&mut self.pending, other);
+    }
+
     /// The ring of complete spans.
     pub fn keep(&self) -> &Keep {
         &self.keep

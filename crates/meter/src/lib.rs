@@ -9,6 +9,7 @@ pub mod export;
 pub mod history;
 pub mod ingest;
 pub mod join;
+pub mod kafka;
 pub mod keep;
 pub mod offset;
 pub mod pairs;

@@ -67,6 +67,8 @@ const SEGMENT: usize = 8192;
 const SEGMENT_BYTES: usize = SEGMENT * size_of::<Entry>();
 const MIN_SLOTS: usize = 4096;
 const SLOT_BYTES: usize = 8;
+/// Least limit of a store: two segments and a small index.
+const LEAST_BYTES: usize = 2 * SEGMENT_BYTES + 4 * MIN_SLOTS * SLOT_BYTES;
 
 /// Position of an entry, valid until it is popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,6 @@ pub struct Pending {
 impl Pending {
     /// An empty store that uses at most `max_bytes` (but at least two segments and a small index).
     pub fn new(max_bytes: u64) -> Pending {
-        let least = 2 * SEGMENT_BYTES + 4 * MIN_SLOTS * SLOT_BYTES;
         Pending {
             segments: VecDeque::new(),
             spare: None,
@@ -98,7 +99,7 @@ impl Pending {
             head: 0,
             len: 0,
             slots: vec![0; MIN_SLOTS],
-            max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX).max(least),
+            max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX).max(LEAST_BYTES),
         }
     }
 
@@ -121,6 +122,16 @@ impl Pending {
     /// The limit of [`Pending::bytes`].
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
+    }
+
+    /// Sets the limit of [`Pending::bytes`]; the next insertions pop what is too much.
+    pub fn set_max_bytes(&mut self, max_bytes: u64) {
+        self.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).max(LEAST_BYTES);
+    }
+
+    /// All entries, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.segments.iter().flat_map(|segment| segment.iter()).skip(self.head).take(self.len)
     }
 
     /// Whether the oldest entry must be popped before an insertion, to stay within the byte limit.

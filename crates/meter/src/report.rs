@@ -227,6 +227,87 @@ pub struct Coverage {
     /// The store of complete traces, if enabled: `--keep-spans`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kept: Option<KeptCoverage>,
+    /// The topic from which spans come: `--kafka`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kafka: Option<KafkaCoverage>,
+}
+
+/// A topic of Kafka from which spans come. Counts are since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KafkaCoverage {
+    /// The topic.
+    pub topic: String,
+    /// The consumer group.
+    pub group: String,
+    /// Version of librdkafka.
+    pub library: String,
+    /// Partitions that this meter counts at the moment.
+    pub partitions: Vec<KafkaPartition>,
+    /// Messages read, including those read back.
+    pub messages: u64,
+    /// Their bytes, decompressed.
+    pub bytes: u64,
+    /// Messages that could not be decoded, and were passed over.
+    pub undecoded: u64,
+    /// The last of them: topic, partition, offset and reason.
+    pub last_undecoded: Option<String>,
+    /// Changes of the assignment.
+    pub rebalances: u64,
+    /// Commits of offsets.
+    pub commits: u64,
+    /// Commits that failed; the minutes that came of them were not written then.
+    pub failed_commits: u64,
+    /// Messages deleted by the brokers before they were counted.
+    pub gone_messages: u64,
+    /// Partitions whose committed offset somebody set back; what this history has is not counted again.
+    pub set_back_partitions: u64,
+    /// Parts of partitions of which it is unknown whether they were counted.
+    pub unknown_parts: u64,
+    /// Partitions that had other waiting halves after reading back than before.
+    pub differing_read_backs: u64,
+    /// Attempts at calls that an earlier run or another meter has counted as calls with one attempt.
+    pub late_attempts: u64,
+    /// Messages whose timestamp is more than a minute in the future; time does not follow them.
+    pub future_timestamps: u64,
+    /// Calls whose halves lie in different partitions, among the sampled ones.
+    pub mates_apart: u64,
+    /// Calls whose halves lie in one partition, among the sampled ones.
+    pub mates_together: u64,
+    /// Whether reading has stopped until minutes can be written.
+    pub held: bool,
+    /// Why nothing can be read at the moment, or the last problem.
+    pub problem: Option<String>,
+}
+
+/// One partition. Counts are since it was assigned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KafkaPartition {
+    /// Its number.
+    pub partition: i32,
+    /// The next message to read.
+    pub next_offset: u64,
+    /// Messages that are still to read; null if the brokers have not said.
+    pub lag: Option<u64>,
+    /// Latest timestamp so far: the time by which halves wait.
+    pub time_unix_ms: u64,
+    /// Messages counted.
+    pub messages: u64,
+    /// Messages read again to find the halves that were waiting.
+    pub read_back: u64,
+    /// Whether that is going on.
+    pub is_reading_back: bool,
+    /// Whether there was nothing more to read.
+    pub at_end: bool,
+    /// Whether fetching is paused.
+    pub paused: bool,
+    /// Halves waiting.
+    pub waiting: u64,
+    /// Halves that were waiting after reading back.
+    pub taken_over: u64,
+    /// Halves that found their mate.
+    pub joined: u64,
+    /// Halves that found no mate in time.
+    pub unmatched: u64,
 }
 
 /// All recent spans, on disk.

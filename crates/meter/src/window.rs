@@ -130,6 +130,8 @@ pub struct Windows {
     totals: Vec<PairStats>,
     /// Unix time of engine time 0.
     unix_at_zero_ms: i64,
+    /// A minute that is already closed is opened again for a call that comes later.
+    reopens: bool,
 }
 
 impl Windows {
@@ -138,13 +140,29 @@ impl Windows {
         Windows { unix_at_zero_ms, ..Windows::default() }
     }
 
+    /// No open minutes. Engine time is Unix time, and comes from messages, of which some are much older than
+    /// others.
+    pub fn of_messages() -> Windows {
+        Windows { reopens: true, ..Windows::default() }
+    }
+
+    /// Unix time of engine time 0.
+    pub fn unix_at_zero_ms(&self) -> i64 {
+        self.unix_at_zero_ms
+    }
+
+    /// Drops the open minutes.
+    pub fn forget_open(&mut self) {
+        self.open.clear();
+    }
+
     /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts
     /// in that minute.
     #[inline]
     pub fn stats(&mut self, at_ms: u64, pair: u32) -> &mut PairStats {
         let at = match self.open.iter().rposition(|minute| minute.from_ms <= at_ms) {
             Some(at) if at_ms < self.open[at].until_ms => at,
-            None if !self.open.is_empty() => 0,
+            None if !self.open.is_empty() && !self.reopens => 0,
             before => self.open_after(before, at_ms),
         };
         let pairs = &mut self.open[at].pairs;

@@ -62,6 +62,7 @@ impl Recorded {
             open,
             settled_before_s: now_unix_s,
             spans: &Accounting::default(),
+            counted: None,
         })?;
         self.waiting.written(self.history.generation());
         Ok(())

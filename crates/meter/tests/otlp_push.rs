@@ -85,6 +85,7 @@ fn snapshot(pairs: usize) -> Snapshot {
         process: Some(ProcessFigures { resident_bytes: 77, cpu_s: 0.5 }),
         history: None,
         kept: None,
+        kafka: None,
     }
 }
 

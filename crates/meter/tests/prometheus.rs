@@ -16,8 +16,11 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::export::messages::MetricFamily;
 use spangap_meter::export::monotone::Monotone;
 use spangap_meter::export::prometheus::{Format, encode, negotiate};
-use spangap_meter::export::snapshot::{HistoryFigures, ProcessFigures, RequestFigures, Snapshot};
+use spangap_meter::export::snapshot::{
+    HistoryFigures, KafkaFigures, ProcessFigures, RequestFigures, Snapshot,
+};
 use spangap_meter::join::ServiceCounts;
+use spangap_meter::report::{KafkaCoverage, KafkaPartition};
 use spangap_meter::serve::places::PortFigures;
 use spangap_meter::spool::SpoolFigures;
 use spangap_model::accounting::Malformed;
@@ -135,6 +138,17 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
             damaged_segments: 5,
             ..SpoolFigures::default()
         }),
+        kafka: Some(KafkaFigures::from(KafkaCoverage {
+            topic: "otlp_spans".into(),
+            partitions: vec![KafkaPartition {
+                partition: 12,
+                lag: Some(7),
+                time_unix_ms: 5_000,
+                ..KafkaPartition::default()
+            }],
+            messages: 80,
+            ..KafkaCoverage::default()
+        })),
     }
 }
 

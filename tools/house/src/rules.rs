@@ -123,7 +123,7 @@ const FILES_AND_LIVE_SOCKETS: &[&str] = &[
     "io::stdin",
     "libc",
 ];
-const METER_IO: &[&str] = &["serve/", "history/", "spool/", "ingest/file.rs", "export/otlp/"];
+const METER_IO: &[&str] = &["serve/", "history/", "spool/", "kafka/", "ingest/file.rs", "export/otlp/"];
 
 /// Where files, sockets, clocks and the async runtime are allowed.
 pub const CONFINED: &[Confined] = &[
@@ -177,6 +177,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/host/src/probes/stacks/perf_event.rs",
     "crates/isolate/src/kernel/ethtool.rs",
     "crates/lab/src/actors/line/tun.rs",
+    "crates/meter/src/kafka/library.rs",
     "crates/meter/src/prefetch.rs",
     "crates/meter/src/serve/unsent.rs",
     "crates/sockets/src/tcp_info.rs",

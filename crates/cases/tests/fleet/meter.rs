@@ -87,6 +87,7 @@ impl Served {
             exported_pairs: 10,
             tls: None,
             spool: None,
+            kafka: None,
             push: None,
         };
         let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())

@@ -14,6 +14,7 @@ mod grpc;
 mod history;
 mod http;
 mod hunt;
+mod kafka;
 mod kept;
 mod overload;
 mod process;

@@ -1,5 +1,6 @@
 //! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time.
 
+pub mod partitions;
 mod read;
 mod record;
 
@@ -14,6 +15,7 @@ use crate::pairs::{Grouping, PairLimits, Pairs};
 use crate::pending::Key;
 use crate::samples::Samples;
 use crate::window::{Minute, Windows, minute_of};
+use partitions::{PartitionMark, Partitions};
 use spangap_model::accounting::Malformed;
 use spangap_model::shared::Account;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
@@ -69,6 +71,8 @@ pub struct Settings {
     pub response_size_attributes: Vec<String>,
     /// Unix time of the engine's millisecond 0, in milliseconds, until [`Meter::set_wall_clock`] changes it.
     pub epoch_unix_ms: u64,
+    /// Spans come from the partitions of a log, which label minutes with the times of their messages.
+    pub partitioned: bool,
 }
 
 impl Default for Settings {
@@ -86,6 +90,7 @@ impl Default for Settings {
             exclude_response_over: Some(100 << 10),
             response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
             epoch_unix_ms: 0,
+            partitioned: false,
         }
     }
 }
@@ -118,6 +123,8 @@ pub struct Overview {
     pub whole_bytes: u64,
     /// Age of the oldest span still in the ring; `None` while the ring has never been full.
     pub whole_span_horizon_ms: Option<u64>,
+    /// Waiting halves left to other meters with their partitions.
+    pub handed_over: u64,
     /// Calls counted in the `other` pairs.
     pub calls_in_other: u64,
     /// Resources, methods and names rejected for lack of room.
@@ -160,6 +167,10 @@ pub struct Minutes {
     pub open: Vec<PairMinute>,
     /// Unix time in seconds: all minutes before it are closed, unless the wall clock is set back.
     pub settled_before_s: u64,
+    /// How far each partition has been counted in these minutes.
+    pub partitions: Vec<PartitionMark>,
+    /// Accounting of all spans, at the same moment.
+    pub spans: Accounting,
 }
 
 /// Usage of a bounded store, and the effects of its limit.
@@ -226,6 +237,7 @@ struct State {
     worst_refused: u64,
     candidates: Candidates,
     samples: Samples,
+    partitions: Partitions,
 }
 
 thread_local! {
@@ -238,7 +250,10 @@ impl Meter {
         let state = State {
             join: Join::new(settings.max_pending_bytes, settings.keep_bytes, settings.exclude_response_over),
             pairs: Pairs::new(settings.grouping, settings.pair_limits),
-            windows: Windows::new(settings.epoch_unix_ms as i64),
+            windows: match settings.partitioned {
+                true => Windows::of_messages(),
+                false => Windows::new(settings.epoch_unix_ms as i64),
+            },
             offsets: Offsets::default(),
             closed: VecDeque::new(),
             calls_in_other: 0,
@@ -257,6 +272,7 @@ impl Meter {
             worst_refused: 0,
             candidates: Candidates::default(),
             samples: Samples::new(settings.sampled_calls, settings.sample_bytes),
+            partitions: Partitions::default(),
         };
         Meter {
             interest: Interest::new(
@@ -350,12 +366,16 @@ impl Meter {
         let mut state = self.state();
         state.mark_ring(now_ms);
         state.samples.tick(now_ms);
-        let safe_ms = now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS);
+        let safe_ms = match self.settings.partitioned {
+            true => state.partitions.safe_ms(ttl_ms),
+            false => now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS),
+        };
         state.settled_ms = safe_ms;
         while let Some(mut closed) = state.windows.close_before(safe_ms) {
             state.candidates.minute_closed(&closed.pairs);
             closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
-            if state.closed.len() >= MAX_CLOSED_MINUTES {
+            // Whoever reads partitions waits for the recorder instead.
+            if state.closed.len() >= MAX_CLOSED_MINUTES && !self.settings.partitioned {
                 state.closed.pop_front();
                 state.minutes_dropped += 1;
             }
@@ -377,6 +397,7 @@ impl Meter {
         state.last_sweep_ms = now_ms;
         let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
         state.offsets.sweep(unix_ms, is_crowded);
+        state.partitions.touch_origins(&interned, now_ms);
         let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
         let mut live = interned.forget_idle(now_ms, idle_ms);
         if is_crowded {
@@ -397,8 +418,10 @@ impl Meter {
             return;
         }
         state.unix_at_zero_ms = unix_at_zero_ms;
-        state.windows.set_wall_clock(now_ms, unix_at_zero_ms);
-        state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
+        if !self.settings.partitioned {
+            state.windows.set_wall_clock(now_ms, unix_at_zero_ms);
+            state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
+        }
         state.clock_steps += 1;
         state.last_clock_steps.push_back(ClockStep { unix_s: unix_ms / 1000, by_ms });
         if state.last_clock_steps.len() > MAX_REPORTED_CLOCK_STEPS {
@@ -420,7 +443,9 @@ impl Meter {
         Minutes {
             closed: closed.iter().flat_map(named).collect(),
             open: state.windows.open().flat_map(named).collect(),
-            settled_before_s: minute_of(state.unix_at_zero_ms, state.settled_ms) * 60,
+            settled_before_s: minute_of(state.windows.unix_at_zero_ms(), state.settled_ms) * 60,
+            partitions: state.partitions.marks(),
+            spans: state.join.accounting,
         }
     }
 }

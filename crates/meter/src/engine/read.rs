@@ -100,12 +100,13 @@ impl Meter {
             malformed: state.join.malformed,
             services,
             mate_delay: state.windows.mate_delay(),
-            pending_bytes: state.join.pending().bytes() as u64,
+            pending_bytes: state.pending_bytes(),
             pending_bytes_limit: state.join.pending().max_bytes() as u64,
             whole_bytes: state.join.keep().written_bytes().min(state.join.keep().bytes() as u64),
             whole_span_horizon_ms: horizon
                 .filter(|(_, last)| last.0 > state.join.keep().bytes() as u64)
                 .map(|(first, last)| last.1 - first.1),
+            handed_over: state.partitions.handed_over,
             calls_in_other: state.calls_in_other,
             names_in_other: interned.fill().origins_refused + interned.fill().names_refused,
             calls_without_legs: state.calls_without_legs,
@@ -122,6 +123,10 @@ impl Meter {
 }
 
 impl State {
+    fn pending_bytes(&self) -> u64 {
+        self.join.pending().bytes() as u64 + self.partitions.pending_bytes()
+    }
+
     fn limits(&self, interned: &Interned, settings: &Settings) -> Vec<LimitFigures> {
         let (fill, limits) = (interned.fill(), interned.limits());
         let of = |name, used, limit| LimitFigures { name, used, limit, ..LimitFigures::default() };
@@ -151,7 +156,7 @@ impl State {
             },
             LimitFigures {
                 forgotten: self.join.accounting.evicted,
-                ..of("pending_bytes", pending.bytes() as u64, pending.max_bytes() as u64)
+                ..of("pending_bytes", self.pending_bytes(), pending.max_bytes() as u64)
             },
             LimitFigures {
                 refused: keep.refused(),

@@ -9,10 +9,10 @@ use spangap_model::{Histogram, PairKey, PairStats};
 use std::rc::Rc;
 
 /// Collects the families that have at least one point.
-struct Families<'a>(Vec<Family<'a>>);
+pub(super) struct Families<'a>(Vec<Family<'a>>);
 
 impl<'a> Families<'a> {
-    fn add(
+    pub(super) fn add(
         &mut self,
         kind: MetricKind,
         unit: Unit,
@@ -25,7 +25,7 @@ impl<'a> Families<'a> {
         }
     }
 
-    fn one(
+    pub(super) fn one(
         &mut self,
         kind: MetricKind,
         unit: Unit,
@@ -36,15 +36,15 @@ impl<'a> Families<'a> {
         self.add(kind, unit, name, help, vec![Point { labels: Vec::new(), value }]);
     }
 
-    fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
+    pub(super) fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
         self.one(MetricKind::Counter, Unit::None, name, help, Value::Count(value));
     }
 
-    fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
+    pub(super) fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
         self.one(MetricKind::Gauge, Unit::Bytes, name, help, Value::Count(value));
     }
 
-    fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
+    pub(super) fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
         self.one(MetricKind::Gauge, Unit::Seconds, name, help, Value::Real(value));
     }
 }
@@ -56,6 +56,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
     of_spans(snapshot, &mut families);
     of_process(snapshot, &mut families);
     of_kept(snapshot, &mut families);
+    super::kafka::of_kafka(snapshot, &mut families);
     families.0
 }
 
@@ -206,7 +207,13 @@ fn labelled<'a, const N: usize>(name: &'static str, counts: [(&'static str, u64)
 fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
     let overview = &snapshot.overview;
     let spans = &overview.accounting;
-    families.count("spangap_spans_received", "Spans accepted from exporters.", spans.received);
+    let handed_over = overview.handed_over;
+    families.count(
+        "spangap_spans_received",
+        "Spans accepted from exporters.",
+        // Never falls, although a half that leaves with its partition is no longer this meter's.
+        spans.received + handed_over,
+    );
     let classes = [
         ("joined", spans.joined),
         ("expired_client_only", spans.expired_client_only),
@@ -217,13 +224,18 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         ("root", spans.root),
         ("other_kind", spans.other_kind),
         ("malformed", spans.malformed),
+        ("handed_over", handed_over),
     ];
+    // Only partitions of a log are handed over.
+    let classes = &classes[..classes.len() - snapshot.kafka.is_none() as usize];
+    let class =
+        |(class, n): &(&'static str, u64)| Point { labels: vec![("class", *class)], value: Value::Count(*n) };
     families.add(
         MetricKind::Counter,
         Unit::None,
         "spangap_spans",
         "Spans by what became of them; with spangap_spans_pending they sum to spangap_spans_received_total.",
-        labelled("class", classes),
+        classes.iter().map(class).collect(),
     );
     families.one(
         MetricKind::Gauge,

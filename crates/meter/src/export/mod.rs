@@ -5,6 +5,7 @@ mod catalog;
 mod classic;
 mod exemplar;
 mod family;
+mod kafka;
 /// The messages of Prometheus' protobuf format, from `proto/io/prometheus/client/metrics.proto`.
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/io.prometheus.client.rs"));

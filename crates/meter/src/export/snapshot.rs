@@ -1,6 +1,7 @@
 //! All figures at one moment, the input of every exporter.
 
 use crate::engine::Overview;
+use crate::report::KafkaCoverage;
 use crate::serve::places::PortFigures;
 use crate::spool::SpoolFigures;
 use spangap_model::{PairKey, PairStats};
@@ -35,6 +36,24 @@ pub struct Snapshot {
     pub history: Option<HistoryFigures>,
     /// The store of all recent spans, if enabled.
     pub kept: Option<SpoolFigures>,
+    /// The topic from which spans come, if any.
+    pub kafka: Option<KafkaFigures>,
+}
+
+/// A topic of Kafka.
+#[derive(Clone, Debug, Default)]
+pub struct KafkaFigures {
+    /// Its figures.
+    pub coverage: KafkaCoverage,
+    /// The numbers of its partitions, as labels.
+    pub numbers: Vec<String>,
+}
+
+impl From<KafkaCoverage> for KafkaFigures {
+    fn from(coverage: KafkaCoverage) -> KafkaFigures {
+        let numbers = coverage.partitions.iter().map(|partition| partition.partition.to_string()).collect();
+        KafkaFigures { coverage, numbers }
+    }
 }
 
 /// The byte budget of requests in progress.

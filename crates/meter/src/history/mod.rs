@@ -13,6 +13,7 @@ mod aside;
 mod file;
 mod first;
 mod lost;
+mod offsets;
 mod prune;
 mod read;
 mod roll;
@@ -25,6 +26,7 @@ use crate::engine::PairMinute;
 use crate::report::HistorySteps;
 use file::{Lock, Place, SCHEMA_VERSION, check_format};
 pub use lost::step_for;
+pub use offsets::Counted;
 pub use read::{Cancel, Covered, OverTime, Reader, UnwrittenMinutes, View, Worst};
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
@@ -128,6 +130,9 @@ pub enum HistoryError {
         /// The system's reason.
         reason: std::io::Error,
     },
+    /// The log from which the minutes came does not take note of them.
+    #[error("{0}")]
+    Source(String),
     /// The query was cancelled, since nobody waits for the answer any more.
     #[error("the query was cancelled")]
     Cancelled,
@@ -164,6 +169,8 @@ pub struct Checkpoint<'a> {
     pub settled_before_s: u64,
     /// Accounting of all spans of the run.
     pub spans: &'a Accounting,
+    /// How far each partition of a log has been counted in these minutes, and whose log it is.
+    pub counted: Option<Counted<'a>>,
 }
 
 /// An unreadable history that was moved aside.

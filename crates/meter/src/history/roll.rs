@@ -225,6 +225,9 @@ impl History {
         tables.sizes.write(&transaction)?;
         write_open(&transaction, &mut self.pairs, checkpoint.open)?;
         transaction.execute("UPDATE progress SET generation = ?1", [generation as i64])?;
+        if let Some(counted) = checkpoint.counted {
+            counted.write(&transaction)?;
+        }
         transaction.execute(
             "UPDATE run SET checkpoint_unix_s = ?1, spans = ?2 WHERE run_id = ?3",
             params![

@@ -67,6 +67,12 @@ impl Waiting {
         self.batches.iter().cloned().collect()
     }
 
+    /// Drops all waiting batches, which will be made again.
+    pub fn discard(&mut self) {
+        self.batches.clear();
+        self.bytes = 0;
+    }
+
     /// Removes the batches up to this one, which the database now has.
     pub fn written(&mut self, generation: u64) {
         self.written = self.written.max(generation);

@@ -139,6 +139,13 @@ impl Interned {
         slot.unwrap_or_else(|| self.slots[0].origin.as_ref().expect("slot 0 is filled at construction"))
     }
 
+    /// Marks an origin as in use.
+    pub fn touch(&self, id: u32, now_ms: u64) {
+        if let Some(slot) = self.slots.get(id as usize) {
+            slot.last_used_ms.fetch_max(now_ms, Relaxed);
+        }
+    }
+
     /// Text of a name number; `None` for [`NO_NAME`].
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {
         self.names.get(number as usize)?.as_ref()

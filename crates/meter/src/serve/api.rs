@@ -20,6 +20,7 @@ use crate::export::prometheus::{negotiate, write};
 use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
 use crate::history::{Cancel, Covered, HistoryError};
 use crate::ingest::versions::VersionChange;
+use crate::kafka::{self, Kafka};
 use crate::query::{self, Matches};
 use crate::report::*;
 use crate::spool::Spool;
@@ -64,6 +65,7 @@ pub struct Api {
     /// Those who read answers about the history, scrapes, and all others: none of them waits for another kind.
     readers: [Arc<Readers>; 3],
     pub(super) spool: Option<Arc<Spool>>,
+    kafka: Option<Arc<Kafka>>,
     /// Those who look for kept traces.
     pub(super) lookups: Arc<Readers>,
     /// Tells this run from others.
@@ -283,6 +285,7 @@ impl Api {
             peer: Peer::NOBODY,
             readers: [Readers::with_line(LINE), Readers::new(), Readers::new()],
             spool: None,
+            kafka: None,
             lookups: Readers::turns(QUERIES, LINE),
             started_unix_ms: clock.unix_ms(),
             stopping,
@@ -377,7 +380,10 @@ impl Api {
         );
         let kept = self.spool.as_ref().map(|spool| spool.figures());
         notes.extend(kept.iter().flat_map(traces::notes));
+        let kafka = self.kafka.as_ref().map(|kafka| kafka.figures());
+        notes.extend(kafka.iter().flat_map(kafka::source::notes));
         Ok(Coverage {
+            kafka,
             kept: kept.map(traces::coverage),
             refused_requests: self.receiver.refused.load(Relaxed),
             invalid_requests: self.receiver.invalid.load(Relaxed),
@@ -398,6 +404,11 @@ impl Api {
     /// With all spans kept for a while.
     pub(super) fn with_spool(self, spool: Option<Arc<Spool>>) -> Api {
         Api { spool, ..self }
+    }
+
+    /// With the topic that spans come from.
+    pub(super) fn with_kafka(self, kafka: Option<Arc<Kafka>>) -> Api {
+        Api { kafka, ..self }
     }
 
     /// With what is refused for other reasons than load.
@@ -446,6 +457,7 @@ impl Api {
             process: process_figures(),
             history: Some(self.store.figures()),
             kept: self.spool.as_ref().map(|spool| spool.figures()),
+            kafka: self.kafka.as_ref().map(|kafka| kafka.figures().into()),
         }
     }
 }

@@ -25,6 +25,7 @@ mod unsent;
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError};
+use crate::kafka::Kafka;
 use crate::spool::Spool;
 use access::{Access, Denied, Role};
 use clock::Clock;
@@ -66,6 +67,8 @@ pub struct ServeSettings {
     pub tls: Option<Arc<Tls>>,
     /// Keeps all spans for a while, if wanted.
     pub spool: Option<Arc<Spool>>,
+    /// Where spans come from, if not from the OTLP ports.
+    pub kafka: Option<Arc<Kafka>>,
 }
 
 /// Where it really listens (ports 0 resolved).
@@ -194,13 +197,17 @@ pub async fn serve(
         deadlines,
     )
     .with_access(guests.access.clone())
-    .with_spool(settings.spool.clone());
+    .with_spool(settings.spool.clone())
+    .with_spans_from_elsewhere(settings.kafka.is_some());
     let receiver = Arc::new(receiver);
     let places = settings.max_connections.min(descriptors_for_each_port());
     // Answers of the API are large, those to exporters are not.
     let ports = [("otlp_grpc", 256), ("otlp_http", 256), ("http", 16)]
         .map(|(name, streams)| Port::new(name, streams, places, deadlines));
-    let recorder = Recorder::start(meter.clone(), clock, history);
+    let kafka = settings.kafka;
+    let log = kafka.as_ref().map(|kafka| kafka.log());
+    let recorder = Recorder::start(meter.clone(), clock, history, log);
+    let reading = kafka.as_ref().map(|kafka| kafka.start(recorder.requests(), clock));
     let (stopping, stopped) = tokio::sync::watch::channel(());
     let api = api::Api::new(
         meter.clone(),
@@ -212,7 +219,7 @@ pub async fn serve(
         stopped.clone(),
     );
     let (access, of_guests) = (guests.access.clone(), guests.refusals);
-    let api = api.with_spool(settings.spool.clone());
+    let api = api.with_spool(settings.spool.clone()).with_kafka(kafka.clone());
     let api = api.with_refusals(Refusals::of(move || access.denials().chain(of_guests.counts()).collect()));
     let push = settings.push.map(|push| {
         let source = api.clone();
@@ -274,6 +281,11 @@ pub async fn serve(
     }
     if let Some(push) = push {
         push.stop().await;
+    }
+    // It writes what it has counted; time must go on until then.
+    if let Some((kafka, reading)) = kafka.zip(reading) {
+        kafka.stop();
+        let _ = tokio::task::spawn_blocking(move || reading.join()).await;
     }
     ticker.abort();
     if let Some(fresh) = fresh {
@@ -340,7 +352,7 @@ async fn tick(meter: Arc<Meter>, clock: Clock) {
 }
 
 /// Says something beside the output. That nobody may be reading is no reason to stop.
-fn tell(what: &dyn std::fmt::Display) {
+pub(crate) fn tell(what: &dyn std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "spangap: {what}");
 }

@@ -56,6 +56,7 @@ pub struct Receiver {
     deadlines: Deadlines,
     access: Arc<Access>,
     spool: Option<Arc<Spool>>,
+    from_elsewhere: bool,
     max_request_bytes: u64,
     /// Requests refused because of overload.
     pub refused: AtomicU64,
@@ -80,6 +81,7 @@ impl Receiver {
             deadlines,
             access: Arc::default(),
             spool: None,
+            from_elsewhere: false,
             max_request_bytes,
             refused: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
@@ -96,6 +98,11 @@ impl Receiver {
         Receiver { spool, ..self }
     }
 
+    /// Refuses spans, because they come from elsewhere.
+    pub fn with_spans_from_elsewhere(self, from_elsewhere: bool) -> Receiver {
+        Receiver { from_elsewhere, ..self }
+    }
+
     /// Answers one request.
     pub async fn handle(&self, request: Request<Whole>, peer: Peer) -> Reply {
         match header(request.headers(), CONTENT_TYPE) {
@@ -105,7 +112,8 @@ impl Receiver {
     }
 
     fn may_send(&self, headers: &HeaderMap, peer: Peer) -> Result<(), Refusal> {
-        self.access.may(Role::Ingest, headers, Some(peer)).map_err(Refusal::Denied)
+        self.access.may(Role::Ingest, headers, Some(peer)).map_err(Refusal::Denied)?;
+        if self.from_elsewhere { Err(Refusal::Elsewhere) } else { Ok(()) }
     }
 
     fn arrival<'a>(&self, body: &'a mut Whole, peer: Peer) -> Result<Arrival<'a>, Refusal> {
@@ -184,6 +192,7 @@ impl Receiver {
                     Refusal::Invalid(_) => (3, false),
                     Refusal::TooSlow(_) => (4, false),
                     Refusal::Lost(_) => (1, false),
+                    Refusal::Elsewhere => (9, false),
                     Refusal::Denied(Denied::NoToken(_)) => (16, false),
                     Refusal::Denied(_) => (7, false),
                 };
@@ -235,6 +244,7 @@ impl Receiver {
                     Refusal::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, 12),
                     Refusal::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, 4),
                     Refusal::Invalid(_) | Refusal::Lost(_) => (StatusCode::BAD_REQUEST, 3),
+                    Refusal::Elsewhere => (StatusCode::CONFLICT, 9),
                     Refusal::Denied(Denied::NoToken(_)) => (StatusCode::UNAUTHORIZED, 16),
                     Refusal::Denied(_) => (StatusCode::FORBIDDEN, 7),
                 };

@@ -2,14 +2,15 @@
 //! kill loses seconds rather than the minute. Until a minute is written, queries find it in memory.
 
 use super::clock::Clock;
+use crate::engine::partitions::PartitionMark;
 use crate::engine::{Meter, PairMinute};
 use crate::export::snapshot::HistoryFigures;
 use crate::history::{
-    CHECKPOINT, Cancel, Checkpoint, History, HistoryError, LastRun, MAX_WAITING_BYTES, Reader, SetAside,
-    UnwrittenMinutes, View, Waiting,
+    CHECKPOINT, Cancel, Checkpoint, Counted, History, HistoryError, LastRun, MAX_WAITING_BYTES, Reader,
+    SetAside, UnwrittenMinutes, View, Waiting,
 };
 use crate::report::{HistoryCoverage, HistorySteps};
-use spangap_model::PairKey;
+use spangap_model::{Accounting, PairKey};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -20,6 +21,66 @@ const PRUNE_EVERY: u32 = 60;
 /// Maximum time for rollup and conversion between two checkpoints.
 const MAINTAIN_WITHIN: Duration = Duration::from_secs(2);
 
+/// A log from which spans come, and whose partitions move between meters. It hears how far a checkpoint has
+/// counted before the checkpoint is written: see [`crate::kafka`].
+pub trait Log: std::fmt::Debug + Send + Sync {
+    /// Name of the log and of those who read it together.
+    fn name(&self) -> &str;
+    /// Name of this meter's history among them.
+    fn reader(&self) -> &str;
+    /// From where this meter counts partitions that it has taken over. Written before anything is committed.
+    fn claims(&self) -> Vec<PartitionMark>;
+    /// These are written.
+    fn claimed(&self, claims: &[PartitionMark]);
+    /// Takes note of a checkpoint that is about to be written.
+    ///
+    /// # Errors
+    /// Why it does not: the checkpoint must not be written then.
+    fn commit(&self, marks: &[PartitionMark]) -> Result<(), String>;
+    /// The checkpoint is written.
+    fn written(&self, marks: &[PartitionMark]);
+}
+
+/// What others ask of the recorder.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Checkpoint,
+    Forget,
+    Stop,
+}
+
+/// A request, and where its outcome goes.
+type Asked = (Request, mpsc::Sender<Result<(), String>>);
+
+/// Access to the recorder for the reader of a log.
+#[derive(Clone, Debug)]
+pub struct Requests(mpsc::Sender<Asked>);
+
+impl Requests {
+    /// Writes a checkpoint, and waits for it.
+    ///
+    /// # Errors
+    /// Why it is not written; the next one may include it.
+    pub fn checkpoint(&self) -> Result<(), String> {
+        self.ask(Request::Checkpoint)
+    }
+
+    /// Forgets what was counted since the last checkpoint.
+    ///
+    /// # Errors
+    /// When the history refuses.
+    pub fn forget(&self) -> Result<(), String> {
+        self.ask(Request::Forget)
+    }
+
+    fn ask(&self, request: Request) -> Result<(), String> {
+        let (reply, answer) = mpsc::channel();
+        let gone = || "the thread that writes the history has ended".to_string();
+        self.0.send((request, reply)).map_err(|_| gone())?;
+        answer.recv().unwrap_or_else(|_| Err(gone()))
+    }
+}
+
 /// Access to the history for queries and figures. No lock in here is held while the database is read or
 /// written.
 #[derive(Debug)]
@@ -28,6 +89,7 @@ pub struct Store {
     reader: Reader,
     waiting: Mutex<Waiting>,
     state: Mutex<State>,
+    log: Option<Arc<dyn Log>>,
 }
 
 /// As of the last checkpoint.
@@ -44,6 +106,8 @@ struct State {
     problem: Option<(String, u64)>,
     /// Damage found by a query.
     damage: Option<String>,
+    /// Accounting of all spans.
+    spans: Accounting,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,6 +115,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
+    pub(crate) fn new(meter: Arc<Meter>, history: &History, log: Option<Arc<dyn Log>>) -> Store {
+        let waiting = Waiting::new(history.generation(), MAX_WAITING_BYTES);
+        let reader = history.reader();
+        Store { meter, reader, waiting: Mutex::new(waiting), state: Mutex::default(), log }
+    }
+
     /// A snapshot of the history, and the minutes not yet in it: no minute is in both or in neither. Open
     /// minutes are restricted to the matching `pairs`.
     ///
@@ -188,20 +258,32 @@ impl Store {
     }
 
     /// One checkpoint. Minutes that cannot be written stay in memory for the next one.
-    fn checkpoint(&self, history: &mut History, clock: &Clock) -> Result<(), HistoryError> {
+    pub(crate) fn checkpoint(&self, history: &mut History, clock: &Clock) -> Result<(), HistoryError> {
         let (taken, batches) = {
             let mut waiting = locked(&self.waiting);
             let mut taken = self.meter.take_minutes();
             waiting.push(std::mem::take(&mut taken.closed));
             (taken, waiting.batches())
         };
-        let spans = self.meter.overview().accounting;
+        if let Some(log) = &self.log {
+            let claims = log.claims();
+            if !claims.is_empty() {
+                history.claim(&Counted { log: log.name(), reader: log.reader(), partitions: &claims })?;
+                log.claimed(&claims);
+            }
+            log.commit(&taken.partitions).map_err(HistoryError::Source)?;
+        }
         let checkpoint = Checkpoint {
             now_unix_s: clock.unix_s(),
             closed: &batches,
             open: &taken.open,
             settled_before_s: taken.settled_before_s,
-            spans: &spans,
+            spans: &taken.spans,
+            counted: self.log.as_ref().map(|log| Counted {
+                log: log.name(),
+                reader: log.reader(),
+                partitions: &taken.partitions,
+            }),
         };
         let damage = locked(&self.state).damage.take();
         if let Some(damage) = damage {
@@ -216,6 +298,23 @@ impl Store {
         }
         // Minutes leave memory only after the database has them, and its generation tells readers.
         locked(&self.waiting).written(history.generation());
+        locked(&self.state).spans = taken.spans;
+        if let Some(log) = &self.log {
+            log.written(&taken.partitions);
+        }
+        Ok(())
+    }
+
+    /// Goes back to the last checkpoint.
+    pub(crate) fn forget(&self, history: &mut History) -> Result<(), HistoryError> {
+        locked(&self.waiting).discard();
+        history.close_open_minutes()?;
+        let spans = locked(&self.state).spans;
+        self.meter.forget_unwritten(&spans);
+        if let Some(log) = &self.log {
+            // A checkpoint may have been written although it was reported as failed.
+            log.written(&history.counted(log.name(), log.reader())?.1);
+        }
         Ok(())
     }
 
@@ -228,7 +327,7 @@ impl Store {
     }
 
     /// A checkpoint, followed by the work that depends on it.
-    fn round(&self, history: &mut History, clock: &Clock, prune: bool) {
+    fn round(&self, history: &mut History, clock: &Clock, prune: bool) -> Result<(), String> {
         let begun = Instant::now();
         let mut done = self.checkpoint(history, clock);
         if prune {
@@ -244,7 +343,9 @@ impl Store {
         if let Err(error) = &done {
             self.report(error);
         }
-        self.publish(history, done.err().map(|error| error.to_string()), clock);
+        let done = done.map_err(|error| error.to_string());
+        self.publish(history, done.clone().err(), clock);
+        done
     }
 
     fn publish(&self, history: &History, problem: Option<String>, clock: &Clock) {
@@ -274,33 +375,52 @@ impl Store {
 #[derive(Debug)]
 pub struct Recorder {
     store: Arc<Store>,
-    stop: mpsc::Sender<()>,
+    requests: Requests,
     thread: JoinHandle<History>,
     clock: Clock,
 }
 
 impl Recorder {
     /// Starts the thread.
-    pub fn start(meter: Arc<Meter>, clock: Clock, mut history: History) -> Recorder {
-        let store = Arc::new(Store {
-            meter,
-            reader: history.reader(),
-            waiting: Mutex::new(Waiting::new(history.generation(), MAX_WAITING_BYTES)),
-            state: Mutex::default(),
-        });
+    pub fn start(
+        meter: Arc<Meter>,
+        clock: Clock,
+        mut history: History,
+        log: Option<Arc<dyn Log>>,
+    ) -> Recorder {
+        let store = Arc::new(Store::new(meter, &history, log));
         history.set_aside().iter().for_each(|aside| super::tell(aside));
         store.publish(&history, history.unopened().map(String::from), &clock);
-        let (stop, stopped) = mpsc::channel();
+        let (requests, asked) = mpsc::channel::<Asked>();
         let its_store = store.clone();
         let thread = std::thread::spawn(move || {
             let mut checkpoints = 0u32;
-            while stopped.recv_timeout(CHECKPOINT) == Err(RecvTimeoutError::Timeout) {
-                checkpoints += 1;
-                its_store.round(&mut history, &clock, checkpoints.is_multiple_of(PRUNE_EVERY));
+            loop {
+                let (request, reply) = match asked.recv_timeout(CHECKPOINT) {
+                    Err(RecvTimeoutError::Timeout) => (Request::Checkpoint, None),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Ok((request, reply)) => (request, Some(reply)),
+                };
+                let done = match request {
+                    Request::Stop => break,
+                    Request::Forget => its_store.forget(&mut history).map_err(|error| error.to_string()),
+                    Request::Checkpoint => {
+                        checkpoints += 1;
+                        its_store.round(&mut history, &clock, checkpoints.is_multiple_of(PRUNE_EVERY))
+                    }
+                };
+                if let Some(reply) = reply {
+                    let _ = reply.send(done);
+                }
             }
             history
         });
-        Recorder { store, stop, thread, clock }
+        Recorder { store, requests: Requests(requests), thread, clock }
+    }
+
+    /// For the reader of a log.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// The history for queries.
@@ -313,7 +433,8 @@ impl Recorder {
     /// # Errors
     /// When the database refuses.
     pub fn stop(self) -> Result<(), HistoryError> {
-        drop(self.stop);
+        let (reply, _) = mpsc::channel();
+        let _ = self.requests.0.send((Request::Stop, reply));
         let Ok(mut history) = self.thread.join() else {
             // Its earlier writes are intact, and the next start closes the open minutes.
             super::tell(&"the thread that writes the history has failed: its last minutes are lost");

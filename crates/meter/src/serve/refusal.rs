@@ -33,6 +33,11 @@ pub enum Refusal {
     /// The sender is not authorised.
     #[error("{0}")]
     Denied(Denied),
+    /// Spans come from elsewhere, and these would be counted by other rules.
+    #[error(
+        "this meter takes its spans from Kafka (--kafka): send these to the brokers, or to another meter"
+    )]
+    Elsewhere,
     /// The connection ended within the body.
     #[error("connection lost inside the request body: {0}")]
     Lost(String),

@@ -68,6 +68,7 @@ async fn the_running_service_is_scraped() {
         push: None,
         tls: None,
         spool: None,
+        kafka: None,
     };
     let (ready, addresses) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();

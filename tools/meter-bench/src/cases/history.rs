@@ -161,6 +161,7 @@ fn fill(path: &Path, pairs: u64, minutes: u64, end_s: u64) -> Result<(), History
             open: &[],
             settled_before_s: unix_s + 60,
             spans: &Accounting::default(),
+            counted: None,
         })?;
         waiting.written(history.generation());
         while history.maintain()? {}

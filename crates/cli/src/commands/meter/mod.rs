@@ -1,5 +1,6 @@
 //! `spangap meter`: the always-on service.
 
+mod kafka;
 mod kept;
 
 use super::target::stop_signal;
@@ -20,6 +21,7 @@ use spangap_meter::history::{History, Limits};
 use spangap_meter::ingest::named::Part;
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
+use spangap_meter::kafka::Kafka;
 use spangap_meter::pairs::{Ends, Grouping, PairLimits};
 use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
@@ -169,6 +171,10 @@ pub struct MeterArgs {
     /// Memory that judging a case may take, in a process of its own [default: 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = CASES)]
     case_memory: Option<Size>,
+    /// Take spans from a Kafka topic instead of the OTLP ports, with the settings in this TOML file; needs --data (see
+    /// docs/kafka.md)
+    #[arg(long, value_name = "FILE", help_heading = KAFKA)]
+    kafka: Option<PathBuf>,
     /// Require tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
@@ -195,6 +201,7 @@ pub struct MeterArgs {
 }
 
 const KEPT: &str = "Whole traces";
+const KAFKA: &str = "Kafka";
 const CASES: &str = "Cases";
 const ACCESS: &str = "Access";
 
@@ -326,6 +333,7 @@ impl MeterArgs {
             case_slices_per_minute,
             case_bytes,
             case_memory,
+            kafka,
             token_file,
             http_host,
             tls_cert,
@@ -371,6 +379,7 @@ impl MeterArgs {
                 Some(names) => names.clone(),
             },
             epoch_unix_ms: clock.epoch_unix_ms(),
+            partitioned: false,
         })
     }
 
@@ -397,6 +406,7 @@ impl MeterArgs {
             push: push.context("--push-otlp")?,
             tls: self.tls()?,
             spool: None,
+            kafka: None,
         })
     }
 }
@@ -503,13 +513,24 @@ impl MeterArgs {
         args.must_be_meant(&serving)?;
         serving.spool = args.spool()?;
         let clock = Clock::start();
-        let meter = Arc::new(Meter::new(args.engine(clock)?));
+        let kafka = args.kafka()?;
+        let mut engine = args.engine(clock)?;
+        if let Some((settings, _)) = &kafka {
+            engine.partitioned = true;
+            engine.join_ttl_ms =
+                engine.join_ttl_ms.map(|ttl_ms| ttl_ms.saturating_add(settings.disorder_ms()));
+        }
+        let meter = Arc::new(Meter::new(engine));
         let limits = Limits {
             max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
             max_bytes: args.history_size.map_or(1 << 30, Size::bytes),
         };
         let file = args.data.as_deref().map(|directory| directory.join("history.sqlite"));
-        let history = History::open(file.as_deref(), limits, clock.unix_s())?;
+        let mut history = History::open(file.as_deref(), limits, clock.unix_s())?;
+        if let Some((settings, password)) = kafka {
+            let kafka = Kafka::open(settings, password, meter.clone(), &mut history)?;
+            serving.kafka = Some(Arc::new(kafka));
+        }
         let stored = file.is_some();
         match stored {
             true => eprintln!("spangap: history: {}", history.last_run()),
