@@ -5,6 +5,7 @@ import type { AgentsReport, CaseReport, CasesReport } from "./cases_api";
 import type { PlanReport } from "./experiment_api";
 import type { Explanation } from "./explain_api";
 import type { PageSettings } from "./listens";
+import { heardDate } from "./meter_clock";
 import type { KeptTrace } from "./otlp";
 import { tellLocked } from "./signin";
 import type { WholeReport } from "./whole_api";
@@ -14,6 +15,8 @@ import { againstStretch, type Cells, type Filters, type Stretch, type View } fro
 export class ApiProblem extends Error {
   /** Zero when there was no answer at all. */
   status = 0;
+  /** The meter's own words, where it refused. */
+  said: string | null = null;
 }
 
 const ANSWER_WITHIN_MS = 30_000;
@@ -36,8 +39,10 @@ async function answer<T>(path: string, url: string, request: RequestInit, signal
   const late = AbortSignal.timeout(ANSWER_WITHIN_MS);
   let response: Response;
   let text: string;
+  const sentMs = Date.now();
   try {
     response = await fetch(url, { ...request, signal: AbortSignal.any([signal, late]) });
+    heardDate(response.headers.get("date"), sentMs, Date.now());
     text = await response.text();
   } catch (cause) {
     if (signal.aborted) throw cause;
@@ -53,7 +58,9 @@ async function answer<T>(path: string, url: string, request: RequestInit, signal
   if (response.status === 401) tellLocked();
   if (!response.ok) {
     const said = (body as Partial<ApiError>).error ?? response.statusText;
-    throw problem(response.status, `${path} answered ${response.status}: ${said}`);
+    const found = problem(response.status, `${path} answered ${response.status}: ${said}`);
+    found.said = said;
+    throw found;
   }
   return body as T;
 }

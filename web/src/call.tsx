@@ -12,6 +12,7 @@ import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
 import { compare, EXPECTED_TO_DIFFER, facts, nanos, statusOf, type Compared } from "./spans";
 import { toHash, type View } from "./state";
 import { template, TraceLink } from "./trace_link";
+import { causeWords } from "./verdict";
 import { Findings, Packets, WholeAxis } from "./whole";
 import type { WholeCall, WholeReport } from "./whole_api";
 import { sumWords, verdictWords } from "./whole_words";
@@ -294,7 +295,10 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
         )}
         {whole && (
           <>
-            <p class="verdict-words">{verdictWords(whole)}</p>
+            <p class="verdict-words">
+              {verdictWords(whole)}
+              {row?.verdict?.culprit && ` Over all calls, its case names ${causeWords(row.verdict.culprit, row.verdict.side)}.`}
+            </p>
             <p class="summary sum">{sumWords(whole)}</p>
           </>
         )}
@@ -306,7 +310,7 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
               </button>
             ) : (
               <span>
-                open in <TraceLink traceId={traceId} spanId={clientSpanId} />
+                open in <TraceLink traceId={traceId} spanId={clientSpanId || (whole?.span_id ?? "")} />
               </span>
             )}
             <button type="button" onClick={() => save(`call-${traceId}.json`, JSON.stringify({ ...kept, recorded: whole ?? undefined }, null, 2))}>

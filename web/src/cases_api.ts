@@ -103,6 +103,8 @@ export interface Culprit {
   calls?: number;
   for?: unknown[];
   against?: unknown[];
+  /** What the cause is, as a clause. */
+  meaning?: string;
   remedy?: unknown;
   wins?: { p50_ns: number; p99_ns: number };
 }

@@ -2,15 +2,37 @@
 
 import { Fragment } from "preact";
 import type { Coverage } from "./api";
-import { count } from "./format";
+import { count, dayAndClock } from "./format";
 import { endpoint, type Listens } from "./listens";
 import { useStanding } from "./signin";
+import type { Stretch } from "./state";
+
+/** When the oldest figure that the meter holds begins, Unix seconds; null when it holds none. */
+export function historyFrom(c: Coverage | null): number | null {
+  return c?.history?.steps.reduce<number | null>((least, step) => (step.from_unix_s === null ? least : Math.min(least ?? Infinity, step.from_unix_s)), null) ?? null;
+}
+
+/** Since when calls are recorded: by earlier runs that the history holds, or by this one. */
+export function recordedFrom(c: Coverage | null, nowS: number): number | null {
+  return c === null ? null : Math.min(historyFrom(c) ?? Infinity, nowS - c.uptime_s);
+}
+
+/** Whether the meter has calls, if not in the range shown: of this run, or of earlier ones in its history. */
+export const hasCalls = (c: Coverage | null): boolean => c !== null && (c.spans.joined > 0 || historyFrom(c) !== null);
+
+/** That a range has no calls, and where there may be some. */
+export function noCalls(c: Coverage | null, { from, to }: Stretch, range: string): string {
+  const begins = historyFrom(c);
+  const none = `No calls ${range}.`;
+  if (begins === null) return none;
+  if (to <= begins) return `${none} The history begins at ${dayAndClock(begins)}.`;
+  return `${none} The history reaches back to ${dayAndClock(begins)}${from > begins ? ": a longer time range shows more" : ""}.`;
+}
 
 /** What the meter is waiting for, from what it has seen so far. */
-export function awaited(c: Coverage | null, rangeLabel: string): string {
+export function awaited(c: Coverage | null): string {
   if (!c || c.spans.received === 0) return "No span has come yet: waiting for the first.";
   const { spans } = c;
-  if (spans.joined > 0) return `No calls in the last ${rangeLabel}; earlier there were. A longer time range shows them.`;
   const clients = c.services.some((s) => s.client_unmatched > 0) || spans.expired_client_only > 0;
   const servers = c.services.some((s) => s.server_unmatched > 0) || spans.expired_server_only > 0;
   const came = `${count(spans.received)} spans have come, but no CLIENT span and SERVER span of the same call: `;

@@ -1,23 +1,24 @@
 // Experiments of a case: what one would do, said before it is done; the blocks as they come; what it showed; what is undone.
 
 import { useEffect, useState } from "preact/hooks";
-import { endExperiment, planExperiment, startExperiment } from "./ask";
+import { ApiProblem, endExperiment, planExperiment, startExperiment } from "./ask";
 import type { CaseReport } from "./cases_api";
 import type { Arm, ExperimentReport, PlanReport } from "./experiment_api";
 import { BlocksChart, EffectChart } from "./experiment_chart";
 import { blocksDone, chanceWords, isOver, leverWords, outcomeWords, planFacts, progressWords, undoWords } from "./experiment_words";
 import { change, count, dayAndClock, duration, interval } from "./format";
 import { inWords } from "./live";
-import { Failed, Panel, Waiting } from "./parts";
+import { meterNowMs } from "./meter_clock";
+import { Code, Failed, Panel, Waiting } from "./parts";
 import { useStanding } from "./signin";
 
-/** The time, looked at every second as long as somebody needs it. */
+/** The meter's time, looked at every second as long as somebody needs it. */
 function useSeconds(active: boolean): number {
-  const [now, setNow] = useState(() => Date.now());
+  const [now, setNow] = useState(meterNowMs);
   useEffect(() => {
     if (!active) return;
-    setNow(Date.now());
-    const timer = setInterval(() => setNow(Date.now()), 1_000);
+    setNow(meterNowMs());
+    const timer = setInterval(() => setNow(meterNowMs()), 1_000);
     return () => clearInterval(timer);
   }, [active]);
   return now;
@@ -219,6 +220,9 @@ function Announced({ plan, onStart, onLeave, busy }: { plan: PlanReport; onStart
   );
 }
 
+/** A case for which there is no experiment is no fault: the meter says why, and what else may help. */
+const reasonOf = (error: unknown): string | null => (error instanceof ApiProblem && error.status === 409 ? error.said : null);
+
 type Doing = "asking" | "starting" | null;
 
 /** The way to an experiment: first what it would do, then whether to do it. */
@@ -226,10 +230,17 @@ function Offer({ id, onStarted }: { id: string; onStarted: () => void }) {
   const [plan, setPlan] = useState<PlanReport | null>(null);
   const [doing, setDoing] = useState<Doing>(null);
   const [problem, setProblem] = useState<string | null>(null);
+  const [reason, setReason] = useState<string | null>(null);
   const run = (what: Exclude<Doing, null>, asked: Promise<unknown>, done: (answer: unknown) => void) => {
     setDoing(what);
     setProblem(null);
-    asked.then(done, (error: unknown) => setProblem(inWords(error))).finally(() => setDoing(null));
+    setReason(null);
+    const failed = (error: unknown) => {
+      const why = reasonOf(error);
+      if (why === null) setProblem(inWords(error));
+      else setReason(why);
+    };
+    asked.then(done, failed).finally(() => setDoing(null));
   };
   const look = () => run("asking", planExperiment(id), (answer) => setPlan(answer as PlanReport));
   const start = (shown: PlanReport) =>
@@ -250,6 +261,11 @@ function Offer({ id, onStarted }: { id: string; onStarted: () => void }) {
         </p>
       )}
       {doing === "asking" && <Waiting>Asking the host…</Waiting>}
+      {reason && (
+        <p class="note" role="status">
+          No experiment: <Code text={reason} />
+        </p>
+      )}
       {problem && <Failed>{problem}</Failed>}
     </>
   );

@@ -79,9 +79,9 @@ function Row({ group: { leader: row, followers } }: { group: Group }) {
 const QUARTERS = ["smallest quarter", "second", "third", "largest quarter"];
 
 /** Dose and response: the median gap of each quarter of the calls, by the size of the number. */
-function Rises({ rises }: { rises: Rise[] }) {
+function Rises({ rises, where }: { rises: Rise[]; where: string }) {
   return (
-    <div class="scroller" tabIndex={0} role="region" aria-label="Numbers that the gap goes with">
+    <div class="scroller" tabIndex={0} role="region" aria-label={`Numbers that the gap goes with${where}`}>
       <table class="explained rises calls">
         <thead>
           <tr>
@@ -125,15 +125,16 @@ function Rises({ rises }: { rises: Rise[] }) {
   );
 }
 
-export function ExplanationView({ explanation: e }: { explanation: Explanation }) {
+/** `of` says which calls were sampled, where it is not all of them; `where` tells several pairs on one page apart. */
+export function ExplanationView({ explanation: e, of = " of the last minute", where = "" }: { explanation: Explanation; of?: string; where?: string }) {
   const looked = `${count(e.attributes)} attributes of ${count(e.sampled)} calls, sampled from ${count(e.calls)}`;
-  if (e.sampled === 0) return <p class="quiet">No call of the last minute is held whole{e.without_spans > 0 ? `: of ${count(e.without_spans)} sampled ones the spans were overwritten` : ""}.</p>;
+  if (e.sampled === 0) return <p class="quiet">No call{of} is held whole{e.without_spans > 0 ? `: of ${count(e.without_spans)} sampled ones the spans were overwritten` : ""}.</p>;
   const nothing = e.differs.length === 0 && e.rises_with.length === 0;
   return (
     <>
       {nothing && <p>Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number.</p>}
       {e.differs.length > 0 && (
-        <div class="scroller" tabIndex={0} role="region" aria-label="What sets slow calls apart">
+        <div class="scroller" tabIndex={0} role="region" aria-label={`What sets slow calls apart${where}`}>
           <table class="explained calls">
             <thead>
               <tr>
@@ -158,7 +159,7 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
           </table>
         </div>
       )}
-      {e.rises_with.length > 0 && <Rises rises={e.rises_with} />}
+      {e.rises_with.length > 0 && <Rises rises={e.rises_with} where={where} />}
       <p class="remark">
         Excess is what gaps have beyond the median of {duration(e.typical_gap_ns)}: {duration(e.excess_ns)} in all. {looked}
         {e.without_spans > 0 ? `, ${count(e.without_spans)} more were no longer held whole` : ""}; {count(e.tested)} values tested, at most {percent(e.false_discovery_rate)} of what is shown by chance. It says what goes with slow calls, not that it is the reason.

@@ -1,16 +1,17 @@
 // All pairs: what they lost together, over time, and each in a row.
 
 import { useRef, useState } from "preact/hooks";
-import type { Coverage, Matching, PairRow, PairsReport } from "./api";
+import type { Coverage, Matching, PairBefore, PairRow, PairsReport } from "./api";
 import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
 import { CaseState, foundWords } from "./cases";
 import type { CaseRow } from "./cases_api";
 import { CoverageView } from "./coverage";
-import { awaited, HowToSend } from "./empty";
+import { awaited, hasCalls, historyFrom, HowToSend, noCalls, recordedFrom } from "./empty";
 import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span, visible } from "./format";
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
+import { lostShare } from "./pair_sums";
 import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
 import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Sort, type Stretch, type View } from "./state";
 import { TimelineView, type Annotation } from "./timeline";
@@ -39,12 +40,6 @@ export function reach(shown: Stretch, nowS: number, historyFromS: number | null)
   // What lies before the history is not drawn, but an hour always is.
   const held = historyFromS === null ? from : Math.max(from, Math.min(historyFromS, to - 3_600));
   return { from: Math.min(held, shown.from), to };
-}
-
-/** Which part of the time that the client waited lies between the two spans. */
-export function lostShare(row: PairRow): number | null {
-  const waited = row.client_duration.mean_ns * row.client_duration.count;
-  return waited > 0 ? Math.min(1, row.lost_ns_total / waited) : null;
 }
 
 interface Column {
@@ -77,8 +72,7 @@ export function direction([low, high]: [number, number]): "up" | "down" | "open"
   return low > 0 ? "up" : high < 0 ? "down" : "open";
 }
 
-function Change({ row, seconds }: { row: PairRow; seconds: [number, number] }) {
-  const { before } = row;
+function Change({ row, before, seconds }: { row: PairRow; before: PairBefore | undefined; seconds: [number, number] }) {
   if (!before) return <td class="number">–</td>;
   const perSecond = row.lost_ns_total / seconds[0] - before.lost_ns_total / seconds[1];
   if (before.calls === 0) return <td class="number">new</td>;
@@ -99,7 +93,18 @@ export function caseOf(row: PairRow, cases: CaseRow[]): CaseRow | undefined {
   return cases.find((one) => one.state !== "fixed" && its(one));
 }
 
-function Row({ row, view, range, seconds, comparing, stepS, cases }: { row: PairRow; view: View; range: [number, number]; seconds: [number, number]; comparing: boolean; stepS: number | undefined; cases: CaseRow[] }) {
+interface RowProps {
+  row: PairRow;
+  view: View;
+  range: [number, number];
+  seconds: [number, number];
+  comparing: boolean;
+  isRecorded: boolean;
+  stepS: number | undefined;
+  cases: CaseRow[];
+}
+
+function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }: RowProps) {
   const isGroup = row.client === "*" || row.server === "*";
   const pair = { client: row.client, server: row.server, method: row.method };
   // A group opens into its pairs.
@@ -137,7 +142,7 @@ function Row({ row, view, range, seconds, comparing, stepS, cases }: { row: Pair
       <td class="number lost" data-label="lost">
         <b>{duration(row.lost_ns_total)}</b> <span class="interval">{percent(lostShare(row))}</span>
       </td>
-      {comparing && <Change row={row} seconds={seconds} />}
+      {comparing && <Change row={row} before={isRecorded ? row.before : undefined} seconds={seconds} />}
       <td class="sparkline">{row.lost_ns_by_step && stepS && <Spark values={row.lost_ns_by_step} label={`time lost per ${span(stepS)}, at most ${duration(Math.max(...row.lost_ns_by_step))}`} />}</td>
       <td class="number" data-label="gap p50">
         <Figure ns={row.gap.p50_ns} ci95={row.gap.p50_ci95_ns} calls={row.gap.count} />
@@ -173,7 +178,18 @@ function useSteadyOrder(rows: PairRow[], key: string, held: () => boolean): Pair
   return shown;
 }
 
-function Table({ report, view, answered, seconds, cases, go }: { report: PairsReport; view: View; answered: string; seconds: [number, number]; cases: CaseRow[]; go: (view: View) => void }) {
+interface TableProps {
+  report: PairsReport;
+  view: View;
+  answered: string;
+  seconds: [number, number];
+  cases: CaseRow[];
+  /** Whether anything was recorded in the stretch compared with. */
+  isRecorded: boolean;
+  go: (view: View) => void;
+}
+
+function Table({ report, view, answered, seconds, cases, isRecorded, go }: TableProps) {
   const body = useRef<HTMLTableSectionElement>(null);
   const held = () => body.current !== null && (body.current.matches(":hover") || body.current.contains(document.activeElement));
   const rows = useSteadyOrder(report.pairs, answered, held);
@@ -231,7 +247,7 @@ function Table({ report, view, answered, seconds, cases, go }: { report: PairsRe
         </thead>
         <tbody ref={body}>
           {rows.map((row) => (
-            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} stepS={report.step_s} cases={cases} />
+            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} isRecorded={isRecorded} stepS={report.step_s} cases={cases} />
           ))}
         </tbody>
       </table>
@@ -343,8 +359,9 @@ function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; co
   );
 }
 
-function Headline({ matching, view, seconds }: { matching: Matching; view: View; seconds: [number, number] }) {
-  const { lost_ns_total: lost, lost_before_ns_total: before } = matching;
+function Headline({ matching, view, seconds, isRecorded }: { matching: Matching; view: View; seconds: [number, number]; isRecorded: boolean }) {
+  const lost = matching.lost_ns_total;
+  const before = isRecorded ? matching.lost_before_ns_total : undefined;
   const perSecond = lost / seconds[0];
   const than = before === undefined ? null : perSecond - before / seconds[1];
   return (
@@ -370,8 +387,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
   const pairs = useAnswer("pairs", key, (signal) => askPairs(view, nowS, ROWS, signal), beat);
   const edges = useAnswer("edges", view.map ? toHash({ ...view, page: 1 }) : null, (signal) => askEdges(view, EDGES, signal), beat);
   const shown = shownStretch(view, nowS);
-  const history = coverage?.history?.steps.reduce<number | null>((least, step) => (step.from_unix_s === null ? least : Math.min(least ?? Infinity, step.from_unix_s)), null) ?? null;
-  const plotted = reach(shownStretch(view, minute), minute, history);
+  const plotted = reach(shownStretch(view, minute), minute, historyFrom(coverage));
   // Once a minute is enough for minutes.
   const timeline = useAnswer("timeline", JSON.stringify([view.filters, plotted]), (signal) => askTimeline(view.filters, plotted, 160, signal), Math.floor(beat / 4));
   const against = againstStretch(view, minute);
@@ -380,26 +396,30 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
     if (pairs.error) return <Failed>{pairs.error}</Failed>;
     return <Waiting>Loading the pairs…</Waiting>;
   }
-  const length = (from: number, to: number) => Math.max(60, to - from);
+  // Time in which nobody recorded is no time without losses.
+  const begins = recordedFrom(coverage, nowS) ?? 0;
+  const length = (from: number, to: number) => Math.max(60, to - Math.max(from, begins));
   const compared = report.against_unix_s;
+  const isRecorded = compared !== undefined && compared[1] > begins;
   const seconds: [number, number] = [length(report.from_unix_s, report.to_unix_s), compared ? length(...compared) : 1];
   const isFiltered = Object.values(view.filters).some((value) => value !== "");
   const isEmpty = report.pairs.length === 0 && !isFiltered && view.page === 1;
   return (
     <>
-      {isEmpty ? (
-        <HowToSend sentence={awaited(coverage, view.fixed ? span(view.fixed.to - view.fixed.from) : view.range.label)} listens={listens} />
+      {isEmpty && !hasCalls(coverage) ? (
+        <HowToSend sentence={awaited(coverage)} listens={listens} />
       ) : (
-        <Panel title="Fleet" id="pairs" aside={report.matching && <Headline matching={report.matching} view={view} seconds={seconds} />}>
+        <Panel title="Fleet" id="pairs" aside={report.matching && <Headline matching={report.matching} view={view} seconds={seconds} isRecorded={isRecorded} />}>
           {timeline.data && <TimelineView timeline={timeline.data} shown={shown} against={against} holes={coverage?.holes ?? []} annotations={annotations} onChoose={(fixed) => go({ ...view, fixed, page: 1 })} />}
           {timeline.error && <Failed>{timeline.error}</Failed>}
           <Toolbar view={view} rows={report.pairs} coverage={coverage} go={go} />
           {report.covered_from_unix_s !== undefined && <p class="quiet">The figures begin at {dayAndClock(report.covered_from_unix_s)}: of the time before, the history has only longer steps, or nothing.</p>}
+          {compared && !isRecorded && <p class="note">Nothing was recorded in the stretch compared with: what there is begins at {dayAndClock(begins)}.</p>}
           {pairs.error && <Failed>{pairs.error}</Failed>}
           <div class={pairs.stale ? "stale" : ""}>
             {view.map && (edges.data ? <MapView report={edges.data} view={view} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
-            {!view.map && report.pairs.length === 0 && <p class="waiting">No pair passes the filters.</p>}
-            {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} cases={cases} go={go} />}
+            {!view.map && report.pairs.length === 0 && <p class="waiting">{isEmpty ? noCalls(coverage, shown, rangeWords(view, dayAndClock)) : "No pair passes the filters."}</p>}
+            {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} cases={cases} isRecorded={isRecorded} go={go} />}
             {!view.map && <Pager view={view} total={report.matching?.pairs ?? report.pairs.length} go={go} />}
           </div>
         </Panel>

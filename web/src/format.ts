@@ -6,7 +6,7 @@ const UNITS: [number, string][] = [
   [60e9, "min"],
   [1e9, "s"],
   [1e6, "ms"],
-  [1e3, "µs"],
+  [1e3, "us"],
   [1, "ns"],
 ];
 
@@ -185,7 +185,7 @@ export function axisDurations(lowNs: number, highNs: number, most: number): numb
   return [];
 }
 
-/** An axis label: round values without trailing zeros, `10 ms`, `500 µs`. */
+/** An axis label: round values without trailing zeros, `10 ms`, `500 us`. */
 export function axisLabel(ns: number): string {
   const [factor, name] = unitOf(ns);
   return `${Number((ns / factor).toPrecision(3))}${THIN}${name}`;

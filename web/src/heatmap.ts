@@ -6,6 +6,7 @@ import { countColour } from "./colour";
 import { el, cssColour } from "./dom";
 import { axisDurations, axisLabel, count, dayAndClock, clock, duration, percent, span } from "./format";
 import type { Cells } from "./state";
+import type { Annotation } from "./timeline";
 import { timeTicks } from "./ticks";
 
 /** Cells of the drawn grid. */
@@ -91,6 +92,7 @@ export class HeatmapView {
   private readonly legend = el("div", { class: "ramp" });
   private map: Heatmap | null = null;
   private range: [number, number] = [0, 60];
+  private happened: Annotation[] = [];
   private grid: Grid | null = null;
   private cell: [number, number] | null = null;
   private readonly box = el("div", { class: "brushed", hidden: true });
@@ -166,9 +168,11 @@ export class HeatmapView {
     this.gone.abort();
   }
 
-  update(map: Heatmap, fromS: number, toS: number): void {
+  /** `happened` are drawn as ticks over the whole height. */
+  update(map: Heatmap, fromS: number, toS: number, happened: Annotation[] = []): void {
     this.map = map;
     this.range = [fromS, toS];
+    this.happened = happened;
     this.draw();
   }
 
@@ -251,6 +255,11 @@ export class HeatmapView {
       context.lineTo(x, frame.top + frame.height + 4);
       context.stroke();
       context.fillText(clock(tick), x, frame.top + frame.height + 8);
+    }
+    for (const { unixS, bad } of this.happened) {
+      if (unixS < grid.startS || unixS > endS) continue;
+      context.fillStyle = cssColour(bad ? "--bad" : "--client");
+      context.fillRect(Math.round(frame.left + ((unixS - grid.startS) / (endS - grid.startS)) * frame.width) - 1, frame.top, 2, frame.height);
     }
     context.strokeRect(frame.left - 0.5, frame.top - 0.5, frame.width + 1, frame.height + 1);
   }

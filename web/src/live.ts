@@ -2,12 +2,16 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiProblem, askChanges } from "./ask";
+import { meterNowMs } from "./meter_clock";
+import { isReplaced } from "./page_version";
 
 /** A change is waited for this long; then the meter is asked anew, and so known to be there. */
 const WAIT_S = 20;
 /** Between two rounds, however much changes. */
 const REST_MS = 4_000;
 const RETRY_MS = [1_000, 2_000, 4_000, 8_000];
+/** A meter may be replaced between two questions without anybody noticing. */
+const REPLACED_EVERY_MS = 60_000;
 
 export interface Pulse {
   /** Grows whenever something may have changed. */
@@ -17,11 +21,13 @@ export interface Pulse {
   /** Why it does not; null while it does. */
   problem: string | null;
   paused: boolean;
+  /** Whether the meter has come to serve another page than this one. */
+  replaced: boolean;
 }
 
 type Listener = (pulse: Pulse) => void;
 
-let pulse: Pulse = { beat: 0, heard: null, problem: null, paused: false };
+let pulse: Pulse = { beat: 0, heard: null, problem: null, paused: false, replaced: false };
 const listeners = new Set<Listener>();
 
 function set(changed: Partial<Pulse>): void {
@@ -55,14 +61,19 @@ function visible(): Promise<void> {
 export async function keepUpToDate(): Promise<never> {
   let version: string | null = null;
   let failures = 0;
+  let looked = -Infinity;
   for (;;) {
     await visible();
     try {
       const found = await askChanges(version, WAIT_S, new AbortController().signal);
       const isNew = found.version !== version || pulse.problem !== null;
       version = found.version;
+      if (failures > 0 || performance.now() - looked > REPLACED_EVERY_MS) {
+        looked = performance.now();
+        void isReplaced().then((replaced) => set({ replaced }));
+      }
       failures = 0;
-      set({ heard: new Date(), problem: null, beat: pulse.beat + (isNew ? 1 : 0) });
+      set({ heard: new Date(meterNowMs()), problem: null, beat: pulse.beat + (isNew ? 1 : 0) });
       await rest(REST_MS);
     } catch (error) {
       set({ problem: inWords(error) });

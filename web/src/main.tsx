@@ -1,7 +1,8 @@
 // The page: reads its view from the URL's hash, follows the meter, and draws one of five views.
 
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 import { askAgents, askAnnotations, askCases, askCoverage, askPage } from "./ask";
 import { CallView } from "./call";
 import { CasesView, CaseView } from "./cases";
@@ -10,9 +11,10 @@ import { Dialog, KeysDialog, SettingsDialog } from "./dialogs";
 import { eventWords } from "./experiment_words";
 import { FleetView } from "./fleet";
 import { HostsView } from "./hosts";
-import { keepUpToDate, useAnswer, usePulse } from "./live";
+import { inWords, keepUpToDate, useAnswer, usePulse } from "./live";
+import { clockWords, meterNowMs } from "./meter_clock";
 import { PairView } from "./pair";
-import { titleOf } from "./parts";
+import { Failed, titleOf } from "./parts";
 import { setMeterTemplate } from "./trace_link";
 import { markScrollers } from "./scrollers";
 import { RangeLine, RangePicker } from "./range";
@@ -55,6 +57,25 @@ function step(by: number): void {
   next?.scrollIntoView({ block: "nearest" });
 }
 
+const Reload = () => (
+  <button type="button" onClick={() => location.reload()}>
+    load the page again
+  </button>
+);
+
+/** A view that cannot be drawn says so, and leaves the others usable. */
+function Guarded({ of, children }: { of: string; children: ComponentChildren }) {
+  const [error, reset] = useErrorBoundary();
+  // Another view may be drawn all the same.
+  useEffect(reset, [of]);
+  if (error === undefined) return <>{children}</>;
+  return (
+    <Failed>
+      This view cannot be drawn from what the meter answers: {inWords(error)}. Is the meter of another version? <Reload />
+    </Failed>
+  );
+}
+
 function App() {
   const [view, go] = useView();
   const locked = useLocked();
@@ -64,7 +85,7 @@ function App() {
   const { beat } = pulse;
   // One moment for all that is asked and drawn with a beat.
   const now = useRef({ beat: -1, s: 0 });
-  if (now.current.beat !== beat) now.current = { beat, s: Math.floor(Date.now() / 1000) };
+  if (now.current.beat !== beat) now.current = { beat, s: Math.floor(meterNowMs() / 1000) };
   const nowS = now.current.s;
   const coverage = useAnswer("coverage", "coverage", askCoverage, beat);
   // A meter without cases is asked for them once, and again by whoever looks for them.
@@ -137,10 +158,19 @@ function App() {
   const rows = cases.data?.cases ?? [];
   const open = rows.filter((one) => one.state === "open" || one.state === "explained" || one.state === "regressed").length;
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
-  const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
-  const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, href: toHash({ ...view, place: "case", caseId: one.id }) }));
-  const pairs = new Map(rows.map((one) => [one.id, titleOf({ ...one.pair, method: one.method ?? undefined })]));
-  const happened: Annotation[] = (cases.data?.events ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: eventWords(one.kind, one.lever, pairs.get(one.case) ?? one.case), href: toHash({ ...view, place: "case", caseId: one.case }), bad: one.kind === "not_undone" }));
+  const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, services: [one.service], href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
+  const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, services: [one.pair.client, one.pair.server], href: toHash({ ...view, place: "case", caseId: one.id }) }));
+  const ofCase = new Map(rows.map((one) => [one.id, one]));
+  const happened: Annotation[] = (cases.data?.events ?? []).map((one) => {
+    const its = ofCase.get(one.case);
+    return {
+      unixS: one.unix_ms / 1000,
+      text: eventWords(one.kind, one.lever, its ? titleOf({ ...its.pair, method: its.method ?? undefined }) : one.case),
+      services: its ? [its.pair.client, its.pair.server] : [""],
+      href: toHash({ ...view, place: "case", caseId: one.case }),
+      bad: one.kind === "not_undone",
+    };
+  });
   const annotations = [...versions, ...opened, ...happened].sort((a, b) => a.unixS - b.unixS);
   const tab = (place: Place, words: string, isHere: boolean, more = "") => (
     <a key={place} class="tab" href={toHash({ ...view, place, pair: null, call: null, caseId: null, cells: null })} aria-current={isHere ? "page" : undefined}>
@@ -148,6 +178,7 @@ function App() {
       {more !== "" && <span class="tab-count">{more}</span>}
     </a>
   );
+  const clockOff = clockWords();
   const timed = view.place === "fleet" || view.place === "pair";
   const against = againstStretch(view, Math.floor(nowS / 60) * 60);
   const freshness = pulse.paused ? "paused" : pulse.problem ? "trying again" : pulse.heard ? `as of ${pulse.heard.toLocaleTimeString([], { hour12: false })}` : "";
@@ -192,12 +223,24 @@ function App() {
         <p id="problem" role="alert" hidden={pulse.problem === null}>
           {pulse.problem} {coverage.data ? "What is shown below is the last answer." : ""}
         </p>
-        {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} listens={listens} go={go} />}
-        {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} go={go} />}
-        {view.place === "call" && <CallView view={view} cases={rows} keepsTraces={coverage.data?.kept !== undefined} onSettings={() => setDialog("settings")} />}
-        {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} listens={listens} go={go} />}
-        {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
-        {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} listens={listens} />}
+        {pulse.replaced && (
+          <p id="replaced" class="note" role="status">
+            The meter now serves another version of this page, which may read its answers differently. <Reload />
+          </p>
+        )}
+        {clockOff && (
+          <p id="clock-off" class="note">
+            {clockOff}
+          </p>
+        )}
+        <Guarded of={toHash(view)}>
+          {view.place === "fleet" && <FleetView view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} listens={listens} go={go} />}
+          {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} go={go} />}
+          {view.place === "call" && <CallView view={view} cases={rows} keepsTraces={coverage.data?.kept !== undefined} onSettings={() => setDialog("settings")} />}
+          {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} listens={listens} go={go} />}
+          {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
+          {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} listens={listens} />}
+        </Guarded>
       </main>}
       {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}
     </>
@@ -211,6 +254,11 @@ function CoverageWordOn({ view, coverage }: { view: View; coverage: Parameters<t
 restoreTheme();
 const root = document.getElementById("app");
 if (!root) throw new Error("the page has no element #app");
-render(<App />, root);
+render(
+  <Guarded of="">
+    <App />
+  </Guarded>,
+  root,
+);
 markScrollers(root);
 void keepUpToDate();

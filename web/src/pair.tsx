@@ -1,183 +1,26 @@
 // One pair: over time, as distributions, by leg, its worst calls, and what is not in the distributions.
 
 import { useEffect, useMemo } from "preact/hooks";
-import type { Coverage, LegReport, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles } from "./api";
+import type { Coverage, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles } from "./api";
 import { askBeside, askExplanation, askPair, askWorst } from "./ask";
 import type { CaseRow } from "./cases_api";
 import { CaseState, foundWords } from "./cases";
+import { recordedFrom } from "./empty";
 import { ExplanationView } from "./explain";
-import { difference, direction, lostShare } from "./fleet";
+import { difference, direction } from "./fleet";
 import { change, clock, count, dayAndClock, duration, interval, percent, rate } from "./format";
 import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
+import { Apart, Distributions, Legs, lostShare } from "./pair_sums";
 import { againstStretch, rangeWords, shownStretch, toHash, type Cells, type View } from "./state";
+import { Happened, isAbout, type Annotation } from "./timeline";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
-import { NodesView, statusHint, statusWord, WorstView } from "./worst";
+import { NodesView, WorstView } from "./worst";
 
 const LEAST_CHART_S = 300;
 const WORST_SHOWN = 20;
 const WORST_FOR_NODES = 400;
-
-interface Distribution {
-  label: string;
-  hint: string;
-  quantiles: Quantiles;
-  bound?: LegReport;
-}
-
-function distributions(total: PairRow): Distribution[] {
-  const rows: Distribution[] = [
-    { label: "gap", hint: "client duration minus server duration", quantiles: total.gap },
-    { label: "client", hint: "durations of the CLIENT spans", quantiles: total.client_duration },
-    { label: "server", hint: "durations of the SERVER spans", quantiles: total.server_duration },
-  ];
-  const leg = (label: string, hint: string, report: LegReport | undefined) => {
-    if (report) rows.push({ label, hint, quantiles: report, bound: report });
-  };
-  leg("request leg", "client start to server start", total.request_leg);
-  leg("response leg", "server end to client end", total.response_leg);
-  rows.push({ label: "mate delay", hint: "time between the arrivals of the two spans at the meter", quantiles: total.mate_delay });
-  return rows;
-}
-
-const FIGURES: { label: string; value: (q: Quantiles) => number; ci95?: (q: Quantiles) => [number, number] }[] = [
-  { label: "p50", value: (q) => q.p50_ns, ci95: (q) => q.p50_ci95_ns },
-  { label: "p90", value: (q) => q.p90_ns },
-  { label: "p95", value: (q) => q.p95_ns },
-  { label: "p99", value: (q) => q.p99_ns, ci95: (q) => q.p99_ci95_ns },
-  { label: "p99.9", value: (q) => q.p999_ns },
-  { label: "max", value: (q) => q.max_ns },
-  { label: "mean", value: (q) => q.mean_ns },
-];
-
-function Distributions({ total }: { total: PairRow }) {
-  return (
-    <div class="scroller" tabIndex={0} role="region" aria-label="Distributions">
-      <table class="distributions">
-        <thead>
-          <tr>
-            <th scope="col">duration</th>
-            <th scope="col" class="number">
-              calls
-            </th>
-            {FIGURES.map(({ label }) => (
-              <th key={label} scope="col" class="number">
-                {label}
-              </th>
-            ))}
-            <th scope="col" class="number" title="how far a figure may be off because the two hosts' clocks differ">
-              clocks
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {distributions(total).map(({ label, hint, quantiles: q, bound }) => (
-            <tr key={label}>
-              <th scope="row" title={hint}>
-                {label}
-              </th>
-              <td class="number">{count(q.count)}</td>
-              {FIGURES.map(({ label: figure, value, ci95 }) => (
-                <td key={figure} class="number">
-                  {q.count === 0 ? "–" : duration(value(q))}
-                  {q.count > 0 && ci95 && <span class="interval"> ({interval(value(q), ci95(q))})</span>}
-                </td>
-              ))}
-              {bound && bound.bound_ns > 0 ? (
-                <td class="number" title={`each figure is true to within this; on average to within ± ${duration(bound.bound_mean_ns)}`}>
-                  ± {duration(bound.bound_ns)}
-                </td>
-              ) : (
-                <td class="number quiet">{label === "mate delay" ? "1 ms steps" : "exact"}</td>
-              )}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
-function legsRemark(total: PairRow): string {
-  const { request_leg: request, response_leg: response } = total;
-  if (!request || !response) {
-    return "Request and response leg are unknown: a leg needs both hosts' names and enough calls between them to know how far their clocks are apart. The gap itself needs no common clock.";
-  }
-  const known = request.count < total.calls ? `${count(request.count)} of ${count(total.calls)} calls have legs. ` : "";
-  if (request.count === 0) return `${known}No call's clock offset is known.`;
-  const apart = Math.abs(request.p50_ns - response.p50_ns);
-  if (apart <= 2 * Math.max(request.bound_mean_ns, response.bound_mean_ns)) {
-    return `${known}The legs' medians differ by ${duration(apart)}, less than the clocks can resolve: which direction is slower is unknown.`;
-  }
-  const slower = request.p50_ns > response.p50_ns ? "request" : "response";
-  return `${known}In the median the ${slower} leg is the longer one by ${duration(apart)}, more than the clocks' uncertainty.`;
-}
-
-/** Mean time of a call in each leg, with what the clocks leave open between them. */
-function Legs({ total }: { total: PairRow }) {
-  const { request_leg: request, response_leg: response } = total;
-  const server = total.server_duration.mean_ns;
-  const legs = request && response && request.count > 0;
-  const parts: [string, string, number][] = legs ? [["request", "request leg", request.mean_ns], ["server", "server", server], ["response", "response leg", response.mean_ns]] : [["server", "server", server], ["gap", "gap", total.gap.mean_ns]];
-  const whole = Math.max(1, parts.reduce((sum, [, , ns]) => sum + ns, 0));
-  const bound = legs ? request.bound_mean_ns : 0;
-  let x = 0;
-  return (
-    <div class="legs">
-      <svg viewBox="0 0 1000 26" preserveAspectRatio="none" role="img" aria-label={parts.map(([, label, ns]) => `${label} ${duration(ns)}`).join(", ")}>
-        {parts.map(([name, , ns]) => {
-          x += (ns / whole) * 1000;
-          return <rect key={name} class={`leg-${name}`} x={x - (ns / whole) * 1000} y="3" width={(ns / whole) * 1000} height="20" />;
-        })}
-        {legs &&
-          bound > 0 &&
-          [request.mean_ns, request.mean_ns + server].map((at) => {
-            const [low, high] = [Math.max(0, at - bound), Math.min(whole, at + bound)];
-            return <rect key={at} class="bound" x={(low / whole) * 1000} y="0" width={Math.max(1, ((high - low) / whole) * 1000)} height="26" />;
-          })}
-      </svg>
-      <p class="legs-key">
-        Mean call:{" "}
-        {parts.map(([name, label, ns]) => (
-          <span key={name}>
-            <i class={`key leg-${name}`} /> {label} {duration(ns)}
-            {name === "request" || name === "response" ? (bound > 0 ? ` ± ${duration(bound)}` : "") : ""}
-          </span>
-        ))}
-        {legs && bound > 0 && (
-          <span>
-            <i class="key bound" /> where the boundary may lie, as far as the clocks tell
-          </span>
-        )}
-      </p>
-      <p class="remark">{legsRemark(total)}</p>
-    </div>
-  );
-}
-
-function Apart({ total }: { total: PairRow }) {
-  const statuses = Object.entries(total.negative_by_status).sort((a, b) => b[1] - a[1]);
-  const row = (label: string, n: number, hint: string, indent = false) => (
-    <tr key={label} class={indent ? "indent" : ""}>
-      <th scope="row" title={hint}>
-        {label}
-      </th>
-      <td class="number">{count(n)}</td>
-    </tr>
-  );
-  return (
-    <table class="apart">
-      <caption>Calls counted apart</caption>
-      <tbody>
-        {row("negative gap", total.negative, "the server span was the longer one: timeouts, cancellations, work after the reply")}
-        {statuses.map(([status, n]) => row(statusWord(status), n, statusHint(status), true))}
-        {row("more than one attempt", total.attempts_over_one, "several SERVER spans under one CLIENT span")}
-        {row("large response", total.excluded_large, `excluded because marshalling would count into the gap; the size is known of ${percent(total.size_known_ratio)} of the calls`)}
-      </tbody>
-    </table>
-  );
-}
 
 /** What cannot be said of this pair. */
 function unsaid(total: PairRow): string {
@@ -195,8 +38,9 @@ export function chartStart(points: PairPoint[], fromS: number, toS: number, upti
   return Math.max(fromS, Math.min(recorded, toS - LEAST_CHART_S));
 }
 
-function Versus({ row: now, seconds }: { row: PairRow | undefined; seconds: [number, number] }) {
+function Versus({ row: now, seconds, isRecorded }: { row: PairRow | undefined; seconds: [number, number]; isRecorded: boolean }) {
   const before = now?.before;
+  if (!isRecorded) return <p class="quiet">Nothing was recorded then: there is nothing to compare with.</p>;
   if (!now || !before || before.calls === 0) return <p class="quiet">The pair had no calls then: there is nothing to compare with.</p>;
   const figures: [string, (row: PairRow | PairBefore) => Quantiles, "p50" | "p99"][] = [
     ["gap p50", (row) => row.gap, "p50"],
@@ -268,10 +112,11 @@ interface Props {
   beat: number;
   coverage: Coverage | null;
   cases: CaseRow[];
+  annotations: Annotation[];
   go: (view: View) => void;
 }
 
-export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
+export function PairView({ view, nowS, beat, coverage, cases, annotations, go }: Props) {
   // Drawn by hand, and kept as long as the view is.
   const heatmap = useMemo(() => new HeatmapView(), []);
   const series = useMemo(() => new TimeSeriesView(), []);
@@ -289,18 +134,21 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
   heatmap.onCells = (chosen) => go({ ...view, cells: chosen });
   const { data } = over;
   const title = titleOf(pair);
+  const shown = shownStretch(view, nowS);
+  const happened = annotations.filter((one) => isAbout(one, pair) && one.unixS >= shown.from && one.unixS <= shown.to);
   useEffect(() => {
     if (!data) return;
-    const shown = shownStretch(view, nowS);
     const start = view.fixed ? shown.from : chartStart(data.points, shown.from, shown.to, coverage?.uptime_s ?? Infinity);
     series.update(data.points, start, shown.to);
-    heatmap.update(data.heatmap, start, shown.to);
+    heatmap.update(data.heatmap, start, shown.to, happened);
     heatmap.choose(cells);
-  }, [data, cells, coverage === null]);
+  }, [data, cells, coverage === null, happened.length]);
   const mine = cases.filter((one) => one.pair.client === pair.client && one.pair.server === pair.server);
-  const shown = shownStretch(view, nowS);
   const minutes = minutesPerPoint(shown.from, shown.to);
-  const seconds: [number, number] = [shown.to - shown.from, against ? against.to - against.from : 1];
+  // Time in which nobody recorded is no time without losses.
+  const begins = recordedFrom(coverage, nowS) ?? 0;
+  const length = ({ from, to }: { from: number; to: number }) => Math.max(60, to - Math.max(from, begins));
+  const seconds: [number, number] = [length(shown), against ? length(against) : 1];
   return (
     <div id="pair">
       <div class="view-head">
@@ -329,12 +177,13 @@ export function PairView({ view, nowS, beat, coverage, cases, go }: Props) {
           )}
           {against && (
             <Panel title="Compared" aside={<span class="quiet">with {dayAndClock(against.from)} – {dayAndClock(against.to)}, with 95 % intervals</span>}>
-              {before.data ? <Versus row={before.data.pairs[0]} seconds={seconds} /> : before.error ? <Failed>{before.error}</Failed> : <Waiting>Loading the stretch compared with…</Waiting>}
+              {before.data ? <Versus row={before.data.pairs[0]} seconds={seconds} isRecorded={against.to > begins} /> : before.error ? <Failed>{before.error}</Failed> : <Waiting>Loading the stretch compared with…</Waiting>}
             </Panel>
           )}
           <div class="charts">
             <Panel title="Gap over time" aside={<span class="quiet">drag over it to see the calls in a part</span>}>
               <Mounted root={heatmap.root} />
+              <Happened all={happened} />
             </Panel>
             <Panel title="Quantiles" aside={<span class="quiet">{minutes === 1 ? "a point is a minute" : `a point is the median of ${minutes} minutes' figures`}</span>}>
               <Mounted root={series.root} />

@@ -11,6 +11,12 @@ function inputTime(unixS: number): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
+/** That clocks change within a stretch, whose ends then are not as far apart as they read. */
+export function clockChange({ from, to }: Stretch): string {
+  const minutes = new Date(to * 1000).getTimezoneOffset() - new Date(from * 1000).getTimezoneOffset();
+  return minutes === 0 ? "" : `; clocks go ${minutes > 0 ? "back" : "forward"} by ${span(Math.abs(minutes) * 60)} in it`;
+}
+
 const seconds = (text: string) => Math.floor(new Date(text).getTime() / 1000);
 
 interface Props {
@@ -67,7 +73,8 @@ export function RangeLine({ view, nowS, go, against }: Props & { against: Stretc
     <div class="rangeline">
       {fixed && (
         <span>
-          <Ends name="shown" stretch={fixed} onChange={(stretch) => go({ ...view, fixed: stretch, page: 1 })} /> ({span(fixed.to - fixed.from)}){" "}
+          <Ends name="shown" stretch={fixed} onChange={(stretch) => go({ ...view, fixed: stretch, page: 1 })} /> ({span(fixed.to - fixed.from)}
+          {clockChange(fixed)}){" "}
           <button type="button" class="plain" onClick={() => go({ ...view, fixed: null, cells: null, page: 1 })}>
             back to now
           </button>

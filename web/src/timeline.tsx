@@ -11,6 +11,8 @@ export interface Annotation {
   unixS: number;
   text: string;
   href?: string;
+  /** Services that it is about; of a pair, both. */
+  services: [string] | [string, string];
   /** Somebody should look at it. */
   bad?: boolean;
 }
@@ -119,16 +121,29 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           </>
         )}
       </p>
-      {happened.length > 0 && (
-        <ul class="annotations" aria-label="What happened">
-          {happened.length > NAMED && <li class="quiet">{count(happened.length - NAMED)} earlier</li>}
-          {happened.slice(-NAMED).map((one) => (
-            <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
-              {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
-            </li>
-          ))}
-        </ul>
-      )}
+      <Happened all={happened} />
     </div>
+  );
+}
+
+/** Whether something that happened is about a pair: about both of its services, or about one, whatever part of it. */
+export function isAbout({ services }: Annotation, pair: { client: string; server: string }): boolean {
+  const is = (name: string, service: string) => name === service || name.startsWith(`${service}@`);
+  const [first, second] = services;
+  return second === undefined ? is(pair.client, first) || is(pair.server, first) : pair.client === first && pair.server === second;
+}
+
+/** What happened, in words: the last few. */
+export function Happened({ all }: { all: Annotation[] }) {
+  if (all.length === 0) return null;
+  return (
+    <ul class="annotations" aria-label="What happened">
+      {all.length > NAMED && <li class="quiet">{count(all.length - NAMED)} earlier</li>}
+      {all.slice(-NAMED).map((one) => (
+        <li key={`${one.unixS} ${one.text}`} class={one.bad ? "bad" : ""}>
+          {clock(one.unixS)} {one.href ? <a href={one.href}>{one.text}</a> : one.text}
+        </li>
+      ))}
+    </ul>
   );
 }

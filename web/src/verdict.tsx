@@ -134,6 +134,7 @@ function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
       <h3>
         {causeWords(culprit.cause, culprit.side)} <span class="quiet">{shareWords(culprit.share)} of {of}{culprit.calls === undefined ? "" : `, on ${count(culprit.calls)} calls`}</span>
       </h3>
+      {culprit.meaning && <p class="meaning">{culprit.meaning.replace(/^./, (first) => first.toUpperCase())}.</p>}
       <div class="for-against">
         {(culprit.for?.length ?? 0) > 0 && (
           <div>

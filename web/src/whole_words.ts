@@ -68,7 +68,7 @@ export const isShown = (found: Found) => found.certainty === "shown";
 const SHARE_WORTH_SAYING = 0.02;
 const BOUND_WORTH_SAYING = 0.002;
 
-/** `105 ms = 100 ms (server: application) + 3.2 ms ± 12 µs (network: request) + 1.1 ms (5 other legs)`. */
+/** `105 ms = 100 ms (server: application) + 3.2 ms ± 12 us (network: request) + 1.1 ms (5 other legs)`. */
 export function sumWords(call: WholeCall): string {
   const sorted = [...call.legs].sort((a, b) => b.ns - a.ns);
   const said = sorted.filter((leg, at) => at === 0 || leg.ns >= call.duration_ns * SHARE_WORTH_SAYING);

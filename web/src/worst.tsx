@@ -1,6 +1,7 @@
 // The worst calls of one pair, by trace id, and which hosts they ran on.
 
-import type { WorstOfPair, WorstReport } from "./api";
+import type { ComponentChildren } from "preact";
+import type { WorstOfPair, WorstReport, WorstRow } from "./api";
 import { clock, count, dayAndClock, duration, moment, percent, visible } from "./format";
 import { traceAddress } from "./kept_trace";
 import { Copy } from "./parts";
@@ -25,6 +26,7 @@ interface Props {
 
 export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
   const { calls } = report;
+  const isKept = (call: WorstRow) => keptFromMs !== null && call.start_unix_ns / 1e6 >= keptFromMs;
   return (
     <div class="worst">
       {cells && (
@@ -38,69 +40,84 @@ export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
       )}
       {calls.length === 0 && <p class="quiet">{cells ? "None of these calls is held: of each minute the meter keeps the ones with the largest gap. Choose higher cells." : "No call of this time range is held."}</p>}
       {calls.length > 0 && (
-        <div class="scroller" tabIndex={0} role="region" aria-label="Worst calls">
-          <table class="calls">
-            <thead>
-              <tr>
-                <th scope="col">trace id</th>
-                <th scope="col" class="number">
-                  gap
-                </th>
-                <th scope="col" class="number">
-                  client
-                </th>
-                <th scope="col" class="number">
-                  server
-                </th>
-                <th scope="col" class="number" title="of the CLIENT span, by the client's clock">
-                  start
-                </th>
-                <th scope="col">status</th>
-                <th scope="col">hosts</th>
-                <th scope="col">spans</th>
-              </tr>
-            </thead>
-            <tbody>
-              {calls.map((call, at) => (
-                // A trace sent again later is another call of the same ids.
-                <tr key={`${call.trace_id} ${call.client_span_id} ${at}`}>
-                  <th scope="row">
-                    <a class="id" title={call.trace_id} href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
-                      {call.trace_id}
-                    </a>{" "}
-                    <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="trace" />
-                  </th>
-                  <td class="number" data-label="gap">
-                    <b>{duration(call.gap_ns)}</b>
-                  </td>
-                  <td class="number" data-label="client">
-                    {duration(call.client_ns)}
-                  </td>
-                  <td class="number" data-label="server">
-                    {duration(call.server_ns)}
-                  </td>
-                  <td class="number" data-label="start">
-                    {moment(BigInt(Math.round(call.start_unix_ns))).slice(0, -3)}
-                  </td>
-                  <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
-                  <td class="hosts">
-                    {visible(call.client_host ?? "?")} → {visible(call.server_host ?? "?")}
-                  </td>
-                  <td class="quiet">
-                    {call.whole ? "both whole" : "times only"}
-                    {keptFromMs !== null && call.start_unix_ns / 1e6 >= keptFromMs && (
-                      <>
-                        , <a href={traceAddress(call.trace_id)}>all of the trace</a>
-                      </>
-                    )}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <WorstTable
+          calls={calls}
+          id={(call) => (
+            <>
+              <a class="id" title={call.trace_id} href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
+                {call.trace_id}
+              </a>{" "}
+              <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="trace" />
+            </>
+          )}
+          held={(call) => (
+            <td class="quiet">
+              {call.whole ? "both whole" : "times only"}
+              {isKept(call) && (
+                <>
+                  , <a href={traceAddress(call.trace_id)}>all of the trace</a>
+                </>
+              )}
+            </td>
+          )}
+        />
       )}
       {report.complete_above_ns !== undefined && <p class="quiet">Calls with a gap up to {duration(report.complete_above_ns)} may be missing: calls with several attempts had taken their places.</p>}
+    </div>
+  );
+}
+
+/** A row for each call; what its id leads to, and what is held of it, depends on where it is shown. */
+export function WorstTable({ calls, id, held, where = "" }: { calls: WorstRow[]; id: (call: WorstRow) => ComponentChildren; held?: (call: WorstRow) => ComponentChildren; where?: string }) {
+  return (
+    <div class="scroller" tabIndex={0} role="region" aria-label={`Worst calls${where}`}>
+      <table class="calls">
+        <thead>
+          <tr>
+            <th scope="col">trace id</th>
+            <th scope="col" class="number">
+              gap
+            </th>
+            <th scope="col" class="number">
+              client
+            </th>
+            <th scope="col" class="number">
+              server
+            </th>
+            <th scope="col" class="number" title="of the CLIENT span, by the client's clock">
+              start
+            </th>
+            <th scope="col">status</th>
+            <th scope="col">hosts</th>
+            {held && <th scope="col">spans</th>}
+          </tr>
+        </thead>
+        <tbody>
+          {calls.map((call, at) => (
+            // A trace sent again later is another call of the same ids.
+            <tr key={`${call.trace_id} ${call.client_span_id} ${at}`}>
+              <th scope="row">{id(call)}</th>
+              <td class="number" data-label="gap">
+                <b>{duration(call.gap_ns)}</b>
+              </td>
+              <td class="number" data-label="client">
+                {duration(call.client_ns)}
+              </td>
+              <td class="number" data-label="server">
+                {duration(call.server_ns)}
+              </td>
+              <td class="number" data-label="start">
+                {moment(BigInt(Math.round(call.start_unix_ns))).slice(0, -3)}
+              </td>
+              <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
+              <td class="hosts">
+                {visible(call.client_host ?? "?")} → {visible(call.server_host ?? "?")}
+              </td>
+              {held?.(call)}
+            </tr>
+          ))}
+        </tbody>
+      </table>
     </div>
   );
 }

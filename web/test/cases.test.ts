@@ -33,7 +33,7 @@ export const EXPLAINED: CaseReport = {
   ],
   hunt: {
     verdict: "one",
-    culprits: [{ cause: "nagle-delayed-ack", side: "client", share: share(0.88, 0.93, 0.97), calls: 801, for: ["a small segment waits for an ACK in 801 of 814 slow calls"], against: ["13 slow calls have no hold"], remedy: "set TCP_NODELAY in the client's channel options" }],
+    culprits: [{ cause: "nagle-delayed-ack", side: "client", share: share(0.88, 0.93, 0.97), calls: 801, for: ["a small segment waits for an ACK in 801 of 814 slow calls"], against: ["13 slow calls have no hold"], meaning: "the sender wrote a message in pieces", remedy: "set TCP_NODELAY in the client's channel options" }],
     excess: { calls: 1_628, slow_calls: 814, total_ns: 36.8e9, mean_ns: 45.2e6 },
     sheet: [
       { cause: "nagle-delayed-ack", side: "client", ns: 42e6, low_ns: 39.8e6, high_ns: 43.9e6, share: share(0.88, 0.93, 0.97) },
@@ -157,6 +157,7 @@ test("a case says who owns the time, what was cleared, what was not seen, and wh
   const text = (await page.innerText("#case")).replace(/\u202f/g, " ");
   for (const part of [
     /nagle-delayed-ack in the client owns 93 %/,
+    /The sender wrote a message in pieces\./,
     /set TCP_NODELAY/,
     /Slow since \d+:\d\d:\d\d( [AP]M)? or longer\./,
     /13 slow calls have no hold/,
@@ -245,10 +246,10 @@ test("what sets slow calls apart: shares beside their calls, and the gap of each
   await page.goto(`${meter.page}#client=frontend&server=customer`);
   await page.waitForSelector(".rises tbody tr");
   const text = (selector: string) => page.innerText(selector).then((said) => said.replace(/[\s\u202f]+/g, " "));
-  assert.match(await text(".explained:not(.rises) tbody"), /server: host\.name = node-7 80\.0 % \(74\.0 % – 88\.0 %\) 6\.00 % 44\.0 ms \/ 900 µs/);
+  assert.match(await text(".explained:not(.rises) tbody"), /server: host\.name = node-7 80\.0 % \(74\.0 % – 88\.0 %\) 6\.00 % 44\.0 ms \/ 900 us/);
   assert.match(await text(".rises tbody"), /rises with client: rpc\.request\.size 1\.00 ms at 10 to 900 1\.10 ms at 901 to 8,000 2\.00 ms at 8,001 to 60,000 9\.00 ms at 60,001 to 1,048,576/);
   assert.match(await text(".rises tbody"), /falls with server: weight 5\.00 ms at 0\.500/);
-  assert.match(await text(".explained ~ .remark, .panel:has(.rises) .remark"), /Excess is what gaps have beyond the median of 900 µs: 4\.00 s in all\./);
+  assert.match(await text(".explained ~ .remark, .panel:has(.rises) .remark"), /Excess is what gaps have beyond the median of 900 us: 4\.00 s in all\./);
   assert.deepEqual(await accessibilityProblems(page), []);
   await page.unroute("**/api/v1/explain?*");
 });
@@ -286,7 +287,7 @@ test("what sets slow calls apart, on a phone: both medians, a bar beside nothing
   await page.waitForSelector(".rises tbody tr");
   const rows = page.locator(".explained:not(.rises) tbody tr");
   const text = async (row: number) => (await rows.nth(row).innerText()).replace(/[\s\u202f]+/g, " ");
-  assert.match(await text(0), /44\.0 ms \/ 900 µs/, "the label promises both medians");
+  assert.match(await text(0), /44\.0 ms \/ 900 us/, "the label promises both medians");
   // A share of a sample in which nothing has the value is no zero of all calls.
   assert.match(await text(1), /none sampled/);
   assert.doesNotMatch(await text(1), / 0 %/);

@@ -73,9 +73,13 @@ test("of ten thousand pairs one page is in the document, and the others are a pa
 test("over a slow link the page says that it loads, and then has everything", { skip }, async () => {
   const { page: slow } = await browser.open("about:blank");
   const cdp = await slow.context().newCDPSession(slow);
+  // Its words come before its script, which takes longer.
+  await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 20_000, uploadThroughput: 20_000 });
+  await slow.goto(meter.page, { waitUntil: "commit" });
+  await slow.waitForSelector("text=Loading this page…");
+  assert.equal(await slow.locator("#top").count(), 0);
   await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 60_000, uploadThroughput: 60_000 });
-  await slow.goto(meter.page);
-  await slow.waitForSelector(".waiting");
+  await slow.waitForSelector("text=Loading the pairs…");
   await slow.waitForSelector(".pairs tbody tr");
   const before = await slow.getAttribute("main", "data-refreshed");
   // Of a pair that is there already: these are as many as the meter keeps.

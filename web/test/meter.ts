@@ -83,8 +83,8 @@ const KINDS = { CLIENT: 3, SERVER: 2 };
 const keyValues = (pairs: Record<string, string | number>) =>
   Object.entries(pairs).map(([key, value]) => ({ key, value: typeof value === "number" ? { intValue: String(value) } : { stringValue: value } }));
 
-/** Sends spans in one OTLP/HTTP request, each under a resource of its own. */
-export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void> {
+/** Spans as OTLP JSON, each under a resource of its own. */
+export function otlpJson(spans: TestSpan[]): string {
   const resourceSpans = spans.map((span) => ({
     resource: { attributes: keyValues({ "service.name": span.service, ...(span.host ? { "host.name": span.host } : {}), ...(span.version ? { "service.version": span.version } : {}) }) },
     scopeSpans: [
@@ -104,10 +104,15 @@ export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void
       },
     ],
   }));
+  return JSON.stringify({ resourceSpans });
+}
+
+/** Sends spans in one OTLP/HTTP request. */
+export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void> {
   const response = await fetch(`${meter.otlpHttp}/v1/traces`, {
     method: "POST",
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ resourceSpans }),
+    body: otlpJson(spans),
   });
   if (!response.ok) throw new Error(`the meter answered ${response.status}: ${await response.text()}`);
 }

@@ -100,7 +100,7 @@ test("from the verdict to a call: both hosts on one axis, and what held it up", 
   await page.click(".calls-of a");
   await page.waitForSelector(".whole svg");
   const text = plain(await page.innerText("#call"));
-  for (const part of [/stopped \(server\) took 98\.0 ms of it, 80 %/, /client tap[^]*legs[^]*server tap[^]*SERVER span/, /was stopped for 98\.0 ms/, /which may be off by ± 2\.59 µs/, /CLIENT span[^]*network\.peer\.port/]) assert.match(text, part);
+  for (const part of [/stopped \(server\) took 98\.0 ms of it, 80 %\. Over all calls, its case names stopped \(server\)\./, /client tap[^]*legs[^]*server tap[^]*SERVER span/, /was stopped for 98\.0 ms/, /which may be off by ± 2\.59 us/, /CLIENT span[^]*network\.peer\.port/]) assert.match(text, part);
   // The stopped thread is drawn over as much of the axis as it was stopped.
   const stopped = await page.$$eval(".doing.stopped", (bars) => Math.max(...bars.map((bar) => Number(bar.getAttribute("width")))));
   const client = Number(await page.getAttribute(".span-client", "width"));
@@ -115,7 +115,7 @@ test("from the verdict to a call: both hosts on one axis, and what held it up", 
   const longer = await page.$$eval(".doing.stopped", (bars) => Math.max(...bars.map((bar) => Number(bar.getAttribute("width")))));
   assert.notEqual(longer, stopped);
   await page.keyboard.press("0");
-  assert.equal(await page.getAttribute(".out", "href"), `https://jaeger.example/trace/${CALL.trace_id}?span=`);
+  assert.equal(await page.getAttribute(".out", "href"), `https://jaeger.example/trace/${CALL.trace_id}?span=${CALL.span_id}`);
   assert.equal(await page.innerText(".out"), "jaeger.example ↗");
   assert.equal(await page.getAttribute("a:has-text('Perfetto')", "href"), `/api/v1/cases/${CASE.id}/calls/${CALL.trace_id}/perfetto`);
   assert.deepEqual(await accessibilityProblems(page), []);

@@ -111,6 +111,20 @@ test("dissect: a packet that was lost ends in a cross, and calls through proxies
   await isSound(hops);
 });
 
+test("dissect: of dozens of things that threads did in a leg, the longest are shown and the others folded", { skip }, async () => {
+  const { data } = written("parts", "dissect", ...captures("nagle-client"));
+  const { report } = data as { report: DissectPage };
+  const parts = Array.from({ length: 30 }, (_, at) => `${30 - at} us could run, waited behind task ${at}`);
+  report.calls[0]!.hosts = [{ title: "client: sending the request, 44.2 ms", parts }];
+  const watched = await open("parts", data);
+  const { page } = watched;
+  assert.equal(await page.getByText("waited behind task 5").isVisible(), true);
+  assert.equal(await page.getByText("waited behind task 20").isVisible(), false);
+  await page.click("text=24 shorter ones");
+  assert.equal(await page.getByText("waited behind task 29").isVisible(), true);
+  await isSound(watched);
+});
+
 test("dissect: nothing a capture says becomes markup, and a page of nothing says so", { skip }, async () => {
   const { data } = written("hostile", "dissect", ...captures("nagle-client"));
   const text = JSON.stringify(data).replaceAll("/spangap.ping.v1.Ping/Ping", JSON.stringify(HOSTILE).slice(1, -1)).replaceAll("client.pcapng", JSON.stringify(`${HOSTILE}</script>`).slice(1, -1));
@@ -184,6 +198,10 @@ test("lab grade: figures with intervals, truths against verdicts, each run with 
     assert.match(shown, part);
   }
   assert.equal(await page.getAttribute("a:has-text('rto 1')", "href"), "./rto%20%26%20co/");
+  // Reasons are sentences: on a phone they have a line of their own.
+  await page.setViewportSize({ width: 390, height: 844 });
+  const reason = await page.locator(".graded td:has-text('it <looked> like that')").boundingBox();
+  assert.ok(reason!.width > 250, `${reason!.width} px`);
   assert.equal(await page.getAttribute(".matrix .right[title^='rto']", "title"), "rto, said to be rto: 1 of 1");
   assert.deepEqual(await page.locator(".matrix .cell").evaluateAll((all) => all.map((one) => one.className.replace("cell ", ""))), ["right", "wrong", "right", "cannot"]);
   await isSound(watched);

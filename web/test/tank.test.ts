@@ -163,7 +163,7 @@ test("texts stay text, unknown figures are n/a", { skip }, async () => {
 test("one run has figures and no curve over the load", { skip }, async () => {
   const { page, complaints } = await open("single", single());
   assert.equal(await page.locator("[id^=throughput]").count(), 0);
-  assert.match(plain(await page.innerText("#figures-rate")), /At 100\/s[^]*p50\n250µs/);
+  assert.match(plain(await page.innerText("#figures-rate")), /At 100\/s[^]*p50\n250us/);
   const shown = await readChart(page, "#seconds", "second to 5 s");
   assert.match(shown.get("OK") ?? "", /^\d+(\.\d+)?\/s$/);
   assert.match((await readChart(page, "#spectrum", "p90")).get("latency") ?? "", /^\d/);

@@ -7,7 +7,7 @@ import { lay, whichLeg } from "../src/call";
 import { foundWords, offset } from "../src/cases";
 import type { CaseRow } from "../src/cases_api";
 import { ramp } from "../src/colour";
-import { awaited } from "../src/empty";
+import { awaited, hasCalls, noCalls } from "../src/empty";
 import { findings } from "../src/findings";
 import { caseOf, difference, direction, reach } from "../src/fleet";
 import { place } from "../src/layout";
@@ -123,11 +123,18 @@ test("of many services without mates the worst are named and the rest counted", 
 });
 
 test("the empty page says what it waits for", () => {
-  assert.match(awaited(null, "15 min"), /waiting for the first/);
-  assert.match(awaited(coverage({ spans: { received: 9, expired_client_only: 9 } }), "15 min"), /waiting for SERVER spans/);
-  assert.match(awaited(coverage({ spans: { received: 9, expired_server_only: 9 } }), "15 min"), /waiting for CLIENT spans/);
-  assert.match(awaited(coverage({ spans: { received: 9, root: 9 } }), "15 min"), /roots/);
-  assert.match(awaited(coverage({ spans: { received: 9, joined: 8, root: 1 } }), "15 min"), /No calls in the last 15 min/);
+  assert.match(awaited(null), /waiting for the first/);
+  assert.match(awaited(coverage({ spans: { received: 9, expired_client_only: 9 } })), /waiting for SERVER spans/);
+  assert.match(awaited(coverage({ spans: { received: 9, expired_server_only: 9 } })), /waiting for CLIENT spans/);
+  assert.match(awaited(coverage({ spans: { received: 9, root: 9 } })), /roots/);
+});
+
+test("a range without calls says where the history has some", () => {
+  const from = (unixS: number) => ({ ...coverage(), history: { steps: [{ step_s: 60, from_unix_s: unixS }] } }) as Coverage;
+  assert.deepEqual([coverage(), coverage({ spans: { joined: 8 } }), from(100)].map(hasCalls), [false, true, true]);
+  assert.match(noCalls(from(500_000), { from: 0, to: 1_000 }, "then"), /^No calls then\. The history begins at 1970-01-0/);
+  assert.match(noCalls(from(500_000), { from: 600_000, to: 700_000 }, "then"), /reaches back to 1970-01-0.*a longer time range shows more\.$/);
+  assert.equal(noCalls(coverage(), { from: 0, to: 1 }, "then"), "No calls then.");
 });
 
 test("a view survives its way through the URL, whatever the names", () => {

@@ -153,7 +153,9 @@ async fn perfetto(Shared(cases): Shared<Arc<Cases>>, Path(id): Path<String>) -> 
 async fn perfetto_file(cases: &Cases, id: &str, trace: Option<[u8; 16]>) -> Result<Response, Problem> {
     let case = cases.case(id).ok_or_else(|| no_case(id))?.row.id;
     let drawn = cases.looker.perfetto(&cases.folder.of(&case), trace).await?;
-    let disposition = format!("attachment; filename=\"{case}.perfetto-trace\"");
+    // A call's trace and its case's are different files, and may lie in one folder.
+    let call = trace.map_or(String::new(), |id| format!(".{:032x}", u128::from_be_bytes(id)));
+    let disposition = format!("attachment; filename=\"{case}{call}.perfetto-trace\"");
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_DISPOSITION, disposition),

@@ -25,6 +25,17 @@ pub enum Report<'r> {
         /// The document of `hunt --json`.
         report: &'r serde_json::Value,
     },
+    /// Of `gaps`; `of` names the files.
+    Gaps {
+        /// Names of the files.
+        of: &'r str,
+        /// Title.
+        title: String,
+        /// Number of pairs found; `report` has the first of them.
+        of_pairs: usize,
+        /// The document of `gaps --json`.
+        report: &'r spangap_meter::report::PairsReport,
+    },
     /// Of `lab grade`; `links` are the addresses of the rows' folders.
     Grade {
         /// Number of correct verdicts.
@@ -60,7 +71,7 @@ impl Report<'_> {
     fn title(&self) -> &str {
         match self {
             Report::Hunt { title, .. } => title,
-            Report::Grade { title, .. } => title,
+            Report::Gaps { title, .. } | Report::Grade { title, .. } => title,
             Report::Dissect { report } => &report.title,
             Report::Thieves { report } => &report.title,
             Report::Stacks { report } => &report.title,

@@ -64,6 +64,23 @@ function Legs({ call }: { call: CallPage }) {
   );
 }
 
+/** What threads did in a leg before the rest is unfolded: the longest come first, and a busy machine has dozens. */
+const PARTS_SHOWN = 6;
+
+function Parts({ of }: { of: string[] }) {
+  const list = (parts: string[]) => <ul class="plain-list">{parts.map((part, at) => <li key={at}>{part}</li>)}</ul>;
+  if (of.length <= PARTS_SHOWN + 1) return list(of);
+  return (
+    <>
+      {list(of.slice(0, PARTS_SHOWN))}
+      <details class="more-parts">
+        <summary>{of.length - PARTS_SHOWN} shorter ones</summary>
+        {list(of.slice(PARTS_SHOWN))}
+      </details>
+    </>
+  );
+}
+
 function CallSection({ call }: { call: CallPage }) {
   const { report } = call;
   const whole = drawn(call);
@@ -93,7 +110,7 @@ function CallSection({ call }: { call: CallPage }) {
       {call.hosts.map((host, at) => (
         <div key={at}>
           <p class="facts">{host.title}</p>
-          <ul class="plain-list">{host.parts.map((part, y) => <li key={y}>{part}</li>)}</ul>
+          <Parts of={host.parts} />
         </div>
       ))}
       {packets > 0 && <WholeAxis call={whole} />}

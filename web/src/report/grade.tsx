@@ -193,7 +193,7 @@ function Runs({ report, links }: GradeDocument) {
   return (
     <Panel title="Each run">
       <div class="scroller" tabIndex={0} role="region" aria-label="Each run">
-        <table class="graded">
+        <table class="graded stacks">
           <thead>
             <tr>
               <th scope="col">run</th>
@@ -218,17 +218,17 @@ function Runs({ report, links }: GradeDocument) {
                 const link = links[of];
                 return (
                   <tr key={of}>
-                    <td>
+                    <td class="whole-row">
                       {link ? <a href={link}>{name}</a> : name} {row.judged_as && <small class="quiet">{row.judged_as}</small>}
                     </td>
-                    <td>
+                    <td data-label="it is">
                       {row.truth} {row.also_right && row.also_right.length > 0 && <small class="quiet">or {row.also_right.join(", ")}</small>}
                     </td>
-                    <td>
+                    <td data-label="said to be">
                       <Said row={row} />
                     </td>
-                    <td>{legWords(row)}</td>
-                    <td>{row.why ?? row.error ?? ""}</td>
+                    <td data-label="leg">{legWords(row)}</td>
+                    <td class="whole-row">{row.why ?? row.error ?? ""}</td>
                   </tr>
                 );
               })}

@@ -6,6 +6,7 @@ import { DissectReport } from "./dissect";
 import type { DissectPage } from "./dissect_api";
 import { ShowReport } from "./cpumap";
 import type { ShowPage } from "./cpumap_api";
+import { GapsReport, type GapsDocument } from "./gaps";
 import { GradePage, type GradeDocument } from "./grade";
 import { markScrollers } from "../scrollers";
 import { HuntReport, type HuntDocument } from "./hunt";
@@ -16,6 +17,7 @@ import type { ThievesPage } from "./thieves_api";
 
 type Document =
   | ({ kind: "hunt" } & HuntDocument)
+  | ({ kind: "gaps" } & GapsDocument)
   | ({ kind: "grade" } & GradeDocument)
   | { kind: "dissect"; report: DissectPage }
   | { kind: "thieves"; report: ThievesPage }
@@ -28,6 +30,8 @@ function Drawn({ held }: { held: Document }) {
       return <HuntReport {...held} />;
     case "dissect":
       return <DissectReport report={held.report} />;
+    case "gaps":
+      return <GapsReport {...held} />;
     case "grade":
       return <GradePage {...held} />;
     case "thieves":

@@ -13,7 +13,7 @@ const FIGURES: [string, (run: Run) => number | null, (value: number | null) => s
   ["p99.9", (run) => run.latency.p999_ns, time],
   ["Max", (run) => run.latency.max_ns, time],
   ["Late p99", (run) => run.lateness?.p99_ns ?? null, time],
-  ["Client CPU per call", (run) => cpuPerCallUs(run.cpu_client_s, run), (us) => (us === null ? "n/a" : `${digits(us)} µs`)],
+  ["Client CPU per call", (run) => cpuPerCallUs(run.cpu_client_s, run), (us) => (us === null ? "n/a" : `${digits(us)} us`)],
   ["p50 over the raw floor", floorRatio, times],
 ];
 

@@ -6,6 +6,7 @@ pub mod table;
 use super::meter::{By, SizeOrNone};
 use crate::Outcome;
 use crate::args::Size;
+use crate::report_page::Report;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -21,7 +22,7 @@ use spangap_model::PairKey;
 use std::collections::HashMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,6 +39,8 @@ Examples:
       from the Collector's file exporter, with one row per method
   spangap gaps --explain traces.json
       what sets the slow calls of each pair apart: a node, a version, a size, any attribute of both spans
+  spangap gaps --explain --html gaps.html traces.json
+      the same as a page: legs, distributions and worst calls of each pair, in one file that opens offline
   spangap gaps --json day/*.jsonl.zst | jq '.pairs[0].worst'
       the worst calls, with trace ids, of the pair that lost most
 
@@ -66,6 +69,9 @@ pub struct GapsArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Also write a self-contained page to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Exclude and count calls with a larger response, or `none`
     #[arg(long, value_name = "SIZE", default_value = "100KiB")]
     exclude_response_over: SizeOrNone,
@@ -121,6 +127,10 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     if inputs.iter().filter(|input| **input == Input::Stdin).count() > 1 {
         bail!("standard input can be read once: \"-\" was given more than once");
     }
+    if let Some(page) = &args.html {
+        not_over(page, &inputs)?;
+    }
+    let of = inputs.iter().map(Input::name).collect::<Vec<_>>().join(", ");
     let SizeOrNone(exclude_over) = args.exclude_response_over;
     let usual = Settings::default();
     let meter = Arc::new(Meter::new(Settings {
@@ -162,6 +172,10 @@ pub fn run(args: GapsArgs) -> anyhow::Result<Outcome> {
     report.skipped = reading.skipped.clone();
     report.explain = args.explain.then(|| explanations(&meter, &report));
     if reading.files > 0 || reading.interrupted {
+        if let Some(path) = &args.html {
+            let title = format!("spangap gaps: {of}");
+            Report::Gaps { of: &of, title, of_pairs: all_pairs, report: &report }.write(path)?;
+        }
         let mut out = BufWriter::new(io::stdout().lock());
         let printed = match args.json {
             true => print_json(&mut out, &report),
@@ -191,6 +205,16 @@ pub fn pairs_of(files: &[PathBuf]) -> anyhow::Result<PairsReport> {
     meter.finish();
     let totals = meter.totals();
     Ok(pairs_report(totals.iter().map(|(key, stats)| (key, stats)), &meter.overview(), 0, 0))
+}
+
+/// Refuses to write the page over an input.
+fn not_over(page: &Path, inputs: &[Input]) -> anyhow::Result<()> {
+    let Ok(page) = page.canonicalize() else { return Ok(()) };
+    let is_page = |input: &&Input| matches!(input, Input::Path(path) if path.canonicalize().ok().as_ref() == Some(&page));
+    match inputs.iter().find(is_page) {
+        Some(input) => bail!("--html {}: is an input; expected another file", input.name()),
+        None => Ok(()),
+    }
 }
 
 /// Explanation of the slow calls of each pair in the report.

@@ -131,6 +131,8 @@ pub struct Blamed {
     /// Evidence against it, in sentences.
     #[serde(rename = "against")]
     pub speaks_against: Vec<String>,
+    /// What the cause is, as a clause without a full stop.
+    pub meaning: Cow<'static, str>,
     /// What would mend it.
     pub remedy: Cow<'static, str>,
     /// How much less calls would take without it.
@@ -161,6 +163,7 @@ impl Default for Blamed {
             calls: 0,
             speaks_for: Vec::new(),
             speaks_against: Vec::new(),
+            meaning: Cow::Borrowed(""),
             remedy: Cow::Borrowed(""),
             wins: Win::default(),
             behind: Vec::new(),

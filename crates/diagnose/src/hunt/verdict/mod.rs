@@ -270,6 +270,7 @@ fn blamed(read: &Read, answered: &Answered, population: &Population<'_>) -> Vec<
         calls: answered.present.get(&named.owner).map_or(0, |present| present.calls.round() as u64),
         speaks_for: Vec::new(),
         speaks_against: Vec::new(),
+        meaning: about(named.culprit.cause, named.culprit.side).meaning.into(),
         remedy: about(named.culprit.cause, named.culprit.side).next.into(),
         wins: win(population, named.owner),
         behind: Vec::new(),
@@ -610,6 +611,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
 fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
     let of = |culprit: Culprit| Blamed {
         culprit,
+        meaning: about(culprit.cause, culprit.side).meaning.into(),
         remedy: about(culprit.cause, culprit.side).next.into(),
         ..Blamed::default()
     };
