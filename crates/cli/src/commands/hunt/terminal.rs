@@ -73,17 +73,14 @@ impl Terminal {
     /// Leaves a summary of what was read.
     pub fn has_read(&self, sources: &Sources) {
         let kinds = [
-            (sources.captures.len(), "capture"),
-            (sources.spans.len(), "file of spans"),
-            (sources.recordings.len(), "recording"),
-            (sources.documents.len() + usize::from(sources.tank.is_some()), "document"),
+            (sources.captures.len(), "capture", ""),
+            (sources.spans.len(), "file", " of spans"),
+            (sources.recordings.len(), "recording", ""),
+            (sources.documents.len() + usize::from(sources.tank.is_some()), "document", ""),
         ];
-        let files = kinds.into_iter().filter(|(number, _)| *number > 0).map(|(number, what)| match what {
-            "file of spans" if number > 1 => format!("{number} files of spans"),
-            "file of spans" => "1 file of spans".into(),
-            what => counted(number as u64, what),
-        });
-        let files: Vec<String> = files.collect();
+        let kinds = kinds.into_iter().filter(|(number, ..)| *number > 0);
+        let files: Vec<String> =
+            kinds.map(|(number, what, of)| counted(number as u64, what) + of).collect();
         let (bytes, packets) = (HumanBytes(self.last.bytes), HumanCount(self.last.packets));
         self.line(&format!(
             "read {}: {bytes}, {packets} packets, {} calls",
