@@ -18,6 +18,7 @@ const ANSWER_MS: c_int = 10_000;
 
 const CONSUMER: c_int = 1;
 const ERR_PARTITION_EOF: c_int = -191;
+const ERR_ALL_BROKERS_DOWN: c_int = -187;
 const ERR_ASSIGN: c_int = -175;
 const ERR_FATAL: c_int = -150;
 const ERR_NO_OFFSET: c_int = -168;
@@ -265,6 +266,10 @@ extern "C" fn on_rebalance(handle: *mut c_void, code: c_int, list: *mut RdList, 
 }
 
 extern "C" fn on_error(_: *mut c_void, code: c_int, reason: *const c_char, opaque: *mut c_void) {
+    // Each broker has already been reported, with its address and the reason, which this would hide.
+    if code == ERR_ALL_BROKERS_DOWN {
+        return;
+    }
     // SAFETY: `opaque` is the callback of the consumer, which outlives its handle.
     let callback = unsafe { &*(opaque as *const Callback) };
     let mut problem = callback.problem.lock().unwrap_or_else(PoisonError::into_inner);
