@@ -79,8 +79,7 @@ impl Terminal {
             (sources.documents.len() + usize::from(sources.tank.is_some()), "document", ""),
         ];
         let kinds = kinds.into_iter().filter(|(number, ..)| *number > 0);
-        let files: Vec<String> =
-            kinds.map(|(number, what, of)| counted(number as u64, what) + of).collect();
+        let files: Vec<String> = kinds.map(|(number, what, of)| counted(number as u64, what) + of).collect();
         let (bytes, packets) = (HumanBytes(self.last.bytes), HumanCount(self.last.packets));
         self.line(&format!(
             "read {}: {bytes}, {packets} packets, {} calls",
