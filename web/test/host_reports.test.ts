@@ -41,16 +41,16 @@ async function open(data: unknown): Promise<Watched> {
   return await drawn(browser, join(folder, "drawn.html"), data);
 }
 
-function shapesAre(rust: string, typescript: string): void {
-  const source = readFileSync(`../crates/${rust}`, "utf8").split(/^impl \w+Page/m)[0]!;
+function shapesAre(typescript: string, ...rust: string[]): void {
+  const source = rust.map((file) => readFileSync(`../crates/${file}`, "utf8").split(/^impl \w+Page/m)[0]!).join("");
   const known = source.replaceAll('skip_serializing_if = "Option::is_none"', 'skip_serializing_if = "Option::is_none", default').replaceAll("&'static str", "String").replaceAll("usize", "u64");
   assert.deepEqual(differences(rustShapes(known), typescriptShapes(readFileSync(`src/report/${typescript}`, "utf8"))), []);
 }
 
 test("the documents have the shapes that Rust gives them, and no others", () => {
-  shapesAre("host/src/report/thieves/page.rs", "thieves_api.ts");
-  shapesAre("host/src/report/flame/page.rs", "stacks_api.ts");
-  shapesAre("isolate/src/report/show/page.rs", "cpumap_api.ts");
+  shapesAre("thieves_api.ts", "host/src/report/thieves/page.rs");
+  shapesAre("stacks_api.ts", "host/src/report/flame/page.rs", "host/src/report/flame/groups.rs");
+  shapesAre("cpumap_api.ts", "isolate/src/report/show/page.rs");
 });
 
 test("folded stacks are a tree whose frames stand on their callers, as wide as their samples", () => {

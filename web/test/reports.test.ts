@@ -81,7 +81,7 @@ test("dissect: what took the time, the call packet by packet, sums, what was rea
     /trace 223ea66da08d0ff5f74999e82b11d022/,
     /client: sending the request\s+46\.1 ms\s+98 %/,
     /network: request\s+1\.69 us ± 1\.70 us/,
-    /acknowledged after 46104 us, by a bare ACK/,
+    /acknowledged after 46.1 ms, by a bare ACK/,
     /46\.1 ms without a packet/,
     /The server's times are by its own clock (plus|minus) /,
     /The 10 slowest of 12 calls/,

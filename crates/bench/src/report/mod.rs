@@ -17,6 +17,7 @@ pub use crate::distribution::{Distribution, Quantiles};
 use crate::otlp::SpanCounts;
 pub use findings::{RunFinding, Standing};
 use serde::{Deserialize, Serialize};
+pub use single::CallsInShort;
 use spangap_model::evidence::Testimony;
 use std::collections::BTreeMap;
 
@@ -180,16 +181,6 @@ pub struct Run {
     pub client_error: Option<String>,
     /// Caveats about this run.
     pub warnings: Vec<String>,
-}
-
-/// How many calls of a run there were, and how long they took, as text.
-#[derive(Clone, Copy, Debug)]
-pub struct CallsInShort<'r>(pub &'r Run);
-
-impl std::fmt::Display for CallsInShort<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        single::write_calls(f, self.0)
-    }
 }
 
 impl Run {

@@ -7,6 +7,16 @@ use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use std::fmt::{self, Formatter};
 
+/// How many calls of a run there were, and how long they took, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct CallsInShort<'r>(pub &'r Run);
+
+impl fmt::Display for CallsInShort<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write_calls(f, self.0)
+    }
+}
+
 type Pick = fn(&Quantiles) -> Option<u64>;
 /// Quantiles and the number of calls that each needs.
 const QUANTILES: [(&str, u64, Pick); 7] = [

@@ -93,7 +93,8 @@ fn call_on(session: &Session) -> (u64, u64) {
 #[test]
 fn intervals_add_up_to_the_calls_and_to_the_time() {
     let mut ends = Ends::open(|settings| {
-        settings.warmup_ns = 30 * MILLISECOND;
+        // Long enough for the threads to begin on a busy machine.
+        settings.warmup_ns = 300 * MILLISECOND;
         settings.duration_ns = 1_200 * MILLISECOND;
     });
     ends.session.ready("a library", 3);
@@ -119,7 +120,7 @@ fn intervals_add_up_to_the_calls_and_to_the_time() {
     assert_eq!(reason, "done");
     assert_eq!(phases, [Phase::Warmup, Phase::Measured, Phase::Drain, Phase::Drained]);
     assert_eq!(intervals.iter().map(|one| one.due).sum::<u64>(), calling.join().unwrap());
-    for (phase, length_ns) in [(Phase::Warmup, 30 * MILLISECOND), (Phase::Measured, 1_200 * MILLISECOND)] {
+    for (phase, length_ns) in [(Phase::Warmup, 300 * MILLISECOND), (Phase::Measured, 1_200 * MILLISECOND)] {
         let of: Vec<_> = intervals.iter().filter(|one| one.phase == phase).collect();
         assert_eq!(of.iter().map(|one| one.duration_ns).sum::<u64>(), length_ns, "{phase:?}");
         let (due, ok) = of.iter().fold((0, 0), |(due, ok), one| (due + one.due, ok + one.ok));
