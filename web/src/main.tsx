@@ -254,6 +254,8 @@ function CoverageWordOn({ view, coverage }: { view: View; coverage: Parameters<t
 restoreTheme();
 const root = document.getElementById("app");
 if (!root) throw new Error("the page has no element #app");
+// That it loads: `render` would leave it there.
+root.replaceChildren();
 render(
   <Guarded of="">
     <App />

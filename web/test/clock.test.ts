@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
+import type { Coverage } from "../src/api";
 import type { CaseReport } from "../src/cases_api";
 import { clock } from "../src/format";
 import { ahead, clockWords } from "../src/meter_clock";
@@ -11,7 +12,7 @@ import { clockChange } from "../src/range";
 import { timeTicks } from "../src/ticks";
 import { accessibilityProblems } from "./axe";
 import { CHROMIUM, launch, type OpenBrowser } from "./browser";
-import { send, startMeter, type RunningMeter } from "./meter";
+import { api, send, startMeter, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
 const skip = CHROMIUM ? false : "no Chromium on this machine";
@@ -96,6 +97,8 @@ test("on a browser an hour ahead, an undo that is due in minutes is not overdue"
 });
 
 test("a range before the history shows the plot, and where the history begins", { skip }, async () => {
+  const hasHistory = async () => ((await api(meter, "coverage")) as Coverage).history!.steps.some((step) => step.from_unix_s !== null);
+  while (!(await hasHistory()));
   const { page, complaints } = await browser.open(`${meter.page}#from=1000000000&to=1000003600`);
   await page.waitForFunction(() => /No calls from 2001-\d\d-\d\d.*The history begins at 20/.test(document.querySelector("#pairs .waiting")?.textContent ?? ""));
   assert.equal(await page.locator(".timeline svg").count(), 1);

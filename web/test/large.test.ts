@@ -75,9 +75,17 @@ test("over a slow link the page says that it loads, and then has everything", { 
   const cdp = await slow.context().newCDPSession(slow);
   // Its words come before its script, which takes longer.
   await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 20_000, uploadThroughput: 20_000 });
+  // Noted by the document itself, because nothing can ask it before it has loaded.
+  await slow.addInitScript(() => {
+    new MutationObserver(() => {
+      const isSaid = document.querySelector("#app")?.textContent === "Loading this page…";
+      if (isSaid) (window as unknown as { saidSo: boolean }).saidSo = true;
+    }).observe(document, { childList: true, subtree: true });
+  });
   await slow.goto(meter.page, { waitUntil: "commit" });
-  await slow.waitForSelector("text=Loading this page…");
-  assert.equal(await slow.locator("#top").count(), 0);
+  await slow.waitForSelector("#top");
+  assert.equal(await slow.evaluate(() => (window as unknown as { saidSo?: boolean }).saidSo), true);
+  await slow.waitForFunction(() => !document.body.innerText.includes("Loading this page…"));
   await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 60_000, uploadThroughput: 60_000 });
   await slow.waitForSelector("text=Loading the pairs…");
   await slow.waitForSelector(".pairs tbody tr");

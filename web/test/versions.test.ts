@@ -52,22 +52,23 @@ test("a pair has a tick and a line for what happened to its services, and none f
   await send(meter, [{ ...client, version: "9" }, server]);
   const { page } = await browser.open(`${meter.page}#client=frontend&server=customer`);
   await page.waitForSelector("#pair .annotations a:has-text('customer 1.41 → 1.42')");
-  const ticks = () =>
-    page.$eval(".heatmap .plot canvas", (canvas) => {
-      if (!(canvas instanceof HTMLCanvasElement)) throw new Error("not a canvas");
-      const probe = document.createElement("canvas").getContext("2d")!;
-      probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--client").trim();
-      probe.fillRect(0, 0, 1, 1);
-      const wanted = new Uint32Array(probe.getImageData(0, 0, 1, 1).data.buffer)[0];
-      const context = canvas.getContext("2d")!;
-      // A tick crosses the whole plot: it is in its topmost row of pixels, where no call is.
-      const row = new Uint32Array(context.getImageData(0, Math.round(12 * devicePixelRatio), canvas.width, 1).data.buffer);
-      return row.filter((one) => one === wanted).length;
-    });
-  assert.ok((await ticks()) >= 1);
+  const ticks = () => {
+    const canvas = document.querySelector<HTMLCanvasElement>(".heatmap .plot canvas")!;
+    const probe = document.createElement("canvas").getContext("2d")!;
+    const swatch = document.body.appendChild(document.createElement("i"));
+    swatch.style.color = "var(--client)";
+    probe.fillStyle = getComputedStyle(swatch).color;
+    swatch.remove();
+    probe.fillRect(0, 0, 1, 1);
+    const wanted = new Uint32Array(probe.getImageData(0, 0, 1, 1).data.buffer)[0];
+    // A tick crosses the whole plot: it is in its topmost row of pixels, where no call is.
+    const row = new Uint32Array(canvas.getContext("2d")!.getImageData(0, Math.round(12 * devicePixelRatio), canvas.width, 1).data.buffer);
+    return row.filter((one) => one === wanted).length;
+  };
+  await page.waitForFunction(ticks);
   await page.goto(`${meter.page}#client=frontend&server=driver`);
   await page.waitForSelector("#pair h2:has-text('driver')");
   await page.waitForSelector(".heatmap .plot canvas[aria-label*='of 1 calls']");
   assert.equal(await page.locator("#pair .annotations").count(), 0);
-  assert.equal(await ticks(), 0);
+  assert.equal(await page.evaluate(ticks), 0);
 });
