@@ -35,6 +35,12 @@ pub enum Measure {
 }
 
 impl Sample {
+    /// The client's port of the call's connection: from the client's span, else from the server's.
+    pub fn client_port(&self) -> Option<u64> {
+        let [client, server] = [0, 1].map(|side| self.sides[side].whole.as_ref().map(|(_, span)| span));
+        client.and_then(local_port).or_else(|| server.and_then(peer_port))
+    }
+
     /// Id of its trace, while a span of it is held.
     pub fn trace_id(&self) -> Option<[u8; 16]> {
         self.sides

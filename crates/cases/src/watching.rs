@@ -263,13 +263,7 @@ impl Pair {
         self.before = now;
         self.idle = if new[0].calls == 0 { self.idle.saturating_add(1) } else { 0 };
         if let Some(over_ns) = over_ns {
-            let calls = new[0].over(over_ns);
-            if self.watch.is_over(calls, (60_000 / SLOT_MS) as usize) {
-                if at > self.over_until_unix_ms {
-                    tell(What::Over { calls });
-                }
-                self.over_until_unix_ms = at + 60_000;
-            }
+            self.look_for_over(new[0].over(over_ns), at, tell);
         }
         add(&mut self.partial, &new);
         self.slots += 1;
@@ -290,30 +284,7 @@ impl Pair {
         let is_still_out = self.excursion.as_ref().is_some_and(|out| out.usual.is_out(&window, out.figure));
         let state = if is_tried { self.watch.take_tried(window) } else { self.watch.take(window) };
         match state {
-            State::Out(left) => {
-                let is_new = self.excursion.is_none();
-                let [began_unix_ms, since_unix_ms] =
-                    self.first_out_unix_ms.unwrap_or_else(|| self.watch.row_began());
-                let out = self.excursion.get_or_insert_with(|| Excursion {
-                    usual: self.watch.remembered(),
-                    figure: left.figure,
-                    began_unix_ms,
-                    from_unix_ms: since_unix_ms,
-                    slow: Default::default(),
-                    slow_to_unix_ms: at,
-                    fine: Default::default(),
-                    fine_from_unix_ms: at,
-                    windows_fine: 0,
-                    windows_accustomed: 0,
-                });
-                if !is_tried {
-                    add(&mut out.slow, &counts);
-                    out.slow_to_unix_ms = at;
-                }
-                out.windows_fine = 0;
-                out.windows_accustomed = 0;
-                tell(What::Out { left, is_new, since_unix_ms, lost_ns: lost_ns(&left, &counts) });
-            }
+            State::Out(left) => self.is_out(left, &counts, is_tried, at, tell),
             State::Doubtful => {
                 self.first_out_unix_ms = Some([began, at]);
                 if self.excursion.is_none() {
@@ -324,40 +295,93 @@ impl Pair {
                 if self.first_out_unix_ms.take().is_some() && self.excursion.is_none() {
                     tell(What::Within);
                 }
-                let Some(out) = &mut self.excursion else { return };
-                if is_tried {
-                    // Whether windows are usual without a remedy shows only after the last undo.
-                    out.windows_fine = 0;
-                    out.windows_accustomed = 0;
-                    return;
-                }
-                if is_still_out {
-                    out.windows_fine = 0;
-                    out.windows_accustomed += 1;
-                    let since_unix_ms = out.from_unix_ms;
-                    if out.windows_accustomed >= BACK {
-                        self.excursion = None;
-                        tell(What::Accustomed { since_unix_ms });
-                    }
-                    return;
-                }
-                if out.windows_fine == 0 {
-                    out.fine = Default::default();
-                    out.fine_from_unix_ms = began;
-                }
-                out.windows_accustomed = 0;
-                out.windows_fine += 1;
-                add(&mut out.fine, &counts);
-                if out.windows_fine >= BACK
-                    && let Some(out) = self.excursion.take()
-                {
-                    tell(What::Back {
-                        before: row(&out.slow, out.from_unix_ms, out.slow_to_unix_ms),
-                        after: row(&out.fine, out.fine_from_unix_ms, at),
-                    });
-                }
+                self.is_within(&counts, [is_tried, is_still_out], [began, at], tell);
             }
             State::Learning => {}
+        }
+    }
+
+    /// Counts calls over the threshold, and tells of them once in a minute at most.
+    fn look_for_over(&mut self, calls: u64, at: u64, tell: &mut dyn FnMut(What)) {
+        if self.watch.is_over(calls, (60_000 / SLOT_MS) as usize) {
+            if at > self.over_until_unix_ms {
+                tell(What::Over { calls });
+            }
+            self.over_until_unix_ms = at + 60_000;
+        }
+    }
+
+    /// A window out of the baseline: an excursion begins, or goes on.
+    fn is_out(
+        &mut self,
+        left: Left,
+        counts: &[Counts; 2],
+        is_tried: bool,
+        at: u64,
+        tell: &mut dyn FnMut(What),
+    ) {
+        let is_new = self.excursion.is_none();
+        let [began_unix_ms, since_unix_ms] = self.first_out_unix_ms.unwrap_or_else(|| self.watch.row_began());
+        let out = self.excursion.get_or_insert_with(|| Excursion {
+            usual: self.watch.remembered(),
+            figure: left.figure,
+            began_unix_ms,
+            from_unix_ms: since_unix_ms,
+            slow: Default::default(),
+            slow_to_unix_ms: at,
+            fine: Default::default(),
+            fine_from_unix_ms: at,
+            windows_fine: 0,
+            windows_accustomed: 0,
+        });
+        if !is_tried {
+            add(&mut out.slow, counts);
+            out.slow_to_unix_ms = at;
+        }
+        out.windows_fine = 0;
+        out.windows_accustomed = 0;
+        tell(What::Out { left, is_new, since_unix_ms, lost_ns: lost_ns(&left, counts) });
+    }
+
+    /// A window within the current baseline: an excursion ends after enough of them, or has become usual.
+    fn is_within(
+        &mut self,
+        counts: &[Counts; 2],
+        [is_tried, is_still_out]: [bool; 2],
+        [began, at]: [u64; 2],
+        tell: &mut dyn FnMut(What),
+    ) {
+        let Some(out) = &mut self.excursion else { return };
+        if is_tried {
+            // Whether windows are usual without a remedy shows only after the last undo.
+            out.windows_fine = 0;
+            out.windows_accustomed = 0;
+            return;
+        }
+        if is_still_out {
+            out.windows_fine = 0;
+            out.windows_accustomed += 1;
+            let since_unix_ms = out.from_unix_ms;
+            if out.windows_accustomed >= BACK {
+                self.excursion = None;
+                tell(What::Accustomed { since_unix_ms });
+            }
+            return;
+        }
+        if out.windows_fine == 0 {
+            out.fine = Default::default();
+            out.fine_from_unix_ms = began;
+        }
+        out.windows_accustomed = 0;
+        out.windows_fine += 1;
+        add(&mut out.fine, counts);
+        if out.windows_fine >= BACK
+            && let Some(out) = self.excursion.take()
+        {
+            tell(What::Back {
+                before: row(&out.slow, out.from_unix_ms, out.slow_to_unix_ms),
+                after: row(&out.fine, out.fine_from_unix_ms, at),
+            });
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Agents that connect, disconnect, appear twice, and send more than there is room for.
 
+use super::bounds::{MOST_BYTES, MOST_LINES, MOST_TEXT};
 use super::*;
-use spangap_fleet::v1::Container;
+use spangap_fleet::v1::{Ask, Cancel, Container, from_meter::What};
+use tokio::sync::mpsc;
 
 fn hello(machine: &str, netns: u64, session: u64) -> Hello {
     Hello {

@@ -1,6 +1,8 @@
 //! A case whose pursuit fails does not stay open.
 
 use super::*;
+use crate::report::Trigger;
+use crate::samples::Measure;
 
 fn cases(folder: &std::path::Path) -> Arc<Cases> {
     let settings = Settings {

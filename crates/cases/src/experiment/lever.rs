@@ -95,11 +95,3 @@ impl Lever {
         }
     }
 }
-
-/// The `--allow` value that an order requires.
-pub fn needs(what: Option<&order::What>) -> &'static str {
-    match what {
-        Some(order::What::LookIsolate(_) | order::What::Isolate(_)) => "isolate",
-        _ => "sockets",
-    }
-}

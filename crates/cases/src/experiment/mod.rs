@@ -1,7 +1,7 @@
 //! From a verdict to a proof: the culprit's lever is applied on the host, and the same calls are measured
 //! with and without it.
 //!
-//! [`plan`] states the changes before any is made; [`run`] orders changes from the host's agent, block by
+//! [`planning`] states the changes before any is made; [`run`] orders changes from the host's agent, block by
 //! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of
 //! [`paired`]. In every block, a coin toss decides which half of the connections is treated or, if calls
 //! cannot be assigned to connections, whether all are.
@@ -9,11 +9,13 @@
 pub mod judge;
 pub mod lever;
 pub mod paired;
-pub mod plan;
+mod plan;
+mod planning;
 pub mod run;
 pub mod shapes;
+mod underway;
 
-use crate::agents::NoAsk;
+use crate::agents::NoOrder;
 use crate::cases::{Cases, moment};
 use crate::server::now_unix_ms;
 use plan::Plan;
@@ -21,8 +23,9 @@ use serde_json::json;
 use shapes::{ExperimentReport, PlanReport};
 use spangap_model::{Cause, advice};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::watch;
+pub use underway::Experiments;
 
 /// Validity of a plan.
 const PLAN_MS: u64 = 600_000;
@@ -30,8 +33,6 @@ const PLAN_MS: u64 = 600_000;
 const MAX_STORED: usize = 16;
 /// Maximum number of plans retained, the most recent.
 const MAX_PLANS: usize = 64;
-/// Delay of spans of treated calls after the last undo: exporters send every five seconds, and calls last.
-const LATE_MS: u64 = 15_000;
 /// A host undoes every change within this time, whoever is gone.
 const LONGEST_CHANGE_MS: u64 = 60_000;
 
@@ -53,12 +54,9 @@ pub enum NoExperiment {
     /// No agent could apply the change.
     #[error("no agent is known on the {0}'s host")]
     NoAgent(String),
-    /// The agent cannot be reached.
+    /// The agent cannot be reached, or may not change that.
     #[error(transparent)]
-    NoAsk(#[from] NoAsk),
-    /// The agent was started without permission.
-    #[error("the agent on that host may not change that: it was started without --allow {0}")]
-    NotAllowed(&'static str),
+    NoOrder(#[from] NoOrder),
     /// The agent does not answer.
     #[error("the agent did not answer")]
     NoAnswer,
@@ -96,42 +94,6 @@ pub enum NoExperiment {
     Audit(String),
 }
 
-/// Plans that were shown, and the running experiment.
-#[derive(Debug, Default)]
-pub struct Experiments(Mutex<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    plans: Vec<(u64, Plan)>,
-    running: Option<(String, watch::Sender<bool>)>,
-    /// Calls may be treated until this time, Unix milliseconds.
-    tried_until_ms: u64,
-}
-
-impl Experiments {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the experiment; no change is in force after this time.
-    fn ended(&self, undone_unix_ms: u64) {
-        let mut inner = self.inner();
-        inner.running = None;
-        inner.tried_until_ms = inner.tried_until_ms.max(undone_unix_ms + LATE_MS);
-    }
-
-    /// Whether calls since a time may have been treated.
-    pub(crate) fn is_tried_since(&self, unix_ms: u64) -> bool {
-        let inner = self.inner();
-        inner.running.is_some() || unix_ms < inner.tried_until_ms
-    }
-
-    /// The case whose experiment is running.
-    pub fn running(&self) -> Option<String> {
-        self.inner().running.as_ref().map(|(id, _)| id.clone())
-    }
-}
-
 impl Cases {
     /// What an experiment of a case would do, without changing anything.
     ///
@@ -143,7 +105,7 @@ impl Cases {
         asked_by: &str,
     ) -> Result<PlanReport, NoExperiment> {
         let case = self.case(id).ok_or(NoExperiment::NoCase)?;
-        let plan = plan::plan(self, &case, asked_by).await?;
+        let plan = planning::plan(self, &case, asked_by).await?;
         let report = plan.report.clone();
         let mut inner = self.experiments.inner();
         inner.plans.retain(|(_, other)| other.report.case != report.case);
@@ -271,22 +233,3 @@ impl Cases {
 
 /// The meter's audit log, in the folder of all cases.
 pub const AUDIT: &str = "audit.jsonl";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_count_as_treated_until_the_last_is_exported() {
-        let experiments = Experiments::default();
-        assert!(!experiments.is_tried_since(0), "nothing was tried");
-        let (stop, _stopped) = watch::channel(false);
-        experiments.inner().running = Some(("one".into(), stop));
-        assert!(experiments.is_tried_since(u64::MAX), "as long as it is under way");
-        // A host that has not confirmed its undo is assumed changed until its guard acts.
-        experiments.ended(80_000);
-        assert!(experiments.is_tried_since(94_999) && !experiments.is_tried_since(95_000));
-        experiments.ended(60_000);
-        assert!(experiments.is_tried_since(94_999), "the later one counts");
-    }
-}

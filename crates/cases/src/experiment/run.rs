@@ -2,7 +2,8 @@
 //! and records the outcome.
 
 use super::judge::{self, Block, Expected, LEAST_BLOCKS};
-use super::plan::{ANSWER, Plan, SETTLE_MS, TAIL_MS, connections, look, port_of};
+use super::plan::Plan;
+use super::planning::{ANSWER, SETTLE_MS, TAIL_MS, connections, look};
 use super::shapes::{ArmRow, BlockRow, ConnectionRow, EffectRow, ExperimentReport, InForceRow};
 use crate::cases::{Cases, moment};
 use crate::report::{GapRow, State};
@@ -368,7 +369,7 @@ impl Run {
                 continue;
             };
             // Blocks of time include all calls, as their connections may be unknown.
-            let (treated, control) = match (&half.arms, port_of(call)) {
+            let (treated, control) = match (&half.arms, call.client_port()) {
                 (Arms::Ports { treated, control }, Some(port)) => {
                     (treated.contains(&port), control.contains(&port))
                 }
@@ -502,5 +503,5 @@ fn expected(case: Option<&crate::report::CaseReport>, share: f64) -> Expected {
     }
 }
 
-const _: () = assert!(super::plan::BLOCKS as usize >= LEAST_BLOCKS);
-const _: () = assert!(super::plan::BLOCKS as usize <= super::paired::MOST_PAIRS);
+const _: () = assert!(super::planning::BLOCKS as usize >= LEAST_BLOCKS);
+const _: () = assert!(super::planning::BLOCKS as usize <= super::paired::MOST_PAIRS);

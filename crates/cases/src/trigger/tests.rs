@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use spangap_model::Histogram;
 
 /// Seeded random numbers.
 struct Dice(u64);

@@ -27,7 +27,7 @@ const READING: Duration = Duration::from_secs(10);
 
 /// For each side without an agent, or possibly with a proxy's, finds the agent whose packets show it as an
 /// end of these calls. `windows` are the time ranges of the calls by the clock of either side.
-pub(crate) async fn find_missing(
+pub(super) async fn find_missing(
     cases: &Arc<Cases>,
     id: &str,
     samples: &[Sample],

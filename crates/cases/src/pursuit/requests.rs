@@ -1,0 +1,91 @@
+//! Slices of both hosts, and of a proxy's between them, requested at once and stored with the case.
+
+use super::SIDES;
+use super::ends::Ends;
+use crate::agents::payload_name;
+use crate::cases::{Cases, moment};
+use crate::report::HostRow;
+use crate::server::now_unix_ms;
+use crate::slices::fetch;
+use spangap_fleet::v1::{Ask, Endpoint};
+use spangap_model::PairKey;
+use spangap_model::count::grouped;
+use spangap_model::duration::format_ns;
+use std::sync::Arc;
+
+/// Asks both hosts at once, and that of a proxy between them if the budget allows it. How many slices of the two came.
+pub(super) async fn slices(
+    cases: &Arc<Cases>,
+    id: &str,
+    pair: &PairKey,
+    hosts: &[HostRow; 2],
+    windows: &[(i64, i64); 2],
+    ends: &Ends,
+) -> usize {
+    let one = async |side: usize| {
+        let Some(agent) = &hosts[side].agent else {
+            let why = hosts[side].why_not.clone().unwrap_or_default();
+            cases.change(id, |case| case.lacks.push(format!("No packets of the {}: {why}.", SIDES[side])));
+            return 0;
+        };
+        of_host(cases, id, pair, (SIDES[side], agent), windows[side], &ends.sides[side]).await
+    };
+    if hosts[0].agent.is_some() && hosts[0].agent == hosts[1].agent {
+        return one(0).await;
+    }
+    let proxy = async {
+        let Some((agent, ends)) = &ends.proxy else { return };
+        if !cases.may_ask(1) {
+            let lack = "No packets of the proxy's host: the slices of this minute are used up.";
+            return cases.change(id, |case| case.lacks.push(lack.into()));
+        }
+        // Its spans are none of these, and do not say how its clock stands to that of the client.
+        of_host(cases, id, pair, ("proxy", agent), windows[0], ends).await;
+    };
+    let (client, server, ()) = tokio::join!(one(0), one(1), proxy);
+    client + server
+}
+
+/// Asks one host, and writes its slice. Whether it came.
+async fn of_host(
+    cases: &Arc<Cases>,
+    id: &str,
+    pair: &PairKey,
+    (of, agent): (&str, &str),
+    (from_unix_ns, to_unix_ns): (i64, i64),
+    endpoints: &[Endpoint],
+) -> usize {
+    let ask = Ask {
+        from_unix_ns,
+        to_unix_ns,
+        endpoints: endpoints.to_vec(),
+        max_bytes: cases.settings.slice_bytes,
+        reason: format!("case {id}: {} -> {}", pair.client, pair.server),
+        ..Ask::default()
+    };
+    let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
+    cases.note(id, format!("asked the {of}'s host for {length} of packets and events (agent {agent})"));
+    let slice = fetch(&cases.agents, &cases.folder, id, of, agent, ask, cases.settings.slice_time).await;
+    let now_ms = now_unix_ms();
+    let (said, lacks, came) = match slice {
+        Ok(slice) => {
+            let lacks = slice.end.lacks.into_iter().take(20);
+            let payload = payload_name(slice.end.payload);
+            let mut lacks: Vec<String> =
+                lacks.map(|lack| format!("{of}: {}", lack.chars().take(300).collect::<String>())).collect();
+            if payload == "full" {
+                lacks.push(format!("The packets of the {of} have their payload."));
+            }
+            (format!("slice of the {of} complete: {} bytes", grouped(slice.bytes)), lacks, 1)
+        }
+        Err(error) => {
+            let said = format!("no slice of the {of}: {error}");
+            (said.clone(), vec![format!("{said}.")], 0)
+        }
+    };
+    cases.change(id, |case| {
+        case.time_line.push(moment(now_ms, said));
+        case.lacks.extend(lacks);
+    });
+    came
+}
