@@ -280,5 +280,3 @@ pub const FOREIGN_WORDS: &[&str] = &[
     // SQLite.
     "crates/meter/src/history/file.rs",
 ];
-/// Sources that still go by our own words. To be emptied, never extended.
-pub const OWN_WORDS: &[&str] = &["crates/cli/src/commands/hunt/terminal.rs"];

@@ -1,11 +1,12 @@
 //! Comparing two groups requires equal coverage: anything that a recording shows for one group, and that
 //! nobody recorded for the other, would look like a difference.
 
-use super::catalogue::{is_by_host, is_on_host};
+use super::catalogue::is_by_host;
 use super::population::{EFFECTIVE, LEAST, Row, effective};
+use super::recorded::known_and_all_ns;
 use super::{Owner, RECORDED};
-use spangap_model::evidence::{CallRecord, HostTime};
-use spangap_model::{Doing, Side};
+use spangap_model::Side;
+use spangap_model::evidence::CallRecord;
 use std::collections::BTreeMap;
 
 /// A call counts as recorded if the unrecorded part of its time on a host is less than this share.
@@ -89,27 +90,6 @@ fn is_same_story(all: &[&Row<'_>], rest: &[&Row<'_>]) -> bool {
     rest <= FACTOR * all && all <= FACTOR * rest
 }
 
-/// Time of a call on that end's host, nanoseconds: the recorded part, and all of it.
-pub fn known_and_all_ns(call: &CallRecord, side: Side) -> (u64, u64) {
-    let (mut known, mut all) = (0, 0);
-    for leg in call.end_to_end().filter(|leg| is_on_host(leg.legs, side)) {
-        known += recorded_ns(leg.ns, leg.host);
-        all += u64::try_from(leg.ns).unwrap_or(0);
-    }
-    (known, all)
-}
-
-/// Recorded part of a leg, nanoseconds. If some threads are known to have had the call in hand, an interval
-/// in which none had it is known, too: the call lay in a queue of the program, or waited for an answer from
-/// elsewhere.
-pub fn recorded_ns(leg_ns: i64, host: Option<&HostTime>) -> u64 {
-    let Some(host) = host else { return 0 };
-    if !host.tids.is_empty() && !host.parts.is_empty() {
-        return u64::try_from(leg_ns).unwrap_or(0);
-    }
-    host.parts.iter().filter(|part| part.doing != Doing::Unknown).map(|part| part.ns).sum()
-}
-
 fn is_unseen(call: &CallRecord, side: Side) -> bool {
     let (known, all) = known_and_all_ns(call, side);
     let unseen = all.saturating_sub(known) as f64;
@@ -149,8 +129,8 @@ mod tests {
     use super::super::tests::{MS, call, leg, of};
     use super::super::{Hunt, Kind};
     use super::*;
-    use spangap_model::evidence::{HostPart, LegRecord};
-    use spangap_model::{Cause, Culprit, Leg};
+    use spangap_model::evidence::{HostPart, HostTime, LegRecord};
+    use spangap_model::{Cause, Culprit, Doing, Leg};
 
     fn stopped(ms: i64, is_recorded: bool) -> LegRecord {
         let part = HostPart {

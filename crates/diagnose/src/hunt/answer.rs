@@ -2,10 +2,10 @@
 
 use super::account::{Account, BEYOND_CLIENT, QUEUE};
 use super::alike::{Compared as Alike, unseen_by_side, unseen_ns};
-use super::catalogue::recorded;
 use super::contrary::within_the_whole;
 use super::knock_on::set_off;
 use super::population::{Population, Row, are_many, is_stream, quantile};
+use super::recorded::recorded;
 use super::shares::{Compared, Share, Weighed, compared};
 use super::unwatched::{in_doubt, in_no_hand_ns};
 use super::{Asked, Owner, Question};

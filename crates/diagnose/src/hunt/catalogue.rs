@@ -3,12 +3,11 @@
 //! One table says which instrument would see a cause. A cause is cleared if such an instrument looked and did not see
 //! it; if none looked, the catalogue says which one would have to.
 
-use super::alike::known_and_all_ns;
 use super::answer::Answered;
 use super::lack::{Included, Lack, Source};
 use super::population::Population;
+use super::recorded::recorded;
 use super::{OnStep, Owner, Step};
-use crate::claims::host_of;
 use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
 use spangap_model::duration::format_ns;
@@ -28,8 +27,45 @@ pub struct Cleared {
     pub culprit: Culprit,
     /// What it would have shown.
     pub would_show: String,
-    /// What was seen.
+    /// What was seen, in words.
     pub seen: String,
+    /// The same, to go by; absent in documents of earlier versions.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub figures: Option<SeenFigures>,
+}
+
+/// How many of the calls in question a suspect touched, and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenFigures {
+    /// Calls that it touched.
+    pub calls: u64,
+    /// Calls in question.
+    pub of_calls: u64,
+    /// Mean time that it took of each call in question, nanoseconds; absent if it touched none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mean_ns: Option<u64>,
+    /// Mean time that it took of each ordinary call, nanoseconds; absent if it took none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ordinary_mean_ns: Option<u64>,
+    /// Packets known to be missing from the captures.
+    pub lost_packets: u64,
+}
+
+impl SeenFigures {
+    /// As a sentence without its period. `did`: what the calls did, in the past tense.
+    pub fn words(&self, did: &str) -> String {
+        let mut words = format!("{} of {} calls {did}", self.calls, self.of_calls);
+        if let Some(ns) = self.mean_ns {
+            words += &format!(", {} on average", format_ns(ns));
+        }
+        if let Some(ns) = self.ordinary_mean_ns {
+            words += &format!("; ordinary calls {}", format_ns(ns));
+        }
+        if self.lost_packets > 0 {
+            words += &format!("; {} packets are missing from the captures", self.lost_packets);
+        }
+        words
+    }
 }
 
 /// A suspect that nobody looked for.
@@ -119,22 +155,6 @@ const SUSPECTS: &[(Cause, Sides, By)] = &[
 /// Whether nothing but a recording of the host shows it.
 pub(super) fn is_by_host(cause: Cause) -> bool {
     SUSPECTS.iter().any(|(of, _, by)| *of == cause && *by == By::Host)
-}
-
-/// How much of the time that calls passed on an end's host was recorded there, from 0 to 1.
-pub fn recorded(population: &Population<'_>, side: Side) -> f64 {
-    let (mut known, mut all) = (0.0, 0.0);
-    for row in &population.rows {
-        let of = known_and_all_ns(row.call.record, side);
-        known += row.call.weight * of.0 as f64;
-        all += row.call.weight * of.1 as f64;
-    }
-    if all > 0.0 { known / all } else { 0.0 }
-}
-
-pub(super) fn is_on_host(legs: Legs, side: Side) -> bool {
-    let wire = [Leg::RequestWire, Leg::ResponseWire, Leg::NoResponse];
-    host_of(legs) == side && !wire.iter().any(|leg| legs.contains(*leg))
 }
 
 /// What looked.
@@ -293,26 +313,26 @@ fn clear(
     found: &Found,
     answered: Option<&Answered>,
     population: &Population<'_>,
-    lost: u64,
+    lost_packets: u64,
 ) -> Cleared {
     let did = about(culprit.cause, culprit.side).did;
-    let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
     let would_show = match answered {
         Some(answered) => {
-            format!("slow calls, each of which {did}, for {} or more", ns(answered.each_ns.mid / 2.0))
+            format!(
+                "slow calls, each of which {did}, for {} or more",
+                format_ns((answered.each_ns.mid / 2.0).max(0.0) as u64)
+            )
         }
         None => format!("calls, each of which {did}"),
     };
-    let calls = answered.map_or(population.calls(), |answered| answered.calls).round();
-    let mut seen = format!("{} of {calls} calls did", found.calls.round());
-    if found.calls > 0.0 {
-        seen += &format!(", {} on average", ns(found.ns));
-        if found.ordinary_ns > 0.0 {
-            seen += &format!("; ordinary calls {}", ns(found.ordinary_ns));
-        }
-    }
-    if lost > 0 {
-        seen += &format!("; {lost} packets are missing from the captures");
-    }
-    Cleared { culprit, would_show, seen }
+    let touched = found.calls > 0.0;
+    let whole = |ns: f64| ns.max(0.0) as u64;
+    let figures = SeenFigures {
+        calls: found.calls.round() as u64,
+        of_calls: answered.map_or(population.calls(), |answered| answered.calls).round() as u64,
+        mean_ns: touched.then(|| whole(found.ns)),
+        ordinary_mean_ns: (touched && found.ordinary_ns > 0.0).then(|| whole(found.ordinary_ns)),
+        lost_packets,
+    };
+    Cleared { culprit, would_show, seen: figures.words("did"), figures: Some(figures) }
 }

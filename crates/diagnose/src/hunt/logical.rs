@@ -4,9 +4,8 @@
 //! then the trace and the failures show which calls repeat each other.
 
 use super::Question;
-use super::queued::Queued;
 use spangap_model::evidence::{CallRecord, Evidence};
-use spangap_model::{Leg, Legs};
+use spangap_model::{Culprit, Leg, Legs};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A call as its application sees it.
@@ -32,6 +31,15 @@ pub struct Logical<'a> {
     pub in_turn_ns: i64,
     /// Number of calls that it represents.
     pub weight: f64,
+}
+
+/// Time of a call in a queue of its server: see [`super::queued`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queued {
+    /// The whole time, nanoseconds.
+    pub ns: i64,
+    /// The part of it in which the calls ahead were delayed themselves, by culprit, nanoseconds.
+    pub behind: Vec<(Culprit, i64)>,
 }
 
 /// The calls in question, by start time.

@@ -24,6 +24,7 @@ pub mod logical;
 mod noise;
 pub mod population;
 pub mod queued;
+mod recorded;
 mod sampled;
 pub mod shares;
 pub mod support;
@@ -193,7 +194,7 @@ impl Recorded {
             let Some(place) = APPLICATIONS.iter().position(|(one, ..)| leg.legs == Legs::one(*one)) else {
                 continue;
             };
-            let known = alike::recorded_ns(leg.ns, leg.host.as_ref());
+            let known = recorded::recorded_ns(leg.ns, leg.host.as_ref());
             sums[place].0 += known;
             sums[place].1 += u64::try_from(leg.ns).unwrap_or(0);
         }

@@ -3,7 +3,7 @@
 //! another whose thread waits for a lock, a disk or a CPU waits for that, too, and not because the server has
 //! too few threads.
 
-use super::logical::Logical;
+use super::logical::{Logical, Queued};
 use super::population::quantile;
 use crate::claims::of_host;
 use spangap_model::evidence::{CallRecord, EndLeg, HopLeg, HopPlace};
@@ -15,15 +15,6 @@ const LEAST: usize = 8;
 
 /// A stretch of time, Unix nanoseconds.
 type Stretch = (i64, i64);
-
-/// Time of a call in such a queue.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Queued {
-    /// The whole time, nanoseconds.
-    pub ns: i64,
-    /// The part of it in which the calls ahead were delayed themselves, by culprit, nanoseconds.
-    pub behind: Vec<(Culprit, i64)>,
-}
 
 /// Each call's time in such a queue: its wait while its thread handled others, beyond the usual wait of calls
 /// that arrive at an idle thread. A server whose spans begin late has no queue.

@@ -14,8 +14,7 @@ const AFTER: [&str; 3] = ["==", "!=", "=>"];
 /// exempt.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
-    let exempt = |path: &str| rules::FOREIGN_WORDS.contains(&path) || rules::OWN_WORDS.contains(&path);
-    let inside = |path: &str| path.starts_with("crates/") && !exempt(path);
+    let inside = |path: &str| path.starts_with("crates/") && !rules::FOREIGN_WORDS.contains(&path);
     for (file, rust) in tree.rust_files().filter(|(file, _)| inside(&file.path) && !file.is_test()) {
         let lines: Vec<&str> = file.text.lines().collect();
         for (line, literal) in rust.literals.iter().filter(|(line, _)| !rust.is_test_line(*line)) {

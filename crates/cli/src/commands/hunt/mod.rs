@@ -8,10 +8,10 @@ mod text;
 mod trace;
 
 use crate::Outcome;
-use crate::args::Duration;
 use crate::output::{print_text, width};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
+use crate::values::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use experiment::{ExperimentChoice, Mode};

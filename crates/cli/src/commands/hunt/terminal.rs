@@ -126,9 +126,8 @@ impl Terminal {
                 false => format!("{} ({})", cause.name(), sides.join(", ")),
             };
             let did = about(cause, first.culprit.side).did;
-            // `0 of 28 calls did`, and what.
-            let seen = match first.seen.split_once(" calls did") {
-                Some((calls, figures)) => format!("{calls} {did}{figures}"),
+            let seen = match first.figures {
+                Some(figures) => figures.words(did),
                 None => format!("{did}: {}", first.seen),
             };
             self.line(&format!("  x {name:SUSPECT$} {seen}"));

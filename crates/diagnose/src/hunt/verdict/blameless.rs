@@ -1,7 +1,7 @@
 //! Owners of most of an excess that are not to blame for it, as far as calls show: what remains if every other owner has its
 //! time goes by a name, and these look-alikes go by the same.
 
-use super::read::{MOMENTS, Named};
+use super::named::{MOMENTS, Named};
 use crate::claims::{hits_at_once, is_remainder};
 use crate::hunt::Asked;
 use crate::hunt::answer::Answered;

@@ -2,6 +2,7 @@
 
 mod blameless;
 mod document;
+mod named;
 mod read;
 
 pub use document::{
@@ -13,9 +14,11 @@ use super::answer::Answered;
 use super::catalogue::NotLooked;
 use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
+use super::recorded::recorded;
 use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
-use read::{MOST, Named, PLACE_MOMENTS, Read, THIRD, is_standing, read, refined};
+use named::Named;
+use read::{MOST, PLACE_MOMENTS, Read, THIRD, is_standing, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
@@ -593,7 +596,7 @@ fn pair(population: &Population<'_>) -> String {
 fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> Seen {
     // Spans are counted each, two for a call.
     let spans = evidence.spans.map_or(0, |spans| spans.joined / 2);
-    let hosts = Side::ALL.into_iter().filter(|side| catalogue::recorded(population, *side) > 0.0);
+    let hosts = Side::ALL.into_iter().filter(|side| recorded(population, *side) > 0.0);
     Seen {
         calls: evidence.matching_calls.max(spans),
         captured: evidence.matching_calls,

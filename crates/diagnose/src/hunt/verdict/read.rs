@@ -1,11 +1,12 @@
 //! The outcome of one question, read from its shares: a culprit, several, a place, or neither.
 
 use super::blameless::{is_blameless, is_of_few_moments};
+use super::named::{MOMENTS, Named};
 use super::{Kind, Place, SEEN, SLOW_NS};
 use crate::claims::{host_of, is_held_up, is_of_host, is_remainder};
 use crate::hunt::account::BEYOND_CLIENT;
 use crate::hunt::answer::Answered;
-use crate::hunt::population::{EFFECTIVE, Population};
+use crate::hunt::population::Population;
 use crate::hunt::shares::Share;
 use crate::hunt::{Asked, Owner};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
@@ -24,22 +25,12 @@ const LITTLE: f64 = 0.05;
 pub const THIRD: f64 = 1.0 / 3.0;
 /// So many calls are enough to name somebody beside noise, which is another doubt.
 const BESIDE_NOISE: f64 = 8.0;
-/// What hits all of a host at once has to have done so in this many moments: else it is what happened to happen.
-pub const MOMENTS: f64 = EFFECTIVE;
-/// And where it passed is told of this many.
+/// Where time passed is told if it did so in this many moments.
 pub const PLACE_MOMENTS: f64 = 2.0;
 /// Owners that together have so much less than nothing contradict the others.
 const CONTRADICTION: f64 = 0.25;
 /// So much of the time has to lie in legs that are told apart.
 const COVERED: f64 = 0.5;
-
-/// Somebody whom the shares convict.
-#[derive(Clone, Copy, Debug)]
-pub struct Named {
-    pub owner: Owner,
-    pub culprit: Culprit,
-    pub share: Share,
-}
 
 /// What one question comes to.
 pub struct Read {
