@@ -181,7 +181,7 @@ impl Tap {
     /// Every connection followed now, those that linger after they were closed included: all but those that
     /// [`Tap::take_ended`] gives or gave.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
-        self.flows.followed().into_iter().map(Connection::facts).collect()
+        self.flows.live().into_iter().map(Connection::facts).collect()
     }
 
     /// Recent episodes of a connection that held up bytes of `exchange`, oldest first. Kept for a while after the

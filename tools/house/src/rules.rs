@@ -181,7 +181,8 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/meter/src/prefetch.rs",
     "crates/meter/src/serve/unsent.rs",
     "crates/sockets/src/tcp_info.rs",
-    "crates/wire/src/source/ring.rs",
+    "crates/wire/src/source/ring/mod.rs",
+    "crates/wire/src/source/ring/socket.rs",
 ];
 
 /// The files that `machine::facts` reads, by the end of their path. A `}` ends the folder of a process, a

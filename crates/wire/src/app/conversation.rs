@@ -5,13 +5,13 @@
 //! for longer; if nothing is recognised, it is treated as turns. Turns are still examined for a while, since many
 //! protocols begin with a few turns of their own and continue with TLS or HTTP (proxies, databases, mail).
 
-use super::detect::{self, Look, Spoken};
+use super::detect::look;
 use super::http1::Http1;
 use super::http2::Http2;
 use super::proxy_header::{self, ProxyHeader};
 use super::tls::Tls;
 use super::turns::Turns;
-use super::{Context, Parser, Sink};
+use super::{Context, Look, Parser, Sink, Spoken};
 use crate::exchange::{Exchange, Mark, Protocol};
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;
@@ -142,11 +142,11 @@ impl Conversation {
     /// Examines `bytes` of one side: everything buffered since the last hole, and the new chunk. `full`: no more
     /// can be buffered.
     fn look(&mut self, from: Side, bytes: &[u8], full: bool) -> Option<Spoken> {
-        match detect::look(from, bytes, self.joined) {
+        match look(from, bytes, self.joined) {
             Look::Is(spoken) => Some(spoken),
             Look::OtherWay => {
                 self.exchanged = true;
-                match detect::look(from.other(), bytes, self.joined) {
+                match look(from.other(), bytes, self.joined) {
                     Look::Is(spoken) => Some(spoken),
                     _ => Some(Spoken::Unknown),
                 }
@@ -252,7 +252,7 @@ impl Conversation {
         if self.depth >= MAX_DEPTH || (!self.joined && (chunk.from == Side::Server || turns.waiting())) {
             return;
         }
-        let Look::Is(spoken) = detect::look(chunk.from, chunk.bytes, self.joined) else { return };
+        let Look::Is(spoken) = look(chunk.from, chunk.bytes, self.joined) else { return };
         // The end of a message whose beginning was not seen is not a turn of its own.
         if turns.waiting() {
             turns.abandon(sink);

@@ -1,37 +1,11 @@
 //! Classifies the protocol from the first bytes of one side.
 
 use super::tls;
-use super::{http1, http2};
+use super::{Look, Spoken, http1, http2};
 use spangap_model::Side;
 
 /// First bytes of an HTTP/2 client (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// The parser that handles the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoken {
-    /// HTTP/1.0 or 1.1.
-    Http1,
-    /// HTTP/2.
-    Http2,
-    /// TLS.
-    Tls,
-    /// None of the above.
-    Unknown,
-}
-
-/// Result of examining bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// A recognised protocol.
-    Is(Spoken),
-    /// The presumed server is the client.
-    OtherWay,
-    /// More bytes may decide.
-    More,
-    /// No known protocol begins like this.
-    Unknown,
-}
 
 /// Examines contiguous bytes of one side: its first ones or, if `joined`, any.
 pub fn look(from: Side, bytes: &[u8], joined: bool) -> Look {

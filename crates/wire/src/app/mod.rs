@@ -132,6 +132,32 @@ impl AppCounts {
     }
 }
 
+/// The parser that handles the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spoken {
+    /// HTTP/1.0 or 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// TLS.
+    Tls,
+    /// None of the above.
+    Unknown,
+}
+
+/// Result of examining bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A recognised protocol.
+    Is(Spoken),
+    /// The presumed server is the client.
+    OtherWay,
+    /// More bytes may decide.
+    More,
+    /// No known protocol begins like this.
+    Unknown,
+}
+
 /// Output of a connection's parser.
 #[derive(Default)]
 pub struct Sink {

@@ -5,38 +5,11 @@
 //! then. The second reading takes the same steps, so that it produces the same calls from the same packets, each
 //! complete as soon as it ends.
 
-use super::by_time::{Ids, Place};
-use super::followed::{Followed, Settled};
-use super::whole::{Methods, Whole};
+use super::pass::{Methods, Pass};
 use super::{Dissection, OnProgress, Settings};
 use crate::call::Call;
-use crate::hops::path::{AllClocks, path};
 use crate::source::SourceError;
-use rustc_hash::FxHashMap;
 use std::ops::ControlFlow;
-use std::rc::Rc;
-
-/// State that the first reading passes to the second.
-#[derive(Clone, Debug, Default)]
-pub struct Rereading {
-    pub(super) sections: Vec<Settled>,
-    pub(super) clocks: AllClocks,
-    /// Number of steps of the first reading.
-    pub(super) steps: u64,
-    /// Spans matched by time.
-    pub(super) by_time: Rc<FxHashMap<Place, Ids>>,
-}
-
-impl Rereading {
-    /// Completes a call.
-    pub(super) fn call(&self, call: Followed) -> Call {
-        let mut call = call.call(&self.sections);
-        if !call.hops.is_empty() {
-            call.path = path(&call, &self.clocks);
-        }
-        call
-    }
-}
 
 /// Passes every matching call of the captures to `each`, in the order in which they ended, as
 /// [`Dissection::calls`] with [`Dissection::methods`]: `most` at a time, fewer at the end. Their previous
@@ -56,9 +29,9 @@ pub fn every_call(
     each: &mut dyn FnMut(&mut Dissection) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, SourceError> {
     let first = std::mem::take(&mut dissection.rereading);
-    let whole = Whole::again(&first, &dissection.captures, settings);
+    let pass = Pass::second(&first, &dissection.captures, settings);
     let shown = (std::mem::take(&mut dissection.calls), std::mem::take(&mut dissection.methods));
-    let flow = whole.map(|mut whole| {
+    let flow = pass.map(|mut pass| {
         let mut add = |call: Call, mut methods: Methods| {
             dissection.calls.push(call);
             dissection.methods.append(&mut methods);
@@ -70,7 +43,7 @@ pub fn every_call(
             dissection.methods.clear();
             flow
         };
-        whole.read_again(&first, on_progress, &mut add)?;
+        pass.read_again(&first, on_progress, &mut add)?;
         if dissection.calls.is_empty() { ControlFlow::Continue(()) } else { each(dissection) }
     });
     (dissection.calls, dissection.methods) = shown;

@@ -12,14 +12,14 @@ const UNSORTED_NS: i64 = 1_000_000;
 const UNSORTED_SHARE: u64 = 1000;
 
 /// Facts that the result itself does not contain.
-pub(super) struct Known {
+pub(super) struct CaveatFacts {
     pub same_clock: bool,
     pub pairs_left_out: u64,
     pub no_calls: bool,
 }
 
 /// The sentences, most important first.
-pub(super) fn caveats(dissection: &Dissection, known: &Known) -> Vec<String> {
+pub(super) fn caveats(dissection: &Dissection, known: &CaveatFacts) -> Vec<String> {
     let mut out = Vec::new();
     if dissection.interrupted {
         out.push("It was stopped early: only part of the captures was read.".into());
@@ -121,7 +121,7 @@ fn hops(dissection: &Dissection, out: &mut Vec<String>) {
     }
 }
 
-fn clocks(dissection: &Dissection, section: &SectionTotals, known: &Known, out: &mut Vec<String>) {
+fn clocks(dissection: &Dissection, section: &SectionTotals, known: &CaveatFacts, out: &mut Vec<String>) {
     let [first, second] = section.captures[..] else { return };
     let (Some(first), Some(second)) =
         (dissection.captures.get(usize::from(first)), dissection.captures.get(usize::from(second)))

@@ -3,18 +3,20 @@
 mod again;
 mod by_time;
 mod caveats;
-mod followed;
 mod pace;
+mod pass;
 mod proxy_signs;
+mod rereading;
 mod result;
 mod run;
 mod search;
 mod sections;
 mod strangers;
 mod unopened;
-mod whole;
+mod unsettled;
 
-pub use again::{Rereading, every_call};
+pub use again::every_call;
+pub use rereading::Rereading;
 
 use crate::align::Clock;
 use crate::call::Call;
@@ -204,10 +206,10 @@ pub fn dissect(
     settings: &Settings,
     on_progress: &mut OnProgress<'_>,
 ) -> Result<Dissection, SourceError> {
-    let mut whole = whole::Whole::new(captures, settings, on_progress)?;
-    let interrupted = whole.read(on_progress).is_break();
-    let untracked = whole.take_untracked();
-    let mut dissection = whole.finish();
+    let mut pass = pass::Pass::new(captures, settings, on_progress)?;
+    let interrupted = pass.read(on_progress).is_break();
+    let untracked = pass.take_untracked();
+    let mut dissection = pass.finish();
     dissection.interrupted = interrupted;
     let found = untracked.found(&settings.spans);
     if found.is_empty() || interrupted {
@@ -224,9 +226,9 @@ pub fn dissect(
         );
         return Ok(dissection);
     };
-    let mut whole = whole::Whole::with_spans(captures, settings, found.into(), on_progress)?;
-    let interrupted = whole.read(on_progress).is_break();
-    let mut dissection = whole.finish();
+    let mut pass = pass::Pass::with_spans(captures, settings, found.into(), on_progress)?;
+    let interrupted = pass.read(on_progress).is_break();
+    let mut dissection = pass.finish();
     dissection.interrupted = interrupted;
     Ok(dissection)
 }

@@ -22,7 +22,7 @@ pub(crate) const WORTH_NAMING_NS: u64 = 1_000_000;
 
 /// State kept from call to call.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct EarlierCalls {
     pub paths: Paths,
     pub arrivals: Arrivals,
 }

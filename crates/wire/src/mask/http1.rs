@@ -4,11 +4,11 @@
 use super::http2::Frames;
 use super::stream::Run;
 use super::value::{Masks, visible_in};
-use crate::app::detect::{Look, Spoken};
 use crate::app::http1::body::{Body, Chunked, Step};
 use crate::app::http1::head::{self, Fields};
 use crate::app::http1::{RequestLine, StatusLine, looks_like_request, looks_like_response};
 use crate::app::http2::frame::PREFACE;
+use crate::app::{Look, Spoken};
 use std::collections::VecDeque;
 use std::ops::Range;
 

@@ -14,8 +14,9 @@ mod stream;
 mod tls;
 mod value;
 
-use crate::app::detect::{Look, Spoken, look};
+use crate::app::detect::look;
 use crate::app::http2::frame::PREFACE;
+use crate::app::{Look, Spoken};
 use crate::decode::Decoder;
 use crate::packet::Packet;
 use crate::segment::{Endpoint, Flags};

@@ -1,8 +1,8 @@
 //! Masks TLS records: keeps their headers, and both hellos; the rest is ciphertext, or private.
 
 use super::stream::Run;
-use crate::app::detect::{Look, Spoken};
 use crate::app::tls;
+use crate::app::{Look, Spoken};
 
 const HEADER_BYTES: usize = 5;
 const MAX_PAYLOAD_BYTES: usize = (1 << 14) + 2048;

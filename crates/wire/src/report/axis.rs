@@ -1,9 +1,9 @@
 //! The time axis of one call: nanoseconds since its start, by the clock of the first end that saw it.
 
-use super::build::{main_half, middle};
 use crate::align::Clock;
 use crate::call::Call;
 use crate::dissect::Dissection;
+use crate::exchange::Exchange;
 use spangap_model::Side;
 
 /// Maps moments of either host to one axis.
@@ -54,4 +54,16 @@ impl<'a> Axis<'a> {
         let (correction, _) = self.correction(side, unix_ns).unwrap_or_default();
         unix_ns.saturating_add(correction).saturating_sub(self.start_ns)
     }
+}
+
+/// The middle of an interval.
+pub(super) fn middle(low: i64, high: i64) -> i64 {
+    low + (high - low) / 2
+}
+
+/// The more informative half of a call: the client's if known.
+pub(super) fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
+    [Side::Client, Side::Server]
+        .into_iter()
+        .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
 }

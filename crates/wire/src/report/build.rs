@@ -1,6 +1,6 @@
 //! Builds the report of a dissection.
 
-use super::axis::Axis;
+use super::axis::{Axis, main_half, middle};
 use super::crossing::crossings;
 use super::*;
 use crate::align::{Clock, Stretch};
@@ -160,17 +160,6 @@ fn clock_report(clock: &Clock, within: (i64, i64)) -> Option<ClockReport> {
 pub(super) fn clock_of(dissection: &Dissection) -> Option<ClockReport> {
     let first = &dissection.captures.first()?.reading;
     clock_report(dissection.clock.as_ref()?, first.first_ns.zip(first.last_ns).unwrap_or_default())
-}
-
-pub(super) fn middle(low: i64, high: i64) -> i64 {
-    low + (high - low) / 2
-}
-
-/// The more informative half of a call: the client's if known.
-pub(super) fn main_half(call: &Call) -> Option<(Side, &Exchange)> {
-    [Side::Client, Side::Server]
-        .into_iter()
-        .find_map(|side| call.halves.exchanges[side.index()].as_ref().map(|exchange| (side, exchange)))
 }
 
 pub(super) fn call_report(call: &Call, dissection: &Dissection) -> CallReport {

@@ -372,7 +372,7 @@ impl<P: Parser + Default> Flows<P> {
     }
 
     /// Every connection followed now, in order of creation.
-    pub fn followed(&self) -> Vec<&Connection<P>> {
+    pub fn live(&self) -> Vec<&Connection<P>> {
         let slots = self.by_key.values();
         let mut connections: Vec<_> = slots.filter_map(|slot| self.get(*slot)).collect();
         connections.sort_by_key(|connection| connection.id());
@@ -380,7 +380,7 @@ impl<P: Parser + Default> Flows<P> {
     }
 
     /// Connections in memory: followed, lingering and departed.
-    pub fn held(&self) -> usize {
+    pub fn in_memory(&self) -> usize {
         self.by_id.len() + self.departed.len()
     }
 }

@@ -49,7 +49,7 @@ fn reused_ports_are_another_connection() {
         ended.iter().map(|facts| (facts.id, facts.closed)).collect::<Vec<_>>(),
         [(1, false), (2, false)]
     );
-    assert_eq!(flows.followed().iter().map(|connection| connection.id()).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(flows.live().iter().map(|connection| connection.id()).collect::<Vec<_>>(), [3, 4]);
     assert!(flows.connection(1).is_some(), "until the next call");
     flows.take_ended(&mut ended);
     assert!(flows.connection(1).is_none() && ended.len() == 2);
@@ -88,7 +88,7 @@ fn idle_connections_are_evicted_and_counted() {
             with(segment(Client, u64::from(index), i64::from(index)), 5000, 10 + index, 1, Flags::ACK, b"y");
         flows.segment(&busy, &mut shared);
         flows.take_ended(&mut ended);
-        assert!(flows.held() <= 103);
+        assert!(flows.in_memory() <= 103);
     }
     assert_eq!(flows.counts.connections, 10_001, "the busy one was never pushed out");
     assert_eq!(flows.counts.evicted, 10_001 - 100);
@@ -105,8 +105,8 @@ fn untaken_ended_connections_are_dropped_and_counted() {
         made.source = Endpoint::v4(index.to_be_bytes(), 4000);
         flows.segment(&made, &mut shared);
     }
-    assert!(flows.held() < 33_000);
-    assert_eq!(flows.counts.untaken + flows.held() as u64, 40_000);
+    assert!(flows.in_memory() < 33_000);
+    assert_eq!(flows.counts.untaken + flows.in_memory() as u64, 40_000);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn read(path: &Path) -> Made {
     flows.finish(&mut shared);
     let mut facts = Vec::new();
     flows.take_ended(&mut facts);
-    facts.extend(flows.followed().into_iter().map(Connection::facts));
+    facts.extend(flows.live().into_iter().map(Connection::facts));
     (kinds, facts, take_told().into_iter().collect())
 }
 

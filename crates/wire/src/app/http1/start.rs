@@ -1,7 +1,6 @@
 //! The first line of a message (RFC 9112, 3 and 4).
 
-use crate::app::detect::{Look, Spoken};
-use crate::app::without_query;
+use crate::app::{Look, Spoken, without_query};
 
 /// Methods that show a request before its line ends: those of RFC 9110, PATCH, and WebDAV's common ones.
 const METHODS: [&[u8]; 18] = [

@@ -26,13 +26,13 @@ pub enum Fault {
 }
 
 /// Number of blocks remembered: those that begin and end a response, and a request without ids of its own.
-const KNOWN: usize = 4;
+const REMEMBERED: usize = 4;
 /// Maximum size of a remembered block.
-const KNOWN_BYTES: usize = 64;
+const REMEMBERED_BYTES: usize = 64;
 
 /// A block of indices only, and its content until the table changes. An empty one is unused.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct RememberedBlock {
     block: Vec<u8>,
     head: Head,
 }
@@ -42,8 +42,8 @@ struct Known {
 pub struct Decoder {
     table: Table,
     /// Blocks that stacks send with call after call.
-    known: [Known; KNOWN],
-    next_known: usize,
+    remembered: [RememberedBlock; REMEMBERED],
+    next_remembered: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -68,7 +68,13 @@ impl Decoder {
     /// For a direction seen from its start, or joined later.
     pub fn new(from_start: bool) -> Decoder {
         let table = if from_start { Table::empty() } else { Table::unknown() };
-        Decoder { table, known: Default::default(), next_known: 0, name: Vec::new(), value: Vec::new() }
+        Decoder {
+            table,
+            remembered: Default::default(),
+            next_remembered: 0,
+            name: Vec::new(),
+            value: Vec::new(),
+        }
     }
 
     /// A header block was lost: the content of the table is no longer known.
@@ -80,7 +86,7 @@ impl Decoder {
     /// The table is about to change, which shifts its indices.
     #[inline]
     fn changes(&mut self) {
-        self.known.iter_mut().for_each(|known| {
+        self.remembered.iter_mut().for_each(|known| {
             known.block.clear();
             known.head = Head::default();
         });
@@ -89,11 +95,11 @@ impl Decoder {
     /// Remembers a block without literals.
     #[inline]
     fn remember(&mut self, block: &[u8], head: Head) {
-        let Some(known) = self.known.get_mut(self.next_known % KNOWN) else { return };
+        let Some(known) = self.remembered.get_mut(self.next_remembered % REMEMBERED) else { return };
         known.block.clear();
         known.block.extend_from_slice(block);
         known.head = head;
-        self.next_known = self.next_known.wrapping_add(1);
+        self.next_remembered = self.next_remembered.wrapping_add(1);
     }
 
     /// Decodes a whole header block. The text of its fields goes to `observed`, if given.
@@ -107,7 +113,7 @@ impl Decoder {
         observed: Option<&mut Vec<Text>>,
     ) -> Result<Head, Fault> {
         if observed.is_none()
-            && let Some(known) = self.known.iter().find(|known| known.block == block)
+            && let Some(known) = self.remembered.iter().find(|one| one.block == block)
         {
             return Ok(known.head);
         }
@@ -115,7 +121,7 @@ impl Decoder {
         let result = self.fields(block, texts, observed);
         match result {
             Err(_) => self.forget(),
-            Ok(head) if !watched && block.len() <= KNOWN_BYTES && texts.refused == refused => {
+            Ok(head) if !watched && block.len() <= REMEMBERED_BYTES && texts.refused == refused => {
                 // Only indices below 127: nothing in the block can have changed the table.
                 if block.iter().all(|byte| (0x81..0xff).contains(byte)) {
                     self.remember(block, head);

@@ -81,11 +81,11 @@ enum Step<'a> {
     /// It has nothing to deliver.
     Again,
     /// The payload is complete.
-    Ready(Ready<'a>),
+    Complete(CompletePayload<'a>),
 }
 
 /// A complete payload.
-struct Ready<'a> {
+struct CompletePayload<'a> {
     /// Whether it is a header block.
     block: bool,
     place: Place<'a>,
@@ -190,13 +190,13 @@ impl Reader {
             self.block.clear();
             self.used = false;
         }
-        let ready = loop {
+        let complete = loop {
             match self.state {
                 State::Payload if self.frame.header.kind == kind::DATA => return self.data(input),
                 State::Payload => match self.other(input)? {
                     Step::More => return Ok(None),
                     Step::Again => {}
-                    Step::Ready(ready) => break ready,
+                    Step::Complete(complete) => break complete,
                 },
                 State::Header => {
                     if !self.header(input)? {
@@ -231,17 +231,17 @@ impl Reader {
             }
         };
         self.used = true;
-        Ok(Some((&self.frame, self.piece(ready))))
+        Ok(Some((&self.frame, self.piece(complete))))
     }
 
-    fn piece<'a>(&'a self, ready: Ready<'a>) -> Piece<'a> {
-        let bytes = match ready.place {
+    fn piece<'a>(&'a self, complete: CompletePayload<'a>) -> Piece<'a> {
+        let bytes = match complete.place {
             Place::Missing => None,
             Place::Chunk(bytes) => Some(bytes),
             Place::Held(range) => self.held.get(range),
             Place::Block => Some(&self.block[..]),
         };
-        if ready.block { Piece::Block(bytes) } else { Piece::Control(bytes) }
+        if complete.block { Piece::Block(bytes) } else { Piece::Control(bytes) }
     }
 
     /// Reads a header, or the available part of it; returns whether it is complete.
@@ -343,7 +343,7 @@ impl Reader {
         }
         if !matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION) {
             let place = if whole { Place::Chunk(bytes) } else { Place::Held(0..self.held.len()) };
-            return Ok(Step::Ready(Ready {
+            return Ok(Step::Complete(CompletePayload {
                 block: false,
                 place: if self.broken { Place::Missing } else { place },
             }));
@@ -356,7 +356,7 @@ impl Reader {
         };
         if header.has(flag::END_HEADERS) && self.block_frame.is_none() {
             let place = if whole { Place::Chunk(&bytes[range]) } else { Place::Held(range) };
-            return Ok(Step::Ready(Ready {
+            return Ok(Step::Complete(CompletePayload {
                 block: true,
                 place: if self.broken { Place::Missing } else { place },
             }));
@@ -373,7 +373,10 @@ impl Reader {
         }
         self.frame = frame;
         self.block_frame = None;
-        Ok(Step::Ready(Ready { block: true, place: if self.broken { Place::Missing } else { Place::Block } }))
+        Ok(Step::Complete(CompletePayload {
+            block: true,
+            place: if self.broken { Place::Missing } else { Place::Block },
+        }))
     }
 
     /// Remaining bytes of the current frame; zero between frames, and if unknown.
@@ -416,8 +419,8 @@ impl Reader {
         }
         let mut nothing = Input { bytes: &[], offset: offset + length, at: self.frame.first };
         match self.other(&mut nothing)? {
-            Step::Ready(ready) if ready.block => Ok(Some((self.frame, Piece::Block(None)))),
-            Step::Ready(_) => Ok(Some((self.frame, Piece::Control(None)))),
+            Step::Complete(complete) if complete.block => Ok(Some((self.frame, Piece::Block(None)))),
+            Step::Complete(_) => Ok(Some((self.frame, Piece::Control(None)))),
             Step::More | Step::Again => Ok(None),
         }
     }

@@ -1,6 +1,6 @@
 //! Splits a stream of bytes into records (RFC 8446, 5.1).
 
-use crate::app::detect::{Look, Spoken};
+use crate::app::{Look, Spoken};
 use crate::exchange::Mark;
 use crate::tcp::{Chunk, Hole};
 use spangap_model::Side;

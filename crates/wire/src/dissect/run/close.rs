@@ -1,9 +1,9 @@
 //! The end of a section: finished connections, sums, clocks.
 
 use super::Run;
-use super::kept::Keeper;
+use super::kept_calls::Keeper;
 use crate::align::Clock;
-use crate::dissect::followed::{Followed, Settled};
+use crate::dissect::unsettled::{Settled, UnsettledCall};
 use crate::dissect::{CaptureTotals, Dissection};
 use crate::join::links::Link;
 use crate::totals::Finished;
@@ -93,7 +93,7 @@ impl Run<'_> {
     }
 
     /// Every matching call since the last request.
-    pub fn take_every(&mut self) -> Vec<Followed> {
+    pub fn take_every(&mut self) -> Vec<UnsettledCall> {
         self.every.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Run, SETTLING_NS};
 use crate::call::{Finding, Halves};
-use crate::dissect::followed::{Followed, of_all_hops};
+use crate::dissect::unsettled::{UnsettledCall, of_all_hops};
 use crate::exchange::TraceContext;
 use crate::findings;
 use crate::hops::LinkedBy;
@@ -119,7 +119,7 @@ impl Run<'_> {
 
     /// Counts a call that is not a hop of another one, with its own hops.
     #[inline]
-    fn count(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+    fn count(&mut self, call: Concluded, hops: Vec<(LinkedBy, UnsettledCall)>) {
         let Concluded { link, halves, moments, duration_ns, findings } = call;
         let trace = halves.exchanges.iter().flatten().find_map(|half| half.trace);
         let state = self.joiner.links.at(link);
@@ -135,7 +135,7 @@ impl Run<'_> {
             // The duration of a call with times from two clocks is unknown: it sorts last.
             let known_ns = if halves.is_of_two_clocks() { 0 } else { duration_ns };
             let weight = (known_ns, moments.1.is_some());
-            let call = Followed { section: self.section, link: key, ends, halves, findings, hops };
+            let call = UnsettledCall { section: self.section, link: key, ends, halves, findings, hops };
             match &mut self.every {
                 Some(every) => every.push(call),
                 None => {
@@ -151,19 +151,19 @@ impl Run<'_> {
     }
 
     /// Counts a call of [`Run::concluded`] that is not a hop of another.
-    pub fn count_later(&mut self, mut call: Concluded, hops: Vec<(LinkedBy, Followed)>) {
+    pub fn count_later(&mut self, mut call: Concluded, hops: Vec<(LinkedBy, UnsettledCall)>) {
         call.link = self.joiner.links.settle(call.link);
         self.count(call, hops);
     }
 
     /// Counts a call of [`Run::concluded`] that is a hop of another, only with its connection.
-    pub fn count_hop(&mut self, call: Concluded, hops: Vec<(LinkedBy, Followed)>) -> Followed {
+    pub fn count_hop(&mut self, call: Concluded, hops: Vec<(LinkedBy, UnsettledCall)>) -> UnsettledCall {
         let link = self.joiner.links.settle(call.link);
         let Concluded { halves, moments, duration_ns, findings, .. } = call;
         let state = self.joiner.links.at(link);
         state.inner.call(&halves, &moments, duration_ns, &findings);
         let (key, ends) = (state.key, state.ends());
-        let followed = Followed { section: self.section, link: key, ends, halves, findings, hops };
+        let followed = UnsettledCall { section: self.section, link: key, ends, halves, findings, hops };
         self.close(link);
         followed
     }

@@ -70,7 +70,7 @@ impl Run<'_> {
         for way in findings::ways(halves, moments).into_iter().flatten() {
             let state = self.joiner.links.at(link);
             let detour_ns = &mut state.detour_ns[usize::from(way.capture & 1)];
-            let mut beyond_ns = self.memory.paths.excess_ns(&way, detour_ns);
+            let mut beyond_ns = self.earlier.paths.excess_ns(&way, detour_ns);
             // The retransmission hides when the lost original was sent. For such a transit, loss took the time it
             // is known to have taken, and no excess over the fastest is attributed to the path.
             let is_loss = |cause, sender| findings::is_loss(cause) && sender == way.from;
@@ -83,7 +83,7 @@ impl Run<'_> {
                 explained_ns += beyond_ns;
                 beyond_ns = 0;
             } else if network_delay::is_late(beyond_ns, duration_ns)
-                && let Some(batch) = self.memory.arrivals.batch(&way)
+                && let Some(batch) = self.earlier.arrivals.batch(&way)
             {
                 found.push(batched_arrival::finding(
                     &way,

@@ -3,23 +3,23 @@
 mod close;
 mod conclude;
 mod held_up;
-mod kept;
+mod kept_calls;
 
 pub(super) use close::Closed;
 pub(super) use conclude::Concluded;
-pub(super) use kept::Keeper;
+pub(super) use kept_calls::Keeper;
 
 use super::by_time::{Ids, Place, Untracked};
-use super::followed::{Followed, Settled};
 use super::pace::Pace;
 use super::proxy_signs::ProxySigns;
 use super::search::Search;
 use super::sections::Choice;
 use super::unopened::Unopened;
+use super::unsettled::{Settled, UnsettledCall};
 use super::{Progress, Settings};
 use crate::decode::Decoder;
 use crate::exchange::{Ended, Exchange, TextId};
-use crate::findings::{self, Memory};
+use crate::findings::{self, EarlierCalls};
 use crate::hops::rules::Facts;
 use crate::join::links::Link;
 use crate::join::{Joined, Joiner, MateOutlook};
@@ -61,11 +61,11 @@ pub(super) struct Run<'a> {
     joiner: Joiner,
     pace: Pace,
     settling: VecDeque<Joined>,
-    memory: Memory,
+    earlier: EarlierCalls,
     totals: Totals,
     kept: Keeper,
     /// Every call that fits, instead of the slowest, when the captures are read again.
-    every: Option<Vec<Followed>>,
+    every: Option<Vec<UnsettledCall>>,
     /// Number of packets to read from each capture: growth of a file since the first pass is ignored.
     packets: [u64; 2],
     calls: u64,
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
             taps,
             pace,
             settling: VecDeque::new(),
-            memory: Memory::default(),
+            earlier: EarlierCalls::default(),
             totals: Totals::default(),
             kept: Keeper::new(settings.slowest, settings.sample),
             every: None,
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
     }
 
     /// Over captures that were read before: hands out every call that fits.
-    pub fn again(
+    pub fn second(
         section: usize,
         captures: Vec<Capture>,
         settled: &Settled,
@@ -267,7 +267,7 @@ impl<'a> Run<'a> {
         for joined in self.joined.iter().filter(both) {
             let moments = Moments::of(&joined.halves);
             for way in findings::ways(&joined.halves, &moments).iter().flatten() {
-                self.memory.arrivals.note(way);
+                self.earlier.arrivals.note(way);
             }
         }
         self.settling.extend(self.joined.drain(..));

@@ -39,7 +39,7 @@ impl Settled {
 }
 
 /// A call with its hops, before the clocks are known.
-pub(super) struct Followed {
+pub(super) struct UnsettledCall {
     /// Index of its section.
     pub section: usize,
     /// [`Link::key`] of its connection.
@@ -48,12 +48,12 @@ pub(super) struct Followed {
     pub ends: Option<[Endpoint; 2]>,
     pub halves: Box<Halves>,
     pub findings: Vec<Finding>,
-    pub hops: Vec<(LinkedBy, Followed)>,
+    pub hops: Vec<(LinkedBy, UnsettledCall)>,
 }
 
 /// The causes of delay of a call across all its hops, each once. Whether a proxy opened connections for one call
 /// is reported for those connections.
-pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -> Vec<Finding> {
+pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, UnsettledCall)]) -> Vec<Finding> {
     let mut all = findings.to_vec();
     for (_, hop) in hops {
         for finding in of_all_hops(&hop.findings, &hop.hops) {
@@ -66,7 +66,7 @@ pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, Followed)]) -
     all
 }
 
-impl Followed {
+impl UnsettledCall {
     /// The finished call, once all sections are settled.
     pub fn call(self, sections: &[Settled]) -> Call {
         let mut halves = *self.halves;

@@ -1,12 +1,12 @@
 //! Reads all sections in step, links their calls across proxies, and merges the results.
 
-use super::again::Rereading;
 use super::by_time::{Ids, Place, Untracked};
-use super::caveats::{Known, caveats};
-use super::followed::{Followed, Settled};
+use super::caveats::{CaveatFacts, caveats};
+use super::rereading::Rereading;
 use super::result::{drift, places, put_together, renumber};
 use super::run::{Closed, Concluded, Keeper, Run};
 use super::sections::{self, Section};
+use super::unsettled::{Settled, UnsettledCall};
 use super::{CaptureTotals, Dissection, OnProgress, Progress, Settings};
 use crate::align::Clock;
 use crate::call::Call;
@@ -36,7 +36,7 @@ const SIGNS_WITHIN: usize = 4096;
 const MAX_ERRANDS: usize = 1024;
 
 /// A call in the linker: its section, and what the section needs to count it.
-type Held = (usize, Concluded);
+type LinkerCall = (usize, Concluded);
 
 /// A call that a host made for no known call: the host, and the times by the clock of its capture.
 struct Errand {
@@ -47,15 +47,15 @@ struct Errand {
 }
 
 /// Everything between captures and a [`Dissection`].
-pub(super) struct Whole<'a> {
+pub(super) struct Pass<'a> {
     settings: &'a Settings,
     runs: Vec<Run<'a>>,
     /// Offset of each section's clock to that of the first, as far as links have shown it.
     ahead_ns: Vec<Option<i64>>,
-    linker: Option<Linker<Held>>,
+    linker: Option<Linker<LinkerCall>>,
     sums: PathSums,
     errands: VecDeque<Errand>,
-    trees: Vec<Tree<Held>>,
+    trees: Vec<Tree<LinkerCall>>,
     captures: usize,
     /// See [`sections::Sections::between`].
     between: u64,
@@ -96,13 +96,13 @@ fn clock_groups(captures: usize, settings: &Settings) -> Vec<usize> {
     (0..captures).map(group).collect()
 }
 
-impl<'a> Whole<'a> {
+impl<'a> Pass<'a> {
     pub fn new(
         captures: Vec<Capture>,
         settings: &'a Settings,
         on_progress: &mut OnProgress<'_>,
-    ) -> Result<Whole<'a>, SourceError> {
-        Whole::with_spans(captures, settings, Rc::default(), on_progress)
+    ) -> Result<Pass<'a>, SourceError> {
+        Pass::with_spans(captures, settings, Rc::default(), on_progress)
     }
 
     /// With spans that were matched by time.
@@ -111,14 +111,14 @@ impl<'a> Whole<'a> {
         settings: &'a Settings,
         by_time: Rc<FxHashMap<Place, Ids>>,
         on_progress: &mut OnProgress<'_>,
-    ) -> Result<Whole<'a>, SourceError> {
+    ) -> Result<Pass<'a>, SourceError> {
         let count = captures.len();
-        let mut whole = Whole { by_time, ..Whole::over(count, settings) };
+        let mut pass = Pass { by_time, ..Pass::over(count, settings) };
         if count <= 2 {
             let parts = (0..count).map(|capture| (capture, None)).collect();
-            whole.add(Run::new(0, captures, parts, settings));
-            whole.link_from_now_on();
-            return Ok(whole);
+            pass.add(Run::new(0, captures, parts, settings));
+            pass.link_from_now_on();
+            return Ok(pass);
         }
         let again = |capture: usize| captures[capture].bookmarks().reopen_at(1);
         let survey = (0..count).map(again).collect::<Result<Vec<Capture>, SourceError>>()?;
@@ -128,35 +128,35 @@ impl<'a> Whole<'a> {
             interrupted |= on_progress(Progress::default()).is_break();
             interrupted
         });
-        (whole.between, whole.interrupted) = (found.between, interrupted);
+        (pass.between, pass.interrupted) = (found.between, interrupted);
         for (place, Section { parts }) in found.all.into_iter().enumerate() {
             let opened =
                 parts.iter().map(|part| again(part.0)).collect::<Result<Vec<Capture>, SourceError>>()?;
-            whole.add(Run::new(place, opened, parts, settings));
+            pass.add(Run::new(place, opened, parts, settings));
         }
-        whole.link_from_now_on();
-        Ok(whole)
+        pass.link_from_now_on();
+        Ok(pass)
     }
 
     /// For captures that were read before, reopened.
-    pub fn again(
+    pub fn second(
         first: &Rereading,
         captures: &[CaptureTotals],
         settings: &'a Settings,
-    ) -> Result<Whole<'a>, SourceError> {
-        let mut whole = Whole { by_time: Rc::clone(&first.by_time), ..Whole::over(captures.len(), settings) };
+    ) -> Result<Pass<'a>, SourceError> {
+        let mut pass = Pass { by_time: Rc::clone(&first.by_time), ..Pass::over(captures.len(), settings) };
         for (place, section) in first.sections.iter().enumerate() {
             let bookmarks = section.parts.iter().filter_map(|part| captures.get(part.0)?.bookmarks.as_ref());
             let opened =
                 bookmarks.map(|bookmarks| bookmarks.reopen_at(1)).collect::<Result<Vec<Capture>, _>>()?;
-            whole.add(Run::again(place, opened, section, settings));
+            pass.add(Run::second(place, opened, section, settings));
         }
-        whole.link_from_now_on();
-        Ok(whole)
+        pass.link_from_now_on();
+        Ok(pass)
     }
 
-    fn over(captures: usize, settings: &'a Settings) -> Whole<'a> {
-        Whole {
+    fn over(captures: usize, settings: &'a Settings) -> Pass<'a> {
+        Pass {
             settings,
             runs: Vec::new(),
             ahead_ns: Vec::new(),
@@ -401,7 +401,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    fn hops(&mut self, hops: Vec<(LinkedBy, Tree<Held>)>) -> Vec<(LinkedBy, Followed)> {
+    fn hops(&mut self, hops: Vec<(LinkedBy, Tree<LinkerCall>)>) -> Vec<(LinkedBy, UnsettledCall)> {
         let followed = hops.into_iter().map(|(by, Tree { payload: (section, call), hops, .. })| {
             let hops = self.hops(hops);
             (by, self.runs[section].count_hop(call, hops))
@@ -411,7 +411,7 @@ impl<'a> Whole<'a> {
 
     /// What its hops say about a call: spans that belong to a hop are not its own, and whatever delayed a hop
     /// delayed it.
-    fn settle(&self, tree: &mut Tree<Held>) {
+    fn settle(&self, tree: &mut Tree<LinkerCall>) {
         for (by, hop) in &mut tree.hops {
             if *by == LinkedBy::TraceContext {
                 // If both have the same ids, the SERVER span belongs to the last host, the CLIENT span to the
@@ -435,7 +435,7 @@ impl<'a> Whole<'a> {
         let unanswered = tree.hops.iter().any(|(_, hop)| hop.payload.1.moments.1.is_some());
         proxy::explained_by_hops(&mut tree.payload.1.findings, unanswered);
         let mut found = Vec::new();
-        let numbers = |tree: &Tree<Held>| &self.runs[tree.payload.0].numbers[..];
+        let numbers = |tree: &Tree<LinkerCall>| &self.runs[tree.payload.0].numbers[..];
         let outer = &tree.payload.1;
         let outer = proxy::Outer {
             halves: &outer.halves,
@@ -459,7 +459,7 @@ impl<'a> Whole<'a> {
 
     /// Whether the proxy made a call of its own while it had this one, long enough to explain the time, or
     /// tried to connect. `stay` is by the clock of its capture of the outer call.
-    fn waited_elsewhere(&self, tree: &Tree<Held>, stay: (i64, i64), cost_ns: u64) -> bool {
+    fn waited_elsewhere(&self, tree: &Tree<LinkerCall>, stay: (i64, i64), cost_ns: u64) -> bool {
         let [.., (_, hop)] = &tree.hops[..] else { return false };
         let (Some((_, outer)), Some((_, inner))) = (tree.facts.at_proxy(true), hop.facts.at_proxy(false))
         else {
@@ -514,7 +514,7 @@ impl<'a> Whole<'a> {
         let rereading = Rereading { sections, clocks, steps: self.steps, by_time: Rc::clone(&self.by_time) };
         let kept = slowest.into_iter().chain(sample);
         let calls: Vec<Call> = kept.map(|kept| rereading.call(kept.call)).collect();
-        let shown = |linker: &Linker<Held>| {
+        let shown = |linker: &Linker<LinkerCall>| {
             let signs = self.runs.iter().any(Run::has_proxy) || linker.counts.links != [0; 4];
             signs || self.captures > 2
         };
@@ -545,7 +545,7 @@ impl<'a> Whole<'a> {
     }
 
     fn caveats(&self, dissection: &Dissection) -> Vec<String> {
-        let known = Known {
+        let known = CaveatFacts {
             same_clock: self.settings.same_clock,
             pairs_left_out: dissection.pairs_left_out,
             no_calls: dissection.sums.calls == 0,
@@ -572,7 +572,7 @@ impl<'a> Whole<'a> {
 }
 
 /// A call with its hops, for the sums.
-fn linked<'t>(tree: &'t Tree<Held>, runs: &'t [Run<'_>]) -> Linked<'t> {
+fn linked<'t>(tree: &'t Tree<LinkerCall>, runs: &'t [Run<'_>]) -> Linked<'t> {
     let (section, call) = &tree.payload;
     Linked {
         section: *section,

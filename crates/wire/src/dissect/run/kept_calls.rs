@@ -5,40 +5,40 @@
 //! the call carries, so that all attempts of a call stay or go together, and the same captures give the same
 //! sample.
 
-use crate::dissect::followed::Followed;
+use crate::dissect::unsettled::UnsettledCall;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// A kept call. Among equally long ones, the first comes first.
-pub(in crate::dissect) struct Kept {
+pub(in crate::dissect) struct KeptCall {
     pub duration_ns: u64,
     /// Whether it got no response: among equally long calls, these come first.
     pub unanswered: bool,
     order: Reverse<u64>,
-    pub call: Followed,
+    pub call: UnsettledCall,
 }
 
-impl Kept {
+impl KeptCall {
     fn weight(&self) -> (u64, bool, Reverse<u64>) {
         (self.duration_ns, self.unanswered, self.order)
     }
 }
 
-impl PartialEq for Kept {
+impl PartialEq for KeptCall {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Kept {}
+impl Eq for KeptCall {}
 
-impl PartialOrd for Kept {
+impl PartialOrd for KeptCall {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Kept {
+impl Ord for KeptCall {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.weight().cmp(&other.weight())
     }
@@ -47,7 +47,7 @@ impl Ord for Kept {
 /// A call of the sample, with the largest number on top of the heap.
 struct Drawn {
     number: u64,
-    kept: Kept,
+    kept: KeptCall,
 }
 
 impl PartialEq for Drawn {
@@ -73,7 +73,7 @@ impl Ord for Drawn {
 /// The slowest calls, and a sample of the others.
 #[derive(Default)]
 pub(in crate::dissect) struct Keeper {
-    slowest: BinaryHeap<Reverse<Kept>>,
+    slowest: BinaryHeap<Reverse<KeptCall>>,
     sample: BinaryHeap<Drawn>,
     most_slow: usize,
     most_drawn: usize,
@@ -89,17 +89,17 @@ impl Keeper {
     /// is dropped, this one or another.
     pub fn offer(
         &mut self,
-        call: Followed,
+        call: UnsettledCall,
         (duration_ns, unanswered): (u64, bool),
         number: u64,
-    ) -> Option<Followed> {
-        let kept = Kept { duration_ns, unanswered, order: Reverse(number), call };
+    ) -> Option<UnsettledCall> {
+        let kept = KeptCall { duration_ns, unanswered, order: Reverse(number), call };
         if self.slowest.len() < self.most_slow {
             self.slowest.push(Reverse(kept));
             return None;
         }
         let weight = (duration_ns, unanswered);
-        let is_slower = |least: &Reverse<Kept>| (least.0.duration_ns, least.0.unanswered) < weight;
+        let is_slower = |least: &Reverse<KeptCall>| (least.0.duration_ns, least.0.unanswered) < weight;
         if !self.slowest.peek().is_some_and(is_slower) {
             return self.draw(kept);
         }
@@ -108,7 +108,7 @@ impl Keeper {
         least.and_then(|Reverse(least)| self.draw(least))
     }
 
-    fn draw(&mut self, kept: Kept) -> Option<Followed> {
+    fn draw(&mut self, kept: KeptCall) -> Option<UnsettledCall> {
         if self.most_drawn == 0 {
             return Some(kept.call);
         }
@@ -141,10 +141,10 @@ impl Keeper {
     }
 
     /// The slowest, slowest first; then the sample, slowest first.
-    pub fn take(&mut self) -> (Vec<Kept>, Vec<Kept>) {
+    pub fn take(&mut self) -> (Vec<KeptCall>, Vec<KeptCall>) {
         let slowest = std::mem::take(&mut self.slowest).into_sorted_vec();
         let slowest = slowest.into_iter().map(|Reverse(kept)| kept).collect();
-        let mut sample: Vec<Kept> =
+        let mut sample: Vec<KeptCall> =
             std::mem::take(&mut self.sample).into_iter().map(|drawn| drawn.kept).collect();
         sample.sort_by(|one, other| other.cmp(one));
         (slowest, sample)
@@ -152,7 +152,7 @@ impl Keeper {
 }
 
 /// The number that a call draws: from its ids, or from its overall number if it carries none.
-fn number(kept: &Kept) -> u64 {
+fn number(kept: &KeptCall) -> u64 {
     let trace = kept.call.halves.exchanges.iter().flatten().find_map(|half| half.trace);
     match trace {
         Some(trace) => {
@@ -177,9 +177,9 @@ mod tests {
     use crate::call::Halves;
     use proptest::prelude::*;
 
-    fn call() -> Followed {
+    fn call() -> UnsettledCall {
         let halves = Box::<Halves>::default();
-        Followed { section: 0, link: 0, ends: None, halves, findings: Vec::new(), hops: Vec::new() }
+        UnsettledCall { section: 0, link: 0, ends: None, halves, findings: Vec::new(), hops: Vec::new() }
     }
 
     fn kept(durations: &[u64], slowest: usize, sample: usize, split: usize) -> (Vec<u64>, Vec<u64>) {
@@ -190,7 +190,7 @@ mod tests {
         let [mut one, other] = keepers;
         one.add(other);
         let (slow, drawn) = one.take();
-        let numbers = |of: Vec<Kept>| of.into_iter().map(|kept| kept.order.0).collect();
+        let numbers = |of: Vec<KeptCall>| of.into_iter().map(|kept| kept.order.0).collect();
         (numbers(slow), numbers(drawn))
     }
 
