@@ -1,7 +1,6 @@
 //! Which runs are compared: those of two reports, or of one report divided by a field.
 
-use crate::report::fields::{Field, Load};
-use crate::report::table::name_of;
+use crate::report::fields::{Field, Load, name_of};
 use crate::report::{Run, TankReport};
 use serde::Serialize;
 

@@ -146,3 +146,16 @@ pub(crate) fn rounded(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
+
+/// Name that distinguishes one of several runs.
+pub(crate) fn name_of(run: &Run, varying: &[Field], several: bool) -> String {
+    if !several {
+        return String::new();
+    }
+    let mut parts: Vec<String> = varying.iter().map(|field| field.of(&run.asked)).collect();
+    parts.push(Load::of(&run.asked).to_string());
+    if run.repeat > 0 {
+        parts.push(format!("run {}", run.repeat + 1));
+    }
+    parts.join(", ")
+}

@@ -5,6 +5,7 @@
 mod evidence;
 pub mod fields;
 pub mod findings;
+mod lines;
 #[cfg(test)]
 pub(crate) mod samples;
 mod single;
@@ -47,6 +48,16 @@ pub struct TankReport {
     /// The same as evidence, the common form of all instruments; recomputed when a report is read.
     #[serde(skip_deserializing)]
     pub evidence: Testimony,
+}
+
+impl TankReport {
+    /// Recomputes [`findings`](Self::findings), [`verdict`](Self::verdict) and [`evidence`](Self::evidence)
+    /// from the runs.
+    pub fn conclude(&mut self) {
+        self.findings = findings::of(&self.runs, self.noise.cpus);
+        self.verdict = findings::verdict::of(&self.runs, &self.findings);
+        self.evidence = evidence::evidence(self);
+    }
 }
 
 /// A requested run that was not made.

@@ -1,7 +1,7 @@
 //! A single run in full.
 
 use super::fields::{Field, Load};
-use super::table::{or_unknown, per_call, time};
+use super::lines::{or_unknown, per_call, time, write_list};
 use super::{Floor, Quantiles, Run, Sockets, Streams};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
@@ -37,7 +37,7 @@ pub(super) fn write(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         .map(|field| format!("{} {}", field.name(), field.of(&run.asked)))
         .collect();
     writeln!(f, "{}: {}", run.asked.target, Load::of(&run.asked))?;
-    super::table::write_list(f, "asked", &asked)?;
+    write_list(f, "asked", &asked)?;
     writeln!(
         f,
         "libraries  {}\nload       {} {} in {:.1} s, after {:.1} s of warm-up",

@@ -1,29 +1,13 @@
 //! The report as text: a single run in full, several as a table.
 
-use super::fields::{Field, Load};
+use super::fields::{Field, Load, name_of};
+use super::lines::{per_call, time, write_list, write_text};
 use super::sweep::{Configuration, Direction, Point, configurations};
 use super::{Noise, Progress, Quantiles, Run, Standing, TankReport, single};
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
-use spangap_report::wrap::{wrap, wrap_list};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
-
-/// Maximum width of the output.
-const WIDTH: usize = 120;
-
-/// A duration, or `n/a`.
-pub(super) fn time(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "n/a".to_owned(), format_ns)
-}
-
-pub(super) fn or_unknown(count: Option<u64>) -> String {
-    count.map_or_else(|| "an unknown number".to_owned(), |count| count.to_string())
-}
-
-pub(super) fn per_call(total: f64, calls: u64) -> Option<f64> {
-    (calls > 0).then(|| total / calls as f64)
-}
 
 impl Run {
     /// Latency p50 of the run over that of its raw floor; `None` without a floor or with too few calls.
@@ -409,33 +393,6 @@ fn write_run_warnings(f: &mut Formatter<'_>, runs: &[Run]) -> fmt::Result {
         }
     }
     Ok(())
-}
-
-/// Name that distinguishes one of several runs.
-pub(crate) fn name_of(run: &Run, varying: &[Field], several: bool) -> String {
-    if !several {
-        return String::new();
-    }
-    let mut parts: Vec<String> = varying.iter().map(|field| field.of(&run.asked)).collect();
-    parts.push(Load::of(&run.asked).to_string());
-    if run.repeat > 0 {
-        parts.push(format!("run {}", run.repeat + 1));
-    }
-    parts.join(", ")
-}
-
-/// `name` in its column, then the text.
-fn write_text(f: &mut Formatter<'_>, name: &str, text: &str) -> fmt::Result {
-    let mut lines = String::new();
-    wrap(&mut lines, &format!("{name:<10} "), text, WIDTH);
-    f.write_str(&lines)
-}
-
-/// The same for parts that are not wrapped.
-pub(super) fn write_list(f: &mut Formatter<'_>, name: &str, parts: &[String]) -> fmt::Result {
-    let mut lines = String::new();
-    wrap_list(&mut lines, &format!("{name:<10} "), parts, WIDTH);
-    f.write_str(&lines)
 }
 
 #[cfg(test)]

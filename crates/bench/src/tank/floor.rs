@@ -3,10 +3,10 @@
 use crate::contract::{Call, Channels, Nodelay, Pace, Stack};
 use crate::programs::{ProgramOutput, Programs, RunningProgram};
 use crate::report::Floor;
+use crate::tank::observations::Observations;
 use crate::tank::plan::{PlannedRun, TankSettings};
 use crate::tank::records::Sinks;
 use crate::tank::run::{Job, Outcome, make};
-use crate::tank::seen::Observations;
 use crate::tank::{Stop, TankError};
 use std::time::{Duration, Instant};
 

@@ -9,10 +9,10 @@ mod claims;
 pub mod cpus;
 mod floor;
 mod noise;
+mod observations;
 pub mod plan;
 pub(crate) mod records;
 mod run;
-mod seen;
 pub mod sweep;
 mod tally;
 mod warnings;
@@ -24,9 +24,9 @@ use crate::report::{NotRun, Progress, Run, SlowLogReport, TankReport};
 use crate::slow_log::SlowLog;
 use cpus::CpusError;
 use floor::Floors;
+use observations::Observations;
 use records::Sinks;
 use run::{Job, Outcome};
-use seen::Observations;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -281,7 +281,7 @@ impl Tank<'_> {
         let floor = self.floors.of(self.settings, planned, self.programs, self.stop)?;
         let limit = match planned.asked.stack {
             Stack::Raw => None,
-            _ => *self.limits.entry(target.clone()).or_insert_with(|| seen::stream_limit(&peers)),
+            _ => *self.limits.entry(target.clone()).or_insert_with(|| observations::stream_limit(&peers)),
         };
         if self.stop.asked() > 0 {
             return Ok(Outcome::NotRun(STOPPED.into()));

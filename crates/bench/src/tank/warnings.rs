@@ -2,8 +2,8 @@
 
 use crate::contract::{Channels, Records, Stack};
 use crate::report::Run;
+use crate::tank::observations::Observations;
 use crate::tank::records::RecordsRead;
-use crate::tank::seen::Observations;
 use crate::tank::tally::Tally;
 use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;

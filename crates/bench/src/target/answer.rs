@@ -2,7 +2,7 @@
 
 use super::LargeResponse;
 use super::calls::{Calls, Ends, OpenCall};
-use super::counted::ends;
+use super::counting::ends;
 use super::failing::Failures;
 use super::think::{Alarm, Waiting};
 use super::workers::{Place, Turn, Workers};

@@ -3,7 +3,7 @@
 
 mod answer;
 mod calls;
-mod counted;
+mod counting;
 mod error;
 mod failing;
 mod program;

@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::calls::Calls;
-use super::counted::Counted;
+use super::counting::CountingService;
 use super::workers::Workers;
 use super::{STOP_GRACE, TargetError, TargetReport, TargetSettings};
 use crate::contract::Nodelay;
@@ -60,7 +60,7 @@ impl RustTarget {
             .max_concurrent_streams(max_streams)
             .initial_stream_window_size(window)
             .initial_connection_window_size(window)
-            .add_service(Counted { service, calls: calls.clone(), workers })
+            .add_service(CountingService { service, calls: calls.clone(), workers })
             .add_service(health)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?)

@@ -2,7 +2,7 @@
 
 use super::super::session::{Sent, Session};
 use super::super::tally::{Ended, Tally};
-use super::other::Other;
+use super::prepared::PreparedCall;
 use crate::clock;
 use crate::connection::{Connection, Dial, Link, Opened, SingleCallConnection, in_words};
 use crate::contract::{Call, Phase};
@@ -61,17 +61,17 @@ impl Drop for OpenCall<'_> {
 pub enum Outgoing {
     Unary(Request<PingRequest>),
     Stream(PingRequest),
-    Other(Other, Request<()>),
+    Prepared(PreparedCall, Request<()>),
 }
 
 impl Outgoing {
     /// A call of a method other than the pings; `previous` as in `new`.
-    pub fn other(other: &Other, context: Option<&TraceContext>, previous: u32) -> Self {
-        let mut request = other.request(context);
+    pub fn prepared(call: &PreparedCall, context: Option<&TraceContext>, previous: u32) -> Self {
+        let mut request = call.request(context);
         if previous > 0 {
             request.metadata_mut().insert(PREVIOUS_ATTEMPTS, previous.into());
         }
-        Outgoing::Other(other.clone(), request)
+        Outgoing::Prepared(call.clone(), request)
     }
 
     /// `previous`: number of earlier attempts of this call.
@@ -199,7 +199,7 @@ impl Lane {
             self.connection.as_mut().map_err(|why| Status::unavailable(why.as_str()))?;
         match outgoing {
             Outgoing::Unary(request) => client.ping(request).await.map(drop),
-            Outgoing::Other(other, request) => other.call(connection, request).await,
+            Outgoing::Prepared(call, request) => call.call(connection, request).await,
             Outgoing::Stream(ping) => {
                 // Not put back if the ping fails or is abandoned: its pong may still arrive.
                 let stream = match self.stream.take() {

@@ -3,7 +3,7 @@
 
 mod call;
 mod open_loop;
-mod other;
+mod prepared;
 mod timer;
 mod worker;
 
@@ -17,7 +17,7 @@ use crate::contract::{Call, Channels, ClientSettings, Nodelay, Pace};
 use crate::ping::{MAX_PAYLOAD_BYTES, PingRequest};
 use call::Lane;
 use open_loop::OpenLoop;
-use other::Other;
+use prepared::PreparedCall;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,7 @@ struct Shared {
     /// The request message, without the trace context.
     request: PingRequest,
     /// The method to call instead of a ping.
-    other: Option<Other>,
+    prepared: Option<PreparedCall>,
 }
 
 impl Shared {
@@ -122,9 +122,10 @@ impl Shared {
 }
 
 async fn drive(settings: &ClientSettings, session: &Arc<Session>) -> Result<(), DriveError> {
-    let other = settings.call_file.as_deref().map(Other::read).transpose().map_err(DriveError::CallFile)?;
+    let prepared =
+        settings.call_file.as_deref().map(PreparedCall::read).transpose().map_err(DriveError::CallFile)?;
     let shared = Arc::new(Shared {
-        other,
+        prepared,
         session: session.clone(),
         settings: settings.clone(),
         links: connect(settings, session).await?,

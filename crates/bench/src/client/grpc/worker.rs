@@ -67,10 +67,10 @@ impl Worker {
     /// Makes the due call, or one right now; `None` if it is too late for that.
     async fn call(&mut self, due: Option<Due>) -> Option<CallOutcome> {
         let Worker { shared, lane, tally, ids, alarm } = self;
-        let Shared { session, settings, request, other, .. } = &**shared;
+        let Shared { session, settings, request, prepared, .. } = &**shared;
         let context = settings.trace.then(|| ids.root());
-        let outgoing = |previous| match other {
-            Some(other) => Outgoing::other(other, context.as_ref(), previous),
+        let outgoing = |previous| match prepared {
+            Some(call) => Outgoing::prepared(call, context.as_ref(), previous),
             None => Outgoing::new(settings.call, request, context.as_ref(), previous),
         };
         let mut next = outgoing(0);

@@ -9,12 +9,10 @@ mod idle;
 mod nagle;
 mod one_connection;
 mod streams;
-mod verdict;
+pub(super) mod verdict;
 
-use super::evidence::evidence;
-use super::fields::{Field, Load};
-use super::table::name_of;
-use super::{Run, TankReport};
+use super::Run;
+use super::fields::{Field, Load, name_of};
 use serde::{Deserialize, Serialize};
 use spangap_model::{Cause, Side};
 
@@ -43,16 +41,6 @@ pub struct RunFinding {
     pub rests_on: Vec<String>,
     /// Refuting observation.
     pub cleared_by: String,
-}
-
-impl TankReport {
-    /// Recomputes [`findings`](Self::findings), [`verdict`](Self::verdict) and [`evidence`](Self::evidence)
-    /// from the runs.
-    pub fn conclude(&mut self) {
-        self.findings = of(&self.runs, self.noise.cpus);
-        self.verdict = verdict::of(&self.runs, &self.findings);
-        self.evidence = evidence(self);
-    }
 }
 
 /// Findings of these runs, the strongest first. `cpus`: CPUs that the client may use.

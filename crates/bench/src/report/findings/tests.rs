@@ -2,7 +2,7 @@ use super::*;
 use crate::contract::Stack;
 use crate::contract::{Channels, Nodelay};
 use crate::report::samples::{open, report, run};
-use crate::report::{Floor, Sockets, Streams};
+use crate::report::{Floor, Sockets, Streams, TankReport};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use spangap_model::duration::format_ns;
 const FAILING: f64 = 0.05;
 
 /// The main result in one plain sentence; for runs without findings, what they measured.
-pub(super) fn of(runs: &[Run], findings: &[RunFinding]) -> String {
+pub(in crate::report) fn of(runs: &[Run], findings: &[RunFinding]) -> String {
     let sum = |pick: fn(&Run) -> u64| runs.iter().map(pick).sum::<u64>();
     let (calls, ok) = (sum(|run| run.calls), sum(|run| run.ok));
     let failed = calls.saturating_sub(ok);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::contract::{Channels, Stack};
+use crate::report::lines::WIDTH;
 use crate::report::samples::{open, report, run};
 
 fn latencies(count: u64, ns: u64) -> Vec<u64> {

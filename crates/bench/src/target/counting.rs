@@ -15,17 +15,17 @@ use tower::Service;
 
 /// The Ping service with accounting for its method Ping.
 #[derive(Clone)]
-pub struct Counted<S> {
+pub struct CountingService<S> {
     pub service: S,
     pub calls: Arc<Calls>,
     pub workers: Workers,
 }
 
-impl<S: NamedService> NamedService for Counted<S> {
+impl<S: NamedService> NamedService for CountingService<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<http::Request<Body>> for Counted<S>
+impl<S> Service<http::Request<Body>> for CountingService<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>> + Clone + Unpin,
     S::Future: Unpin,

@@ -18,7 +18,7 @@ use tonic::{Request, Status};
 
 /// A method and the request for every call.
 #[derive(Clone)]
-pub struct Other(Arc<Parts>);
+pub struct PreparedCall(Arc<Parts>);
 
 struct Parts {
     path: PathAndQuery,
@@ -27,7 +27,7 @@ struct Parts {
     metadata: MetadataMap,
 }
 
-impl Other {
+impl PreparedCall {
     /// Reads the file that tank wrote.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Other {
         }
         let path = PathAndQuery::try_from(file.path.as_str()).map_err(|error| wrong(error.to_string()))?;
         let CallFile { server_streaming, messages, .. } = file;
-        Ok(Other(Arc::new(Parts { path, server_streaming, messages, metadata })))
+        Ok(PreparedCall(Arc::new(Parts { path, server_streaming, messages, metadata })))
     }
 
     /// The request with this call's context.

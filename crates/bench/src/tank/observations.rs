@@ -26,7 +26,7 @@ pub struct Observations {
     /// The last valid check.
     last: Option<Vec<Socket>>,
     /// Every connection ever observed, by its local address, in its latest state.
-    seen: BTreeMap<SocketAddr, Socket>,
+    sockets: BTreeMap<SocketAddr, Socket>,
     most_at_once: u64,
     forced: bool,
     before: Option<UsageResponse>,
@@ -73,7 +73,7 @@ impl Observations {
             Ok(mut found) => {
                 found.iter_mut().for_each(|socket| self.set_nodelay(socket));
                 self.most_at_once = self.most_at_once.max(found.len() as u64);
-                self.seen.extend(found.iter().map(|socket| (socket.local, socket.clone())));
+                self.sockets.extend(found.iter().map(|socket| (socket.local, socket.clone())));
                 self.last = Some(found);
             }
             // A client that ended by itself was checked before.
@@ -87,7 +87,7 @@ impl Observations {
         if wanted == found {
             return;
         }
-        if let Some(before) = self.seen.get(&socket.local) {
+        if let Some(before) = self.sockets.get(&socket.local) {
             if before.nodelay == Some(wanted) {
                 let (value, local) = (if found { "on" } else { "off" }, socket.local);
                 self.warn(format!("somebody else turned TCP_NODELAY {value} on {local} during the run"));
@@ -152,10 +152,10 @@ impl Observations {
     /// the client reported `told` of them.
     pub fn sockets(&self, told: u64) -> Option<Sockets> {
         let last = self.last.as_ref()?;
-        let looked = self.seen.len() as u64;
+        let looked = self.sockets.len() as u64;
         let readable = last.iter().all(|socket| socket.nodelay.is_some());
         let with = |on| last.iter().filter(|socket| socket.nodelay == Some(on)).count() as u64;
-        let all = || self.seen.values();
+        let all = || self.sockets.values();
         let sent_again: Option<Vec<u64>> = all().map(|socket| socket.retransmitted_segments).collect();
         Some(Sockets {
             most_at_once: self.most_at_once,
