@@ -1,43 +1,19 @@
 //! One run, from its start to its folder.
 
 use crate::LabError;
-use crate::clocks::{self, Retime};
-use crate::draw::DrawnRun;
+use crate::clocks;
 use crate::folder::machine::Before;
 use crate::folder::{self, NotRecorded};
 use crate::host_clock::HostClock;
 use crate::hosts;
 use crate::scenario::Case;
+pub use crate::stage::Settings;
 use crate::stage::Stage;
 use crate::truth::{FaultReport, Truth};
 use crate::undo::{CreatedObject, Undo};
 use spangap_machine::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-/// Settings of a run.
-pub struct Settings<'a> {
-    /// The program `spangap`.
-    pub spangap: PathBuf,
-    /// Folder of the run; it must not exist yet.
-    pub out: PathBuf,
-    /// Folder of the journals.
-    pub state: PathBuf,
-    /// Seed of random choices.
-    pub seed: u64,
-    /// Clocks of hosts; they override the scenario's.
-    pub clocks: Vec<HostClock>,
-    /// What was drawn in addition to the scenario; `None` for a run that was not drawn.
-    pub drawn: Option<DrawnRun>,
-    /// Shifts packets and host recordings to the clock of their host.
-    pub retime: &'a Retime<'a>,
-    /// Set by Ctrl-C.
-    pub interrupted: Arc<AtomicBool>,
-    /// Receives progress.
-    pub say: &'a dyn Fn(&str),
-}
 
 /// Makes a run. Nothing of it stays on the machine but its folder, which appears complete or not at all.
 ///

@@ -2,9 +2,18 @@
 
 use crate::draw::DrawnRun;
 use crate::host_clock::HostClock;
-use crate::hosts::line::LineKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// Implementation of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LineKind {
+    /// The kernel's netem, between the two hosts.
+    Netem,
+    /// TUN devices, and a program that forwards between them.
+    Tun,
+}
 
 /// A time interval, in nanoseconds since 1970 by the clock of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 
 use super::machine::Machine;
 use super::{CLIENT_SPANS, SERVER_SPANS, capture, recording};
-use crate::hosts::line::LineKind;
-use crate::truth::Truth;
+use crate::truth::{LineKind, Truth};
 use spangap_model::Side;
 use std::fmt::Write;
 

@@ -15,7 +15,7 @@ use super::{ADDRESSES, DEVICE, Hosts, ip};
 use crate::LabError;
 use crate::actors::line::log;
 use crate::stage::{Stage, Surroundings};
-use serde::{Deserialize, Serialize};
+use crate::truth::LineKind;
 use spangap_model::Side;
 use std::path::Path;
 
@@ -37,16 +37,6 @@ pub struct Line {
     pub seed: u64,
 }
 
-/// Implementation of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LineKind {
-    /// The kernel's netem, between the two hosts.
-    Netem,
-    /// TUN devices, and a program that forwards between them.
-    Tun,
-}
-
 /// Chosen implementation of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Plan {
@@ -60,6 +50,14 @@ impl Plan {
     fn of(line: &Line, logged: bool, netem: impl FnOnce() -> bool) -> Plan {
         let words = line.netem().filter(|_| !logged && netem());
         words.map_or(Plan::Tun, Plan::Netem)
+    }
+}
+
+impl Line {
+    /// Arguments of `tc ... netem` for traffic to the client and to the server; `None` if netem does not do
+    /// exactly what both directions require.
+    pub(super) fn netem(&self) -> Option<[Vec<String>; 2]> {
+        Some([netem::words(&self.to_client)?, netem::words(&self.to_server)?])
     }
 }
 

@@ -5,10 +5,10 @@
 //! captured by its sender when it leaves, delayed, and captured by its receiver when it arrives. A bridge does
 //! not modify packets.
 
-use super::line::{Line, Way};
 use super::{ADDRESSES, DEVICE, Hosts, MAC, ip, run, space};
 use crate::LabError;
 use crate::actors::line::direction::MOST_PACKETS;
+use crate::actors::line::way::Way;
 use crate::undo::Undo;
 use serde::Deserialize;
 use spangap_model::Side;
@@ -31,16 +31,9 @@ pub struct Queue {
     pub overlimits: u64,
 }
 
-impl Line {
-    /// Arguments of `tc ... netem` for traffic to the client and to the server; `None` if netem does not do
-    /// exactly what both directions require. Rates are not equivalent: netem's include Ethernet headers, and
-    /// its queue is limited in packets instead of bytes.
-    pub fn netem(&self) -> Option<[Vec<String>; 2]> {
-        Some([words(&self.to_client)?, words(&self.to_server)?])
-    }
-}
-
-fn words(way: &Way) -> Option<Vec<String>> {
+/// Arguments of `tc ... netem` for one direction; `None` if netem does not do exactly what it requires. Rates are not equivalent: netem's
+/// include Ethernet headers, and its queue is limited in packets instead of bytes.
+pub(super) fn words(way: &Way) -> Option<Vec<String>> {
     let only_takes_its_time = *way == Way::of_delay(way.delay);
     let ns = way.delay.as_nanos();
     let us = match ns % 1000 {
@@ -141,6 +134,7 @@ fn tried(script: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::line::Line;
     use super::super::tests::output_on;
     use super::super::tests::{attempts, fastest_ms, hosts};
     use super::*;

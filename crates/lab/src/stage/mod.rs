@@ -8,6 +8,7 @@ pub mod cpus;
 mod priority;
 pub mod program;
 pub mod python;
+mod settings;
 mod third_party;
 pub mod traffic;
 mod variation;
@@ -15,6 +16,7 @@ mod variation;
 pub use cgroup::{Group, Quota};
 pub use cpus::Apart;
 pub use program::Program;
+pub use settings::Settings;
 pub use traffic::{Serve, Surroundings, Tank};
 
 use crate::LabError;
@@ -22,10 +24,9 @@ use crate::calls::Calls;
 use crate::counters::{Tcp, Watch, run_delay_ns};
 use crate::folder::{self, Recorded};
 use crate::host_clock::{HostClock, now_unix_ns};
-use crate::hosts::{self, Hosts, line};
+use crate::hosts::{self, Hosts};
 use crate::pauses::Witness;
-use crate::run::Settings;
-use crate::truth::{Active, MachineNoise, Second};
+use crate::truth::{Active, LineKind, MachineNoise, Second};
 use crate::undo::MARK;
 use crate::undo::Undo;
 use rustix::process::Signal;
@@ -39,6 +40,8 @@ use std::time::Duration;
 
 /// Port of the target, on the server's host.
 pub const PORT: u16 = 50051;
+/// Port of the target behind a proxy on its host.
+pub const BEHIND_PORT: u16 = 50053;
 /// Time limit for actions that are immediate on a machine that is not overloaded.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Destination of spans, on either host.
@@ -56,7 +59,7 @@ pub struct Stage<'a> {
     folder: PathBuf,
     pub(crate) hosts: Option<Hosts>,
     /// Implementation of the line between the hosts, if there is one.
-    pub(crate) line: Option<line::LineKind>,
+    pub(crate) line: Option<LineKind>,
     target: Option<Program>,
     tank: Option<(Program, Duration)>,
     client: Option<u32>,

@@ -2,15 +2,13 @@
 //! filter.
 
 use super::python::Wait;
-use super::{PATIENCE, PORT, Program, Stage, Surroundings, program};
+use super::{BEHIND_PORT, PATIENCE, PORT, Program, Stage, Surroundings, program};
 use crate::{LabError, hosts};
 use spangap_model::Side;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Port of the program behind the proxy.
-pub const BEHIND_PORT: u16 = 50053;
 /// Of the run's folder.
 const PROXY_LOG: &str = "proxy.waits";
 const PROXY_SETTINGS: &str = "proxy.conf";

@@ -1,7 +1,6 @@
 //! Server and client of a scenario.
 
-use super::PORT;
-use super::third_party::BEHIND_PORT;
+use super::{BEHIND_PORT, PORT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

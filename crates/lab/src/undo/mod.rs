@@ -8,13 +8,15 @@
 pub mod clean;
 pub mod journal;
 pub mod keeper;
+mod on_drop;
 mod processes;
 mod removal;
 #[cfg(test)]
 mod tests;
 
 pub use clean::{CleanReport, clean};
-pub use journal::{CreatedObject, Undo};
+pub use journal::CreatedObject;
+pub use on_drop::Undo;
 pub use removal::{Remainder, UndoReport};
 
 /// Environment variable with the run's id, set for every program that a run starts, by which they are found.

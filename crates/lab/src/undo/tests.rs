@@ -2,7 +2,8 @@
 //! root is skipped without it.
 
 use super::MARK;
-use super::journal::{CreatedObject, Head, Journal, Undo};
+use super::Undo;
+use super::journal::{CreatedObject, Head, Journal};
 use super::{UndoReport, clean, keeper};
 use proptest::prelude::*;
 use std::fs;
