@@ -2,13 +2,13 @@
 
 use crate::isolate::{self, Planned};
 use crate::order::{Action, Meant, Refusal};
-use crate::{Out, Settings, asked, now_unix_ns, send, write_down};
+use crate::{Out, Settings, asked, causes, is_ours, now_unix_ns, send, write_down};
 use serde_json::json;
 use spangap_fleet::v1::{self, Stage};
 use spangap_sockets::keeper::{self, Audited, Farewell};
 use spangap_sockets::{
     Asked, Change, ChangeOutcome, ChangeRequest, Entry, Folder, Journal, Listing, LockedJournal, Plan, apply,
-    list, network_namespace, undo,
+    list, undo,
 };
 use spangap_undo::guard::{self, Guard, Process};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,14 +42,6 @@ pub struct Changes {
     live: Live,
     waiting: Vec<JoinHandle<()>>,
     taken_ns: VecDeque<i64>,
-}
-
-/// The sockets of some namespaces: those of the whole machine if this process is where its first one is, else its own.
-pub fn is_ours(namespace: Option<u64>) -> bool {
-    match (network_namespace(std::process::id()), network_namespace(1)) {
-        (Some(own), first) if first != Some(own) => namespace == Some(own),
-        _ => true,
-    }
 }
 
 impl Changes {
@@ -330,15 +322,4 @@ fn socket(change: &Change) -> v1::Socket {
 
 fn connection(local: SocketAddr, peer: SocketAddr) -> v1::Connection {
     v1::Connection { local: local.to_string(), peer: peer.to_string() }
-}
-
-/// An error with what lies beneath it.
-pub fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
 }

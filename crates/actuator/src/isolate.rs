@@ -1,9 +1,8 @@
 //! Keeps packets off the CPUs of the application for a while: planned here, made and undone by `spangap
 //! isolate`, with its journal, its guard and its lock.
 
-use crate::changes::{causes, is_ours};
 use crate::order::{Meant, Refusal};
-use crate::{Settings, now_unix_ns, write_down};
+use crate::{Settings, causes, is_ours, now_unix_ns, write_down};
 use serde::Deserialize;
 use serde_json::json;
 use spangap_fleet::v1::{self, Stage};

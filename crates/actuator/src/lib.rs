@@ -16,7 +16,7 @@ use order::{Meant, Refusal};
 use serde::Serialize;
 use serde_json::{Value, json};
 use spangap_fleet::v1::{self, Stage, to_actuator::What};
-use spangap_sockets::{Folder, JournalError, LockedJournal, undo};
+use spangap_sockets::{Folder, JournalError, LockedJournal, network_namespace, undo};
 use spangap_undo::{FileError, audit};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -197,4 +197,23 @@ fn alone(folder: &Path) -> Result<File, ActuatorError> {
 
 fn now_unix_ns() -> i64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as i64
+}
+
+/// The sockets of some namespaces: those of the whole machine if this process is where its first one is, else its own.
+fn is_ours(namespace: Option<u64>) -> bool {
+    match (network_namespace(std::process::id()), network_namespace(1)) {
+        (Some(own), first) if first != Some(own) => namespace == Some(own),
+        _ => true,
+    }
+}
+
+/// An error with what lies beneath it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
 }

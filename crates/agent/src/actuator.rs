@@ -2,11 +2,10 @@
 //! itself changes nothing; without `--allow` there is no actuator, and every order is refused.
 
 use crate::AgentError;
-use crate::settings::Say;
+use crate::settings::{Actuator, Say};
 use spangap_actuator::frames;
 use spangap_fleet::v1::{self, Stage, to_actuator::What};
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::io::BufReader;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,15 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-/// Command and permissions of the actuator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Actuator {
-    /// Program and arguments.
-    pub command: Vec<OsString>,
-    /// Permitted changes: `sockets`, `isolate`.
-    pub allows: Vec<String>,
-}
 
 /// First and longest pause before a restart.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));

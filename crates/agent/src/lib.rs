@@ -21,8 +21,7 @@ mod sensors;
 mod settings;
 mod slice;
 
-pub use actuator::Actuator;
-pub use settings::{Payload, Settings, TlsFiles};
+pub use settings::{Actuator, Payload, Settings, TlsFiles};
 
 use actuator::Hands;
 use sensors::Sensors;

@@ -1,7 +1,7 @@
 //! The agent's settings.
 
-use crate::actuator::Actuator;
 use spangap_fleet::v1;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -27,6 +27,15 @@ pub struct TlsFiles {
     pub authorities: Option<PathBuf>,
     /// The agent's certificate and its key, for a meter that requires one.
     pub own: Option<(PathBuf, PathBuf)>,
+}
+
+/// Command and permissions of the actuator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actuator {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    /// Permitted changes: `sockets`, `isolate`.
+    pub allows: Vec<String>,
 }
 
 /// Settings of an agent.
