@@ -16,6 +16,7 @@ mod output;
 mod report_page;
 mod signals;
 mod temporary;
+mod values;
 mod web;
 
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ fn in_words(error: &anyhow::Error) -> String {
 
 fn main() -> ExitCode {
     let cli = args::Cli::from_terminal();
-    match commands::run(cli.verb) {
+    match cli.verb.run() {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Found) => ExitCode::from(3),
         Err(error) if error.is::<clap::Error>() => {

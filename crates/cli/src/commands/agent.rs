@@ -1,8 +1,8 @@
 //! `spangap agent`: the recorder on every host.
 
 use crate::Outcome;
-use crate::args::{Size, wrong_usage};
 use crate::signals::{ASKED, CaughtSignals};
+use crate::values::{Size, wrong_usage};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use spangap_agent::{Actuator, Payload, Settings, TlsFiles};

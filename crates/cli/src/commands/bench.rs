@@ -1,6 +1,6 @@
 //! `spangap bench`: evaluates results of tank.
 
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use crate::{Outcome, report_page};
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;

@@ -2,7 +2,7 @@
 //! Started by `spangap tank`, not by people.
 
 use crate::Outcome;
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use clap::Args;
 use spangap_bench::client;
 use spangap_bench::contract::ClientSettings;

@@ -1,11 +1,10 @@
 //! `spangap completions` and `spangap man`: generated from the command line itself.
 
 use crate::Outcome;
-use crate::args::Cli;
 use crate::help::flowing;
 use crate::output::print_text;
 use anyhow::Context;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use std::path::PathBuf;
 
 /// Example: `spangap completions bash > /etc/bash_completion.d/spangap`
@@ -25,17 +24,17 @@ pub struct ManArgs {
 }
 
 /// Prints completions to standard output.
-pub fn completions(args: CompletionsArgs) -> anyhow::Result<Outcome> {
+pub fn completions(args: CompletionsArgs, command: Command) -> anyhow::Result<Outcome> {
     // Into memory first: the generator panics if a write fails.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut flowing(Cli::command()), "spangap", &mut script);
+    clap_complete::generate(args.shell, &mut flowing(command), "spangap", &mut script);
     print_text(&String::from_utf8_lossy(&script))
 }
 
 /// Writes the man pages.
-pub fn man(args: ManArgs) -> anyhow::Result<Outcome> {
+pub fn man(args: ManArgs, command: Command) -> anyhow::Result<Outcome> {
     std::fs::create_dir_all(&args.directory)
-        .and_then(|()| clap_mangen::generate_to(flowing(Cli::command()), &args.directory))
+        .and_then(|()| clap_mangen::generate_to(flowing(command), &args.directory))
         .with_context(|| format!("cannot write man pages into {}", args.directory.display()))?;
     Ok(Outcome::Done)
 }

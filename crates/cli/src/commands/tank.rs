@@ -2,8 +2,8 @@
 
 use super::target::{end_with_parent, export_settings, host_port, payload_size, print_line, think_time};
 use crate::Outcome;
-use crate::args::{Duration, Size, wrong_usage};
 use crate::report_page;
+use crate::values::{Duration, Size, wrong_usage};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::contract::{Call, Channels, Nodelay, Stack};

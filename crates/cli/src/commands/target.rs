@@ -1,7 +1,7 @@
 //! `spangap target`: the ping-pong server.
 
 use crate::Outcome;
-use crate::args::{Duration, Size, wrong_usage};
+use crate::values::{Duration, Size, wrong_usage};
 use anyhow::Context;
 use clap::Args;
 use spangap_bench::contract::{Nodelay, TargetStack};

@@ -4,7 +4,7 @@ mod trigger;
 mod written;
 
 use crate::Outcome;
-use crate::args::{Duration, Size, wrong_usage};
+use crate::values::{Duration, Size, wrong_usage};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;

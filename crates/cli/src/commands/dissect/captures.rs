@@ -1,7 +1,7 @@
 //! Opening the captures: files, and pipes, which are copied to a file if they must be read twice.
 
 use super::pipe::Pipe;
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use anyhow::{Context, bail};
 use spangap_wire::source::Capture;
 use std::fs::File;

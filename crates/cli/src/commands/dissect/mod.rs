@@ -5,10 +5,10 @@ mod lines;
 mod pipe;
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::output;
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::{Context, bail};
 use captures::{Opened, not_over_a_capture, open_all};
 use clap::Args;

@@ -5,8 +5,8 @@ pub mod table;
 
 use super::meter::{By, SizeOrNone};
 use crate::Outcome;
-use crate::args::Size;
 use crate::report_page::Report;
+use crate::values::Size;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -1,9 +1,9 @@
 //! `spangap host check`: known traps on this host.
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::output::width;
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{

@@ -1,8 +1,8 @@
 //! `spangap host offcpu`: how long threads were off their CPU, and why.
 
 use crate::Outcome;
-use crate::args::Duration;
 use crate::signals::{self, ASKED};
+use crate::values::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;

@@ -1,6 +1,6 @@
 //! Processes named on the command line.
 
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use spangap_machine::facts::process_status::{self, ProcessStatus};
 use spangap_machine::{FactError, read_here};
 

@@ -1,8 +1,8 @@
 //! `spangap host record`: who ran where and when, into a file.
 
 use crate::Outcome;
-use crate::args::Duration;
 use crate::signals::{self, ASKED};
+use crate::values::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};

@@ -1,9 +1,9 @@
 //! `spangap host stacks`: what the kernel does on the application's CPUs for others than the application.
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::Context;
 use clap::Args;
 use spangap_bench::tank::cpus::Cpus;

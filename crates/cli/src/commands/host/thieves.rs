@@ -1,9 +1,9 @@
 //! `spangap host thieves`: who had the CPUs while the threads of a process wanted them.
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;

@@ -1,6 +1,6 @@
 //! The machine to work on, and the folder of its journal.
 
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use spangap_isolate::journal::{Folder, HeadRead, Journal};

@@ -1,8 +1,8 @@
 //! `spangap isolate plan`: what to change, and why.
 
 use crate::Outcome;
-use crate::args::wrong_usage;
 use crate::output::width;
+use crate::values::wrong_usage;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use spangap_isolate::kernel::Live;

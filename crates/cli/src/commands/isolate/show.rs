@@ -3,10 +3,10 @@
 use super::folder::WhereArgs;
 use super::{print_json, print_text};
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::output::width;
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::kernel::{Kernel, Live};

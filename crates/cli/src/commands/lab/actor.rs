@@ -1,7 +1,7 @@
 //! `spangap lab actor`: the small programs of a run.
 
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
+use crate::values::{Duration, wrong_usage};
 use clap::{Args, Subcommand};
 use rustix::process::Pid;
 use spangap_lab::LabError;

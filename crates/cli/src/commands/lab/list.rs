@@ -1,8 +1,8 @@
 //! `spangap lab list`: the scenarios.
 
 use crate::Outcome;
-use crate::args::wrong_usage;
 use crate::output::{print_json, print_text, width};
+use crate::values::wrong_usage;
 use clap::Args;
 use serde::Serialize;
 use spangap_lab::scenario::{NEAR_MISS, Scenario};

@@ -2,8 +2,8 @@
 
 use super::excerpts::{self, Dissected};
 use crate::Outcome;
-use crate::args::wrong_usage;
 use crate::output::print_text;
+use crate::values::wrong_usage;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;

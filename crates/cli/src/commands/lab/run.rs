@@ -2,9 +2,9 @@
 
 use super::{StateArgs, clocks};
 use crate::Outcome;
-use crate::args::wrong_usage;
 use crate::output::{print_json, print_text, width};
 use crate::signals::{self, ASKED_OR_LEFT};
+use crate::values::wrong_usage;
 use anyhow::{Context, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

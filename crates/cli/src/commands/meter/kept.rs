@@ -1,7 +1,7 @@
 //! `--keep-spans`: where whole traces go, and how many.
 
 use super::MeterArgs;
-use crate::args::Size;
+use crate::values::Size;
 use anyhow::{Context, bail};
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::spool::{Spool, SpoolSettings};

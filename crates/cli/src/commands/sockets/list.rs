@@ -2,8 +2,8 @@
 
 use super::folder;
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use spangap_sockets::report::{ListReport, print_list, print_long, print_rates};

@@ -2,8 +2,8 @@
 
 use super::{folder, undo};
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::signals::{self, ASKED};
+use crate::values::{Duration, wrong_usage};
 use anyhow::{Context, bail};
 use clap::Args;
 use serde::Serialize;

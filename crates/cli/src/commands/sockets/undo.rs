@@ -2,7 +2,7 @@
 
 use super::folder;
 use crate::Outcome;
-use crate::args::wrong_usage;
+use crate::values::wrong_usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Serialize;

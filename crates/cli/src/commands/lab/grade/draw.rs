@@ -2,10 +2,10 @@
 
 use super::{GradeArgs, ProgressDisplay, YesNo};
 use crate::Outcome;
-use crate::args::wrong_usage;
 use crate::commands::lab::clocks;
 use crate::output::{print_json, print_text};
 use crate::signals::{self, ASKED_OR_LEFT};
+use crate::values::wrong_usage;
 use anyhow::Context;
 use spangap_bench::contract::{Stack, TargetStack};
 use spangap_bench::programs::Programs;

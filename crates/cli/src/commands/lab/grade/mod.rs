@@ -2,10 +2,10 @@
 
 use super::{StateArgs, clocks};
 use crate::Outcome;
-use crate::args::{Duration, wrong_usage};
 use crate::output::{print_json, print_text};
 use crate::report_page::Report;
 use crate::signals::{self, ASKED_OR_LEFT};
+use crate::values::{Duration, wrong_usage};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
