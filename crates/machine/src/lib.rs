@@ -1,6 +1,8 @@
 //! The files of a machine, below a root that may be a copy of another machine; everything read can be saved as
 //! one text.
 
+#![warn(missing_docs)]
+
 pub mod facts;
 
 use spangap_model::Cpus;
@@ -27,6 +29,7 @@ pub enum FactError {
     /// A malformed line.
     #[error("{path}, line {line}: found {found:?}, expected {expected}")]
     Malformed {
+        /// Path on the machine itself.
         path: String,
         /// Line number, from 1.
         line: usize,

@@ -137,6 +137,7 @@ impl Side {
 pub struct Culprit {
     /// Cause; `Cause::None` if nothing was wrong.
     pub cause: Cause,
+    /// The end that is responsible; `None` for a cause that has none, as the path, or where it is unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<Side>,
 }

@@ -6,6 +6,7 @@ use std::fmt;
 /// A CPU number above this is treated as an error in the text.
 const MAX_CPU: u32 = 1 << 16;
 
+/// A set of CPUs by number, as the kernel names them in lists and masks; numbers need not be contiguous.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(BTreeSet<u32>);
 
@@ -38,6 +39,7 @@ impl Cpus {
         Some(cpus)
     }
 
+    /// Number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }

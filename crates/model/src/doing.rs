@@ -5,6 +5,7 @@ use crate::named::named;
 named! {
     /// Activity of a thread. At every moment exactly one of these holds.
     pub enum Doing {
+        /// On a CPU, at its own work.
         Running = "running",
         /// Current on its CPU while a softirq or hardirq ran there.
         Interrupted = "interrupted",

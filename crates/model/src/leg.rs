@@ -38,6 +38,7 @@ named! {
 /// Adjacent legs that cannot be distinguished; one leg if `first` is `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Legs {
+    /// First leg.
     pub first: Leg,
     /// Last leg, not before `first`.
     pub last: Leg,

@@ -1,6 +1,8 @@
 //! The vocabulary of spangap: duration distributions, pairs of services, legs, evidence, the accounting of spans. Pure
 //! values: nothing here opens a file or a socket, and nothing here reads a clock.
 
+#![warn(missing_docs)]
+
 pub mod accounting;
 pub mod advice;
 pub mod cause;

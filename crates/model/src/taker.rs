@@ -16,6 +16,7 @@ pub enum Taker {
     Idle,
     /// A thread.
     Task {
+        /// Thread id on its host.
         tid: u32,
         /// Process id; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -26,11 +27,13 @@ pub enum Taker {
     },
     /// Another thread of the process that wanted the CPU.
     Sibling {
+        /// Thread id on its host.
         tid: u32,
         /// Name; `None` if unknown.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         name: Option<String>,
     },
+    /// Work of the kernel after an interrupt.
     Softirq {
         /// Name as in `/proc/softirqs`: `NET_RX`.
         vector: String,

@@ -4,6 +4,8 @@ use crate::Cause;
 use crate::named::named;
 
 named! {
+    /// What a sleeping thread waited for, told by the kernel function in which it slept. A reason says nothing about blame: see
+    /// [`WaitClass`].
     pub enum WaitReason {
         /// A mutex that another thread held.
         Lock = "lock",
@@ -31,6 +33,7 @@ named! {
         Poll = "poll",
         /// An eventfd, a timerfd, inotify.
         Event = "event",
+        /// A terminal.
         Terminal = "terminal",
         /// A requested sleep.
         Sleep = "sleep",
@@ -62,6 +65,7 @@ named! {
         Frozen = "frozen",
         /// Known, but none of these: the function says more.
         Other = "other",
+        /// Not recorded, or a kernel function without a known reason.
         Unknown = "unknown",
     }
 }
@@ -75,6 +79,7 @@ named! {
         Handover = "handover",
         /// It waited for work, or for a requested time.
         Idle = "idle",
+        /// Not known whether anybody waited for its work.
         Unknown = "unknown",
     }
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 /// A table, as text.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TablePage {
+    /// Heading above it.
     pub title: String,
     /// Column headings.
     pub head: Vec<&'static str>,

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+/// A colour by what it means, with a value for either background.
 #[derive(Clone, Copy, Debug)]
 pub struct Colour {
     /// Meaning.
@@ -19,6 +20,7 @@ const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> 
     Colour { name, light, dark }
 }
 
+/// All colours; equal meanings have equal colours in every picture and page.
 pub const COLOURS: &[Colour] = &[
     // The page.
     colour("ground", "#ffffff", "#14181d"),

@@ -53,7 +53,9 @@ pub struct Rect {
     pub x: f64,
     /// Upper edge.
     pub y: f64,
+    /// Width.
     pub width: f64,
+    /// Height.
     pub height: f64,
 }
 
@@ -86,7 +88,9 @@ impl Rect {
 pub struct Picture<'a> {
     /// Class; empty for none.
     pub class: &'a str,
+    /// Width in the units of what is drawn in it.
     pub width: f64,
+    /// Height in the same units.
     pub height: f64,
     /// Description.
     pub label: &'a str,

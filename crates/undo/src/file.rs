@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 pub struct FileError {
     /// Operation.
     pub what: &'static str,
+    /// The file.
     pub path: PathBuf,
     /// Error of the kernel.
     pub source: io::Error,
@@ -217,6 +218,7 @@ impl Appender {
         Ok(Appender { path: path.to_owned(), file, len: (len + end_of_line.len()) as u64 })
     }
 
+    /// The journal that it appends to.
     pub fn path(&self) -> &Path {
         &self.path
     }

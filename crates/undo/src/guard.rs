@@ -61,6 +61,7 @@ pub fn start_ticks(pid: u32) -> io::Result<Option<u64>> {
 /// Identity of a process, distinct from any later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
+    /// Process id, which another process may get later.
     pub pid: u32,
     /// Start time, in ticks since boot.
     pub start_ticks: u64,
@@ -116,6 +117,7 @@ pub enum GuardError {
     /// It ended before it was ready.
     #[error("the process that undoes it in time did not become ready ({status}){said}")]
     NotReady {
+        /// How it ended.
         status: ExitStatus,
         /// Its output, after a colon.
         said: String,

@@ -30,6 +30,7 @@ pub struct Damage {
     pub line: usize,
     /// Offset of the first byte, from zero.
     pub offset: usize,
+    /// Number of bytes.
     pub bytes: usize,
     /// What is wrong.
     pub why: String,

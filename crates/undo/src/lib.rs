@@ -6,6 +6,8 @@
 //! [`guard`] starts, times and ends the process that undoes. The callers define what a change *is*: nothing
 //! here changes a machine.
 
+#![warn(missing_docs)]
+
 pub mod audit;
 pub mod file;
 pub mod guard;

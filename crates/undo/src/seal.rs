@@ -36,9 +36,11 @@ pub struct Piece {
     pub line: usize,
     /// Range of bytes.
     pub range: Range<usize>,
+    /// What it is.
     pub kind: Kind,
 }
 
+/// Whether a piece can be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A document with a valid checksum; the range is that of the document.

@@ -2,6 +2,7 @@
 
 use crate::{FactError, Known};
 
+/// This boot, by a random id.
 pub const PATH: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Parses it.

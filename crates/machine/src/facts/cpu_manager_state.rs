@@ -4,6 +4,7 @@ use crate::{FactError, Known};
 use serde_json::Value;
 use spangap_model::Cpus;
 
+/// Where every kubelet writes it, unless started with another root.
 pub const PATH: &str = "/var/lib/kubelet/cpu_manager_state";
 
 /// Decisions of the kubelet's CPU manager.
@@ -24,6 +25,7 @@ pub struct ExclusiveCpus {
     pub pod: String,
     /// Container name; in the format before Kubernetes 1.18 its id.
     pub container: String,
+    /// CPUs that no other container may run on.
     pub cpus: Cpus,
 }
 

@@ -7,7 +7,9 @@ use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
+/// Hardware interrupts, a line each.
 pub const INTERRUPTS: &str = "/proc/interrupts";
+/// Softirqs, a line per vector.
 pub const SOFTIRQS: &str = "/proc/softirqs";
 
 /// A line of the table.

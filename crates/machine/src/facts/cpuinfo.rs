@@ -1,5 +1,6 @@
 //! `/proc/cpuinfo`: blocks of `name : value`, one per online CPU. Architectures agree on few names.
 
+/// The CPUs that are online.
 pub const PATH: &str = "/proc/cpuinfo";
 
 /// Facts about the CPUs. Nothing here is an error, because every architecture has other fields.
@@ -13,6 +14,7 @@ pub struct CpuInfo {
     pub is_virtual: bool,
 }
 
+/// Parses it; what an architecture does not write stays empty.
 pub fn parse(text: &str) -> CpuInfo {
     let lines = || {
         text.lines().filter_map(|line| line.split_once(':')).map(|(name, value)| (name.trim(), value.trim()))

@@ -4,6 +4,7 @@
 use crate::{FactError, Known};
 use serde::Serialize;
 
+/// Mounts that this process sees; another process in another mount namespace sees others.
 pub const PATH: &str = "/proc/self/mountinfo";
 
 /// Cgroup version.
@@ -19,7 +20,9 @@ pub enum Version {
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
+    /// Its version, which decides how quotas and cpusets are read.
     pub version: Version,
+    /// Where it is mounted.
     pub point: String,
     /// The group visible as the root, named as in `/proc/PID/cgroup`.
     pub root: String,

@@ -8,16 +8,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// Open at both ends.
     Established,
+    /// SYN sent, no answer yet.
     SynSent,
+    /// SYN received and answered; the last part of the handshake is missing.
     SynRecv,
+    /// Closed here; the FIN is not acknowledged.
     FinWait1,
+    /// Closed here and acknowledged; the peer may still send.
     FinWait2,
+    /// Closed at both ends, kept for stray segments.
     TimeWait,
+    /// Not connected.
     Close,
+    /// Closed by the peer, and not yet by the application here.
     CloseWait,
+    /// Closed at both ends; the FIN is not acknowledged.
     LastAck,
+    /// Waiting for connections.
     Listen,
+    /// Both ends closed at once; the FIN is not acknowledged.
     Closing,
     /// Unknown to this program.
     Other,
@@ -66,7 +77,9 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Family {
+    /// IPv4 through an IPv4 socket.
     Ipv4,
+    /// IPv6.
     Ipv6,
     /// IPv4 through an IPv6 socket.
     Ipv4Mapped,
@@ -78,6 +91,7 @@ pub enum Family {
 pub enum Timer {
     /// Retransmission.
     Retransmit,
+    /// Keep-alive probe.
     KeepAlive,
     /// End of TIME-WAIT.
     TimeWait,
@@ -97,6 +111,7 @@ pub struct Row {
     pub local: SocketAddr,
     /// Peer address.
     pub peer: SocketAddr,
+    /// State of the connection.
     pub state: State,
     /// Bytes written and not acknowledged.
     pub send_queue_bytes: u64,

@@ -16,6 +16,7 @@ const PF_EXITING: u32 = 0x0000_0004;
 /// Facts about a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessStat {
+    /// Name, cut by the kernel to 15 bytes; a thread may have one of its own.
     pub comm: String,
     /// `R`, `S`, `D`, `T`, `Z`, ...
     pub state: char,

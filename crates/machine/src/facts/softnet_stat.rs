@@ -7,6 +7,7 @@ use crate::{FactError, Known};
 use spangap_model::Cpus;
 use std::collections::BTreeMap;
 
+/// The same in every network namespace: its counters are those of the CPUs.
 pub const PATH: &str = "/proc/net/softnet_stat";
 
 /// Receive backlog counters of a CPU.

@@ -4,6 +4,7 @@ use super::figures::count;
 use crate::{FactError, Known};
 use std::collections::BTreeMap;
 
+/// Of the whole machine.
 pub const PATH: &str = "/proc/stat";
 
 /// Times of a CPU, in ticks. Guest time is part of user time; nothing is counted twice.

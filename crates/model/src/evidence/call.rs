@@ -4,6 +4,8 @@ use super::Finding;
 use crate::{Doing, Leg, Legs, Taker, WaitReason};
 use serde::{Deserialize, Serialize};
 
+/// One call as packets, spans and host recordings show it. Times are nanoseconds; its legs sum to its duration exactly, so that whatever
+/// is unknown is a leg of its own and never left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// Trace id, 32 hex digits, if a header carries it.
@@ -61,6 +63,7 @@ pub struct HopLeg {
     pub hop: u8,
     /// Number of the proxy's attempt, from 1; zero if there is only one.
     pub attempt: u8,
+    /// What passed meanwhile: a leg of a call, or the work of a proxy.
     pub place: HopPlace,
     /// Time in nanoseconds; see [`LegTime`].
     pub ns: i64,
@@ -184,6 +187,7 @@ pub struct HostTime {
 /// A thread's read of a call's last byte from its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBy {
+    /// The thread, by the id that the host itself uses.
     pub tid: u32,
     /// Time that the byte had been at the host by then, in nanoseconds.
     pub after_ns: u64,
@@ -209,6 +213,7 @@ pub struct HostPart {
     pub woken_by: Option<String>,
     /// For a wait: what ended it, as a value for programs.
     pub waker: Option<Waker>,
+    /// Its length, nanoseconds.
     pub ns: u64,
 }
 

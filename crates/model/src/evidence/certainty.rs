@@ -104,6 +104,7 @@ named! {
         MoreToSend = "more-to-send",
         /// Whether the sender had the bytes all along.
         BytesReady = "bytes-ready",
+        /// The window scale of the connection: its handshake is not in the capture, so that the window in bytes is unknown.
         WindowScale = "window-scale",
         /// Delay of the path.
         RoundTrip = "round-trip",
@@ -125,6 +126,7 @@ named! {
 /// Source of missing evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Need {
+    /// Spans of that side.
     Spans(Side),
     /// A capture at that side.
     Capture(Side),

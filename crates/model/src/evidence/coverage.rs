@@ -1,36 +1,13 @@
 //! What an instrument examined, missed, and cannot see.
 
-use super::Interval;
+use super::{Instrument, Interval};
 use crate::Side;
-use crate::named::named;
 use serde::{Deserialize, Serialize};
-
-named! {
-    pub enum Instrument {
-        /// Packets: `dissect`.
-        Packets = "packets",
-        /// Spans: `meter`, `gaps`.
-        Spans = "spans",
-        /// The scheduler and softirqs, recorded: `host record`.
-        HostRecording = "host-recording",
-        /// Users of CPUs that a process wanted: `host thieves`.
-        Thieves = "thieves",
-        /// Known traps in settings and counters of a host: `host check`.
-        HostCheck = "host-check",
-        /// Live TCP sockets: `sockets`.
-        Sockets = "sockets",
-        /// The ping-pong pair: `tank`.
-        Tank = "tank",
-        /// Interrupts and the CPUs of applications: `isolate`.
-        Isolation = "isolation",
-        /// Any other program that writes evidence; its coverage names it as the source.
-        Other = "other",
-    }
-}
 
 /// What an instrument examined, and what it could not see. Without it, "nothing found" would mean nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Coverage {
+    /// The instrument that looked.
     pub instrument: Instrument,
     /// File, process or host that it examined, in words.
     pub source: String,

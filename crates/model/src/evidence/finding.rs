@@ -13,9 +13,12 @@ pub struct Finding {
     /// Cause and side.
     #[serde(flatten)]
     pub culprit: Culprit,
+    /// How sure it is, and what would decide it.
     #[serde(flatten)]
     pub certainty: Certainty,
+    /// The instrument that found it.
     pub instrument: Instrument,
+    /// What it is about; in JSON absent for the call that it is attached to.
     #[serde(skip_serializing_if = "Scope::is_call", default)]
     pub scope: Scope,
     /// Time by the clock of the call's client or, outside of a call, by that of the instrument's host. `None`
@@ -27,6 +30,7 @@ pub struct Finding {
     /// A caveat about the cost, or another remark, as a sentence; empty for none.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub note: String,
+    /// What it rests on; `evidence` in JSON. Empty where an instrument only counts.
     #[serde(rename = "evidence", default)]
     pub proofs: Vec<Proof>,
 }
@@ -46,20 +50,25 @@ impl Finding {
     }
 }
 
+/// What a finding is about. Its cost counts within this: time of one call, or of all calls of a pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum Scope {
     /// The call that it is attached to.
     #[default]
     Call,
+    /// One TCP connection.
     Connection {
         /// The client's address and port.
         client: String,
         /// The server's address and port.
         server: String,
     },
+    /// One process.
     Process {
+        /// Process id on its host.
         pid: u32,
+        /// Its name, as the kernel shortens it.
         name: String,
     },
     /// All calls of a client service to a server service.
@@ -119,6 +128,7 @@ pub struct PacketRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Proof {
+    /// A packet in a capture.
     Packet(PacketRecord),
     /// An interval of a thread's activity.
     Stretch {
@@ -137,6 +147,7 @@ pub enum Proof {
     Value {
         /// Its place: a path, `tcp_info` of a connection, a field.
         place: String,
+        /// The value as text, with its unit.
         value: String,
     },
 }

@@ -11,12 +11,14 @@ mod call;
 mod certainty;
 mod coverage;
 mod finding;
+mod instrument;
 mod testimony;
 
 pub use call::{CallRecord, EndLeg, HopLeg, HopPlace, HostPart, HostTime, LegRecord, LegTime, ReadBy, Waker};
 pub use certainty::{Certainty, Missing, Need};
-pub use coverage::{Coverage, Instrument};
+pub use coverage::Coverage;
 pub use finding::{Finding, Interval, PacketRecord, Proof, Scope};
+pub use instrument::Instrument;
 pub use testimony::Testimony;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -84,6 +86,7 @@ pub struct Clocks {
     pub stretches: u64,
 }
 
+/// How many spans the calls rest on, as the meter or a file of spans had them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanCounts {
     /// Spans of calls with both halves.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Testimony {
     /// Version of the shapes.
     pub version: Version,
+    /// What it found, in no particular order.
     pub findings: Vec<Finding>,
+    /// What it examined and what it could not see; one entry, unless several runs were put together.
     pub coverage: Vec<Coverage>,
 }
 
