@@ -5,6 +5,7 @@ mod checks;
 mod rules;
 mod source;
 mod tree;
+mod uses;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! One rule, one file.
 
+mod circles;
 mod code_map;
 mod fuzz_targets;
 mod imports;
@@ -28,6 +29,7 @@ pub fn all(tree: &Tree) -> Vec<Violation> {
         text::check,
         fuzz_targets::check,
         modules::check,
+        circles::check,
     ];
     let mut findings: Vec<Violation> = checks.iter().flat_map(|check| check(tree)).collect();
     findings.sort();
