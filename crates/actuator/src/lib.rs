@@ -6,6 +6,8 @@
 //! away first, the change is undone: the end of this process's input ends all changes, the end of this process leaves them to
 //! the guard, and if the guard is killed too, the next start undoes what is left on disk.
 
+#![warn(missing_docs)]
+
 mod changes;
 pub mod frames;
 mod isolate;

@@ -4,6 +4,8 @@
 //! Nothing here changes the host: permitted changes are made by a separate process (`spangap-actuator`), if
 //! the settings allow any. Only slices leave the host, masked unless the settings say otherwise.
 
+#![warn(missing_docs)]
+
 mod actuator;
 mod budget;
 mod comeback;

@@ -4,6 +4,8 @@
 //! [`trigger`] select pairs worth a case, [`cases`] opens it, [`pursuit`] fills its [`folder`] and asks for a
 //! [`verdict`]; an [`experiment`] proves the verdict, or does not.
 
+#![warn(missing_docs)]
+
 pub mod agents;
 pub mod api;
 mod budget;

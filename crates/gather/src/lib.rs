@@ -5,6 +5,8 @@
 //! All joins are in this crate: packets with spans ([`spans`]), legs with recordings ([`hosts`]). Nothing
 //! here judges; `diagnose` does, from the values alone.
 
+#![warn(missing_docs)]
+
 mod covered;
 mod documents;
 pub mod ends;

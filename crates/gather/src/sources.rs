@@ -14,6 +14,7 @@ const SNIFFED_BYTES: u64 = 4_096;
 pub struct Sources {
     /// The folder that they were found in.
     pub folder: PathBuf,
+    /// Captures of packets: pcap, pcapng, also compressed.
     pub captures: Vec<PathBuf>,
     /// Files of spans.
     pub spans: Vec<PathBuf>,

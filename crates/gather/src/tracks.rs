@@ -23,6 +23,7 @@ pub struct Track {
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
+    /// The thread.
     pub tid: Tid,
     /// Its name, if known.
     pub thread: Option<String>,
@@ -45,6 +46,7 @@ pub struct Piece {
     pub behind: Option<Taker>,
     /// The CPU that it ran on or waited for.
     pub cpu: Option<u16>,
+    /// Why it slept, if it did and the kernel stack told.
     pub waited_for: Option<WaitReason>,
     /// Who or what ended a wait, in words.
     pub woken_by: Option<String>,

@@ -63,8 +63,10 @@ pub struct WholeCall {
     pub call: CallReport,
     /// Definition of the axis.
     pub axis: AxisReport,
+    /// The CLIENT span on the axis; absent without one. Without a bound, its host's clock is uncorrected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_span: Option<Stretch>,
+    /// The SERVER span, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_span: Option<Stretch>,
     /// Activity of threads at both ends, the client's first.
@@ -103,7 +105,9 @@ pub struct TrackReport {
     pub side: Side,
     /// Name of the recorded host.
     pub host: String,
+    /// Thread id on that host.
     pub tid: u32,
+    /// Name of the thread, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// Maximum error of all its times in either direction; `null` if unbounded.
@@ -132,6 +136,7 @@ pub struct PieceReport {
     /// Number of merged pieces; the result is named after the longest.
     #[serde(skip_serializing_if = "is_one")]
     pub of: u32,
+    /// Why it slept, if it did and the kernel stack told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_for: Option<WaitReason>,
     /// Who or what ended a wait.

@@ -3,6 +3,8 @@
 //!
 //! Only `source/` touches files, sockets or clocks: all times come from the packets.
 
+#![warn(missing_docs)]
+
 pub mod align;
 pub mod app;
 pub mod call;

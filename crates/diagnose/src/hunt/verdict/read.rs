@@ -34,8 +34,11 @@ const COVERED: f64 = 0.5;
 
 /// What one question comes to.
 pub struct Read {
+    /// A culprit, several, a place, nothing, or unknown.
     pub kind: Kind,
+    /// Those that it names; empty unless it is one or several.
     pub culprits: Vec<Named>,
+    /// Where the time passed, if no culprit is named and most of it passed in one place.
     pub place: Option<Place>,
     /// Where most of it passed, although that says nothing of other calls: it was a single moment's, or nobody recorded the host.
     pub untold: Option<Place>,
