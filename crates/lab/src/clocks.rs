@@ -1,7 +1,7 @@
 //! Recordings rewritten to the clocks that a run wants for its two hosts. The kernel has one clock for all its
 //! namespaces, so everything recorded on a host is rewritten as that host's clock would have shown it: spans and
 //! report here, packets and host recordings by code that knows their formats
-//! ([`Settings::retime`](crate::run::Settings)). The truth stays in this machine's time.
+//! ([`RunSettings::retime`](crate::run::RunSettings)). The truth stays in this machine's time.
 
 use crate::calls::Calls;
 use crate::host_clock::HostClock;

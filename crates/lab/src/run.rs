@@ -7,7 +7,7 @@ use crate::folder::{self, NotRecorded};
 use crate::host_clock::HostClock;
 use crate::hosts;
 use crate::scenario::Case;
-pub use crate::stage::Settings;
+pub use crate::stage::RunSettings;
 use crate::stage::Stage;
 use crate::truth::{FaultReport, Truth};
 use crate::undo::{CreatedObject, Undo};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// It cannot be made, or is interrupted. A fault that did not act is not an error: the truth says so.
-pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> {
+pub fn run(case: &Case<'_>, settings: &RunSettings<'_>) -> Result<Truth, LabError> {
     hosts::needs()?;
     let mut undo = Undo::kept(&settings.state, &settings.spangap)?;
     let made = make(case, settings, &mut undo);
@@ -38,7 +38,7 @@ pub fn run(case: &Case<'_>, settings: &Settings<'_>) -> Result<Truth, LabError> 
 }
 
 /// Everything up to the folder. All programs of the run have ended when this returns.
-fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
+fn make(case: &Case<'_>, settings: &RunSettings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
     let work = beside(&settings.out, undo.id());
     undo.about_to_make(CreatedObject::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
@@ -59,7 +59,12 @@ fn make(case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Tru
 }
 
 /// Fills the folder.
-fn into(work: &Path, case: &Case<'_>, settings: &Settings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
+fn into(
+    work: &Path,
+    case: &Case<'_>,
+    settings: &RunSettings<'_>,
+    undo: &mut Undo,
+) -> Result<Truth, LabError> {
     let host = Host::below("/");
     let before = Before::look(&host);
     let mut stage = Stage::new(settings, undo, work.to_owned());
@@ -89,7 +94,7 @@ fn beside(out: &Path, id: &str) -> PathBuf {
     out.with_file_name(format!(".lab-{id}"))
 }
 
-fn truth(case: &Case<'_>, settings: &Settings<'_>, acted: FaultReport, clocks: &[HostClock]) -> Truth {
+fn truth(case: &Case<'_>, settings: &RunSettings<'_>, acted: FaultReport, clocks: &[HostClock]) -> Truth {
     let scenario = case.scenario;
     let culprit = if case.near_miss { scenario.near_miss.culprit } else { scenario.culprit };
     let leg = if case.near_miss { scenario.near_miss.leg } else { scenario.leg };

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// How much is asked of hosts, and how much is kept.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CaseSettings {
     /// Folder of the cases.
     pub folder: PathBuf,
     /// Gaps over this make a case, nanoseconds.
@@ -64,7 +64,7 @@ pub struct Cases {
     pub(crate) meter: Arc<Meter>,
     pub(crate) agents: Arc<Agents>,
     pub(crate) access: Arc<Access>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: CaseSettings,
     pub(crate) folder: Arc<Folder>,
     pub(crate) judge: Judge,
     pub(crate) looker: Looker,
@@ -99,7 +99,7 @@ impl Cases {
         meter: Arc<Meter>,
         agents: Arc<Agents>,
         access: Arc<Access>,
-        settings: Settings,
+        settings: CaseSettings,
     ) -> io::Result<Arc<Cases>> {
         let folder = Arc::new(Folder::new(&settings.folder, settings.most_bytes));
         let cases = folder.load()?.into_iter().map(|case| (case.row.id.clone(), case)).collect();

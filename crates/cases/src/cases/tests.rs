@@ -5,7 +5,7 @@ use crate::report::Trigger;
 use crate::samples::Measure;
 
 fn cases(folder: &std::path::Path) -> Arc<Cases> {
-    let settings = Settings {
+    let settings = CaseSettings {
         folder: folder.to_owned(),
         over_ns: None,
         slices_per_minute: 60,

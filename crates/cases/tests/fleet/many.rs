@@ -65,7 +65,7 @@ async fn live(meter: Arc<Served>, number: usize, manner: Manner, mut over: watch
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_agents_share_a_meter() {
     let folder = tempfile::tempdir().unwrap();
-    let set = |settings: &mut spangap_cases::cases::Settings| {
+    let set = |settings: &mut spangap_cases::cases::CaseSettings| {
         settings.slices_per_minute = 2 * PAIRS;
         settings.slice_time = Duration::from_secs(15);
     };

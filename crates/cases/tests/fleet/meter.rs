@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
 use serde_json::Value as Json;
 use spangap_cases::agents::Agents;
-use spangap_cases::cases::{Cases, Settings};
+use spangap_cases::cases::{CaseSettings, Cases};
 use spangap_cases::{api, server};
 use spangap_gather::Sources;
 use spangap_gather::whole::{Selection, gather};
@@ -49,21 +49,21 @@ impl Served {
         Served { _folder: Some(folder), ..Served::with(&path, Access::default(), |_| ()).await }
     }
 
-    pub async fn with(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
+    pub async fn with(folder: &Path, access: Access, set: impl FnOnce(&mut CaseSettings)) -> Served {
         let served = Served::still(folder, access, set).await;
         tokio::spawn(served.cases.clone().run());
         served
     }
 
     /// A meter whose slots advance under the test's control; no case is pursued.
-    pub async fn still(folder: &Path, access: Access, set: impl FnOnce(&mut Settings)) -> Served {
+    pub async fn still(folder: &Path, access: Access, set: impl FnOnce(&mut CaseSettings)) -> Served {
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(engine::Settings {
             epoch_unix_ms: clock.epoch_unix_ms(),
             ..Default::default()
         }));
         let (agents, access) = (Arc::new(Agents::default()), Arc::new(access));
-        let mut settings = Settings {
+        let mut settings = CaseSettings {
             folder: folder.to_owned(),
             over_ns: None,
             slices_per_minute: 6,

@@ -37,7 +37,7 @@ impl Task {
 }
 
 /// Settings of a grading.
-pub struct Settings<'a> {
+pub struct GradingSettings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
     /// Folder of the journals.
@@ -68,7 +68,7 @@ pub enum Progress<'a> {
 ///
 /// # Errors
 /// The grading itself cannot continue. Runs that cannot be made, and failing judges, become rows.
-pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<Vec<Row>, LabError> {
+pub fn conduct(tasks: &[Task], settings: &GradingSettings<'_>) -> Result<Vec<Row>, LabError> {
     let scratch = Scratch::make(tasks, settings)?;
     let mut rows = Vec::new();
     for (place, task) in tasks.iter().enumerate() {
@@ -89,7 +89,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<Vec<Row>, LabE
     Ok(rows)
 }
 
-fn one(task: &Task, number: usize, scratch: &Path, settings: &Settings<'_>) -> Result<Row, LabError> {
+fn one(task: &Task, number: usize, scratch: &Path, settings: &GradingSettings<'_>) -> Result<Row, LabError> {
     let kept = match task {
         Task::There(kept) => ExistingRun::clone(kept),
         Task::Make(planned) => {
@@ -125,7 +125,11 @@ fn one(task: &Task, number: usize, scratch: &Path, settings: &Settings<'_>) -> R
 }
 
 /// Folder of a run. Runs that are not kept get an opaque name.
-fn place_for(planned: &PlannedRun, scratch: &Path, settings: &Settings<'_>) -> Result<PathBuf, LabError> {
+fn place_for(
+    planned: &PlannedRun,
+    scratch: &Path,
+    settings: &GradingSettings<'_>,
+) -> Result<PathBuf, LabError> {
     let Some(keep) = &settings.keep else { return Ok(scratch.join("made")) };
     fs::create_dir_all(keep).map_err(LabError::file("make", keep))?;
     let name = planned.case()?.name();
@@ -133,9 +137,9 @@ fn place_for(planned: &PlannedRun, scratch: &Path, settings: &Settings<'_>) -> R
     Ok(numbered.find(|path| !path.exists()).expect("numbers do not end"))
 }
 
-fn make(planned: &PlannedRun, out: &Path, settings: &Settings<'_>) -> Result<ExistingRun, LabError> {
+fn make(planned: &PlannedRun, out: &Path, settings: &GradingSettings<'_>) -> Result<ExistingRun, LabError> {
     let case = planned.case()?;
-    let settings = run::Settings {
+    let settings = run::RunSettings {
         spangap: settings.spangap.clone(),
         out: out.to_owned(),
         state: settings.state.clone(),
@@ -154,7 +158,7 @@ fn judge(
     kept: &ExistingRun,
     number: usize,
     scratch: &Path,
-    settings: &Settings<'_>,
+    settings: &GradingSettings<'_>,
 ) -> Result<Row, LabError> {
     let mut row = Row::of(kept);
     if !kept.truth.acted {
@@ -200,7 +204,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    fn make(tasks: &[Task], settings: &Settings<'_>) -> Result<Scratch, LabError> {
+    fn make(tasks: &[Task], settings: &GradingSettings<'_>) -> Result<Scratch, LabError> {
         let makes = tasks.iter().any(|task| matches!(task, Task::Make(_)));
         Scratch::of(makes, &settings.state, &settings.spangap)
     }

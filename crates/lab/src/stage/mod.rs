@@ -16,7 +16,7 @@ mod variation;
 pub use cgroup::{Group, Quota};
 pub use cpus::Apart;
 pub use program::Program;
-pub use settings::Settings;
+pub use settings::RunSettings;
 pub use traffic::{Serve, Surroundings, Tank};
 
 use crate::LabError;
@@ -52,7 +52,7 @@ type BothSides = [Option<(Program, u64)>; 2];
 
 /// One run. Programs not ended by [`Stage::end`] are killed on drop.
 pub struct Stage<'a> {
-    settings: &'a Settings<'a>,
+    settings: &'a RunSettings<'a>,
     /// Changes to the machine. Owned by the run, which undoes them after the programs of this stage have ended.
     pub undo: &'a mut Undo,
     /// Files of this run.
@@ -86,7 +86,7 @@ pub struct Stage<'a> {
 
 impl<'a> Stage<'a> {
     /// An empty stage over an existing folder.
-    pub(crate) fn new(settings: &'a Settings<'a>, undo: &'a mut Undo, folder: PathBuf) -> Stage<'a> {
+    pub(crate) fn new(settings: &'a RunSettings<'a>, undo: &'a mut Undo, folder: PathBuf) -> Stage<'a> {
         Stage {
             settings,
             undo,

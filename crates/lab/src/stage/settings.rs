@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Settings of a run.
-pub struct Settings<'a> {
+pub struct RunSettings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
     /// Folder of the run; it must not exist yet.

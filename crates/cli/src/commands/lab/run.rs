@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spangap_lab::folder::{self, Machine};
 use spangap_lab::host_clock::HostClock;
-use spangap_lab::run::Settings;
+use spangap_lab::run::RunSettings;
 use spangap_lab::scenario::Case;
 use spangap_lab::truth::Truth;
 use spangap_lab::{LabError, scenarios};
@@ -78,7 +78,7 @@ pub fn run(args: RunArgs) -> anyhow::Result<Outcome> {
     }
     let out = std::path::absolute(&shown).context("no such folder")?;
     let steps = Steps::new(case.name());
-    let settings = Settings {
+    let settings = RunSettings {
         spangap: std::env::current_exe().context("cannot tell where this program is")?,
         out: out.clone(),
         state: args.state.state,

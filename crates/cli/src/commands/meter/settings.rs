@@ -4,7 +4,7 @@ use super::{MeterArgs, SizeOrNone};
 use crate::temporary::Temporary;
 use crate::values::{Duration, Size};
 use anyhow::{Context, bail};
-use spangap_cases::cases::{EXPERIMENT_BLOCK, SLICE_TIME, Settings as CaseSettings};
+use spangap_cases::cases::{CaseSettings, EXPERIMENT_BLOCK, SLICE_TIME};
 use spangap_cases::verdict::Program;
 use spangap_meter::engine::Settings;
 use spangap_meter::export::otlp::PushSettings;

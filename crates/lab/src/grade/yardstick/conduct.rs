@@ -39,7 +39,7 @@ pub enum Task {
 }
 
 /// Settings of a graded draw.
-pub struct Settings<'a> {
+pub struct DrawSettings<'a> {
     /// The program `spangap`.
     pub spangap: PathBuf,
     /// Folder of the journals.
@@ -72,7 +72,10 @@ pub enum Progress<'a> {
 ///
 /// # Errors
 /// The grading itself cannot continue. Runs that cannot be made, and failing judges, become rows.
-pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec<MissingStack>), LabError> {
+pub fn conduct(
+    tasks: &[Task],
+    settings: &DrawSettings<'_>,
+) -> Result<(Vec<Row>, Vec<MissingStack>), LabError> {
     let makes = tasks.iter().any(|task| matches!(task, Task::Draw { .. }));
     let scratch = Scratch::of(makes, &settings.state, &settings.spangap)?;
     let mut not_drawn: Vec<MissingStack> = Vec::new();
@@ -108,7 +111,7 @@ pub fn conduct(tasks: &[Task], settings: &Settings<'_>) -> Result<(Vec<Row>, Vec
 fn drawn(
     (seed, number, only): (u64, u64, Option<u64>),
     scratch: &Path,
-    settings: &Settings<'_>,
+    settings: &DrawSettings<'_>,
     not_drawn: &mut Vec<MissingStack>,
 ) -> Result<Row, LabError> {
     let begun = Instant::now();
@@ -173,7 +176,11 @@ fn drawn(
 }
 
 /// Replaces missing stacks with tonic.
-fn replace_what_is_missing(drawn: &mut DrawnRun, settings: &Settings<'_>, not_drawn: &mut Vec<MissingStack>) {
+fn replace_what_is_missing(
+    drawn: &mut DrawnRun,
+    settings: &DrawSettings<'_>,
+    not_drawn: &mut Vec<MissingStack>,
+) {
     let Some(stacks) = &drawn.stacks else { return };
     let lacks = settings.missing.iter().filter(|(name, _)| *name == stacks.target || *name == stacks.client);
     let lacks: Vec<_> = lacks.collect();
@@ -202,11 +209,11 @@ fn there(out: &Path, drawn: &DrawnRun) -> Result<Option<ExistingRun>, LabError> 
     }
 }
 
-fn make(drawn: &DrawnRun, out: &Path, settings: &Settings<'_>) -> Result<ExistingRun, LabError> {
+fn make(drawn: &DrawnRun, out: &Path, settings: &DrawSettings<'_>) -> Result<ExistingRun, LabError> {
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent).map_err(LabError::file("make", parent))?;
     }
-    let how = run::Settings {
+    let how = run::RunSettings {
         spangap: settings.spangap.clone(),
         out: out.to_owned(),
         state: settings.state.clone(),
@@ -226,7 +233,7 @@ fn judged(
     mut row: Row,
     kept: &ExistingRun,
     scratch: &Path,
-    settings: &Settings<'_>,
+    settings: &DrawSettings<'_>,
 ) -> Result<Row, LabError> {
     row.folder = Some(kept.folder.clone());
     if let Some(drawn) = &kept.truth.drawn {
@@ -261,7 +268,7 @@ fn said(
     shown: &Path,
     known: &Known,
     taken_away: Option<TakeAway>,
-    settings: &Settings<'_>,
+    settings: &DrawSettings<'_>,
 ) -> Result<Vec<JudgeResult>, LabError> {
     let begun = Instant::now();
     let name = settings.judge.name();

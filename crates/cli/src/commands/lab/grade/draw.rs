@@ -13,7 +13,7 @@ use spangap_lab::LabError;
 use spangap_lab::draw::distribution::STACKS;
 use spangap_lab::grade::ask::{Judge, JudgeKind};
 use spangap_lab::grade::folders;
-use spangap_lab::grade::yardstick::conduct::{Progress, Settings, Task};
+use spangap_lab::grade::yardstick::conduct::{DrawSettings, Progress, Task};
 use spangap_lab::grade::yardstick::report::{DrawReport, counts, scores};
 use spangap_lab::grade::yardstick::{conduct, text};
 use spangap_machine::facts::uptime;
@@ -61,7 +61,7 @@ pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
     let interrupted = signals::flag(ASKED_OR_LEFT)?;
     let (shown, name) = (ProgressDisplay::new(tasks.len()), judge.name());
     let before = load();
-    let settings = Settings {
+    let settings = DrawSettings {
         spangap,
         state: args.state.state,
         judge,

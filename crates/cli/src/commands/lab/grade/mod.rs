@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use spangap_lab::grade::ask::{Judge, JudgeKind};
-use spangap_lab::grade::conduct::{Progress, Settings, Task};
+use spangap_lab::grade::conduct::{GradingSettings, Progress, Task};
 use spangap_lab::grade::report::{GradeReport, Setting, page, table};
 use spangap_lab::grade::take_away::TakeAway;
 use spangap_lab::grade::{conduct, folders, plan};
@@ -145,7 +145,7 @@ pub fn run(args: GradeArgs) -> anyhow::Result<Outcome> {
         repeats: args.runs.is_none().then_some(args.repeats),
         interrupted: false,
     };
-    let settings = Settings {
+    let settings = GradingSettings {
         spangap,
         state: args.state.state,
         judge,
