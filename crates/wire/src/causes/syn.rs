@@ -35,6 +35,12 @@ impl Parts {
         }
         self.last = at;
     }
+
+    /// The last one as a proof; `words` take the milliseconds since the first, and how many there were.
+    fn proof_of_last(&self, words: &'static str, first: (i64, u64)) -> PacketProof {
+        let after_ms = nanos(first.0, self.last.0) / 1_000_000;
+        proof(self.last, What::with(words, after_ms, u64::from(self.again) + 1))
+    }
 }
 
 /// State of the rule for one connection.
@@ -52,16 +58,16 @@ pub struct Memory {
 
 impl Rule for Memory {
     #[inline]
-    fn step(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+    fn step(&mut self, step: &Step<'_>, _view: View<'_>, found: &mut Vec<Episode>) {
         if step.kind == Kind::Handshake {
             self.handshake(step);
         } else if self.open {
-            self.after(step, view, found);
+            self.after(step, found);
         }
     }
 
-    fn finish(&mut self, view: View<'_>, found: &mut Vec<Episode>) {
-        self.conclude(view, found);
+    fn finish(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
+        self.conclude(found);
     }
 }
 
@@ -83,112 +89,100 @@ impl Memory {
     }
 
     #[cold]
-    fn after(&mut self, step: &Step<'_>, view: View<'_>, found: &mut Vec<Episode>) {
+    fn after(&mut self, step: &Step<'_>, found: &mut Vec<Episode>) {
         if step.kind == Kind::Reset {
-            self.conclude(view, found);
+            self.conclude(found);
         } else if step.from == Side::Client {
             self.ack.get_or_insert((step.segment.time_ns, step.segment.packet));
         }
         // The server sends or acknowledges data: it accepted the connection.
         if step.from == Side::Server {
-            self.conclude(view, found);
+            self.conclude(found);
         }
     }
 
-    fn conclude(&mut self, _view: View<'_>, found: &mut Vec<Episode>) {
+    fn conclude(&mut self, found: &mut Vec<Episode>) {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
-        let episode =
-            |cause, certainty, side, sender, from: (i64, u64), to: (i64, u64), items: &[PacketProof]| {
-                Episode {
-                    cause,
-                    certainty,
-                    side,
-                    sender,
-                    from_ns: from.0,
-                    to_ns: to.0,
-                    start: self.offset,
-                    end: self.offset,
-                    stream_id: None,
-                    copies: Copies::One,
-                    evidence: PacketProofs::of(items),
-                }
-            };
-        let after = |parts: &Parts, first: (i64, u64)| nanos(first.0, parts.last.0) / 1_000_000;
         if let Some(first) = self.syn.first.filter(|_| self.syn.again > 0) {
-            let sent = evidence(first, What::text("the first SYN"));
-            let again = |words| {
-                evidence(
-                    self.syn.last,
-                    What::with(words, after(&self.syn, first), u64::from(self.syn.again) + 1),
-                )
-            };
-            if self.unanswered > 0 {
-                let items =
-                    [sent, again("sent again after {} ms, without any answer so far; {} SYNs in all")];
-                let certainty = Certainty::Possible(Missing::SynArrived);
-                found.push(episode(
-                    Cause::SynLoss,
-                    certainty,
-                    None,
-                    Side::Client,
-                    first,
-                    self.syn.last,
-                    &items,
-                ));
-            } else if let Some(answer) = self.syn_ack.first {
-                // This tap saw the answer, but the client did not.
-                let items = [
-                    sent,
-                    evidence(answer, What::text("the first SYN/ACK: it did not reach the client")),
-                    again("the client sends its SYN again after {} ms; {} SYNs in all"),
-                ];
-                found.push(episode(
-                    Cause::SynLoss,
-                    Certainty::Shown,
-                    None,
-                    Side::Server,
-                    first,
-                    self.syn.last,
-                    &items,
-                ));
-            }
+            found.extend(self.syn_again(first));
         } else if let Some(first) = self.syn_ack.first.filter(|_| self.syn_ack.again > 0) {
-            let sent = evidence(first, What::text("the first SYN/ACK"));
-            let words = "the SYN/ACK again after {} ms; {} in all";
-            let again = evidence(
-                self.syn_ack.last,
-                What::with(words, after(&self.syn_ack, first), u64::from(self.syn_ack.again) + 1),
-            );
-            match self.ack.filter(|ack| ack.0 < self.syn_ack.last.0) {
-                Some(ack) => {
-                    let items = [sent, evidence(ack, What::text("the client's ACK of it")), again];
-                    let certainty = Certainty::Possible(Missing::ListenCounters);
-                    let (cause, side) = (Cause::AcceptOverflow, Some(Side::Server));
-                    found.push(episode(
-                        cause,
-                        certainty,
-                        side,
-                        Side::Server,
-                        first,
-                        self.syn_ack.last,
-                        &items,
-                    ));
-                }
-                None => found.push(episode(
-                    Cause::SynLoss,
-                    Certainty::Shown,
-                    None,
-                    Side::Server,
-                    first,
-                    self.syn_ack.last,
-                    &[sent, again],
-                )),
+            found.push(self.syn_ack_again(first));
+        }
+    }
+
+    /// The client sent its SYN again: none was answered, or the answer did not reach it. `None` if neither is known.
+    fn syn_again(&self, first: (i64, u64)) -> Option<Episode> {
+        let sent = proof(first, What::text("the first SYN"));
+        let last = self.syn.last;
+        if self.unanswered > 0 {
+            let again = self
+                .syn
+                .proof_of_last("sent again after {} ms, without any answer so far; {} SYNs in all", first);
+            let certainty = Certainty::Possible(Missing::SynArrived);
+            let between = [first, last];
+            return Some(self.episode(
+                (Cause::SynLoss, None),
+                certainty,
+                Side::Client,
+                between,
+                &[sent, again],
+            ));
+        }
+        // This tap saw the answer, but the client did not.
+        let answer = self.syn_ack.first?;
+        let lost = proof(answer, What::text("the first SYN/ACK: it did not reach the client"));
+        let again =
+            self.syn.proof_of_last("the client sends its SYN again after {} ms; {} SYNs in all", first);
+        let items = [sent, lost, again];
+        Some(self.episode((Cause::SynLoss, None), Certainty::Shown, Side::Server, [first, last], &items))
+    }
+
+    /// The server sent its SYN/ACK again: it got no ACK, or did not take it because its accept queue was full.
+    fn syn_ack_again(&self, first: (i64, u64)) -> Episode {
+        let sent = proof(first, What::text("the first SYN/ACK"));
+        let again = self.syn_ack.proof_of_last("the SYN/ACK again after {} ms; {} in all", first);
+        let between = [first, self.syn_ack.last];
+        match self.ack.filter(|ack| ack.0 < self.syn_ack.last.0) {
+            Some(ack) => {
+                let items = [sent, proof(ack, What::text("the client's ACK of it")), again];
+                let certainty = Certainty::Possible(Missing::ListenCounters);
+                let culprit = (Cause::AcceptOverflow, Some(Side::Server));
+                self.episode(culprit, certainty, Side::Server, between, &items)
+            }
+            None => {
+                self.episode((Cause::SynLoss, None), Certainty::Shown, Side::Server, between, &[sent, again])
             }
         }
     }
+
+    fn episode(
+        &self,
+        (cause, side): (Cause, Option<Side>),
+        certainty: Certainty,
+        sender: Side,
+        [from, to]: [(i64, u64); 2],
+        items: &[PacketProof],
+    ) -> Episode {
+        Episode {
+            cause,
+            certainty,
+            side,
+            sender,
+            from_ns: from.0,
+            to_ns: to.0,
+            start: self.offset,
+            end: self.offset,
+            stream_id: None,
+            copies: Copies::One,
+            evidence: PacketProofs::of(items),
+        }
+    }
+}
+
+fn proof((time_ns, packet): (i64, u64), what: What) -> PacketProof {
+    PacketProof { packet, time_ns, what }
 }
 
 /// Combines both ends' captures of a connection whose SYN was sent more than once: it was lost on the way if
