@@ -26,3 +26,10 @@ pub mod trigger;
 pub mod verdict;
 pub mod watching;
 pub mod whole;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Unix time by the wall clock, milliseconds.
+pub fn now_unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}

@@ -1,9 +1,19 @@
 //! JSON shapes of agents and cases, documented in docs/cases.md. Units end the keys.
 
 use crate::experiment::shapes::ExperimentReport;
-use crate::samples::Measure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// By which of its times a call is slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Client duration minus server duration.
+    #[default]
+    Gap,
+    /// What the client waited: also for the server itself.
+    ClientDuration,
+}
 
 /// `GET /api/v1/agents`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,9 +2,9 @@
 
 use crate::cases::{Cases, moment};
 use crate::memory::Freed;
+use crate::now_unix_ms;
 use crate::pursuit::pursue;
 use crate::report::State;
-use crate::server::now_unix_ms;
 use crate::watching::SLOT_MS;
 use std::sync::Arc;
 use std::time::Duration;

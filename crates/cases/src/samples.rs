@@ -1,11 +1,12 @@
 //! Whole spans of slow and ordinary calls for a case's folder.
 
 use crate::clocks::Clocks;
-use crate::server::now_unix_ms;
+use crate::now_unix_ms;
+use crate::report::Measure;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use spangap_meter::engine::Meter;
 use spangap_model::PairKey;
 use spangap_model::pair::{KeptCall, KeptSide, WholeSpan};
@@ -21,17 +22,6 @@ pub struct Sample {
     pub gap_ns: u64,
     /// Client and server.
     pub sides: [Half; 2],
-}
-
-/// By which of its times a call is slow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// Client duration minus server duration.
-    #[default]
-    Gap,
-    /// What the client waited: also for the server itself.
-    ClientDuration,
 }
 
 impl Sample {

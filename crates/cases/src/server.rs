@@ -1,6 +1,7 @@
 //! The service `Fleet` on the meter's gRPC port: one stream per agent.
 
 use crate::agents::{Agents, Answer, Attached, Unwelcome};
+use crate::now_unix_ms;
 use spangap_fleet::v1::fleet_server::{Fleet, FleetServer};
 use spangap_fleet::v1::{FromAgent, FromMeter, Hello, Welcome, from_agent, from_meter};
 use spangap_meter::serve::GrpcGuest;
@@ -9,7 +10,7 @@ use spangap_meter::serve::places::Peer;
 use spangap_meter::serve::tls::Certified;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::timeout;
 use tokio_stream::Stream;
@@ -25,11 +26,6 @@ const STUCK: Duration = Duration::from_secs(20);
 const MOST_MESSAGE: usize = 2 << 20;
 /// Messages queued to an agent.
 const MESSAGES: usize = 16;
-
-/// Unix time by the wall clock, milliseconds.
-pub fn now_unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
-}
 
 /// The meter's side of the service.
 pub struct Service {

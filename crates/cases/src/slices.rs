@@ -2,7 +2,7 @@
 
 use crate::agents::{Agents, Answer, Asked, NoAsk};
 use crate::folder::{Folder, Part};
-use crate::server::now_unix_ms;
+use crate::now_unix_ms;
 use spangap_fleet::slice::{self, Gathering, SliceError};
 use spangap_fleet::v1::{Ask, SliceEnd};
 use std::io::{self, Write};

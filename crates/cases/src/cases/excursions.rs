@@ -2,8 +2,7 @@
 //! call is kept.
 
 use super::{CLOSELY, Cases, NotOpened, is_of, moment, pair_row};
-use crate::report::{CaseReport, GapRow, Moment, PairRow, State, Trigger};
-use crate::samples::Measure;
+use crate::report::{CaseReport, GapRow, Measure, Moment, PairRow, State, Trigger};
 use crate::trigger::{Figure, Left};
 use crate::watching::{Event, SLOT_MS, What};
 use spangap_model::PairKey;

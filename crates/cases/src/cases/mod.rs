@@ -6,12 +6,12 @@ mod opening;
 
 use crate::agents::Agents;
 use crate::budget::Budget;
-use crate::experiment::Experiments;
+use crate::experiment::underway::Experiments;
 use crate::folder::{CASE, Folder};
+use crate::now_unix_ms;
 use crate::report::{
     AgentsReport, CaseReport, CaseRow, CasesReport, EventRow, GapRow, Moment, PairRow, Refused, Sides, State,
 };
-use crate::server::now_unix_ms;
 use crate::verdict::{Judge, Program};
 use crate::watching::{NoUsual, Watched};
 use crate::whole::Looker;

@@ -3,9 +3,8 @@
 use super::{Cases, is_of, moment, pair_row};
 use crate::folder::free_id;
 use crate::nearest::{NEAREST, Nearest, near};
-use crate::report::{CaseReport, CaseRow, Moment, PairRow, State, Trigger};
-use crate::samples::Measure;
-use crate::server::now_unix_ms;
+use crate::now_unix_ms;
+use crate::report::{CaseReport, CaseRow, Measure, Moment, PairRow, State, Trigger};
 use spangap_model::PairKey;
 use std::collections::BTreeSet;
 use std::io;

@@ -1,8 +1,7 @@
 //! A case whose pursuit fails does not stay open.
 
 use super::*;
-use crate::report::Trigger;
-use crate::samples::Measure;
+use crate::report::{Measure, Trigger};
 
 fn cases(folder: &std::path::Path) -> Arc<Cases> {
     let settings = CaseSettings {

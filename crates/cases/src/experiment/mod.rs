@@ -13,11 +13,11 @@ mod plan;
 mod planning;
 pub mod run;
 pub mod shapes;
-mod underway;
+pub(crate) mod underway;
 
 use crate::agents::NoOrder;
 use crate::cases::{Cases, moment};
-use crate::server::now_unix_ms;
+use crate::now_unix_ms;
 use plan::Plan;
 use serde_json::json;
 use shapes::{ExperimentReport, PlanReport};
@@ -25,7 +25,6 @@ use spangap_model::{Cause, advice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
-pub use underway::Experiments;
 
 /// Validity of a plan.
 const PLAN_MS: u64 = 600_000;

@@ -4,9 +4,9 @@
 
 use crate::cases::Cases;
 use crate::hosts::is_hearsay;
+use crate::now_unix_ms;
 use crate::report::HostRow;
 use crate::samples::Sample;
-use crate::server::now_unix_ms;
 use crate::slices::fetch;
 use spangap_fleet::slice::CAPTURE;
 use spangap_fleet::v1::Ask;

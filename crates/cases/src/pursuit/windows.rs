@@ -1,6 +1,7 @@
 //! Which calls are slow, and the stretch of time to ask hosts for.
 
-use crate::samples::{Measure, Sample};
+use crate::report::Measure;
+use crate::samples::Sample;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

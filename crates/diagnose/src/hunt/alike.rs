@@ -1,9 +1,9 @@
 //! Comparing two groups requires equal coverage: anything that a recording shows for one group, and that
 //! nobody recorded for the other, would look like a difference.
 
-use super::catalogue::is_by_host;
 use super::population::{EFFECTIVE, LEAST, Row, effective};
 use super::recorded::known_and_all_ns;
+use super::suspects::is_by_host;
 use super::{Owner, RECORDED};
 use spangap_model::Side;
 use spangap_model::evidence::CallRecord;

@@ -1,6 +1,6 @@
 //! Takers of the CPU during a culprit's time: processes, or the interface whose packets were handled.
 
-use super::verdict::{Behind, Blamed};
+use super::verdict::document::{Behind, Blamed};
 use crate::claims::{host_of, is_behind_itself, of_host};
 use spangap_model::evidence::Evidence;
 use spangap_model::{Cause, Taker};

@@ -1,12 +1,13 @@
 //! All suspects, and the outcome for each: named, on the sheet, cleared with figures, or not checked.
 //!
-//! One table says which instrument would see a cause. A cause is cleared if such an instrument looked and did not see
+//! The table of [`super::suspects`] says which instrument would see a cause. A cause is cleared if such an instrument looked and did not see
 //! it; if none looked, the catalogue says which one would have to.
 
 use super::answer::Answered;
-use super::lack::{Included, Lack, Source};
+use super::lack::{Lack, Source};
 use super::population::Population;
 use super::recorded::recorded;
+use super::suspects::{By, SUSPECTS, Sides};
 use super::{OnStep, Owner, Step};
 use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
@@ -79,82 +80,6 @@ pub struct NotLooked {
     /// The same, to go by; absent in documents of earlier versions.
     #[serde(flatten, skip_serializing_if = "Option::is_none", default)]
     pub lacks: Option<Lack>,
-}
-
-/// What sees a cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    /// Packets at either end.
-    Packets,
-    /// Packets at both ends.
-    BothEnds,
-    /// A recording of the host.
-    Host,
-    /// Spans of that side, beside packets.
-    Spans,
-    /// An instrument that says so only when it finds something; what would look for it.
-    Finding(Lack),
-}
-
-/// The sides that a cause has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sides {
-    None,
-    One(Side),
-    Both,
-}
-
-const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
-    (cause, sides, by)
-}
-
-const COUNTERS: Lack = Lack::of(Source::AcceptCounters);
-const NAMES: Lack = Lack::with(Source::ClientCapture, Included::Dns);
-const OPENING: Lack = Lack::with(Source::ClientCapture, Included::Opening);
-const POOL: Lack = Lack::with(Source::ClientSpans, Included::PoolWait);
-const BEYOND: Lack = Lack::of(Source::ProxyCaptures);
-
-/// All suspects, in the order in which they are crossed off.
-const SUSPECTS: &[(Cause, Sides, By)] = &[
-    one(Cause::NagleDelayedAck, Sides::Both, By::Packets),
-    one(Cause::Rto, Sides::None, By::Packets),
-    one(Cause::TailLoss, Sides::None, By::Packets),
-    one(Cause::FastRetransmit, Sides::None, By::Packets),
-    one(Cause::ReceiverDrop, Sides::Both, By::BothEnds),
-    one(Cause::BlackHole, Sides::None, By::BothEnds),
-    one(Cause::PathMtu, Sides::None, By::BothEnds),
-    one(Cause::SynLoss, Sides::None, By::Packets),
-    one(Cause::AcceptOverflow, Sides::One(Side::Server), By::Finding(COUNTERS)),
-    one(Cause::Dns, Sides::One(Side::Client), By::Finding(NAMES)),
-    one(Cause::TlsHandshake, Sides::None, By::Finding(OPENING)),
-    one(Cause::PoolWait, Sides::One(Side::Client), By::Finding(POOL)),
-    one(Cause::ConnectionPerCall, Sides::One(Side::Client), By::Packets),
-    one(Cause::StreamLimit, Sides::One(Side::Client), By::Spans),
-    one(Cause::SharedConnection, Sides::One(Side::Client), By::Host),
-    one(Cause::ReceiveWindow, Sides::Both, By::Packets),
-    one(Cause::FlowControl, Sides::Both, By::Packets),
-    one(Cause::HeadOfLine, Sides::Both, By::Packets),
-    one(Cause::BatchedArrival, Sides::None, By::BothEnds),
-    one(Cause::NetworkDelay, Sides::None, By::BothEnds),
-    one(Cause::Retries, Sides::None, By::Packets),
-    one(Cause::Proxy, Sides::None, By::Finding(BEYOND)),
-    one(Cause::RunQueue, Sides::Both, By::Host),
-    one(Cause::CpuQuota, Sides::Both, By::Host),
-    one(Cause::SoftirqOnCpu, Sides::Both, By::Host),
-    one(Cause::SoftirqLate, Sides::Both, By::Host),
-    one(Cause::Steal, Sides::Both, By::Host),
-    one(Cause::Stopped, Sides::Both, By::Host),
-    one(Cause::Lock, Sides::Both, By::Host),
-    one(Cause::Disk, Sides::Both, By::Host),
-    one(Cause::Memory, Sides::Both, By::Host),
-    one(Cause::ServerQueue, Sides::One(Side::Server), By::Spans),
-    one(Cause::ServerApp, Sides::One(Side::Server), By::Spans),
-    one(Cause::ClientApp, Sides::One(Side::Client), By::Spans),
-];
-
-/// Whether nothing but a recording of the host shows it.
-pub(super) fn is_by_host(cause: Cause) -> bool {
-    SUSPECTS.iter().any(|(of, _, by)| *of == cause && *by == By::Host)
 }
 
 /// What looked.

@@ -5,8 +5,8 @@
 use super::Owner;
 use super::alike::Compared;
 use super::answer::{Answered, beside_others};
-use super::catalogue::is_by_host;
 use super::population::{EFFECTIVE, LEAST, Population, Row, effective};
+use super::suspects::is_by_host;
 use crate::claims::is_held_up;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -28,6 +28,7 @@ mod recorded;
 mod sampled;
 pub mod shares;
 pub mod support;
+mod suspects;
 pub mod turns;
 mod unwatched;
 pub mod verdict;

@@ -2,7 +2,7 @@
 //! calls. The latter have no share in the sheet.
 
 use super::answer::Answered;
-use super::verdict::Blamed;
+use super::verdict::document::Blamed;
 use super::{Owner, behind};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Coverage, Evidence, Finding, Instrument, Proof};

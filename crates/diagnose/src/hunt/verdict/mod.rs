@@ -1,7 +1,7 @@
 //! From shares to a verdict: a culprit only if even its lower bound is most of the excess.
 
 mod blameless;
-mod document;
+pub(super) mod document;
 mod named;
 mod read;
 
