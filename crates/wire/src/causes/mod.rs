@@ -180,6 +180,8 @@ mod tests {
             .filter(|name| !["mod", "scene", "quiet"].contains(&name.as_str()))
             .collect();
         files.sort();
+        // The tests of a long rule are a folder of its name.
+        files.dedup();
         let mut rules: Vec<&str> = RULES.to_vec();
         rules.sort_unstable();
         assert_eq!(files, rules);
