@@ -113,7 +113,16 @@ const RULES: &[(WaitReason, &[&str])] = &[
         ],
     ),
     (WaitReason::Futex, &["futex_*", "do_futex", "__futex_*"]),
-    (WaitReason::Sleep, &["do_nanosleep", "hrtimer_nanosleep", "common_nsleep*", "alarm_timer_nsleep"]),
+    (
+        WaitReason::Sleep,
+        &[
+            "do_nanosleep",
+            "hrtimer_nanosleep",
+            "common_nsleep*",
+            "alarm_timer_nsleep",
+            "__x64_sys_clock_nanosleep",
+        ],
+    ),
     (
         WaitReason::Poll,
         &[
