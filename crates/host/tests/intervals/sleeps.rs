@@ -63,7 +63,7 @@ fn each_sleep_has_its_own_reason() {
     let work = || {
         let (ids, id) = channel();
         let mut told = Vec::new();
-        let parked = sleeper(&ids, || thread::park());
+        let parked = sleeper(&ids, thread::park);
         let tid = id.recv().unwrap();
         wait_for_sleep_in(tid, libc::SYS_futex);
         parked.thread().unpark();
