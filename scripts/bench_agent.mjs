@@ -184,13 +184,18 @@ async function account(binary, address, load_) {
   const agent = await startAgent(binary);
   try {
     writeFileSync(BPF_STATS, "1");
-    const said = [];
-    const [began, before] = [performance.now(), probeCounts(agent.pid)];
-    const look = setInterval(() => said.push(health().cpu_share_of_probes * cpus().length), 1000);
+    const looks = [];
+    const look = setInterval(() => {
+      const says = health().cpu_share_of_probes * cpus().length;
+      looks.push({ says, at: performance.now(), counts: probeCounts(agent.pid) });
+    }, 1000);
     await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
     clearInterval(look);
-    const after = probeCounts(agent.pid);
-    const seconds = (performance.now() - began) / 1000;
+    // Its first figures cover the time before the load.
+    const latest = looks.slice(looks.length >> 1);
+    const { at: began, counts: before } = latest[0];
+    const { at: ended, counts: after } = latest.at(-1);
+    const seconds = (ended - began) / 1000;
     const symbols = readFileSync("/proc/kallsyms", "utf8");
     const programs = [...after].map(([id, { tag, ns, runs }]) => {
       const was = before.get(id) ?? { ns: 0, runs: 0 };
@@ -198,10 +203,8 @@ async function account(binary, address, load_) {
       return { name, of_one_cpu: (ns - was.ns) / 1e9 / seconds, runs_per_s: (runs - was.runs) / seconds, ns_per_run: (ns - was.ns) / (runs - was.runs) };
     });
     programs.sort((a, b) => b.of_one_cpu - a.of_one_cpu);
-    // Its first figures cover the time before the load.
-    const latest = said.slice(said.length >> 1);
     return {
-      says: latest.reduce((sum, one) => sum + one, 0) / latest.length,
+      says: latest.reduce((sum, one) => sum + one.says, 0) / latest.length,
       counted: programs.reduce((sum, one) => sum + one.of_one_cpu, 0),
       programs: programs.filter(({ runs_per_s }) => runs_per_s > 0),
     };
