@@ -114,8 +114,7 @@ impl Events {
         self.order(Order::Watch(pids));
     }
 
-    /// Enables or disables the recording of reasons why threads sleep, which is most of the cost. Discards
-    /// the recorded events.
+    /// Enables or disables the recording of reasons why threads sleep. Discards the recorded events.
     pub fn ask_for(&self, waits: Waits) {
         self.order(Order::AskFor(waits));
     }
