@@ -44,7 +44,9 @@ impl Stacks {
     /// Why functions have no names here, if so.
     pub fn why_nameless(&self) -> Option<String> {
         let why = self.symbols.why_none()?;
-        Some(format!("why threads slept is unknown unless their system call tells: the kernel's functions have no names: {why}"))
+        Some(format!(
+            "why threads slept is unknown unless their system call tells: the kernel's functions have no names: {why}"
+        ))
     }
 
     /// Functions of a stack, the innermost first; empty if the stack is missing.
