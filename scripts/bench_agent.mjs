@@ -2,7 +2,8 @@
 // `make bench-agent`: cost of an agent to its host. The same load with and without one, in short alternating rounds (without, with,
 // with, without), so that other load on the machine affects both alike; in a separate network namespace. On a busy machine, CPU time
 // per call is the relevant figure. On a quiet one, the busy host gives the full account: the load of all CPUs with and without an
-// agent at the same rates, which includes the kernel's copying of packets.
+// agent at the same rates, which includes the kernel's copying of packets. `--beside before=PATH` also runs the agent of another
+// binary, in the same rounds.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -12,6 +13,9 @@ import { parseArgs } from "node:util";
 const { values: args } = parseArgs({
   options: {
     spangap: { type: "string", default: "target/release/spangap" },
+    beside: { type: "string", multiple: true, default: [] },
+    // Only this load: ping-pong, busy.
+    load: { type: "string", default: "" },
     rounds: { type: "string", default: "7" },
     seconds: { type: "string", default: "4" },
     memory: { type: "string", default: "256MiB" },
@@ -26,12 +30,18 @@ const TICKS_PER_S = 100;
 const NAMESPACE = `agent-bench-${process.pid}`;
 const inside = ["--net=/run/netns/" + NAMESPACE];
 const programs = new Set();
+// The agents to compare, by name.
+const AGENTS = [...args.beside.map((text) => /^([^=]+)=(.+)$/.exec(text)?.slice(1)), ["agent", args.spangap]];
+if (AGENTS.includes(undefined)) {
+  console.error("bench_agent: --beside expects NAME=PATH");
+  process.exit(2);
+}
 
 // Loads: one connection as fast as it goes; a host with 50,000 packets and 200,000 switches a second.
 const LOADS = [
   { name: "ping-pong", flags: ["--inflight", "1"], trips: 0, goals: { throughput: 0.95, p99: 1.05 } },
-  { name: "busy host", flags: ["--rate", args.rate, "--channels", "pool:8"], trips: Number(args.trips), goals: { extra: 0.02 } },
-];
+  { name: "busy", flags: ["--rate", args.rate, "--channels", "pool:8"], trips: Number(args.trips), goals: { extra: 0.02 } },
+].filter(({ name }) => !args.load || name === args.load);
 
 // Two processes on one CPU that exchange a byte at a fixed rate: switches without packets.
 const TRIPS = `
@@ -69,8 +79,8 @@ function trips(perSecond, forSeconds) {
   return child;
 }
 
-function start(flags) {
-  const child = spawn("nsenter", [...inside, args.spangap, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
+function start(flags, binary = args.spangap) {
+  const child = spawn("nsenter", [...inside, binary, ...flags], { stdio: ["ignore", "pipe", "pipe"] });
   programs.add(child);
   child.said = "";
   child.stderr.on("data", (text) => (child.said += text));
@@ -97,8 +107,8 @@ const cpuSeconds = (pid) => {
 };
 // Run time of a process's eBPF programs in nanoseconds, which the kernel counts only on request.
 const BPF_STATS = "/proc/sys/kernel/bpf_stats_enabled";
-const probeSeconds = (pid) => {
-  const programs = new Map();
+const probeCounts = (pid) => {
+  const found = new Map();
   for (const fd of readdirSync(`/proc/${pid}/fdinfo`)) {
     let text;
     try {
@@ -106,10 +116,10 @@ const probeSeconds = (pid) => {
     } catch {
       continue; // closed meanwhile
     }
-    const [id, ns] = ["prog_id", "run_time_ns"].map((key) => new RegExp(`^${key}:\\s*(\\d+)`, "m").exec(text)?.[1]);
-    if (id && ns) programs.set(id, Number(ns));
+    const [id, tag, ns, runs] = ["prog_id", "prog_tag", "run_time_ns", "run_cnt"].map((key) => new RegExp(`^${key}:\\s*(\\w+)`, "m").exec(text)?.[1]);
+    if (id && ns) found.set(id, { tag, ns: Number(ns), runs: Number(runs) });
   }
-  return [...programs.values()].reduce((sum, ns) => sum + ns, 0) / 1e9;
+  return found;
 };
 const residentBytes = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) * 1024;
 const health = () => {
@@ -148,10 +158,15 @@ async function load(address, { flags, trips: perSecond, seconds: forSeconds = Nu
   };
 }
 
-async function watched(address, load_) {
-  const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
-  const [out, err] = [line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")];
-  await Promise.any([out, err]);
+async function startAgent(binary) {
+  const flags = ["--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"];
+  const agent = start(["agent", ...flags], binary);
+  await Promise.any([line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")]);
+  return agent;
+}
+
+async function watched(binary, address, load_) {
+  const agent = await startAgent(binary);
   const [began, before] = [performance.now(), cpuSeconds(agent.pid)];
   const run = await load(address, load_);
   run.own = ((cpuSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
@@ -164,22 +179,35 @@ async function watched(address, load_) {
 }
 
 // The agent's figure for its probes against the kernel's count, in a separate round, because counting has a cost, too.
-async function account(address, load_) {
+async function account(binary, address, load_) {
   const was = readFileSync(BPF_STATS, "utf8");
-  const agent = start(["agent", "--meter", "http://127.0.0.1:1", "--memory", args.memory, "--cpu", "90%", "--health", "127.0.0.1:7071"]);
-  const [out, err] = [line(agent, agent.stdout, "are kept"), line(agent, agent.stderr, "are kept")];
-  await Promise.any([out, err]);
+  const agent = await startAgent(binary);
   try {
     writeFileSync(BPF_STATS, "1");
-    const said = [];
-    const [began, before] = [performance.now(), probeSeconds(agent.pid)];
-    const look = setInterval(() => said.push(health().cpu_share_of_probes * cpus().length), 1000);
+    const looks = [];
+    const look = setInterval(() => {
+      const says = health().cpu_share_of_probes * cpus().length;
+      looks.push({ says, at: performance.now(), counts: probeCounts(agent.pid) });
+    }, 1000);
     await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
     clearInterval(look);
-    const counted = ((probeSeconds(agent.pid) - before) / (performance.now() - began)) * 1000;
     // Its first figures cover the time before the load.
-    const latest = said.slice(said.length >> 1);
-    return { says: latest.reduce((sum, one) => sum + one, 0) / latest.length, counted };
+    const latest = looks.slice(looks.length >> 1);
+    const { at: began, counts: before } = latest[0];
+    const { at: ended, counts: after } = latest.at(-1);
+    const seconds = (ended - began) / 1000;
+    const symbols = readFileSync("/proc/kallsyms", "utf8");
+    const programs = [...after].map(([id, { tag, ns, runs }]) => {
+      const was = before.get(id) ?? { ns: 0, runs: 0 };
+      const name = new RegExp(`bpf_prog_${tag}_(\\w+)`).exec(symbols)?.[1] ?? tag;
+      return { name, of_one_cpu: (ns - was.ns) / 1e9 / seconds, runs_per_s: (runs - was.runs) / seconds, ns_per_run: (ns - was.ns) / (runs - was.runs) };
+    });
+    programs.sort((a, b) => b.of_one_cpu - a.of_one_cpu);
+    return {
+      says: latest.reduce((sum, one) => sum + one.says, 0) / latest.length,
+      counted: programs.reduce((sum, one) => sum + one.of_one_cpu, 0),
+      programs: programs.filter(({ runs_per_s }) => runs_per_s > 0),
+    };
   } finally {
     writeFileSync(BPF_STATS, was);
     await end(agent);
@@ -206,43 +234,49 @@ async function bench() {
   const report = { load_before: loadavg()[0], cpus: cpus().length, memory: args.memory, rounds: ROUNDS, loads: [] };
   for (const one of LOADS) {
     const { name, goals } = one;
-    const ratios = { cpu: [], perSecond: [], p99: [] };
-    const extra = [];
-    const runs = [];
+    const arms = AGENTS.map(([agent, binary]) => ({ agent, binary, ratios: { cpu: [], perSecond: [], p99: [] }, extra: [], runs: [] }));
     for (let round = 0; round < ROUNDS; round++) {
-      const order = [false, true, true, false];
-      const four = [];
-      for (const on of order) four.push([on, await (on ? watched : load)(address, one)]);
-      const sum = (on, of) => four.filter(([is]) => is === on).reduce((all, [, run]) => all + run[of], 0);
-      for (const of of Object.keys(ratios)) ratios[of].push(sum(true, of) / sum(false, of));
-      extra.push((sum(true, "busy") - sum(false, "busy")) / 2);
-      runs.push(...four.filter(([on]) => on).map(([, run]) => run));
+      // Each round has another order, forwards and then backwards.
+      const all = [null, ...arms];
+      const order = [...all.slice(round % all.length), ...all.slice(0, round % all.length)];
+      const taken = [];
+      for (const arm of [...order, ...order.toReversed()]) taken.push([arm, await (arm ? watched(arm.binary, address, one) : load(address, one))]);
+      const sum = (of_, key) => taken.filter(([arm]) => arm === of_).reduce((all, [, run]) => all + run[key], 0);
+      for (const arm of arms) {
+        for (const key of Object.keys(arm.ratios)) arm.ratios[key].push(sum(arm, key) / sum(null, key));
+        arm.extra.push((sum(arm, "busy") - sum(null, "busy")) / 2);
+        arm.runs.push(...taken.filter(([of_]) => of_ === arm).map(([, run]) => run));
+      }
       process.stderr.write(`${name}: round ${round + 1} of ${ROUNDS} done\n`);
     }
-    const of = (key) => spread(runs.map((run) => run[key]));
-    const probes = await account(address, one);
-    report.loads.push({
-      name,
-      goals,
-      extra_of_all_cpus: spread(extra),
-      busy_of_all_cpus: of("busy"),
-      agent_says_of_all: spread(runs.map((run) => run.health.cpu_share)),
-      packets_lost: runs.map((run) => run.health.rings[0]?.lost ?? 0).reduce((sum, lost) => sum + lost, 0),
-      ring_reaches_back_s: spread(runs.map((run) => (run.health.rings[0].to_unix_ns - run.health.rings[0].from_unix_ns) / 1e9)),
-      cpu_a_call: spread(ratios.cpu),
-      throughput: spread(ratios.perSecond),
-      p99: spread(ratios.p99),
-      packets_per_s: of("packets"),
-      switches_per_s_of_the_machine: of("switches"),
-      agent_cpu_of_one: of("own"),
-      agent_says_of_proc: of("account"),
-      agent_says_own_of_all: spread(runs.map((run) => run.health.cpu_share_of_process)),
-      probes_of_one_cpu: probes,
-      agent_says_probes_of_all: spread(runs.map((run) => run.health.cpu_share_of_probes)),
-      resident_bytes: of("resident"),
-      agent_says_memory_bytes: spread(runs.map((run) => run.health.memory_bytes)),
-      given_up: [...new Set(runs.flatMap((run) => run.health.given_up ?? []))],
-    });
+    for (const { agent, binary, ratios, extra, runs } of arms) {
+      const of = (key) => spread(runs.map((run) => run[key]));
+      const probes = await account(binary, address, one);
+      report.loads.push({
+        name,
+        agent,
+        goals,
+        extra_of_all_cpus: spread(extra),
+        busy_of_all_cpus: of("busy"),
+        agent_says_of_all: spread(runs.map((run) => run.health.cpu_share)),
+        packets_lost: runs.map((run) => run.health.rings[0]?.lost ?? 0).reduce((sum, lost) => sum + lost, 0),
+        ring_reaches_back_s: spread(runs.map((run) => (run.health.rings[0].to_unix_ns - run.health.rings[0].from_unix_ns) / 1e9)),
+        cpu_a_call: spread(ratios.cpu),
+        throughput: spread(ratios.perSecond),
+        p99: spread(ratios.p99),
+        calls_per_s: of("perSecond"),
+        packets_per_s: of("packets"),
+        switches_per_s_of_the_machine: of("switches"),
+        agent_cpu_of_one: of("own"),
+        agent_says_of_proc: of("account"),
+        agent_says_own_of_all: spread(runs.map((run) => run.health.cpu_share_of_process)),
+        probes_of_one_cpu: probes,
+        agent_says_probes_of_all: spread(runs.map((run) => run.health.cpu_share_of_probes)),
+        resident_bytes: of("resident"),
+        agent_says_memory_bytes: spread(runs.map((run) => run.health.memory_bytes)),
+        given_up: [...new Set(runs.flatMap((run) => run.health.given_up ?? []))],
+      });
+    }
   }
   report.load_after = loadavg()[0];
   await end(target);
@@ -259,17 +293,19 @@ function text(report) {
   for (const one of report.loads) {
     out.push(
       "",
-      `${one.name}: with an agent against without, median (least to most)`,
+      `${one.name}: with ${one.agent} against without, median (least to most)`,
       `  CPU time a call       ${percent(one.cpu_a_call)}`,
       `  calls a second        ${percent(one.throughput)}${goal(one.goals.throughput)}`,
       `  p99                   ${percent(one.p99)}${goal(one.goals.p99)}`,
       `  of all CPUs           ${of(one.extra_of_all_cpus, 2, 100)} % more were busy, by /proc/stat${one.goals.extra ? `   goal: at most ${one.goals.extra * 100} %` : ""}; it says ${of(one.agent_says_of_all, 2, 100)} %, without the kernel's copies of packets`,
       `  while it ran, median / least / most`,
+      `  calls a second        ${of(one.calls_per_s, 0)}`,
       `  packets a second      ${of(one.packets_per_s, 0)}, ${one.packets_lost} lost by the ring; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,
       `  all CPUs were busy    ${of(one.busy_of_all_cpus, 1, 100)} %; the ring of packets reached back ${of(one.ring_reaches_back_s, 1)} s at the end`,
       `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; of all that it took, it tells ${of(one.agent_says_of_proc, 0, 100)} %`,
       `  CPU of its probes     ${of(one.agent_says_probes_of_all, 2, 100 * report.cpus)} % of one CPU, as it says`,
       `  the same, for longer  ${(one.probes_of_one_cpu.says * 100).toFixed(2)} % as it says, ${(one.probes_of_one_cpu.counted * 100).toFixed(2)} % as the kernel counts them from outside`,
+      ...one.probes_of_one_cpu.programs.slice(0, 6).map((program) => `    program ${program.name.padEnd(12)} ${(program.of_one_cpu * 100).toFixed(2)} %, ${program.ns_per_run.toFixed(0)} ns a run, ${program.runs_per_s.toFixed(0)} runs a second`),
       `  memory                ${of(one.resident_bytes, 1, 2 ** -20)} MiB resident; it says ${of(one.agent_says_memory_bytes, 1, 2 ** -20)} MiB with maps of the kernel`,
       ...one.given_up.map((what) => `  given up              ${what}`),
     );

@@ -78,7 +78,9 @@ impl Events {
             rolling: Some(rolling),
             pids: pids.clone(),
             state: state.clone(),
-            sampled: (0.0, 0.0),
+            sampled: (0.0, 0),
+            an_event: 0.0,
+            weighed: (Instant::now(), 0),
             of_before: (0, 0),
         };
         let thread = thread::Builder::new().name("events".into()).spawn(move || {
@@ -112,8 +114,7 @@ impl Events {
         self.order(Order::Watch(pids));
     }
 
-    /// Enables or disables the recording of reasons why threads sleep, which is most of the cost. Discards
-    /// the recorded events.
+    /// Enables or disables the recording of reasons why threads sleep. Discards the recorded events.
     pub fn ask_for(&self, waits: Waits) {
         self.order(Order::AskFor(waits));
     }
@@ -162,8 +163,12 @@ struct Keeper {
     rolling: Option<Rolling>,
     pids: BTreeSet<u32>,
     state: Arc<Mutex<State>>,
-    /// Seconds in BPF programs and seconds sampled, so far.
-    sampled: (f64, f64),
+    /// Seconds in BPF programs while they were sampled, and events written meanwhile, so far.
+    sampled: (f64, u64),
+    /// Seconds that an event took in the latest sample.
+    an_event: f64,
+    /// When [`Keeper::weigh`] was last called, and events written until then.
+    weighed: (Instant, u64),
     /// Events and losses of the previous stream.
     of_before: (u64, u64),
 }
@@ -209,15 +214,20 @@ impl Keeper {
         }
     }
 
-    /// Cost of the BPF programs since the last call.
+    /// Cost of the BPF programs since the last call: what an event costs is sampled, how many there were is counted.
     fn weigh(&mut self) {
-        let Some(cost) = self.rolling.as_mut().and_then(Rolling::cost) else { return };
-        let sampled = cost.sampled_ns as f64 / 1e9;
-        let (spent, before) = (cost.cpu_share * sampled, self.sampled);
-        if sampled > before.1 {
+        let Some(rolling) = &mut self.rolling else { return };
+        let (now, written) = (Instant::now(), rolling.written());
+        let Some(cost) = rolling.cost() else { return };
+        let (spent, sampled) = (cost.cpu_share * cost.sampled_ns as f64 / 1e9, cost.written);
+        if sampled > self.sampled.1 {
+            self.an_event = (spent - self.sampled.0) / (sampled - self.sampled.1) as f64;
             self.sampled = (spent, sampled);
-            self.lock().probes_share = (spent - before.0) / (sampled - before.1);
         }
+        let events = written.saturating_sub(self.weighed.1) as f64;
+        let seconds = now.duration_since(self.weighed.0).as_secs_f64().max(1e-3);
+        self.weighed = (now, written);
+        self.lock().probes_share = self.an_event * events / seconds;
     }
 
     fn tell(&mut self) {
@@ -261,7 +271,8 @@ impl Keeper {
         let counts = before.counts();
         self.of_before = (self.of_before.0 + counts.events, self.of_before.1 + counts.lost);
         drop(before);
-        self.sampled = (0.0, 0.0);
+        self.sampled = (0.0, 0);
+        self.weighed = (Instant::now(), 0);
         self.rolling = Some(self.setup.start(&self.pids, waits)?);
         Ok(())
     }

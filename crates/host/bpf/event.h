@@ -53,7 +53,7 @@ enum irq_kind {
 struct event {
     __u64 time_ns; // names: bytes 8..16 of the name instead; they come just before the event that first needs them
     __u64 a;       // switch: time waited; interrupts: begin; transfers: peer_tail << 32 | seq; names: bytes 0..8;
-                   // group: its id; woken: how long it slept in the low 48 bits, its stack's number above
+                   // group: its id; woken: how long it slept in the low 48 bits; above, in which stack or call
     __u32 b;       // switch: prev; softirq: packets, those for watched sockets in the high half; hardirq: irq;
                    // transfers: local_port << 16 | peer_port;
                    // name, group, woken: tid; device: its id
@@ -65,21 +65,22 @@ struct event {
     __u32 stamp;   // low half of the event's number plus one. Written last, together with the three fields above
 };
 
-// Shared by one CPU's programs and the reader. Each side writes only its own cache lines.
+// Shared by one CPU's programs and the reader. Each side writes only its own cache lines; what every program needs is in
+// the first.
 struct ring {
     __u64 head;          // events ever written
     __u64 limit;         // no room from this head on, as far as was last looked
-    __u64 lost;          // events that found no room, ever
-    __u64 untold;        // of these, those that no event's `lost` has told of yet
     __u64 irq_began;     // of the interrupt handler that runs
+    __u64 irq_who;       // enum irq_kind << 32 | line, of the interrupt handler that runs
     __u64 softirq_began; // of the softirq that runs, or of its current piece
     __u64 device;        // address of the interface whose packets the current piece handles, 0: none yet
     __u32 device_id;
+    __u32 softirq;       // one more than the vector that runs, 0: none
     __u32 packets;       // of the current piece
-    __u64 softirq;       // one more than the vector that runs, 0: none
-    __u64 irq_who;       // enum irq_kind << 32 | line, of the interrupt handler that runs
-    __u64 own;           // packets of the current piece that were for watched sockets
-    __u64 spare[5];
+    __u32 own;           // packets of the current piece that were for watched sockets
+    __u64 lost;          // events that found no room, ever
+    __u64 untold;        // of these, those that no event's `lost` has told of yet
+    __u64 spare[6];
     __u64 tail;          // events ever read: written by the reader
     __u64 read_spare[7];
 };

@@ -97,7 +97,7 @@ struct tcp_sock {
 };
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-    unsigned long dx, si, di, orig_ax, sp;
+    unsigned long ax, dx, si, di, orig_ax, cs, sp;
 };
 #endif
 struct cfs_rq {

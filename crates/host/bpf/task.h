@@ -6,6 +6,7 @@
 
 // Bits of a thread's state.
 enum {
+    STATE_INTERRUPTIBLE = 1,
     STATE_UNINTERRUPTIBLE = 2,
     STATE_STOPPED = 4 | 8, // by a signal or a debugger
     STATE_DEAD = 0x80,

@@ -113,7 +113,16 @@ const RULES: &[(WaitReason, &[&str])] = &[
         ],
     ),
     (WaitReason::Futex, &["futex_*", "do_futex", "__futex_*"]),
-    (WaitReason::Sleep, &["do_nanosleep", "hrtimer_nanosleep", "common_nsleep*", "alarm_timer_nsleep"]),
+    (
+        WaitReason::Sleep,
+        &[
+            "do_nanosleep",
+            "hrtimer_nanosleep",
+            "common_nsleep*",
+            "alarm_timer_nsleep",
+            "__x64_sys_clock_nanosleep",
+        ],
+    ),
     (
         WaitReason::Poll,
         &[
@@ -222,6 +231,8 @@ pub fn reason(functions: &[String]) -> (WaitReason, Option<&str>) {
     }
     let first = functions.iter().find(|name| !PLUMBING.iter().any(|plumbing| is(name, plumbing)));
     match first {
+        // The compiler may have put `do_freezer_trap` into it. Everything else that sleeps there has a function of its own.
+        Some(first) if is(first, "get_signal") => (WaitReason::Frozen, Some(plain(first))),
         Some(first) if !first.starts_with("0x") => (WaitReason::Other, Some(plain(first))),
         _ => (WaitReason::Unknown, None),
     }
@@ -305,6 +316,8 @@ mod tests {
             ("__schedule schedule do_signal_stop get_signal", WaitReason::Stopped),
             ("__schedule schedule ptrace_stop get_signal", WaitReason::Traced),
             ("__schedule schedule do_freezer_trap get_signal", WaitReason::Frozen),
+            ("__schedule schedule get_signal arch_do_signal_or_restart", WaitReason::Frozen),
+            ("__schedule schedule do_exit do_group_exit get_signal", WaitReason::Other),
             ("__schedule schedule do_wait kernel_wait4", WaitReason::Child),
         ] {
             assert_eq!(of(stack).0, expected, "{stack}");

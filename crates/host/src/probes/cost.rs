@@ -34,6 +34,10 @@ pub struct Cost {
     pub cpu_share: f64,
     /// Total length of the samples, in nanoseconds.
     pub sampled_ns: u64,
+    /// What the programs wrote during the samples, as counted by the caller of [`Watch::look`]. What they cost at another time
+    /// is better estimated by what they wrote then than by its length: load comes in bursts.
+    #[serde(skip)]
+    pub written: u64,
 }
 
 impl fmt::Display for Cost {
@@ -66,6 +70,7 @@ pub struct Watch {
     runs: u64,
     ns: u64,
     sampled: Duration,
+    written: u64,
     refused: Option<String>,
 }
 
@@ -75,6 +80,7 @@ struct Sample {
     _wanted: OwnedFd,
     began: Instant,
     before: ProgramCounts,
+    written_before: u64,
 }
 
 impl Watch {
@@ -91,16 +97,18 @@ impl Watch {
             runs: 0,
             ns: 0,
             sampled: Duration::ZERO,
+            written: 0,
             refused: None,
         })
     }
 
-    /// Starts and ends samples when due. Call it often, best several times per [`SAMPLE`].
-    pub fn look(&mut self) {
+    /// Starts and ends samples when due. Call it often, best several times per [`SAMPLE`]. `written` is what the programs have
+    /// written so far.
+    pub fn look(&mut self, written: u64) {
         let now = Instant::now();
         match &self.sample {
-            Some(sample) if now >= sample.began + SAMPLE => self.end(),
-            None if now >= self.due && self.refused.is_none() => self.begin(),
+            Some(sample) if now >= sample.began + SAMPLE => self.end(written),
+            None if now >= self.due && self.refused.is_none() => self.begin(written),
             _ => {}
         }
     }
@@ -111,9 +119,9 @@ impl Watch {
     }
 
     /// The cost; `None` without a sample, or without a run in one. Ends a sample in progress.
-    pub fn cost(&mut self) -> Option<Cost> {
+    pub fn cost(&mut self, written: u64) -> Option<Cost> {
         if self.sample.is_some() {
-            self.end();
+            self.end(written);
         }
         let seconds = self.sampled.as_secs_f64();
         (self.runs > 0).then(|| Cost {
@@ -122,6 +130,7 @@ impl Watch {
             runs_per_s: self.runs as f64 / seconds,
             cpu_share: self.ns as f64 / 1e9 / seconds,
             sampled_ns: self.sampled.as_nanos() as u64,
+            written: self.written,
         })
     }
 
@@ -139,10 +148,10 @@ impl Watch {
         counted(&self.programs).map(|counted| counted.missed)
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, written: u64) {
         let begun = wanted().and_then(|wanted| {
             let before = counted(&self.programs)?;
-            Ok(Sample { _wanted: wanted, began: Instant::now(), before })
+            Ok(Sample { _wanted: wanted, began: Instant::now(), before, written_before: written })
         });
         match begun {
             Ok(sample) => {
@@ -153,13 +162,14 @@ impl Watch {
         }
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, written: u64) {
         let Some(sample) = self.sample.take() else { return };
         match counted(&self.programs) {
             Ok(after) => {
                 self.runs += after.runs - sample.before.runs;
                 self.ns += after.ns - sample.before.ns;
                 self.sampled += sample.began.elapsed();
+                self.written += written.saturating_sub(sample.written_before);
             }
             Err(error) => self.refused = Some(error.to_string()),
         }
@@ -209,7 +219,14 @@ mod tests {
 
     #[test]
     fn a_cost_in_words() {
-        let cost = Cost { runs: 3, ns_per_run: 31.4, runs_per_s: 9e4, cpu_share: 0.0028, sampled_ns: 100 };
+        let cost = Cost {
+            runs: 3,
+            ns_per_run: 31.4,
+            runs_per_s: 9e4,
+            cpu_share: 0.0028,
+            sampled_ns: 100,
+            written: 0,
+        };
         assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.28 % of one CPU");
     }
 }

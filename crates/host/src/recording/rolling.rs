@@ -133,6 +133,11 @@ impl Rolling {
         self.intervals.cost()
     }
 
+    /// Events that the programs have written so far, and those for which they found no room.
+    pub fn written(&self) -> u64 {
+        self.intervals.written()
+    }
+
     /// What is kept.
     pub fn kept(&self) -> Part {
         let mut part = Part { from_ns: self.settled_ns, to_ns: self.settled_ns, ..Part::default() };

@@ -148,15 +148,15 @@ fn switches_and_waits_match_the_kernels_counts() {
 }
 
 /// A process that is killed when the test ends.
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Process {
-    fn start(command: &str, arguments: &[&str]) -> Process {
+    pub fn start(command: &str, arguments: &[&str]) -> Process {
         let child = Command::new(command).args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         Process(child.unwrap())
     }
 
-    fn tid(&self) -> u32 {
+    pub fn tid(&self) -> u32 {
         self.0.id()
     }
 
@@ -165,7 +165,7 @@ impl Process {
     }
 
     /// Waits until `/proc/PID/stat` shows this state.
-    fn wait_for_state(&self, state: char) {
+    pub fn wait_for_state(&self, state: char) {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.tid())).unwrap();

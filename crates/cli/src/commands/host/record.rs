@@ -49,8 +49,8 @@ pub struct RecordArgs {
     /// Where to write
     #[arg(long, short, value_name = "FILE")]
     write: PathBuf,
-    /// Leave out why threads of these processes slept and who woke them: it takes a kernel stack at each sleep, which is
-    /// most of the cost where threads switch hundreds of thousands of times a second
+    /// Leave out why threads of these processes slept and who woke them: many sleeps need a kernel stack, which is most
+    /// of the cost where threads read pipes or files hundreds of thousands of times a second
     #[arg(long)]
     no_reasons: bool,
     /// Print what was done as one JSON document

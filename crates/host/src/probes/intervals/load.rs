@@ -1,6 +1,7 @@
 //! Adapts the program to this kernel, loads and attaches it.
 
 use super::ring::Rings;
+use super::stacks::{IN_CALL, TELLING_CALLS};
 use super::watched::WatchedProcesses;
 use super::{PROBE, Settings, Waits};
 use crate::kernel::{ProbeError, quiet, refused};
@@ -23,8 +24,9 @@ const DEFAULT_RING_EVENTS: std::ops::RangeInclusive<usize> = 4096..=1 << 18;
 /// Maximum number of threads with an entry of their own; beyond that, threads share entries and are named
 /// repeatedly.
 const MAX_TASKS: u32 = 1 << 16;
-/// Maximum number of distinct kernel stacks: those whose hashes collide are unknown.
-const STACKS: u32 = 1 << 16;
+/// Maximum number of distinct kernel stacks: those whose hashes collide are unknown. An event has 16 bits for their
+/// number, half of which are for system calls.
+const STACKS: u32 = IN_CALL as u32;
 
 /// A loaded program. Dropping it unloads everything.
 pub(super) struct Loaded {
@@ -49,14 +51,12 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
     let ring_events = ring_events(settings.ring_events, cpus);
     let tasks = number_in("/proc/sys/kernel/pid_max").unwrap_or(MAX_TASKS).next_power_of_two().min(MAX_TASKS);
     let cgroup_v1 = fs::exists("/sys/fs/cgroup/cpu/tasks").unwrap_or(false);
-    // An event has 16 bits for the number of its stack.
-    let (asleep, stacks) = if settings.waits == Waits::No { (1, 1) } else { (tasks, STACKS) };
+    let stacks = if settings.waits == Waits::No { 1 } else { STACKS };
     let sizes = [
         (&mut open.maps.events, (cpus * ring_events) as u32),
         (&mut open.maps.rings, cpus as u32),
         (&mut open.maps.tasks, tasks),
         (&mut open.maps.watched, tasks),
-        (&mut open.maps.asleep_threads, asleep),
         (&mut open.maps.stacks, stacks),
     ];
     for (map, entries) in sizes {
@@ -71,6 +71,9 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         constants.waits = settings.waits != Waits::No;
         constants.only_waits = settings.waits == Waits::Only;
         constants.has_task_regs = has_helper(&btf, "BPF_FUNC_task_pt_regs");
+        for (call, _) in TELLING_CALLS {
+            constants.telling_calls[*call as usize / 64] |= 1 << (call % 64);
+        }
     }
     let lacks = choose(&mut open, &btf, settings);
     let skeleton = open.load().map_err(|error| refused(PROBE, error))?;

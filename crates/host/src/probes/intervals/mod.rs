@@ -185,8 +185,9 @@ impl Intervals {
         }
         self.looked = now;
         self.look()?;
+        let written = self.written();
         if let Some(cost) = &mut self.cost {
-            cost.look();
+            cost.look(written);
         }
         self.counts.events += self.order.settled(on);
         self.counts.late = self.order.late();
@@ -231,7 +232,13 @@ impl Intervals {
 
     /// Sampled cost of the programs.
     pub fn cost(&mut self) -> Option<Cost> {
-        self.cost.as_mut()?.cost()
+        let written = self.written();
+        self.cost.as_mut()?.cost(written)
+    }
+
+    /// Events that the programs have written so far, read or not, and those for which they found no room.
+    pub fn written(&self) -> u64 {
+        (0..self.cpus.len()).map(|cpu| self.rings.head(cpu) + self.rings.lost(cpu)).sum()
     }
 
     /// Detaches the programs and delivers all remaining events.

@@ -42,13 +42,19 @@ struct {
     __type(value, struct ring);
 } rings SEC(".maps");
 
-// What has been reported about a thread, and when it last ran.
+// What has been reported about a thread, when it last ran, and how it sleeps: together, because a switch needs most of
+// it, and because neighbours that run on different CPUs should not share a cache line.
 struct task {
     __u64 name[2];
     __u64 groups; // address of its set of cgroups
     __u64 delay;  // all it had waited on run queues when it last began to run
     __u32 tid;
-    __u32 tgid;
+
+    __u32 sleeper; // thread that the rest is about, which more threads than it may share
+    __u64 since;   // 0: it does not sleep, or that has been told
+    __u16 stack;   // number in `stacks`, or IN_CALL and a system call
+    __u8 how;      // bits of enum woken_by
+    __u64 spare;
 };
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
@@ -185,7 +191,6 @@ static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task 
     known->name[0] = name0;
     known->name[1] = name1;
     known->groups = (__u64)task->cgroups;
-    known->tgid = tgid;
     known->tid = tid;
 }
 
@@ -207,22 +212,33 @@ static __always_inline bool is_watched(__u32 tgid)
     return found && *found == tgid;
 }
 
-// A watched thread goes to sleep: records when, on which stack, and how.
+static __always_inline struct task *task_of(__u32 tid)
+{
+    __u32 key = tid & task_mask;
+    return bpf_map_lookup_elem(&tasks, &key);
+}
+
+// A watched thread goes to sleep: records when, and how.
 static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u64 now)
 {
-    __u32 tid = task->pid, key = tid & task_mask;
-    struct asleep *asleep = bpf_map_lookup_elem(&asleep_threads, &key);
+    __u32 tid = task->pid;
+    struct task *asleep = task_of(tid);
     if (!asleep)
         return;
-    __u8 how = 0;
-    if (left == LEFT_BLOCKED && state_at_switch(ctx, task, switch_has_state) & STATE_UNINTERRUPTIBLE)
+    __u32 state = left == LEFT_BLOCKED ? state_at_switch(ctx, task, switch_has_state) : 0;
+    __u16 stack;
+    bool interruptible = (state & (STATE_INTERRUPTIBLE | STATE_UNINTERRUPTIBLE)) == STATE_INTERRUPTIBLE;
+    __u8 how = asleep_in_call(task, interruptible, &stack);
+    if (how & STACK_UNKNOWN) {
+        long found = bpf_get_stackid(ctx, &stacks, OWN_FRAMES);
+        if (found >= 0) {
+            stack = found;
+            how &= ~STACK_UNKNOWN;
+        }
+    }
+    if (state & STATE_UNINTERRUPTIBLE)
         how |= UNINTERRUPTIBLE;
-    if (waits_as_for_a_lock())
-        how |= AS_A_LOCK;
-    long stack = bpf_get_stackid(ctx, &stacks, OWN_FRAMES);
-    if (stack < 0)
-        how |= STACK_UNKNOWN;
-    asleep->tid = tid;
+    asleep->sleeper = tid;
     asleep->stack = stack;
     asleep->how = how;
     // Last, because the waker takes the entry over from here.
@@ -230,21 +246,15 @@ static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, _
 }
 
 // Takes the time since which a thread has been asleep; 0 if another CPU has taken it, or the thread is not asleep.
-static __always_inline __u64 asleep_since(struct asleep *asleep, __u32 tid)
+static __always_inline __u64 asleep_since(struct task *asleep, __u32 tid)
 {
-    if (!*(volatile __u64 *)&asleep->since || asleep->tid != tid)
+    if (!*(volatile __u64 *)&asleep->since || asleep->sleeper != tid)
         return 0;
     return __sync_lock_test_and_set(&asleep->since, 0);
 }
 
-static __always_inline struct asleep *asleep_of(__u32 tid)
-{
-    __u32 key = tid & task_mask;
-    return bpf_map_lookup_elem(&asleep_threads, &key);
-}
-
 // Reports why a thread slept, and who woke it. Interrupts are off.
-static __always_inline void wakes(struct ring *ring, __u32 cpu, struct asleep *asleep, __u32 tid, __u8 by, __u32 who)
+static __always_inline void wakes(struct ring *ring, __u32 cpu, struct task *asleep, __u32 tid, __u8 by, __u32 who)
 {
     __u32 stack = asleep->stack;
     __u8 how = asleep->how;
@@ -270,7 +280,7 @@ int woken(__u64 *ctx)
     if (!is_watched(task->tgid))
         return 0;
     __u32 tid = task->pid, cpu = bpf_get_smp_processor_id(), who = bpf_get_current_pid_tgid();
-    struct asleep *asleep = asleep_of(tid);
+    struct task *asleep = task_of(tid);
     struct ring *ring = ring_of(cpu);
     // A thread that is woken before its sleep begins, sometimes by itself, has not slept.
     if (!asleep || !ring || !*(volatile __u64 *)&asleep->since)
@@ -301,7 +311,7 @@ int switched(__u64 *ctx)
         return 0;
     __u32 next_tid = next->pid, prev_tid = prev->pid;
     if (waits && next_tid && is_watched(next->tgid)) {
-        struct asleep *asleep = asleep_of(next_tid);
+        struct task *asleep = task_of(next_tid);
         if (asleep && *(volatile __u64 *)&asleep->since)
             wakes(ring, cpu, asleep, next_tid, BY_UNSEEN, 0);
     }
@@ -314,8 +324,7 @@ int switched(__u64 *ctx)
     }
     __u64 clock = prev->se.cfs_rq->rq->clock, queued = 0, waited_elsewhere = 0;
     if (next_tid) {
-        __u32 key = next_tid & task_mask;
-        struct task *known = bpf_map_lookup_elem(&tasks, &key);
+        struct task *known = task_of(next_tid);
         if (!known)
             return 0;
         // Since it was last put on a run queue, and on those that it was moved away from before.
@@ -333,8 +342,7 @@ int switched(__u64 *ctx)
     }
     __u8 left = how_it_left(ctx, prev);
     if (left == LEFT_ENDED) {
-        __u32 key = prev_tid & task_mask;
-        struct task *known = bpf_map_lookup_elem(&tasks, &key);
+        struct task *known = task_of(prev_tid);
         if (known && known->tid == prev_tid) {
             // A thread that began and ended without interruption has got its name since it was switched to.
             if (known->name[0] != *(__u64 *)&prev->comm[0] || known->name[1] != *(__u64 *)&prev->comm[8])

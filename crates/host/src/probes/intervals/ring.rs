@@ -31,11 +31,11 @@ pub(super) struct Raw {
 #[repr(C)]
 struct Ends {
     head: AtomicU64,
-    limit: u64,
+    programs_only: [u64; 7],
     lost: AtomicU64,
-    programs_only: [u64; 13],
+    spare_of_programs: [u64; 7],
     tail: AtomicU64,
-    spare: [u64; 7],
+    spare_of_reader: [u64; 7],
 }
 
 /// A mapped eBPF map.
@@ -147,8 +147,9 @@ mod tests {
         }
         same!(Raw, event: time_ns a b c kind state lost stamp);
         assert_eq!(offset_of!(Raw, kind), 24, "the last eight bytes are written at once");
-        same!(Ends, ring: head limit lost tail);
+        same!(Ends, ring: head lost tail);
         assert_eq!(size_of::<Ends>(), size_of::<ring>());
         assert_eq!(offset_of!(Ends, tail) % 64, 0, "the reader has a cache line of its own");
+        assert_eq!(offset_of!(ring, own) + 4, 64, "what every program needs is in one cache line");
     }
 }

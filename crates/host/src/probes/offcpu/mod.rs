@@ -159,7 +159,7 @@ impl<'room> Offcpu<'room> {
 
     /// Call several times a second: samples the cost of the program.
     pub fn look(&mut self) {
-        self.watch.look();
+        self.watch.look(0);
     }
 
     /// Ends the measurement, and reads its results.
@@ -168,7 +168,7 @@ impl<'room> Offcpu<'room> {
     /// The results cannot be read.
     pub fn stop(self) -> Result<Measurement, ProbeError> {
         let Offcpu { skel, link, mut watch, settings, roots, throttled, slots, began } = self;
-        let cost = watch.cost();
+        let cost = watch.cost(0);
         let missed = watch
             .missed()
             .map_err(|source| ProbeError::Io { what: "account of the program".into(), source })?;
