@@ -3,13 +3,15 @@
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { accessibilityProblems } from "./axe";
-import { fits, type OpenBrowser, type Watched } from "./browser";
+import { fits, settled, type OpenBrowser, type Watched } from "./browser";
 
 /** Opens the page of reports over this document, written to `file`. */
 export async function drawn(browser: OpenBrowser, file: string, data: unknown): Promise<Watched> {
   const json = JSON.stringify(data).replaceAll("<", "\\u003c");
   writeFileSync(file, readFileSync("dist/report.html", "utf8").replace("/*REPORT*/", () => json));
-  return await browser.open(`file://${file}`);
+  const watched = await browser.open(`file://${file}`);
+  await settled(watched.page);
+  return watched;
 }
 
 /** It fits every width, reads well in light and dark, and complains of nothing. */

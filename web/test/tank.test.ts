@@ -13,7 +13,7 @@ import { spectrum } from "../src/tank/single";
 import { directions, median, spread, sweeps } from "../src/tank/sweep";
 import { findings, growth, measured, overRates } from "../src/tank/words";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
+import { CHROMIUM, fits, launch, settled, type OpenBrowser, type Watched } from "./browser";
 import { differences, rustShapes, structOf, typescriptShapes, violations } from "./shapes";
 import { bottleneck, empty, HOSTILE, oneLoad, paradox, report, run, single, troubled } from "./tank_reports";
 
@@ -40,7 +40,9 @@ async function open(name: string, of: TankReport): Promise<Watched> {
   const file = join(folder, `${name}.html`);
   const json = JSON.stringify(of).replaceAll("<", "\\u003c");
   writeFileSync(file, readFileSync("dist/tank.html", "utf8").replace("/*REPORT*/", () => json));
-  return await browser.open(`file://${file}`);
+  const watched = await browser.open(`file://${file}`);
+  await settled(watched.page);
+  return watched;
 }
 
 const plain = (text: string | null) => (text ?? "").replace(/\u202f|(?<=\d),(?=\d{3})/g, "");
