@@ -71,7 +71,7 @@ export async function says(page: Page, selector: string, ...parts: RegExp[]): Pr
       return text !== undefined && patterns.every(([source, flags]) => new RegExp(source, flags).test(text));
     },
     [selector, patterns] as const,
-    { polling: 50, timeout: PATIENCE_MS / 4 },
+    { polling: 50 },
   );
   // What it says instead is worth more than that the time is over.
   await isSo.catch(() => {});

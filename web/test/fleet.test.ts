@@ -207,6 +207,14 @@ test("keys: a list of them, rows, views, and the theme, which stays", { skip }, 
   await page.keyboard.press("t");
 });
 
+test("nothing moves for whoever wants no motion", { skip }, async () => {
+  const moving = () => page.evaluate(() => [...document.querySelectorAll("*")].filter((one) => /[1-9]/.test(getComputedStyle(one).transitionDuration + getComputedStyle(one).animationDuration)).map((one) => one.tagName.toLowerCase()));
+  assert.deepEqual(await moving(), []);
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  assert.ok((await moving()).includes("tr"), "a row under the pointer changes its ground softly for all others");
+  await page.emulateMedia({ reducedMotion: "reduce" });
+});
+
 test("a call links to the trace UI that was set here, and can be taken along", { skip }, async () => {
   await page.goto(`${meter.page}#client=web&server=checkout`);
   await page.locator(".worst .id").first().click();
