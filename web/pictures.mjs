@@ -25,6 +25,8 @@ const { values, positionals } = parseArgs({
 const folder = mkdtempSync(join(tmpdir(), "spangap-pictures-"));
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
 
+const MARGIN = 14;
+
 /** One picture of an address: of the window, or of one element. */
 async function take(name, address, { width, height, until, element, then }) {
   if (positionals.length > 0 && !positionals.includes(name)) return;
@@ -35,15 +37,19 @@ async function take(name, address, { width, height, until, element, then }) {
   // Drawings follow the width of their place a frame later.
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))));
   const path = join(values.out, `${name}.png`);
-  await (element ? page.locator(element).first().screenshot({ path }) : page.screenshot({ path }));
+  if (element) {
+    const box = await page.locator(element).first().boundingBox();
+    const clip = { x: box.x - MARGIN, y: box.y, width: box.width + 2 * MARGIN, height: box.height };
+    await page.screenshot({ path, clip, fullPage: true });
+  } else await page.screenshot({ path });
   console.log(path);
   await page.close();
 }
 
 /** A page that a verb writes. */
-function written(name, ...told) {
+function written(name, inFolder, ...told) {
   const file = join(folder, `${name}.html`);
-  execFileSync(spangap, [...told, "--html", file], { cwd: here(".."), stdio: ["ignore", "ignore", "inherit"] });
+  execFileSync(spangap, [...told, "--html", file], { cwd: here(`../fixtures/${inFolder}`), stdio: ["ignore", "ignore", "inherit"] });
   return `file://${file}`;
 }
 
@@ -60,11 +66,19 @@ async function ofCase(meter) {
   const view = `${meter}#case=${encodeURIComponent(proven.id)}`;
   await take("page-case", view, { width: 1280, height: 1150, until: "#case .sheet" });
   await take("page-experiment", view, { width: 1280, height: 1150, until: ".experiment.proven", element: ".experiment.proven" });
-  const slowest = async (page) => {
+  // One whose spans the case has, if there is one.
+  const whole = async (page) => {
+    for (let at = 0; at < (await page.locator(".calls-of a").count()); at++) {
+      await page.locator(".calls-of a").nth(at).click();
+      await page.waitForSelector(".whole svg");
+      if ((await page.locator(".span-client").count()) > 0) return;
+      await page.goBack();
+      await page.waitForSelector(".calls-of a");
+    }
     await page.locator(".calls-of a").first().click();
     await page.waitForSelector(".whole svg");
   };
-  await take("page-call", view, { width: 1280, height: 1150, until: ".calls-of a", then: slowest });
+  await take("page-call", view, { width: 1280, height: 1150, until: ".calls-of a", then: whole });
   const pair = new URLSearchParams({ client, server });
   await take("page-pair", `${meter}#${pair}`, { width: 768, height: 1180, until: ".worst tbody tr" });
   await take("page-hosts", `${meter}#view=hosts`, { width: 1280, height: 620, until: ".agent" });
@@ -73,10 +87,10 @@ async function ofCase(meter) {
 try {
   if (values.fleet) await ofFleet(values.fleet);
   if (values.case) await ofCase(values.case);
-  const capture = (end) => `fixtures/captures/nagle-client.${end}.pcapng`;
-  await take("dissect-ladder", written("dissect", "dissect", capture("client"), capture("server")), { width: 1180, height: 1240, until: ".packet" });
-  const machine = "fixtures/isolate/article-2x24x2/machine.txt";
-  await take("isolate-show", written("show", "isolate", "show", "--root", machine), { width: 1086, height: 565, until: "[data-cpu]" });
+  const captures = ["client", "server"].map((end) => `nagle-client.${end}.pcapng`);
+  await take("dissect-ladder", written("dissect", "captures", "dissect", ...captures), { width: 1180, height: 1240, until: ".packet" });
+  const machine = ["--interface", "eth0", "--root", "machine.txt"];
+  await take("isolate-show", written("show", "isolate/article-2x24x2", "isolate", "show", ...machine), { width: 1280, height: 860, until: "[data-cpu]" });
 } finally {
   await browser.close();
   rmSync(folder, { recursive: true, force: true });

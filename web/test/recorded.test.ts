@@ -49,6 +49,7 @@ let meter: RunningMeter;
 let browser: OpenBrowser;
 let page: Page;
 let complaints: string[];
+let answered = CALLS;
 
 before(async () => {
   if (!CHROMIUM) return;
@@ -57,7 +58,7 @@ before(async () => {
   ({ page, complaints } = await browser.open("about:blank"));
   await page.route(/\/api\/v1\/cases/, (route) => {
     const { pathname } = new URL(route.request().url());
-    if (pathname.endsWith(`/calls/${CALL.trace_id}`)) return route.fulfill({ json: CALLS });
+    if (pathname.endsWith(`/calls/${CALL.trace_id}`)) return route.fulfill({ json: answered });
     const { hunt: _, files: __, time_line: ___, ...row } = CASE;
     return route.fulfill({ json: pathname.endsWith(CASE.id) ? CASE : { cases: [row] } });
   });
@@ -118,6 +119,19 @@ test("from the verdict to a call: both hosts on one axis, and what held it up", 
   assert.deepEqual(await accessibilityProblems(page), []);
   await page.keyboard.press("Escape");
   await page.waitForSelector("#case .sheet");
+});
+
+test("a call whose spans the case does not have says so, and shows what was recorded", { skip }, async () => {
+  const { client_span: _, server_span: __, ...bare } = CALL;
+  answered = { ...CALLS, spans: [[], []], calls: [bare] };
+  await page.goto("about:blank");
+  await page.goto(`${meter.page}#case=${CASE.id}&trace_id=${CALL.trace_id}&client_span_id=${CALL.span_id}`);
+  await says(page, "#call", /Its spans are not among those that the case took[^]*client tap/);
+  assert.equal(await page.locator(".packet").count(), CALL.ladder!.packets.length);
+  assert.equal(await page.locator(".span-client").count(), 0);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  answered = CALLS;
+  await page.goto("about:blank");
 });
 
 test("both views fit a phone and a tablet, light and dark", { skip }, async () => {
