@@ -110,7 +110,8 @@ export async function launch(executablePath: string, colorScheme: "light" | "dar
   });
   context.setDefaultTimeout(PATIENCE_MS);
   context.setDefaultNavigationTimeout(PATIENCE_MS);
-  // While one works at the page: the one just built, over a binary that holds an older one.
+  // While one works at the page: the one just built, over a binary that holds an older one. Two tests, of the page as the binary serves
+  // it, fail then: that it is the one that was built, and that it says that it loads.
   if (process.env["SPANGAP_PAGE"]) {
     const headers = { "content-security-policy": readFileSync("dist/csp.txt", "utf8"), "content-type": "text/html; charset=utf-8" };
     await context.route((asked) => asked.protocol === "http:" && asked.pathname === "/", (route) => route.fulfill({ path: "dist/index.html", headers }));
