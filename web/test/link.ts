@@ -62,6 +62,8 @@ export async function startLink(meter: RunningMeter): Promise<Link> {
     asked.pipe(onward);
   });
   await new Promise<void>((ready) => server.listen(0, "127.0.0.1", ready));
+  // A test that fails before it closes the link must not keep its process from ending.
+  server.unref();
   return {
     page: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
     hold: (path, after = "") => {
