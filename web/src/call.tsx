@@ -333,6 +333,7 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
           </p>
         )}
         {kept && lacking(kept) && <p class="note">{lacking(kept)}</p>}
+        {whole && !kept && <p class="note">Its spans are not among those that the case took: it takes some of the slow calls and some of the ordinary ones. What follows is from packets and threads.</p>}
         {kept && <Recorded whole={whole} call={kept} pending={pending} error={recorded.error} />}
         {whole && (
           <>

@@ -9,7 +9,7 @@ import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
-import { toHash, type CaseList, type View } from "./state";
+import { toHash, type CaseList, type Go, type View } from "./state";
 import { causeWords, HuntView, shareWords } from "./verdict";
 
 const STATES: { state: State; hint: string }[] = [
@@ -79,11 +79,11 @@ export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[]
   return cases.filter(passes);
 }
 
-export function CasesView({ view, cases, none, listens, go }: { view: View; cases: CaseRow[] | null; none: boolean; listens: Listens | null; go: (view: View) => void }) {
+export function CasesView({ view, cases, none, listens, go }: { view: View; cases: CaseRow[] | null; none: boolean; listens: Listens | null; go: Go }) {
   const list = view.cases;
   if (none || cases?.length === 0) return <NoCases listens={listens} />;
   if (!cases) return <Waiting>Loading the cases…</Waiting>;
-  const show = (changed: CaseList) => go({ ...view, cases: changed });
+  const show = (changed: CaseList, inPlace = false) => go({ ...view, cases: changed }, inPlace);
   const found = chosenCases(cases, list);
   const shown = found.slice((list.page - 1) * CASES_SHOWN, list.page * CASES_SHOWN);
   const there = ALL_STATES.map((state): [State, number] => [state, cases.filter((one) => one.state === state).length]).filter(([state, n]) => n > 0 || state === list.state);
@@ -91,7 +91,7 @@ export function CasesView({ view, cases, none, listens, go }: { view: View; case
   return (
     <Panel title="Cases" aside={<span class="quiet">newest first</span>}>
       <div class="toolbar">
-        <Search label="Search cases" placeholder="search cases" value={list.q} onSearch={(q) => show({ ...list, q, page: 1 })} />
+        <Search label="Search cases" placeholder="search cases" value={list.q} onSearch={(q, inPlace) => show({ ...list, q, page: 1 }, inPlace)} />
         <span class="segmented" role="group" aria-label="In which state">
           <button type="button" aria-pressed={list.state === ""} onClick={() => show({ ...list, state: "", page: 1 })}>
             all {count(cases.length)}

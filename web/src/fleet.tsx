@@ -13,7 +13,7 @@ import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
 import { lostShare } from "./pair_sums";
 import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
-import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Sort, type Stretch, type View } from "./state";
+import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Go, type Sort, type Stretch, type View } from "./state";
 import { TimelineView, type Annotation } from "./timeline";
 
 interface Props {
@@ -24,7 +24,7 @@ interface Props {
   cases: CaseRow[];
   annotations: Annotation[];
   listens: Listens | null;
-  go: (view: View) => void;
+  go: Go;
 }
 
 /** What a stretch is multiplied by for the plot above the table, and the stretches that come out. */
@@ -186,7 +186,7 @@ interface TableProps {
   cases: CaseRow[];
   /** Whether anything was recorded in the stretch compared with. */
   isRecorded: boolean;
-  go: (view: View) => void;
+  go: Go;
 }
 
 function Table({ report, view, answered, seconds, cases, isRecorded, go }: TableProps) {
@@ -255,7 +255,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
   );
 }
 
-function Pager({ view, total, go }: { view: View; total: number; go: (view: View) => void }) {
+function Pager({ view, total, go }: { view: View; total: number; go: Go }) {
   if (total <= ROWS && view.page === 1) return null;
   const pages = Math.max(1, Math.ceil(total / ROWS));
   const first = (view.page - 1) * ROWS + 1;
@@ -298,14 +298,14 @@ function offered(rows: PairRow[], services: string[]): Record<string, string[]> 
   };
 }
 
-function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; coverage: Coverage | null; go: (view: View) => void }) {
+function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; coverage: Coverage | null; go: Go }) {
   const [open, setOpen] = useState(false);
-  const set = (changed: Partial<Filters>) => go({ ...view, filters: { ...view.filters, ...changed }, page: 1 });
+  const set = (changed: Partial<Filters>, inPlace = false) => go({ ...view, filters: { ...view.filters, ...changed }, page: 1 }, inPlace);
   const set_filters = FIELDS.filter(({ key }) => view.filters[key] !== "");
   const lists = open ? offered(rows, (coverage?.services ?? []).map((s) => s.service)) : {};
   return (
     <div class="toolbar">
-      <Search label="Search pairs" placeholder="search pairs" value={view.filters.q} onSearch={(q) => set({ q })} />
+      <Search label="Search pairs" placeholder="search pairs" value={view.filters.q} onSearch={(q, inPlace) => set({ q }, inPlace)} />
       <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
         filter{set_filters.length > 0 ? ` (${set_filters.length})` : ""}
       </button>

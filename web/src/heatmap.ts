@@ -191,6 +191,8 @@ export class HeatmapView {
     const frame = this.frame();
     const [fromS, toS] = this.range;
     const grid = toGrid(map, fromS, toS, Math.floor(frame.width / MIN_CELL_PX), Math.floor(frame.height / MIN_CELL_PX));
+    // Time goes on below the cursor: it stays at its minute and at its gap.
+    this.cell = this.cell && this.grid && sameCell(this.cell, this.grid, grid);
     this.grid = grid;
     const ratio = window.devicePixelRatio || 1;
     canvas.width = Math.round(canvas.clientWidth * ratio);
@@ -358,6 +360,14 @@ function lowOf(grid: Grid, row: number): number {
 
 function highOf(grid: Grid, row: number): number {
   return upperBoundNs(grid.firstIndex + row, grid.scale);
+}
+
+/** Where a cell lies in another grid; none if that ends before it. */
+export function sameCell([column, row]: [number, number], from: Grid, to: Grid): [number, number] | null {
+  const unixS = from.startS + (column + 0.5) * from.columnS;
+  const bucket = from.firstIndex + row + 0.5;
+  const there: [number, number] = [Math.floor((unixS - to.startS) / to.columnS), Math.floor(bucket * 2 ** (to.scale - from.scale)) - to.firstIndex];
+  return there[0] >= 0 && there[0] < to.columns && there[1] >= 0 && there[1] < to.rows ? there : null;
 }
 
 function busiest(grid: Grid): [number, number] {

@@ -123,9 +123,12 @@ export function useAnswer<T>(family: string, key: string | null, ask: (signal: A
   useEffect(() => {
     const mine = new AbortController();
     let underWay = false;
+    let isOld = false;
     const run = async () => {
-      // On a slow link an answer takes longer than a beat: it is waited for.
-      if (underWay || key === null) return;
+      if (key === null) return;
+      // On a slow link an answer takes longer than a beat: it is waited for, and asked for once more, as it may be of before the beat.
+      isOld = underWay;
+      if (underWay) return;
       underWay = true;
       try {
         const data = await asking.current(mine.signal);
@@ -138,6 +141,7 @@ export function useAnswer<T>(family: string, key: string | null, ask: (signal: A
         setHeld((before) => ({ family, key, data: lost && before.family === family ? before.data : null, error: words, isNone: error instanceof ApiProblem && error.status === 404 }));
       } finally {
         underWay = false;
+        if (isOld && !mine.signal.aborted) void run();
       }
     };
     again.current = () => void run();

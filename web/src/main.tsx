@@ -19,11 +19,11 @@ import { setMeterTemplate } from "./trace_link";
 import { markScrollers } from "./scrollers";
 import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
-import { againstStretch, parseHash, START, toHash, type Place, type View } from "./state";
+import { againstStretch, parseHash, START, toHash, type Go, type Place, type View } from "./state";
 import { restoreTheme, setTheme, theme, THEMES } from "./theme";
 import type { Annotation } from "./timeline";
 
-function useView(): [View, (view: View) => void] {
+function useView(): [View, Go] {
   const [view, setView] = useState(() => parseHash(location.hash));
   useEffect(() => {
     const changed = () => setView(parseHash(location.hash));
@@ -32,8 +32,9 @@ function useView(): [View, (view: View) => void] {
   }, []);
   return [
     view,
-    (next) => {
-      location.hash = toHash(next);
+    (next, inPlace = false) => {
+      if (inPlace) location.replace(toHash(next));
+      else location.hash = toHash(next);
     },
   ];
 }

@@ -13,7 +13,7 @@ import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
 import { Apart, Distributions, Legs, lostShare } from "./pair_sums";
-import { againstStretch, rangeWords, shownStretch, toHash, type Cells, type View } from "./state";
+import { againstStretch, rangeWords, shownStretch, toHash, type Cells, type Go, type View } from "./state";
 import { Happened, isAbout, type Annotation } from "./timeline";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
 import { NodesView, WorstView } from "./worst";
@@ -113,7 +113,7 @@ interface Props {
   coverage: Coverage | null;
   cases: CaseRow[];
   annotations: Annotation[];
-  go: (view: View) => void;
+  go: Go;
 }
 
 export function PairView({ view, nowS, beat, coverage, cases, annotations, go }: Props) {

@@ -137,16 +137,42 @@ export function Mounted({ root, class: name }: { root: HTMLElement; class?: stri
 /** Pause in typing after which a search begins. */
 const PAUSE_MS = 250;
 
-/** A search field that searches once typing pauses. */
-export function Search({ label, placeholder, value, onSearch }: { label: string; placeholder: string; value: string; onSearch: (text: string) => void }) {
+/** A search field that searches once typing pauses. `inPlace` says that the search only goes on: going back undoes all of it. */
+export function Search({ label, placeholder, value, onSearch }: { label: string; placeholder: string; value: string; onSearch: (text: string, inPlace: boolean) => void }) {
   const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
+  const begun = useRef(false);
+  const sent = useRef<string | null>(null);
+  const search = useRef(onSearch);
+  search.current = onSearch;
+  useEffect(() => {
+    // The echo of a search takes nothing from what was typed since.
+    if (value === sent.current) return;
+    sent.current = null;
+    begun.current = false;
+    setText(value);
+  }, [value]);
   useEffect(() => {
     if (text === value) return;
-    const soon = setTimeout(() => onSearch(text), PAUSE_MS);
+    const soon = setTimeout(() => {
+      sent.current = text;
+      search.current(text, begun.current);
+      begun.current = true;
+    }, PAUSE_MS);
     return () => clearTimeout(soon);
   }, [text]);
-  return <input id="search" type="search" placeholder={`${placeholder}   /`} aria-label={label} value={text} onInput={(event) => setText(event.currentTarget.value)} />;
+  return (
+    <input
+      id="search"
+      type="search"
+      placeholder={`${placeholder}   /`}
+      aria-label={label}
+      value={text}
+      onInput={(event) => setText(event.currentTarget.value)}
+      onBlur={() => {
+        begun.current = false;
+      }}
+    />
+  );
 }
 
 export function Waiting({ children }: { children: ComponentChildren }) {

@@ -1,7 +1,7 @@
 // Which stretch of time is shown, and which it is compared with.
 
 import { dayAndClock, span } from "./format";
-import { AGAINST, RANGES, type Stretch, type View } from "./state";
+import { AGAINST, RANGES, type Go, type Stretch, type View } from "./state";
 
 const two = (n: number) => String(n).padStart(2, "0");
 
@@ -22,7 +22,7 @@ const seconds = (text: string) => Math.floor(new Date(text).getTime() / 1000);
 interface Props {
   view: View;
   nowS: number;
-  go: (view: View) => void;
+  go: Go;
 }
 
 export function RangePicker({ view, nowS, go }: Props) {

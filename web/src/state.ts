@@ -87,6 +87,9 @@ export interface View {
   cases: CaseList;
 }
 
+/** Shows a view; `inPlace` of the one shown, so that going back leads past that. */
+export type Go = (view: View, inPlace?: boolean) => void;
+
 export const START: View = {
   place: "fleet",
   range: RANGES[0],

@@ -117,14 +117,29 @@ function Sheet({ hunt }: { hunt: Hunt }) {
   );
 }
 
+/** Sentences in sight; further ones, such as one for each connection, are folded. */
+const MOST_SAID = 3;
+
 /** Sentences, each once: slow calls of one connection rest on the same one. */
 function Said({ all = [] }: { all: unknown[] | undefined }) {
-  return (
+  const said = [...new Set(all.map(words))];
+  const list = (some: string[]) => (
     <ul>
-      {[...new Set(all.map(words))].map((one) => (
+      {some.map((one) => (
         <li key={one}>{one}</li>
       ))}
     </ul>
+  );
+  // One alone takes no more room than the word for it.
+  if (said.length <= MOST_SAID + 1) return list(said);
+  return (
+    <>
+      {list(said.slice(0, MOST_SAID))}
+      <details>
+        <summary>{count(said.length - MOST_SAID)} more</summary>
+        {list(said.slice(MOST_SAID))}
+      </details>
+    </>
   );
 }
 

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, launch, type OpenBrowser } from "./browser";
+import { CHROMIUM, closePage, launch, type OpenBrowser } from "./browser";
 import { send, startMeter, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
@@ -37,13 +37,15 @@ test("a page that its meter no longer serves says so, and loads the new one", { 
   // The meter goes away, and another one answers.
   tag = '"two"';
   await page.route("**/api/v1/changes*", (route) => route.abort(), { times: 1 });
+  // A question that is under way already goes on until there is something new.
+  await send(meter, [call("web", "cart", 5_000_000n)].flatMap((one) => [one.client, one.server]));
   await page.waitForSelector("#replaced");
   assert.deepEqual(await accessibilityProblems(page), []);
   tag = '"one"';
   await page.click("#replaced button");
   await page.waitForSelector("#replaced", { state: "detached" });
   await page.waitForSelector(".pairs tbody tr");
-  await page.close();
+  await closePage(page);
 });
 
 test("an answer that cannot be drawn takes its view alone, and not the page", { skip }, async () => {
@@ -57,5 +59,5 @@ test("an answer that cannot be drawn takes its view alone, and not the page", { 
   await page.unroute("**/api/v1/pairs*");
   await page.click(".tab:has-text('Fleet')");
   await page.waitForSelector(".pairs tbody tr");
-  await page.close();
+  await closePage(page);
 });

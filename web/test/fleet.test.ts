@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { PairsReport } from "../src/api";
 import { accessibilityProblems } from "./axe";
-import { CHROMIUM, fits, launch, type OpenBrowser, type Watched } from "./browser";
+import { become, CHROMIUM, fits, launch, PATIENCE_MS, says, type OpenBrowser, type Watched } from "./browser";
 import { api, send, startMeter, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
@@ -27,8 +27,7 @@ let browser: OpenBrowser;
 let watched: Watched;
 let page: Page;
 
-const rowsBecome = (wanted: string[]) =>
-  page.waitForFunction((rows) => JSON.stringify([...document.querySelectorAll(".pairs tbody th")].map((cell) => cell.textContent)) === rows, JSON.stringify(wanted));
+const rowsBecome = (wanted: string[]) => become(page, ".pairs tbody th", wanted);
 const hashHas = (part: string) => page.waitForFunction((text) => decodeURIComponent(location.hash).includes(text), part);
 
 before(async () => {
@@ -55,11 +54,14 @@ test("a search narrows the pairs, is in the address, and is undone by going back
   await page.keyboard.type("CHECKOUT pay");
   await rowsBecome(["checkout → payment"]);
   await hashHas("q=CHECKOUT+pay");
-  assert.match(await page.innerText(".pairs caption"), /1 row of 5 pass the filters/);
+  await says(page, ".pairs caption", /1 row of 5 pass the filters/);
+  // Going on with a search, after a pause, is no step of its own.
+  await page.keyboard.type("ment");
+  await hashHas("q=CHECKOUT+payment");
   await page.keyboard.press("Escape");
   await page.goBack();
   await rowsBecome(ALL);
-  assert.equal(await page.inputValue("#search"), "");
+  await page.waitForFunction(() => document.querySelector<HTMLInputElement>("#search")?.value === "");
 });
 
 test("filters by service and node hold together and can be taken off", { skip }, async () => {
@@ -119,17 +121,16 @@ test("comparing shows what is new, and in the pair how sure a difference is", { 
     await route.fulfill({ response: answer, json: { ...(await answer.json()), uptime_s: 86_400 } });
   });
   await page.reload();
-  await page.waitForSelector(".pairs tbody td:has-text('new')");
+  await page.waitForFunction(() => [...document.querySelectorAll(".pairs tbody tr")].filter((row) => /new/.test(row.textContent ?? "")).length === 5);
   assert.equal(await page.locator(".pairs tbody td:has-text('new')").count(), 5);
-  await page.unroute("**/api/v1/coverage*");
+  await page.unrouteAll({ behavior: "wait" });
   await hashHas("against=previous");
   // The same minutes on both sides: nothing differs.
   const report = (await api(meter, "pairs", { window: "15m" })) as PairsReport;
   const [from, to] = [report.to_unix_s - 600, report.to_unix_s + 120];
   await page.goto(`${meter.page}#client=web&server=checkout&from=${from}&to=${to}&against=${from}-${to}`);
   await page.waitForSelector(".versus-table");
-  const said = await page.$$eval(".versus-table tbody tr td:last-child", (cells) => cells.map((cell) => cell.textContent));
-  assert.deepEqual(said.slice(0, 4), Array(4).fill("not told apart"));
+  await become(page, ".versus-table tbody tr:nth-child(-n + 4) td:last-child", Array<string>(4).fill("not told apart"));
   assert.deepEqual(await accessibilityProblems(page), []);
 });
 
@@ -189,7 +190,7 @@ test("keys: a list of them, rows, views, and the theme, which stays", { skip }, 
   await page.waitForSelector("dialog", { state: "detached" });
   await page.keyboard.press("j");
   await page.keyboard.press("ArrowDown");
-  assert.equal(await page.evaluate(() => document.activeElement?.textContent), ALL[1]);
+  await page.waitForFunction((row) => document.activeElement?.textContent === row, ALL[1]);
   await page.keyboard.press("Enter");
   await page.waitForSelector("#pair h2");
   await page.keyboard.press("f");
@@ -204,6 +205,14 @@ test("keys: a list of them, rows, views, and the theme, which stays", { skip }, 
   await rowsBecome(ALL);
   assert.notEqual(await ground(), before);
   await page.keyboard.press("t");
+});
+
+test("nothing moves for whoever wants no motion", { skip }, async () => {
+  const moving = () => page.evaluate(() => [...document.querySelectorAll("*")].filter((one) => /[1-9]/.test(getComputedStyle(one).transitionDuration + getComputedStyle(one).animationDuration)).map((one) => one.tagName.toLowerCase()));
+  assert.deepEqual(await moving(), []);
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  assert.ok((await moving()).includes("tr"), "a row under the pointer changes its ground softly for all others");
+  await page.emulateMedia({ reducedMotion: "reduce" });
 });
 
 test("a call links to the trace UI that was set here, and can be taken along", { skip }, async () => {
@@ -252,8 +261,8 @@ test("the hosts of the worst calls are in sight on a tablet", { skip }, async ()
   await page.goto("about:blank");
   await page.goto(`${meter.page}#client=web&server=checkout`);
   await page.waitForSelector(".worst tbody tr");
-  const hidden = await page.$eval(".worst .scroller", (box) => box.scrollWidth - box.clientWidth);
-  assert.ok(hidden <= 0, `${hidden} px are out of sight`);
+  const hidden = () => page.$eval(".worst .scroller", (box) => box.scrollWidth - box.clientWidth);
+  await page.waitForFunction(() => [...document.querySelectorAll(".worst .scroller")].every((box) => box.scrollWidth <= box.clientWidth), undefined, { timeout: PATIENCE_MS / 4 }).catch(async () => assert.fail(`${await hidden()} px are out of sight`));
   // What is cut in the table is whole in the title, and what "copy" takes.
   const id = page.locator(".worst .id").first();
   assert.equal(await id.getAttribute("title"), await id.textContent());
@@ -271,8 +280,8 @@ test("a grey stretch of the plot has a word beside it, and none without one", { 
   });
   await page.reload();
   await page.waitForSelector(".timeline .hole");
-  assert.match(await page.innerText(".timeline-said"), /Grey: nothing was recorded\./);
-  await page.unroute("**/api/v1/coverage*");
+  await says(page, ".timeline-said", /Grey: nothing was recorded\./);
+  await page.unrouteAll({ behavior: "wait" });
 });
 
 test("nothing was complained about", { skip }, () => {

@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { Coverage } from "../src/api";
-import { CHROMIUM, launch, type OpenBrowser } from "./browser";
-import { api, send, startMeter, startMeterAt, type RunningMeter } from "./meter";
+import { CHROMIUM, closePage, launch, type OpenBrowser } from "./browser";
+import { startLink } from "./link";
+import { api, ownAddress, send, startMeter, startMeterAt, type RunningMeter } from "./meter";
 import { call } from "./traffic";
 
 const skip = CHROMIUM ? false : "no Chromium on this machine";
@@ -71,34 +72,52 @@ test("of ten thousand pairs one page is in the document, and the others are a pa
 });
 
 test("over a slow link the page says that it loads, and then has everything", { skip }, async () => {
+  const link = await startLink(meter);
+  // What is waited for here comes when it is let through, so that each state is there for as long as it takes to be seen.
+  const script = link.hold("/", '<script type="module">');
+  const pairs = link.hold("/api/v1/pairs");
   const { page: slow } = await browser.open("about:blank");
   const cdp = await slow.context().newCDPSession(slow);
+  await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 300, downloadThroughput: 200_000, uploadThroughput: 200_000 });
+  await slow.goto(link.page, { waitUntil: "commit" });
   // Its words come before its script, which takes longer.
-  await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 20_000, uploadThroughput: 20_000 });
-  // Noted by the document itself, because nothing can ask it before it has loaded.
-  await slow.addInitScript(() => {
-    new MutationObserver(() => {
-      const isSaid = document.querySelector("#app")?.textContent === "Loading this page…";
-      if (isSaid) (window as unknown as { saidSo: boolean }).saidSo = true;
-    }).observe(document, { childList: true, subtree: true });
-  });
-  await slow.goto(meter.page, { waitUntil: "commit" });
-  await slow.waitForSelector("#top");
-  assert.equal(await slow.evaluate(() => (window as unknown as { saidSo?: boolean }).saidSo), true);
-  await slow.waitForFunction(() => !document.body.innerText.includes("Loading this page…"));
-  await cdp.send("Network.emulateNetworkConditions", { offline: false, latency: 600, downloadThroughput: 60_000, uploadThroughput: 60_000 });
+  await slow.waitForSelector("text=Loading this page…");
+  assert.equal(await slow.locator("#top").count(), 0);
+  script.release();
   await slow.waitForSelector("text=Loading the pairs…");
+  assert.doesNotMatch(await slow.innerText("body"), /Loading this page…/);
+  await pairs.waiting();
+  assert.equal(await slow.locator(".pairs tbody tr").count(), 0);
+  pairs.release();
   await slow.waitForSelector(".pairs tbody tr");
-  const before = await slow.getAttribute("main", "data-refreshed");
+  assert.doesNotMatch(await slow.innerText("body"), /Loading the pairs…/);
+  const [before, opened] = await slow.evaluate(() => [document.querySelector("main")?.getAttribute("data-refreshed"), performance.timeOrigin] as const);
   // Of a pair that is there already: these are as many as the meter keeps.
   await send(meter, [call(service(0), service(100), 2_000_000_000n)].flatMap((one) => [one.client, one.server]));
   await slow.waitForFunction((pair) => document.querySelector(".pairs tbody th")?.textContent === pair, `${service(0)} → ${service(100)}`);
-  assert.notEqual(await slow.getAttribute("main", "data-refreshed"), before);
-  await slow.close();
+  await slow.waitForFunction((was) => document.querySelector("main")?.getAttribute("data-refreshed") !== was, before);
+  assert.equal(await slow.evaluate(() => performance.timeOrigin), opened, "it came without a reload");
+  await closePage(slow);
+  await link.close();
+});
+
+test("what comes while an answer is on its way is asked for once the answer is there", { skip }, async () => {
+  const link = await startLink(meter);
+  const pairs = link.hold("/api/v1/pairs");
+  const { page: slow } = await browser.open(link.page);
+  // The answer has left the meter, and does not have what comes now.
+  await pairs.waiting();
+  const asked = slow.waitForResponse((response) => response.url().includes("/api/v1/changes?since="));
+  await send(meter, [call(service(1), service(101), 3_000_000_000n)].flatMap((one) => [one.client, one.server]));
+  await asked;
+  pairs.release();
+  await slow.waitForFunction((pair) => document.querySelector(".pairs tbody th")?.textContent === pair, `${service(1)} → ${service(101)}`);
+  await closePage(slow);
+  await link.close();
 });
 
 test("a meter that goes away keeps the last answer in sight, and is followed again when it is back", { skip }, async () => {
-  const first = await startMeter();
+  const first = await startMeterAt(`${ownAddress()}:0`);
   const address = new URL(first.page).host;
   await send(first, [call("web", "cart", 5_000_000n)].flatMap((one) => [one.client, one.server]));
   const { page: patient } = await browser.open(first.page);

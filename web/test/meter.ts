@@ -17,6 +17,7 @@ export function binary(): string {
 }
 
 const STOP_WITHIN_MS = 120_000;
+const ANSWER_WITHIN_MS = 120_000;
 
 export interface RunningMeter {
   /** With their scheme. */
@@ -32,6 +33,12 @@ export interface RunningMeter {
 export function startMeter(...options: string[]): Promise<RunningMeter> {
   return startMeterAt("127.0.0.1:0", ...options);
 }
+
+/**
+ * A loopback address that no other test process uses: a port of it is free again as soon as its meter has ended, whatever ports
+ * others take on 127.0.0.1 meanwhile.
+ */
+export const ownAddress = (): string => `127.${1 + ((process.pid >> 14) & 127)}.${(process.pid >> 7) & 127}.${1 + (process.pid & 127)}`;
 
 /** The same, with its page at an address that is known beforehand. */
 export async function startMeterAt(http: string, ...options: string[]): Promise<RunningMeter> {
@@ -117,9 +124,20 @@ export async function send(meter: RunningMeter, spans: TestSpan[]): Promise<void
   if (!response.ok) throw new Error(`the meter answered ${response.status}: ${await response.text()}`);
 }
 
+/** Asks until an answer is as wanted, and returns it; fails with the last one. */
+export async function eventually<T>(ask: () => Promise<T>, isWanted: (answer: T) => boolean): Promise<T> {
+  const deadline = Date.now() + ANSWER_WITHIN_MS;
+  for (;;) {
+    const answer = await ask();
+    if (isWanted(answer)) return answer;
+    if (Date.now() > deadline) throw new Error(`never as wanted: ${JSON.stringify(answer)}`);
+    await new Promise((later) => setTimeout(later, 50));
+  }
+}
+
 /** JSON of the meter's API. */
 export async function api(meter: RunningMeter, path: string, query: Record<string, string> = {}): Promise<unknown> {
-  const within = AbortSignal.timeout(20_000);
+  const within = AbortSignal.timeout(ANSWER_WITHIN_MS);
   const response = await fetch(`${meter.page}api/v1/${path}?${new URLSearchParams(query)}`, { signal: within });
   const text = await response.text();
   if (!response.ok) throw new Error(`${path} answered ${response.status}: ${text}`);

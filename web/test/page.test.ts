@@ -5,8 +5,8 @@ import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
 import type { CallReport, Coverage, PairOverTime, PairsReport, WorstReport } from "../src/api";
-import { CHROMIUM, launch, type OpenBrowser, type Watched } from "./browser";
-import { api, send, startMeter, type RunningMeter } from "./meter";
+import { become, CHROMIUM, launch, says, type OpenBrowser, type Watched } from "./browser";
+import { api, eventually, send, startMeter, type RunningMeter } from "./meter";
 import { typescriptShapes, violations } from "./shapes";
 import { call, HOSTILE, traffic } from "./traffic";
 
@@ -20,26 +20,19 @@ let browser: OpenBrowser;
 let watched: Watched;
 let page: Page;
 
-/** Asks the meter until its coverage is as wanted; fails with the last answer. */
-async function coverageWhen(wanted: (coverage: Coverage) => boolean): Promise<Coverage> {
-  const deadline = Date.now() + 60_000;
-  for (;;) {
-    const coverage = (await api(meter, "coverage")) as Coverage;
-    if (wanted(coverage)) return coverage;
-    assert.ok(Date.now() < deadline, `never as wanted: ${JSON.stringify(coverage)}`);
-  }
-}
+const coverageWhen = (wanted: (coverage: Coverage) => boolean) => eventually(async () => (await api(meter, "coverage")) as Coverage, wanted);
 
-/** How many different colours a canvas shows. */
-const coloursOf = (target: Page, selector: string) =>
-  target.$eval(selector, (canvas) => {
-    if (!(canvas instanceof HTMLCanvasElement)) throw new Error("not a canvas");
+/** Waits until a canvas shows more than a few colours: a drawing, and not its ground alone. */
+const isDrawn = (target: Page, selector: string) =>
+  target.waitForFunction((selector) => {
+    const canvas = document.querySelector<HTMLCanvasElement>(selector);
+    if (!canvas || canvas.width === 0) return false;
     const { data } = canvas.getContext("2d")!.getImageData(0, 0, canvas.width, canvas.height);
-    return new Set(new Uint32Array(data.buffer)).size;
-  });
+    return new Set(new Uint32Array(data.buffer)).size > 8;
+  }, selector);
 
 const plain = (text: string) => text.replace(/\u202f|(?<=\d),(?=\d{3})/g, "");
-const rowsOf = (target: Page) => target.$$eval(".pairs tbody th", (cells) => cells.map((cell) => cell.textContent));
+const ROWS = ".pairs tbody th";
 
 before(async () => {
   if (!CHROMIUM) return;
@@ -64,8 +57,7 @@ test("the page served is the one that was built, under a strict policy", { skip 
 
 test("before the first span it says what it waits for and where to send", { skip }, async () => {
   await page.waitForSelector(".empty dl");
-  const text = await page.innerText(".empty");
-  assert.match(text, /No span has come yet: waiting for the first/);
+  const text = await says(page, ".empty", /No span has come yet: waiting for the first/, /OTEL_EXPORTER_OTLP_ENDPOINT/);
   // Its own ports, which are not the default ones.
   for (const [protocol, endpoint] of [["grpc", meter.otlpGrpc], ["http/protobuf", meter.otlpHttp]]) {
     assert.ok(text.includes(`OTEL_EXPORTER_OTLP_PROTOCOL=${protocol} OTEL_EXPORTER_OTLP_ENDPOINT=${endpoint}`), text);
@@ -75,10 +67,9 @@ test("before the first span it says what it waits for and where to send", { skip
 test("pairs appear by themselves, most time lost first", { skip }, async () => {
   await send(meter, TRAFFIC.spans);
   await coverageWhen((coverage) => coverage.spans.expired_client_only === TRAFFIC.lonely);
-  await page.waitForSelector(".pairs tbody tr");
   const report = (await api(meter, "pairs", WINDOW)) as PairsReport;
   assert.deepEqual(report.pairs.map((row) => `${row.client} → ${row.server}`), TRAFFIC.pairs);
-  assert.deepEqual(await rowsOf(page), TRAFFIC.pairs);
+  await become(page, ROWS, TRAFFIC.pairs);
 });
 
 test("names stay text", { skip }, async () => {
@@ -93,7 +84,8 @@ test("coverage is in sight and as the API has it", { skip }, async () => {
   assert.equal(spans.duplicate, TRAFFIC.duplicates);
   assert.equal(spans.malformed, TRAFFIC.malformed);
   assert.equal(spans.root, TRAFFIC.roots);
-  await page.waitForFunction(() => document.querySelector("[data-count=pending]")?.textContent === "0");
+  // What is shown may be of before the last spans were given up.
+  await page.waitForFunction((all) => all.every(([key, n]) => document.querySelector(`[data-count=${key}]`)?.textContent?.replace(/\D/g, "") === n), Object.entries(spans).map(([key, n]) => [key, String(n)] as const));
   const shown = await page.$$eval("[data-count]", (all) => all.map((one) => [one.getAttribute("data-count"), one.textContent] as const));
   const figures = Object.fromEntries(shown.map(([key, text]) => [key, plain(text)]));
   for (const [key, n] of Object.entries(spans)) assert.equal(figures[key], String(n), key);
@@ -113,7 +105,7 @@ test("columns sort both ways and say so", { skip }, async () => {
   await heading.locator("button").click();
   await page.waitForFunction((last) => document.querySelector(".pairs tbody th")?.textContent === last, TRAFFIC.pairs.at(-1));
   assert.equal(await heading.getAttribute("aria-sort"), "ascending");
-  assert.deepEqual(await rowsOf(page), [...TRAFFIC.pairs].reverse());
+  await become(page, ROWS, [...TRAFFIC.pairs].reverse());
   await page.locator(".pairs thead button", { hasText: "Time lost" }).click();
   await page.waitForFunction((first) => document.querySelector(".pairs tbody th")?.textContent === first, TRAFFIC.pairs[0]);
 });
@@ -122,10 +114,9 @@ test("a pair opens by keyboard: over time, as heatmap, with what is counted apar
   await page.focus(".pairs tbody tr:first-child a");
   await page.keyboard.press("Enter");
   await page.waitForSelector("#pair .content:not([hidden])");
-  await page.waitForSelector(".timeseries canvas");
-  assert.ok((await coloursOf(page, ".timeseries canvas")) > 8);
+  await isDrawn(page, ".timeseries canvas");
   const plot = ".heatmap .plot canvas";
-  assert.ok((await coloursOf(page, plot)) > 8);
+  await isDrawn(page, plot);
 
   const pair = (await api(meter, "pair", { client: "front", server: HOSTILE, ...WINDOW })) as PairOverTime;
   const calls = pair.heatmap.counts.flat().reduce((sum, n) => sum + n, 0);
@@ -135,18 +126,15 @@ test("a pair opens by keyboard: over time, as heatmap, with what is counted apar
   // The tip of the busiest cell tells its bucket and its count.
   await page.focus(plot);
   await page.keyboard.press("ArrowUp");
-  const tip = plain(await page.innerText(".heatmap .tip"));
-  assert.match(tip, /^\d.* – \d.*\n+\d+ of 120 calls/);
+  await says(page, ".heatmap .tip", /^\d.* – \d.*\n+\d+ of 120 calls/);
 
-  const apart = plain(await page.innerText(".apart"));
-  assert.match(apart, /negative gap\s+3/);
-  assert.match(apart, /DEADLINE_EXCEEDED\s+3/);
-  const distributions = await page.innerText(".distributions");
+  await says(page, ".apart", /negative gap\s+3/, /DEADLINE_EXCEEDED\s+3/);
+  const distributions = await says(page, ".distributions", /mate delay/);
   assert.equal(/request leg/.test(distributions), pair.total.request_leg !== undefined);
-  assert.match(distributions, /mate delay/);
 });
 
 test("worst calls have their trace ids, and one shows both spans whole", { skip }, async () => {
+  await page.waitForSelector(".worst .id");
   const shown = await page.$$eval(".worst .id", (links) => links.map((link) => link.textContent));
   const wanted = TRAFFIC.worst.slice(0, 5).map((one) => one.traceId);
   assert.deepEqual(shown.slice(0, 5), wanted);
@@ -178,7 +166,7 @@ test("a shared address shows the same view, in the dark too", { skip }, async ()
     await other.page.goto(call.replace(/&trace_id=.*/, ""));
     await other.page.waitForSelector(".heatmap .plot canvas[aria-label]");
     assert.equal(await other.page.innerText("#pair h2"), TRAFFIC.pairs[0]);
-    assert.ok((await coloursOf(other.page, ".heatmap .plot canvas")) > 8);
+    await isDrawn(other.page, ".heatmap .plot canvas");
     const [light, black] = await Promise.all([page, other.page].map((one) => one.evaluate(() => getComputedStyle(document.body).backgroundColor)));
     assert.notEqual(light, black);
     assert.deepEqual(other.complaints, []);
@@ -236,6 +224,6 @@ test("nothing was complained about and no other host was asked", { skip }, () =>
 test("when the meter is gone the page says so and keeps the last answer", { skip }, async () => {
   await meter.stop();
   await page.waitForSelector("#problem:not([hidden])");
-  assert.match(await page.innerText("#problem"), /meter does not answer.*last answer/);
-  assert.deepEqual(await rowsOf(page), TRAFFIC.pairs);
+  await says(page, "#problem", /meter does not answer.*last answer/);
+  await become(page, ROWS, TRAFFIC.pairs);
 });

@@ -349,3 +349,28 @@ fn nothing_is_found_where_gaps_are_shuffled_over_the_places() {
     // Limited to 5 % each: more than 5 of 30 happen once in 300 such tests; these runs are deterministic.
     assert!(with_discoveries <= 5, "{with_discoveries} of {RUNS} runs found something in shuffled gaps");
 }
+
+/// Five pods share each of 16 nodes, so that values of places are five times as many; a size has to stand out among them as well.
+#[test]
+fn a_size_is_found_however_many_pods_share_a_node() {
+    for seed in 0..4 {
+        let mut rng = Rng::with_seed(seed);
+        let calls = (0..3_000).map(|_| {
+            let mut one = call(&mut rng);
+            let (node, pod) = (rng.u8(..16), rng.u8(..5));
+            one.server_resource = Place { node, pod }.resource();
+            if node == 3 && rng.bool() {
+                one.gap_ns += 40_000_000 + rng.u64(..10_000_000);
+            }
+            let size = rng.u64(..1 << 20);
+            one.client_span.push(attribute("rpc.request.size", Value::IntValue(size as i64)));
+            one.gap_ns += 2 * size;
+            one
+        });
+        let explanation = explained(calls.collect(), Settings::default(), 200);
+        let first = &explanation.differs[0];
+        assert_eq!((&*first.attribute, &*first.value), ("server: k8s.node.name", "node-3"), "seed {seed}");
+        let rises: Vec<&str> = explanation.rises_with.iter().map(|rise| &*rise.attribute).collect();
+        assert_eq!(rises, ["client: rpc.request.size"], "seed {seed}");
+    }
+}
