@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Answered {
     /// To which question.
     pub asked: Asked,
+    /// Whether calls that show an event are compared with those that do not, and not slow calls with ordinary ones.
+    pub by_event: bool,
     /// What each owner has of the time in question, the most first.
     pub shares: Vec<(Owner, Share)>,
     /// What whole legs have, whoever owns it.
@@ -226,6 +228,7 @@ pub fn answer(
     let baseline: f64 = others.iter().map(|(row, weight)| weight * row.call.duration_ns as f64).sum();
     Some(Answered {
         asked,
+        by_event: false,
         shares,
         whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0, 0.0))).collect(),
         ends: ends
@@ -410,7 +413,7 @@ fn most_of(mut rows: Vec<(&Row<'_>, i64)>) -> Vec<String> {
 }
 
 /// Whether spans tell when most of the calls began, rather than packets when their first byte was sent.
-fn knows_ends(rows: &[&Row<'_>]) -> bool {
+pub fn knows_ends(rows: &[&Row<'_>]) -> bool {
     let begins_with_bytes = |row: &&&Row<'_>| {
         let begins = |leg: Leg| row.call.record.legs.iter().any(|own| own.legs.first == leg);
         begins(Leg::ClientSend) && !begins(Leg::ClientAppOut)

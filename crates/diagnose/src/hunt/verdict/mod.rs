@@ -9,7 +9,7 @@ pub use document::{
 };
 
 use super::account::QUEUE;
-use super::answer::Answered;
+use super::answer::{Answered, knows_ends};
 use super::catalogue::NotLooked;
 use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
@@ -106,6 +106,7 @@ pub(super) fn of(
     hunt.beside.sort_by_key(|finding| !finding.is_shown());
     also(&mut hunt, evidence, population);
     not_captured(&mut hunt, question);
+    before_first_bytes(&mut hunt, population);
     for blamed in &mut hunt.culprits {
         support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
     }
@@ -302,6 +303,7 @@ fn excess(answered: &Answered) -> Excess {
         baseline_ns: answered.baseline_ns as u64,
         mean_ns: answered.each_ns.mid as u64,
         of_all: answered.of_all,
+        by_event: answered.by_event,
     }
 }
 
@@ -350,6 +352,10 @@ fn percent(share: super::shares::Share) -> String {
 fn words(read: &Read, answered: &Answered) -> String {
     let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
     let took = match answered.asked {
+        Asked::Slow if answered.by_event => {
+            let event = read.culprits.first().map_or(String::new(), |named| named.culprit.to_string());
+            format!("{calls} calls show {event}; they took {each} longer, on average, than calls of their kind that do not.")
+        }
         Asked::Slow => {
             format!("{calls} slow calls took {each} longer, on average, than ordinary calls of their kind.")
         }
@@ -662,6 +668,21 @@ fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
         hunt.words
     );
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
+}
+
+/// Packets show a call from its first byte on. Of what it waited for before, in the client's program, nobody says that it was
+/// nothing.
+fn before_first_bytes(hunt: &mut Hunt, population: &Population<'_>) {
+    let rows: Vec<&Row<'_>> = population.rows.iter().collect();
+    if hunt.verdict != Kind::Nothing || knows_ends(&rows) {
+        return;
+    }
+    hunt.verdict = Kind::Unknown;
+    hunt.words = format!(
+        "No span shows when these calls began in the client's program, and they may have waited there: for a connection, a \
+         name, a lock or a CPU. From the first byte of each request on: {}",
+        hunt.words
+    );
 }
 
 /// What would supply what is missing, in sentences. What suspects that nobody looked for need is said with them.

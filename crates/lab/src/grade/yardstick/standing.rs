@@ -155,19 +155,28 @@ fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
     let named = said.culprits.first()?;
     let interval = named.share?;
     let fault = known.faults.iter().find(|fault| fault.is_meant_by(named.culprit))?;
-    let share = constructed_share(fault, &known.calls, said.question?, said.slow_calls)?;
-    Some((interval, share))
+    let of = match said.question? {
+        Question::All => Of::All,
+        Question::Slow if said.by_event => Of::WithEvent,
+        Question::Slow => Of::Slow(said.slow_calls),
+    };
+    Some((interval, constructed_share(fault, &known.calls, of)?))
 }
 
-/// Share of a fault by construction: of the time of all calls, or of the excess of slow calls over ordinary
-/// ones (the faster half). Which calls are slow is the judge's to say (`slow_calls`, the slowest); else those that have most
-/// of all excess are. `None` if the cost per call is unknown, or there is no excess.
-pub fn constructed_share(
-    fault: &Fault,
-    calls: &[(String, u64)],
-    question: Question,
-    slow_calls: Option<u64>,
-) -> Option<f64> {
+/// Which calls' time a share is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// That of all calls.
+    All,
+    /// What slow calls take beyond ordinary ones (the faster half): so many of the slowest, if the judge says how many, else
+    /// those that have most of all excess.
+    Slow(Option<u64>),
+    /// What calls that the fault made longer take beyond the others, however slow either are.
+    WithEvent,
+}
+
+/// Share of a fault by construction. `None` if the cost per call is unknown, or there is no excess.
+pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], of: Of) -> Option<f64> {
     if fault.affected.is_empty() || fault.affected.values().any(Option::is_none) {
         return None;
     }
@@ -180,9 +189,16 @@ pub fn constructed_share(
     let took = |(_, ns): &(String, u64)| *ns as f64;
     let mut calls = calls.to_vec();
     calls.sort_by_key(|(_, ns)| *ns);
-    let share = match question {
-        Question::All => mean(&calls, &cost) / mean(&calls, &took),
-        Question::Slow => {
+    let share = match of {
+        Of::All => mean(&calls, &cost) / mean(&calls, &took),
+        Of::WithEvent => {
+            let (with, without): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| cost(call) > 0.0);
+            if without.is_empty() {
+                return None;
+            }
+            mean(&with, &cost) / (mean(&with, &took) - mean(&without, &took))
+        }
+        Of::Slow(slow_calls) => {
             let median = calls.get(calls.len() / 2)?.1;
             let beyond = |(_, ns): &(String, u64)| ns.saturating_sub(median) as f64;
             let all: f64 = calls.iter().map(beyond).sum();
