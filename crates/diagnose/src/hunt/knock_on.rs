@@ -21,12 +21,20 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
             *usual.entry(*owner).or_default() += weight * *ns as f64 / all_others.max(f64::MIN_POSITIVE);
         }
     }
+    let mut longest: BTreeMap<Owner, i64> = BTreeMap::new();
+    for (owner, ns) in rows.iter().flat_map(|row| row.account) {
+        let of = longest.entry(*owner).or_default();
+        *of = (*of).max(*ns);
+    }
     let mut set_off: BTreeMap<Owner, BTreeMap<Owner, f64>> = BTreeMap::new();
     for row in rows {
         let has = row.account.iter().filter(|(_, ns)| **ns > 0);
         for (owner, _) in has.clone().filter(|(owner, _)| matches!(owner, Owner::Culprit(_))) {
             for (other, ns) in has.clone().filter(|(other, _)| may_set_off(owner, other)) {
-                let beyond = *ns as f64 - usual.get(other).copied().unwrap_or(0.0);
+                // Whoever queues behind a hold waits for as long as it lasts, and not longer.
+                let is_queue = *other == Owner::Culprit(QUEUE);
+                let ns = if is_queue { (*ns).min(longest.get(owner).copied().unwrap_or(0)) } else { *ns };
+                let beyond = ns as f64 - usual.get(other).copied().unwrap_or(0.0);
                 *set_off.entry(*owner).or_default().entry(*other).or_default() += row.call.weight * beyond;
             }
         }
@@ -39,10 +47,8 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
 fn may_set_off(owner: &Owner, other: &Owner) -> bool {
     let Owner::Culprit(culprit) = owner else { return false };
     match other {
-        // A thread that has waited or worked for long needs a CPU for longer, or once more.
-        Owner::Noise(noise) => {
-            noise.side == culprit.side && culprit.cause != Cause::RunQueue && is_at_host(*culprit)
-        }
+        // A thread that has slept or worked for long needs a CPU once more, or for longer.
+        Owner::Noise(noise) => noise.side == culprit.side && sleeps_or_works(culprit.cause),
         Owner::Culprit(queue) => {
             *queue == QUEUE && culprit.side == Some(Side::Server) && is_of_host(culprit.cause)
         }
@@ -59,16 +65,21 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
     }
 }
 
-/// Whether a cause acts on the threads of a host.
-fn is_at_host(culprit: Culprit) -> bool {
-    is_of_host(culprit.cause)
-        || matches!(culprit.cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
+/// Whether threads sleep or work for as long as a cause acts. Those that others keep from a CPU have waited for one already,
+/// and go on as soon as they get it.
+fn sleeps_or_works(cause: Cause) -> bool {
+    let is_kept = matches!(
+        cause,
+        Cause::RunQueue | Cause::SoftirqOnCpu | Cause::Steal | Cause::CpuSaturated
+    );
+    is_of_host(cause) && !is_kept
+        || matches!(cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::innocents::{by_thread, running};
-    use super::super::tests::{call, of};
+    use super::super::tests::{call, leg, of};
     use super::super::{CallRecord, Hunt};
     use super::*;
     use spangap_model::evidence::HostPart;
@@ -108,6 +119,30 @@ mod tests {
     }
 
     #[test]
+    fn a_long_queue_is_not_due_to_a_short_interrupt() {
+        // Twelve calls at a time wait for one thread, which packets keep from a CPU for 50 us of each call.
+        let hunt = of((0..400).map(|n| -> CallRecord {
+            let packets = HostPart {
+                doing: Doing::Interrupted,
+                behind: Some(Taker::Softirq { vector: "NET_RX".into(), device: None }),
+                ns: 50_000,
+                ..running(0)
+            };
+            let waits = HostPart { doing: Doing::Unknown, ..running(22) };
+            let served = by_thread(Leg::ServerApp, 1, 2, vec![running(2), packets]);
+            let legs = vec![leg(Leg::ClientAppOut, 0), by_thread(Leg::ServerHostIn, 1, 22, vec![waits]), served];
+            call(n, "/a", legs, Vec::new())
+        }));
+        assert_eq!(hunt.culprits.first().map(|one| one.culprit), Some(QUEUE), "{hunt:#?}");
+        let all = hunt.questions.all.expect("it is always asked");
+        let packets = all.sheet.iter().find(|line| {
+            line.culprit.is_some_and(|culprit| culprit.cause == Cause::SoftirqOnCpu)
+        });
+        let packets = packets.expect("a line of its own").share;
+        assert!(packets.high < 0.15, "{packets:?}");
+    }
+
+    #[test]
     fn only_what_can_follow_is_set_off() {
         let at = |cause, side| Owner::Culprit(Culprit::at(cause, side));
         let noise = |side| Owner::Noise(Culprit::at(Cause::RunQueue, side));
@@ -118,5 +153,7 @@ mod tests {
         let loss = Owner::Culprit(Culprit::of(Cause::FastRetransmit));
         assert!(may_set_off(&loss, &sends) && !may_set_off(&disk, &sends));
         assert!(!may_set_off(&loss, &noise(Side::Server)), "packets need no CPU of the program");
+        let kept = at(Cause::SoftirqOnCpu, Side::Server);
+        assert!(!may_set_off(&kept, &noise(Side::Server)), "the wait for a CPU is over with it");
     }
 }
