@@ -10,6 +10,9 @@ use crate::claims::is_of_host;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
+/// What the scheduler lets a thread run for at least, if others want its CPU, nanoseconds.
+const SLICE_NS: f64 = 700_000.0;
+
 /// How much of a call's time each owner may have set off, nanoseconds: in the calls in question that have the
 /// owner, beyond what ordinary calls have of it.
 pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, f64> {
@@ -30,7 +33,13 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
     for row in rows {
         let has = row.account.iter().filter(|(_, ns)| **ns > 0);
         for (owner, _) in has.clone().filter(|(owner, _)| matches!(owner, Owner::Culprit(_))) {
+            let own_ns = row.account.get(owner).copied().unwrap_or(0) as f64
+                - usual.get(owner).copied().unwrap_or(0.0);
             for (other, ns) in has.clone().filter(|(other, _)| may_set_off(owner, other)) {
+                // Nobody loses a CPU for having worked for less than a slice.
+                if is_own_work(owner) && own_ns < SLICE_NS && matches!(other, Owner::Noise(_)) {
+                    continue;
+                }
                 // Whoever queues behind a hold waits for as long as it lasts, and not longer.
                 let is_queue = *other == Owner::Culprit(QUEUE);
                 let ns = if is_queue { (*ns).min(longest.get(owner).copied().unwrap_or(0)) } else { *ns };
@@ -52,15 +61,19 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
         Owner::Culprit(queue) => {
             *queue == QUEUE && culprit.side == Some(Side::Server) && is_of_host(culprit.cause)
         }
-        // After a loss halves the congestion window, the rest of a message leaves later.
-        Owner::Place(legs) => {
-            let sends = [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs);
-            sends
-                && matches!(
-                    culprit.cause,
-                    Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop
-                )
-        }
+        Owner::Place(legs) => match culprit.cause {
+            // After a loss halves the congestion window, the rest of a message leaves later.
+            Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop => {
+                [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs)
+            }
+            // A receiver that reads late opens its window a little at a time, and bytes trickle into that.
+            Cause::ReceiveWindow => match culprit.side {
+                Some(Side::Server) => *legs == Legs::one(Leg::ClientSend),
+                Some(Side::Client) => *legs == Legs::one(Leg::ServerSend),
+                None => false,
+            },
+            _ => false,
+        },
         Owner::Between(_) | Owner::Hop(..) => false,
     }
 }
@@ -72,8 +85,16 @@ fn sleeps_or_works(cause: Cause) -> bool {
         cause,
         Cause::RunQueue | Cause::SoftirqOnCpu | Cause::Steal | Cause::CpuSaturated
     );
-    is_of_host(cause) && !is_kept
-        || matches!(cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
+    is_of_host(cause) && !is_kept || is_work(cause)
+}
+
+fn is_own_work(owner: &Owner) -> bool {
+    matches!(owner, Owner::Culprit(culprit) if is_work(culprit.cause))
+}
+
+/// What programs do themselves.
+fn is_work(cause: Cause) -> bool {
+    matches!(cause, Cause::ServerApp | Cause::ServerQueue | Cause::ClientApp)
 }
 
 #[cfg(test)]
@@ -82,7 +103,7 @@ mod tests {
     use super::super::tests::{call, leg, of};
     use super::super::{CallRecord, Hunt};
     use super::*;
-    use spangap_model::evidence::HostPart;
+    use spangap_model::evidence::{HostPart, LegRecord};
     use spangap_model::{Doing, Taker};
 
     /// Every eighth call is stopped for 60 ms; its thread, or that of another such call, then waits for 20 ms
@@ -116,6 +137,32 @@ mod tests {
         // Waits of other calls are not a consequence.
         let others = share(&stopped(false));
         assert!((others.mid - 0.6).abs() < 0.02 && others.high < 0.85, "{others:?}");
+    }
+
+    #[test]
+    fn work_of_microseconds_does_not_cost_a_thread_its_cpu() {
+        // Every eighth call works for a little or a lot longer, and waits for 20 ms behind many others.
+        let of = |work_ns: u64| {
+            of((0..400).map(|n| -> CallRecord {
+                let behind = Taker::Task { tid: n as u32, pid: Some(n as u32), name: None };
+                let wait = HostPart { doing: Doing::Runnable, behind: Some(behind), ..running(20) };
+                let works = |ns| HostPart { ns, ..running(0) };
+                let (ns, parts) = match n % 8 {
+                    0 => (21_000_000 + work_ns, vec![wait, works(1_000_000 + work_ns)]),
+                    _ => (1_000_000, vec![works(1_000_000)]),
+                };
+                let served = LegRecord { ns: ns as i64, ..by_thread(Leg::ServerApp, 1, 0, parts) };
+                CallRecord { duration_ns: ns, ..call(n * 10, "/a", vec![served], Vec::new()) }
+            }))
+        };
+        let high = |hunt: &Hunt| {
+            let lines = &hunt.questions.slow.as_ref().expect("some are slow").sheet;
+            let works = Culprit::at(Cause::ServerApp, Side::Server);
+            let line = lines.iter().find(|line| line.culprit == Some(works));
+            line.expect("a line of its own").share.high
+        };
+        assert!(high(&of(50_000)) < 0.1, "{:#?}", of(50_000));
+        assert!(high(&of(3_000_000)) > 0.9);
     }
 
     #[test]
@@ -153,6 +200,9 @@ mod tests {
         let loss = Owner::Culprit(Culprit::of(Cause::FastRetransmit));
         assert!(may_set_off(&loss, &sends) && !may_set_off(&disk, &sends));
         assert!(!may_set_off(&loss, &noise(Side::Server)), "packets need no CPU of the program");
+        let late = at(Cause::ReceiveWindow, Side::Client);
+        let asks = Owner::Place(Legs::one(Leg::ClientSend));
+        assert!(may_set_off(&late, &sends) && !may_set_off(&late, &asks), "its window is for responses");
         let kept = at(Cause::SoftirqOnCpu, Side::Server);
         assert!(!may_set_off(&kept, &noise(Side::Server)), "the wait for a CPU is over with it");
     }

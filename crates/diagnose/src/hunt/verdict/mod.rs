@@ -413,7 +413,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             format!("{} of that passed {}; {why}.", percent(place.share), at(place))
         }
         _ if read.beside_noise.is_some() => format!(
-            "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
+            "{} of that passed while threads waited for CPUs behind many others. But most of these calls, and hardly any \
              others, also show {}: {}. A run on a quieter machine would tell how much of the wait that causes.",
             percent(answered.noise),
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),

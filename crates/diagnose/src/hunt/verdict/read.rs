@@ -222,18 +222,18 @@ fn largest_beside_noise(answered: &Answered) -> f64 {
     others.map(|(_, share)| share.mid).fold(0.0, f64::max)
 }
 
-/// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.
+/// Whether something is in most slow calls and in hardly any other: noise alone would not choose these.
 fn tells_apart(named: &Named, answered: &Answered) -> bool {
     let Some(present) = answered.present.get(&named.owner) else { return false };
-    let few = match named.culprit.cause {
-        cause if is_held_up(cause) => FEW,
-        cause if is_own_doing(cause) => SOME_HAVE_IT,
+    let (most, few) = match named.culprit.cause {
+        cause if is_held_up(cause) => (MOST, FEW),
+        cause if is_own_doing(cause) => (1.0 - SOME_HAVE_IT, SOME_HAVE_IT),
         _ => return false,
     };
     // Or it may have set off most of the noise in them.
     let is_some = named.share.low > FEW || named.share.mid > 0.0 && named.share.high > MOST;
     is_some
-        && present.calls >= (1.0 - few) * answered.calls
+        && present.calls >= most * answered.calls
         && present.ordinary_ns <= few * present.ns
         && present.moments >= MOMENTS
 }

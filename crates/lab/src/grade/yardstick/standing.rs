@@ -4,7 +4,7 @@ use crate::grade::conclusion::{Conclusion, Interval, Kind, Question};
 use crate::grade::score::meant;
 use serde::Serialize;
 use spangap_model::{Culprit, Leg, Legs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum share of affected calls among those that support a conclusion.
 const MOST_OF_THEM: f64 = 0.8;
@@ -137,18 +137,21 @@ fn is_same_place(truth: Legs, named: Legs) -> bool {
     }
 }
 
-/// A conclusion without calls is not grounded: the name alone may be luck.
+/// A conclusion without calls is not grounded: the name alone may be luck. Of calls of the warm-up, the truth says nothing.
 fn is_grounded(known: &Known, said: &Conclusion) -> bool {
+    let measured: BTreeSet<&String> = known.calls.iter().map(|(id, _)| id).collect();
+    let is_measured = |id: &&String| measured.is_empty() || measured.contains(*id);
+    let ids: Vec<&String> = said.trace_ids.iter().filter(is_measured).collect();
     let meant: Vec<&Fault> = known
         .faults
         .iter()
         .filter(|fault| said.culprits.iter().any(|named| fault.is_meant_by(named.culprit)))
         .collect();
-    let is_affected = |id: &&String| {
-        meant.iter().any(|fault| fault.affected.is_empty() || fault.affected.contains_key(*id))
+    let is_affected = |id: &&&String| {
+        meant.iter().any(|fault| fault.affected.is_empty() || fault.affected.contains_key(**id))
     };
-    let affected = said.trace_ids.iter().filter(is_affected).count();
-    !said.trace_ids.is_empty() && affected as f64 >= MOST_OF_THEM * said.trace_ids.len() as f64
+    let affected = ids.iter().filter(is_affected).count();
+    !ids.is_empty() && affected as f64 >= MOST_OF_THEM * ids.len() as f64
 }
 
 fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
@@ -180,9 +183,14 @@ pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], of: Of) -> Opti
     if fault.affected.is_empty() || fault.affected.values().any(Option::is_none) {
         return None;
     }
-    // No call can have waited for longer than it took.
-    let cost =
-        |(id, ns): &(String, u64)| fault.affected.get(id).copied().flatten().unwrap_or(0).min(*ns) as f64;
+    // No call can have lost more than it took beyond what calls take at least. A process that is stopped while its peer works
+    // costs less than the stop lasts.
+    let unaffected = calls.iter().filter(|(id, _)| !fault.affected.contains_key(id));
+    let least_ns = unaffected.map(|(_, ns)| *ns).min().unwrap_or(0);
+    let cost = |(id, ns): &(String, u64)| {
+        let cost_ns = fault.affected.get(id).copied().flatten().unwrap_or(0);
+        cost_ns.min(ns.saturating_sub(least_ns)) as f64
+    };
     let mean = |calls: &[(String, u64)], of: &dyn Fn(&(String, u64)) -> f64| {
         calls.iter().map(of).sum::<f64>() / calls.len().max(1) as f64
     };

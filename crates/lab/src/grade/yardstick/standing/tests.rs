@@ -130,6 +130,14 @@ fn grounded_is_what_rests_on_calls_that_were_longer() {
     assert_eq!(grounded(&["a", "c"]), Some(false));
     assert_eq!(grounded(&[]), Some(false), "a name alone may be luck");
     assert_eq!(stands(&known, &Conclusion::named(RUN_QUEUE)).grounded, None);
+    // The warm-up's calls are in the evidence, and not in the truth.
+    known.calls = ["a", "b", "c"].map(|id| (id.to_owned(), 1)).into();
+    let grounded = |ids: &[&str]| {
+        let trace_ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        stands(&known, &Conclusion { trace_ids, ..Conclusion::named(RTO) }).grounded
+    };
+    assert_eq!(grounded(&["a", "w", "b"]), Some(true));
+    assert_eq!((grounded(&["a", "w", "c"]), grounded(&["w"])), (Some(false), Some(false)));
 }
 
 #[test]
@@ -147,9 +155,10 @@ fn the_share_by_construction() {
     // What every call has explains nothing of why some are slow.
     fault.affected = calls.iter().map(|(id, _)| (id.clone(), Some(5))).collect();
     assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), Some(0.0));
-    // More than it took it cost none.
+    // None can have lost more than it took beyond the quickest of the others.
     fault.affected = [("0".to_owned(), Some(9_000)), ("1".to_owned(), Some(9_000))].into();
-    assert!(constructed_share(&fault, &calls, Of::All).expect("known") < 1.0);
+    assert_eq!(constructed_share(&fault, &calls, Of::All), Some(180.0 / 280.0));
+    assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), Some(1.0));
     fault.affected.insert("2".into(), None);
     assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), None);
 
