@@ -678,10 +678,9 @@ fn before_first_bytes(hunt: &mut Hunt, population: &Population<'_>) {
         return;
     }
     hunt.verdict = Kind::Unknown;
-    hunt.words = format!(
-        "No span shows when these calls began in the client's program, and they may have waited there: for a connection, a \
-         name, a lock or a CPU. From the first byte of each request on: {}",
-        hunt.words
+    hunt.words.push_str(
+        " That is from the first byte of each request on: no span shows when these calls began in the client's program, and \
+         they may have waited there, for a connection, a name, a lock or a CPU.",
     );
 }
 
