@@ -60,6 +60,8 @@ pub struct Answered {
     pub queued: f64,
     /// Whether begin and end of most calls at the client are known: without spans they begin with their first byte.
     pub knows_ends: bool,
+    /// Share of the calls in question that spans say were over before they left, and packets, that they were answered.
+    pub answered_unsent: f64,
     /// Calls left out of the comparison, since a host was not recorded while they were there.
     pub left_out: usize,
 }
@@ -85,7 +87,7 @@ const TRACES: usize = 5;
 const LEAST: usize = 8;
 /// What all calls take beyond a reference is noise below this share of what that takes.
 const LEAST_OF_REFERENCE: f64 = 0.05;
-/// A way varies when so much of its time is beyond the 10th percentile.
+/// A way varies when so much of its usual time is beyond the 10th percentile.
 const VARIES: f64 = 0.25;
 
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
@@ -252,6 +254,7 @@ pub fn answer(
         moments: moments(beyond.collect()),
         queued: queued(rows),
         knows_ends: knows_ends(rows),
+        answered_unsent: answered_unsent(rows),
         left_out: 0,
         recorded: Side::ALL.map(|side| recorded(population, side)),
     })
@@ -421,6 +424,19 @@ pub fn knows_ends(rows: &[&Row<'_>]) -> bool {
     2 * rows.iter().filter(begins_with_bytes).count() < rows.len()
 }
 
+/// A call may be given up before it leaves. Where that goes for most, and they were answered, spans and capture have different
+/// clocks: a capture from one end was taken for one from the other.
+fn answered_unsent(rows: &[&Row<'_>]) -> f64 {
+    let is_unsent = |call: &CallRecord| {
+        call.legs.iter().all(|leg| leg.legs == Legs::one(Leg::ClientAppOut))
+            && !call.legs.is_empty()
+            && call.response_bytes.is_some()
+    };
+    let weight = |rows: &mut dyn Iterator<Item = &&Row<'_>>| rows.map(|row| row.call.weight).sum::<f64>();
+    let unsent = weight(&mut rows.iter().filter(|row| is_unsent(row.call.record)));
+    unsent / weight(&mut rows.iter()).max(f64::MIN_POSITIVE)
+}
+
 fn queued(rows: &[&Row<'_>]) -> f64 {
     let (mut shown, mut all) = (0.0, 0.0);
     for row in rows {
@@ -462,7 +478,8 @@ fn larger(ours: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> f64 {
     if others.is_empty() { 1.0 } else { mean(ours) / mean(others).max(1.0) }
 }
 
-/// Whether much of what both ways take together is beyond what they take at their best: what a path always takes does not vary.
+/// Whether much of what both ways usually take together is beyond what they take at their best. What a path always takes does not
+/// vary, and a few calls that take much longer are slow ones.
 fn varies(rows: &[&Row<'_>]) -> bool {
     // What nobody else owns of it.
     let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
@@ -471,8 +488,6 @@ fn varies(rows: &[&Row<'_>]) -> bool {
         (u64::try_from(ns).unwrap_or(0), row.call.weight)
     };
     let ways: Vec<(u64, f64)> = rows.iter().map(both).collect();
-    let calls: f64 = ways.iter().map(|(_, weight)| weight).sum();
-    let mean =
-        ways.iter().map(|(ns, weight)| *ns as f64 * weight).sum::<f64>() / calls.max(f64::MIN_POSITIVE);
-    mean - quantile(ways, 0.1) as f64 > VARIES * mean
+    let usual = quantile(ways.clone(), 0.5) as f64;
+    usual - quantile(ways, 0.1) as f64 > VARIES * usual
 }

@@ -490,3 +490,37 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
     };
     assert!(of(false) && !of(true));
 }
+
+#[test]
+fn waits_for_cpus_that_no_single_program_certainly_caused_are_said_and_unknown() {
+    // At the server all are behind one program; at the client, behind many.
+    let hunt = of((0..400).map(|n| {
+        let wait = |pid: i64, ms| {
+            let pid = pid as u32;
+            let behind = Some(spangap_model::Taker::Task { tid: pid, pid: Some(pid), name: None });
+            HostPart { doing: Doing::Runnable, behind, ..running(ms) }
+        };
+        let (server, client) = if n % 8 == 0 { (20, 18) } else { (0, 0) };
+        let served = by_thread(Leg::ServerApp, 1, 1 + server, vec![wait(7, server), running(1)]);
+        let taken = by_thread(Leg::ClientAppIn, 2, client, vec![wait(100 + n, client)]);
+        call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), served, taken], Vec::new())
+    }));
+    assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Unknown, 0), "{hunt:#?}");
+    assert!(hunt.words.contains("100 % of that passed while threads waited for CPUs"), "{}", hunt.words);
+}
+
+#[test]
+fn calls_that_were_answered_had_left_whatever_the_spans_clock_says() {
+    // With a capture of the server's end alone, and a clock that is a second ahead there.
+    let of = |response_bytes: Option<u64>| {
+        of((0..200).map(|n| {
+            let ms = if n % 5 == 0 { 50 } else { 2 };
+            let unsent = call(n * 10, "/a", vec![leg(Leg::ClientAppOut, ms)], Vec::new());
+            CallRecord { response_bytes, ..unsent }
+        }))
+    };
+    let answered = of(Some(64));
+    assert_eq!((answered.verdict, &answered.place), (Kind::Unknown, &None), "{answered:#?}");
+    assert!(answered.words.contains("another clock"), "{}", answered.words);
+    assert_eq!(of(None).place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppOut)));
+}

@@ -10,6 +10,9 @@ use crate::claims::is_of_host;
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
+/// The client's program, which takes responses off a connection.
+const READER: Culprit = Culprit::at(Cause::ClientApp, Side::Client);
+
 /// What the scheduler lets a thread run for at least, if others want its CPU, nanoseconds.
 const SLICE_NS: f64 = 700_000.0;
 
@@ -40,9 +43,13 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
                 if is_own_work(owner) && own_ns < SLICE_NS && matches!(other, Owner::Noise(_)) {
                     continue;
                 }
-                // Whoever queues behind a hold waits for as long as it lasts, and not longer.
-                let is_queue = *other == Owner::Culprit(QUEUE);
-                let ns = if is_queue { (*ns).min(longest.get(owner).copied().unwrap_or(0)) } else { *ns };
+                let ns = match other {
+                    // Whoever queues behind a hold waits for as long as it lasts, and not longer.
+                    Owner::Culprit(QUEUE) => (*ns).min(longest.get(owner).copied().unwrap_or(0)),
+                    // Who waits for several has waited for one at least.
+                    Owner::Culprit(READER) => (*ns).min(own_ns.max(0.0) as i64),
+                    _ => *ns,
+                };
                 let beyond = ns as f64 - usual.get(other).copied().unwrap_or(0.0);
                 *set_off.entry(*owner).or_default().entry(*other).or_default() += row.call.weight * beyond;
             }
@@ -58,6 +65,8 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
     match other {
         // A thread that has slept or worked for long needs a CPU once more, or for longer.
         Owner::Noise(noise) => noise.side == culprit.side && sleeps_or_works(culprit.cause),
+        // Responses in hand at once share what the client does with them, and may have been read one after the other.
+        Owner::Culprit(READER) => culprit.cause == Cause::SharedConnection,
         Owner::Culprit(queue) => {
             *queue == QUEUE && culprit.side == Some(Side::Server) && is_of_host(culprit.cause)
         }
@@ -81,10 +90,7 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
 /// Whether threads sleep or work for as long as a cause acts. Those that others keep from a CPU have waited for one already,
 /// and go on as soon as they get it.
 fn sleeps_or_works(cause: Cause) -> bool {
-    let is_kept = matches!(
-        cause,
-        Cause::RunQueue | Cause::SoftirqOnCpu | Cause::Steal | Cause::CpuSaturated
-    );
+    let is_kept = matches!(cause, Cause::RunQueue | Cause::SoftirqOnCpu | Cause::Steal | Cause::CpuSaturated);
     is_of_host(cause) && !is_kept || is_work(cause)
 }
 
@@ -177,14 +183,16 @@ mod tests {
             };
             let waits = HostPart { doing: Doing::Unknown, ..running(22) };
             let served = by_thread(Leg::ServerApp, 1, 2, vec![running(2), packets]);
-            let legs = vec![leg(Leg::ClientAppOut, 0), by_thread(Leg::ServerHostIn, 1, 22, vec![waits]), served];
+            let legs =
+                vec![leg(Leg::ClientAppOut, 0), by_thread(Leg::ServerHostIn, 1, 22, vec![waits]), served];
             call(n, "/a", legs, Vec::new())
         }));
         assert_eq!(hunt.culprits.first().map(|one| one.culprit), Some(QUEUE), "{hunt:#?}");
         let all = hunt.questions.all.expect("it is always asked");
-        let packets = all.sheet.iter().find(|line| {
-            line.culprit.is_some_and(|culprit| culprit.cause == Cause::SoftirqOnCpu)
-        });
+        let packets = all
+            .sheet
+            .iter()
+            .find(|line| line.culprit.is_some_and(|culprit| culprit.cause == Cause::SoftirqOnCpu));
         let packets = packets.expect("a line of its own").share;
         assert!(packets.high < 0.15, "{packets:?}");
     }
@@ -200,6 +208,8 @@ mod tests {
         let loss = Owner::Culprit(Culprit::of(Cause::FastRetransmit));
         assert!(may_set_off(&loss, &sends) && !may_set_off(&disk, &sends));
         assert!(!may_set_off(&loss, &noise(Side::Server)), "packets need no CPU of the program");
+        let (shared, reads) = (at(Cause::SharedConnection, Side::Client), at(Cause::ClientApp, Side::Client));
+        assert!(may_set_off(&shared, &reads) && !may_set_off(&reads, &shared) && !may_set_off(&disk, &reads));
         let late = at(Cause::ReceiveWindow, Side::Client);
         let asks = Owner::Place(Legs::one(Leg::ClientSend));
         assert!(may_set_off(&late, &sends) && !may_set_off(&late, &asks), "its window is for responses");

@@ -117,7 +117,11 @@ fn an_event_amid_calls_that_vary_anyway_is_shown_by_the_calls_that_have_it() {
     let hunt = of(&|n| n % 8 == 0);
     assert_eq!((hunt.verdict, hunt.culprits.len(), hunt.question), (Kind::One, 1, "slow"), "{hunt:#?}");
     assert!(hunt.excess.by_event && hunt.excess.slow_calls == 100, "{:?}", hunt.excess);
-    assert!(hunt.words.starts_with("100 calls show rto (server); they took 78.3 ms longer"), "{}", hunt.words);
+    assert!(
+        hunt.words.starts_with("100 calls show rto (server); they took 78.3 ms longer"),
+        "{}",
+        hunt.words
+    );
     // Calls that are slow for no other reason are simply the slow ones.
     let alone = of_losses_alone();
     assert!(alone.verdict == Kind::One && !alone.excess.by_event, "{alone:#?}");

@@ -238,7 +238,9 @@ mod tests {
         assert_eq!(said.culprits[0].share, Some(Interval { low: 0.4, high: 0.6 }));
         assert_eq!((said.culprits[1].share, said.question), (None, Some(Question::Slow)));
         assert_eq!((said.slow_calls, said.by_event, said.trace_ids), (Some(2), false, vec!["ab".to_owned()]));
-        let by_event = parse(&json!({ "verdict": "one", "culprits": [{ "cause": "rto" }], "excess": { "by_event": true } }));
+        let by_event = parse(
+            &json!({ "verdict": "one", "culprits": [{ "cause": "rto" }], "excess": { "by_event": true } }),
+        );
         assert!(by_event.expect("one").by_event);
         let place = parse(&json!({ "verdict": "place", "place": { "leg": "server_app", "share": {} } }));
         assert_eq!(place.expect("one"), Conclusion::place(Legs::one(Leg::ServerApp)));

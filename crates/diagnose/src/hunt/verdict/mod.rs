@@ -354,7 +354,9 @@ fn words(read: &Read, answered: &Answered) -> String {
     let took = match answered.asked {
         Asked::Slow if answered.by_event => {
             let event = read.culprits.first().map_or(String::new(), |named| named.culprit.to_string());
-            format!("{calls} calls show {event}; they took {each} longer, on average, than calls of their kind that do not.")
+            format!(
+                "{calls} calls show {event}; they took {each} longer, on average, than calls of their kind that do not."
+            )
         }
         Asked::Slow => {
             format!("{calls} slow calls took {each} longer, on average, than ordinary calls of their kind.")
@@ -449,10 +451,23 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     at(place),
                     untold(place, answered)
                 ),
+                None if waits_for_cpus(answered) > MOST => format!(
+                    "{:.0} % of that passed while threads waited for CPUs, and no single program certainly had most of it.",
+                    waits_for_cpus(answered).min(1.0) * 100.0
+                ),
                 None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
             },
         },
     }
+}
+
+/// The share of waits for CPUs at both ends, whoever had these.
+fn waits_for_cpus(answered: &Answered) -> f64 {
+    let is_wait = |owner: &Owner| match owner {
+        Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.cause == Cause::RunQueue,
+        Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => false,
+    };
+    answered.shares.iter().filter(|(owner, _)| is_wait(owner)).map(|(_, share)| share.mid).sum()
 }
 
 /// The name of a leg is in the glossary; several joined are told as places alone.
@@ -465,6 +480,10 @@ fn at(place: &Place) -> String {
 /// Why a place is not told.
 fn untold(place: &Place, answered: &Answered) -> &'static str {
     match place.side.map(|side| answered.recorded[side.index()]) {
+        _ if answered.answered_unsent > MOST => {
+            "But packets show that these calls were answered, so that they had left: the spans have another clock than the \
+             capture, which is not from the client's end."
+        }
         _ if answered.asked == Asked::All => {
             "But nobody saw when these calls began, and more may have passed before that."
         }

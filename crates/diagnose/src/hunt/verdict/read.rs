@@ -263,10 +263,11 @@ fn is_told(place: &Place, answered: &Answered) -> bool {
         }
 }
 
-/// Whether some have so much less than no time that others cannot have what they seem to: clocks that nobody could compare.
+/// Whether some have so much less than no time that others cannot have what they seem to, or calls were answered that never
+/// left: clocks that nobody could compare.
 fn contradicts(answered: &Answered) -> bool {
     let below: f64 = answered.shares.iter().map(|(_, share)| share.mid.min(0.0)).sum();
-    below < -CONTRADICTION
+    below < -CONTRADICTION || answered.answered_unsent > MOST
 }
 
 /// Causes that hold calls up one by one, and that an instrument shows where they did.
