@@ -524,3 +524,22 @@ fn calls_that_were_answered_had_left_whatever_the_spans_clock_says() {
     assert!(answered.words.contains("another clock"), "{}", answered.words);
     assert_eq!(of(None).place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppOut)));
 }
+
+#[test]
+fn the_path_is_no_culprit_beside_softirqs_that_keep_packets_from_its_end() {
+    let of = |doing: Doing, behind: Option<spangap_model::Taker>| {
+        of((0..300).map(|n| {
+            let (ms, late) = if n % 5 == 0 { (22, 20) } else { (0, 1) };
+            let kept = HostPart { doing, behind: behind.clone(), ..running(ms) };
+            let taken = by_thread(Leg::ClientAppIn, 2, ms, vec![kept]);
+            let legs =
+                vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1), leg(Leg::ResponseWire, late), taken];
+            call(n * 10, "/a", legs, Vec::new())
+        }))
+    };
+    let packets = spangap_model::Taker::Softirq { vector: "NET_RX".into(), device: None };
+    let softirqs = of(Doing::Runnable, Some(packets));
+    let is_path = |hunt: &Hunt| hunt.culprits.iter().any(|one| one.culprit.cause == Cause::NetworkJitter);
+    assert!(!is_path(&softirqs), "{softirqs:#?}");
+    assert!(is_path(&of(Doing::Stopped, None)), "a stopped program keeps no packets from a tap");
+}

@@ -328,10 +328,16 @@ fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Ve
 }
 
 /// Two or three that together have most of it. The server's application is none of them: it has whatever no instrument saw of
-/// its time, and what is beside it may have caused that.
+/// its time, and what is beside it may have caused that. Nor is the path beside what keeps packets from the tap at its end.
 fn several<'n>(culprits: impl Iterator<Item = &'n Named>) -> Option<(Kind, Vec<Named>)> {
     let is_shown = |named: &Named| named.culprit.cause != Cause::ServerApp && named.share.low > SOME;
-    let some: Vec<Named> = culprits.copied().filter(is_shown).take(3).collect();
+    let mut some: Vec<Named> = culprits.copied().filter(is_shown).take(3).collect();
+    let keeps_packets = |named: &Named| {
+        matches!(named.culprit.cause, Cause::SoftirqOnCpu | Cause::SoftirqLate | Cause::Steal)
+    };
+    if some.iter().any(keeps_packets) {
+        some.retain(|named| named.culprit.cause != Cause::NetworkJitter);
+    }
     let together: f64 = some.iter().map(|named| named.share.low).sum();
     (some.len() > 1 && together > MOST).then_some((Kind::Several, some))
 }
