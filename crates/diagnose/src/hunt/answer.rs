@@ -87,7 +87,7 @@ const TRACES: usize = 5;
 const LEAST: usize = 8;
 /// What all calls take beyond a reference is noise below this share of what that takes.
 const LEAST_OF_REFERENCE: f64 = 0.05;
-/// A way varies when so much of its usual time is beyond the 10th percentile.
+/// A way varies when so much of its time is beyond the 10th percentile.
 const VARIES: f64 = 0.25;
 
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
@@ -478,8 +478,7 @@ fn larger(ours: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> f64 {
     if others.is_empty() { 1.0 } else { mean(ours) / mean(others).max(1.0) }
 }
 
-/// Whether much of what both ways usually take together is beyond what they take at their best. What a path always takes does not
-/// vary, and a few calls that take much longer are slow ones.
+/// Whether much of what both ways take together is beyond what they take at their best: what a path always takes does not vary.
 fn varies(rows: &[&Row<'_>]) -> bool {
     // What nobody else owns of it.
     let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
@@ -488,6 +487,8 @@ fn varies(rows: &[&Row<'_>]) -> bool {
         (u64::try_from(ns).unwrap_or(0), row.call.weight)
     };
     let ways: Vec<(u64, f64)> = rows.iter().map(both).collect();
-    let usual = quantile(ways.clone(), 0.5) as f64;
-    usual - quantile(ways, 0.1) as f64 > VARIES * usual
+    let calls: f64 = ways.iter().map(|(_, weight)| weight).sum();
+    let mean =
+        ways.iter().map(|(ns, weight)| *ns as f64 * weight).sum::<f64>() / calls.max(f64::MIN_POSITIVE);
+    mean - quantile(ways, 0.1) as f64 > VARIES * mean
 }

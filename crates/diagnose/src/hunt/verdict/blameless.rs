@@ -78,26 +78,6 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_on_which_few_calls_are_very_late_does_not_vary() {
-        let over = |ways: &dyn Fn(i64) -> i64| {
-            of((0..300).map(|n| {
-                let ms = ways(n);
-                let legs =
-                    vec![leg(Leg::RequestWire, ms), leg(Leg::ServerApp, 1), leg(Leg::ResponseWire, ms)];
-                call(n * 10, "/a", [vec![leg(Leg::ClientAppOut, 0)], legs].concat(), Vec::new())
-            }))
-            .questions
-            .all
-            .expect("it is always asked")
-        };
-        // Six in a hundred take twenty times as long, as on a line whose program waits for a CPU.
-        let late = over(&|n| if n % 16 == 0 { 80 } else { 4 });
-        assert!(late.culprits.is_empty() && late.place.is_some_and(|place| place.both_ways));
-        let varies = over(&|n| 4 + n * 37 % 20);
-        assert_eq!(varies.culprits.first().map(|one| one.culprit.cause), Some(Cause::NetworkJitter));
-    }
-
-    #[test]
     fn a_path_that_stalled_once_is_no_jitter() {
         // Thirty calls of one second wait until its end.
         let hunt = of((0..900).map(|n| {
