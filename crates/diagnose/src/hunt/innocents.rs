@@ -492,7 +492,7 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
 }
 
 #[test]
-fn waits_for_cpus_that_no_single_program_certainly_caused_are_said_and_unknown() {
+fn waits_for_cpus_that_no_single_program_certainly_caused_are_unknown() {
     // At the server all are behind one program; at the client, behind many.
     let hunt = of((0..400).map(|n| {
         let wait = |pid: i64, ms| {
@@ -506,7 +506,6 @@ fn waits_for_cpus_that_no_single_program_certainly_caused_are_said_and_unknown()
         call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), served, taken], Vec::new())
     }));
     assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Unknown, 0), "{hunt:#?}");
-    assert!(hunt.words.contains("100 % of that passed while threads waited for CPUs"), "{}", hunt.words);
 }
 
 #[test]
@@ -521,7 +520,6 @@ fn calls_that_were_answered_had_left_whatever_the_spans_clock_says() {
     };
     let answered = of(Some(64));
     assert_eq!((answered.verdict, &answered.place), (Kind::Unknown, &None), "{answered:#?}");
-    assert!(answered.words.contains("another clock"), "{}", answered.words);
     assert_eq!(of(None).place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppOut)));
 }
 
