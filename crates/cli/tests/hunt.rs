@@ -168,13 +168,28 @@ fn a_verdict_fits_a_screen_and_a_healthy_one_a_paragraph() {
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         String::from_utf8(output.stdout).expect("text")
     };
-    let healthy = text(&both("rust-unary"));
+    let spans = ["client", "server"].map(|end| format!("{CAPTURES}/rust-spans.{end}.spans.pb"));
+    let folder = tempfile::tempdir().expect("a folder");
+    for file in both("rust-spans").iter().chain(&spans).map(Path::new) {
+        let name = file.file_name().expect("a name");
+        std::fs::copy(file, folder.path().join(name)).expect("a copy");
+    }
+    let same = folder.path().display().to_string();
+    let healthy = text(&[same.clone(), "--against".into(), same]);
     assert!(
-        healthy.starts_with("Nothing stands out: the median call takes ")
+        healthy.starts_with("Nothing to explain: the median call takes ")
             && healthy.contains("suspects cleared"),
         "{healthy}"
     );
     assert!(healthy.lines().count() <= 6 && !healthy.contains("\n\n"), "{healthy}");
+    // Captures alone do not show what the client's program did before it sent anything.
+    let packets = text(&both("rust-unary"));
+    assert!(
+        packets.starts_with("Unknown\nNothing stands out: the median call takes ")
+            && packets.contains("no span shows when these calls began")
+            && !packets.contains("\n\n\n"),
+        "{packets}"
+    );
     for (name, ends) in
         [("nagle-client", 2), ("receive-window-server", 2), ("receive-window-server", 1), ("tail-loss", 1)]
     {

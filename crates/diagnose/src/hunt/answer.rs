@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Answered {
     /// To which question.
     pub asked: Asked,
+    /// Whether calls that show an event are compared with those that do not, and not slow calls with ordinary ones.
+    pub by_event: bool,
     /// What each owner has of the time in question, the most first.
     pub shares: Vec<(Owner, Share)>,
     /// What whole legs have, whoever owns it.
@@ -58,6 +60,8 @@ pub struct Answered {
     pub queued: f64,
     /// Whether begin and end of most calls at the client are known: without spans they begin with their first byte.
     pub knows_ends: bool,
+    /// Share of the calls in question that spans say were over before they left, and packets, that they were answered.
+    pub answered_unsent: f64,
     /// Calls left out of the comparison, since a host was not recorded while they were there.
     pub left_out: usize,
 }
@@ -226,6 +230,7 @@ pub fn answer(
     let baseline: f64 = others.iter().map(|(row, weight)| weight * row.call.duration_ns as f64).sum();
     Some(Answered {
         asked,
+        by_event: false,
         shares,
         whole: whole.shares.into_iter().map(|(legs, share)| (legs, share.widened(0.0, 0.0))).collect(),
         ends: ends
@@ -249,6 +254,7 @@ pub fn answer(
         moments: moments(beyond.collect()),
         queued: queued(rows),
         knows_ends: knows_ends(rows),
+        answered_unsent: answered_unsent(rows),
         left_out: 0,
         recorded: Side::ALL.map(|side| recorded(population, side)),
     })
@@ -410,12 +416,25 @@ fn most_of(mut rows: Vec<(&Row<'_>, i64)>) -> Vec<String> {
 }
 
 /// Whether spans tell when most of the calls began, rather than packets when their first byte was sent.
-fn knows_ends(rows: &[&Row<'_>]) -> bool {
+pub fn knows_ends(rows: &[&Row<'_>]) -> bool {
     let begins_with_bytes = |row: &&&Row<'_>| {
         let begins = |leg: Leg| row.call.record.legs.iter().any(|own| own.legs.first == leg);
         begins(Leg::ClientSend) && !begins(Leg::ClientAppOut)
     };
     2 * rows.iter().filter(begins_with_bytes).count() < rows.len()
+}
+
+/// A call may be given up before it leaves. Where that goes for most, and they were answered, spans and capture have different
+/// clocks: a capture from one end was taken for one from the other.
+fn answered_unsent(rows: &[&Row<'_>]) -> f64 {
+    let is_unsent = |call: &CallRecord| {
+        call.legs.iter().all(|leg| leg.legs == Legs::one(Leg::ClientAppOut))
+            && !call.legs.is_empty()
+            && call.response_bytes.is_some()
+    };
+    let weight = |rows: &mut dyn Iterator<Item = &&Row<'_>>| rows.map(|row| row.call.weight).sum::<f64>();
+    let unsent = weight(&mut rows.iter().filter(|row| is_unsent(row.call.record)));
+    unsent / weight(&mut rows.iter()).max(f64::MIN_POSITIVE)
 }
 
 fn queued(rows: &[&Row<'_>]) -> f64 {

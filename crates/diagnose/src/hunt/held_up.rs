@@ -41,6 +41,7 @@ pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
     if is_from_host && !compared.is_alike() {
         return None;
     }
-    let answered = beside_others(&compared, population)?;
+    let mut answered = beside_others(&compared, population)?;
+    answered.by_event = true;
     (answered.each_ns.low > 0.0).then_some((owner, answered))
 }

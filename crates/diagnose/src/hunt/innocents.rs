@@ -490,3 +490,54 @@ fn a_host_that_was_recorded_is_not_said_to_be_missing_because_one_call_is_not_co
     };
     assert!(of(false) && !of(true));
 }
+
+#[test]
+fn waits_for_cpus_that_no_single_program_certainly_caused_are_unknown() {
+    // At the server all are behind one program; at the client, behind many.
+    let hunt = of((0..400).map(|n| {
+        let wait = |pid: i64, ms| {
+            let pid = pid as u32;
+            let behind = Some(spangap_model::Taker::Task { tid: pid, pid: Some(pid), name: None });
+            HostPart { doing: Doing::Runnable, behind, ..running(ms) }
+        };
+        let (server, client) = if n % 8 == 0 { (20, 18) } else { (0, 0) };
+        let served = by_thread(Leg::ServerApp, 1, 1 + server, vec![wait(7, server), running(1)]);
+        let taken = by_thread(Leg::ClientAppIn, 2, client, vec![wait(100 + n, client)]);
+        call(n * 10, "/a", vec![leg(Leg::ClientAppOut, 0), served, taken], Vec::new())
+    }));
+    assert_eq!((hunt.verdict, hunt.culprits.len()), (Kind::Unknown, 0), "{hunt:#?}");
+}
+
+#[test]
+fn calls_that_were_answered_had_left_whatever_the_spans_clock_says() {
+    // With a capture of the server's end alone, and a clock that is a second ahead there.
+    let of = |response_bytes: Option<u64>| {
+        of((0..200).map(|n| {
+            let ms = if n % 5 == 0 { 50 } else { 2 };
+            let unsent = call(n * 10, "/a", vec![leg(Leg::ClientAppOut, ms)], Vec::new());
+            CallRecord { response_bytes, ..unsent }
+        }))
+    };
+    let answered = of(Some(64));
+    assert_eq!((answered.verdict, &answered.place), (Kind::Unknown, &None), "{answered:#?}");
+    assert_eq!(of(None).place.map(|place| place.leg), Some(Legs::one(Leg::ClientAppOut)));
+}
+
+#[test]
+fn the_path_is_no_culprit_beside_softirqs_that_keep_packets_from_its_end() {
+    let of = |doing: Doing, behind: Option<spangap_model::Taker>| {
+        of((0..300).map(|n| {
+            let (ms, late) = if n % 5 == 0 { (22, 20) } else { (0, 1) };
+            let kept = HostPart { doing, behind: behind.clone(), ..running(ms) };
+            let taken = by_thread(Leg::ClientAppIn, 2, ms, vec![kept]);
+            let legs =
+                vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1), leg(Leg::ResponseWire, late), taken];
+            call(n * 10, "/a", legs, Vec::new())
+        }))
+    };
+    let packets = spangap_model::Taker::Softirq { vector: "NET_RX".into(), device: None };
+    let softirqs = of(Doing::Runnable, Some(packets));
+    let is_path = |hunt: &Hunt| hunt.culprits.iter().any(|one| one.culprit.cause == Cause::NetworkJitter);
+    assert!(!is_path(&softirqs), "{softirqs:#?}");
+    assert!(is_path(&of(Doing::Stopped, None)), "a stopped program keeps no packets from a tap");
+}

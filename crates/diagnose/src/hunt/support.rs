@@ -49,7 +49,8 @@ fn own(blamed: &mut Blamed, answered: &Answered) {
         present.calls.round(),
         ns(present.ns)
     ));
-    if answered.baseline_ns > 0.0 {
+    // Calls with an event are compared with those that have none of it.
+    if answered.baseline_ns > 0.0 && !answered.by_event {
         let words = format!("Ordinary calls have {} of it on average.", ns(present.ordinary_ns));
         match present.ordinary_ns * 4.0 < present.ns {
             true => blamed.speaks_for.push(words),

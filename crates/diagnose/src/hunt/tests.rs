@@ -87,6 +87,55 @@ fn quick_calls_that_are_all_alike_are_nothing() {
 }
 
 #[test]
+fn nothing_is_not_said_of_calls_whose_begin_nobody_saw() {
+    let of = |first: Leg| {
+        of((0..100).map(|n| {
+            let legs = vec![leg(first, 0), leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 0)];
+            call(n, "/a", legs, Vec::new())
+        }))
+    };
+    assert_eq!(of(Leg::ClientAppOut).verdict, Kind::Nothing);
+    // Packets alone: the client may have waited before it sent anything.
+    let packets = of(Leg::ClientSend);
+    assert_eq!(packets.verdict, Kind::Unknown, "{packets:#?}");
+    let clients = Lack::of(Source::ClientSpans);
+    assert!(packets.not_looked.iter().any(|one| one.lacks == Some(clients)), "{packets:#?}");
+}
+
+#[test]
+fn an_event_amid_calls_that_vary_anyway_is_shown_by_the_calls_that_have_it() {
+    // The server takes up to 100 ms, whatever happens; every eighth call also waits for 80 ms.
+    let of = |held: &dyn Fn(i64) -> bool| {
+        of((0..800).map(|n| {
+            let served = vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1 + n * 37 % 100)];
+            match held(n) {
+                true => call(n, "/a", [served, vec![leg(Leg::ResponseWire, 80)]].concat(), vec![lost(80)]),
+                false => call(n, "/a", served, Vec::new()),
+            }
+        }))
+    };
+    let hunt = of(&|n| n % 8 == 0);
+    assert_eq!((hunt.verdict, hunt.culprits.len(), hunt.question), (Kind::One, 1, "slow"), "{hunt:#?}");
+    assert!(hunt.excess.by_event && hunt.excess.slow_calls == 100, "{:?}", hunt.excess);
+    assert!(
+        hunt.words.starts_with("100 calls show rto (server); they took 78.3 ms longer"),
+        "{}",
+        hunt.words
+    );
+    // Calls that are slow for no other reason are simply the slow ones.
+    let alone = of_losses_alone();
+    assert!(alone.verdict == Kind::One && !alone.excess.by_event, "{alone:#?}");
+}
+
+fn of_losses_alone() -> Hunt {
+    of((0..200).map(|n| {
+        let lost_ms = if n % 10 == 0 { 80 } else { 0 };
+        let legs = vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, lost_ms)];
+        call(n, "/a", legs, if lost_ms > 0 { vec![lost(80)] } else { Vec::new() })
+    }))
+}
+
+#[test]
 fn one_outlier_convicts_nobody() {
     let hunt = of((0..100).map(|n| match n {
         50 => call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 3_000)], vec![lost(3_000)]),

@@ -66,6 +66,8 @@ pub struct Conclusion {
     pub question: Option<Question>,
     /// How many of the slowest calls the shares are of, if the judge says so.
     pub slow_calls: Option<u64>,
+    /// Whether the shares are of calls that show the culprit, compared with calls that do not.
+    pub by_event: bool,
     /// Calls that support it.
     pub trace_ids: Vec<String>,
     /// Its reasons.
@@ -81,6 +83,7 @@ impl Conclusion {
             place: None,
             question: None,
             slow_calls: None,
+            by_event: false,
             trace_ids: Vec::new(),
             why: None,
         }
@@ -133,12 +136,14 @@ impl Conclusion {
             kind => kind,
         };
         let names = matches!(kind, Kind::One | Kind::Several);
+        let excess = document.excess.unwrap_or_default();
         Ok(Conclusion {
             kind,
             culprits: if names { culprits } else { Vec::new() },
             place: document.place.filter(|_| kind == Kind::Place).map(|place| place.leg),
             question: document.question,
-            slow_calls: document.excess.map(|excess| excess.slow_calls).filter(|calls| *calls > 0),
+            slow_calls: Some(excess.slow_calls).filter(|calls| *calls > 0),
+            by_event: excess.by_event,
             trace_ids: document.trace_ids,
             why: document.words,
         })
@@ -187,10 +192,11 @@ struct Document {
     words: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Excess {
-    #[serde(default)]
     slow_calls: u64,
+    by_event: bool,
 }
 
 #[derive(Deserialize)]
@@ -231,7 +237,11 @@ mod tests {
         assert_eq!(said.words(), "rto, run-queue (server)");
         assert_eq!(said.culprits[0].share, Some(Interval { low: 0.4, high: 0.6 }));
         assert_eq!((said.culprits[1].share, said.question), (None, Some(Question::Slow)));
-        assert_eq!((said.slow_calls, said.trace_ids), (Some(2), vec!["ab".to_owned()]));
+        assert_eq!((said.slow_calls, said.by_event, said.trace_ids), (Some(2), false, vec!["ab".to_owned()]));
+        let by_event = parse(
+            &json!({ "verdict": "one", "culprits": [{ "cause": "rto" }], "excess": { "by_event": true } }),
+        );
+        assert!(by_event.expect("one").by_event);
         let place = parse(&json!({ "verdict": "place", "place": { "leg": "server_app", "share": {} } }));
         assert_eq!(place.expect("one"), Conclusion::place(Legs::one(Leg::ServerApp)));
         let nobody = parse(&json!({ "verdict": "one", "culprits": [] })).expect("one");

@@ -3,7 +3,7 @@
 use crate::LabError;
 use crate::scenario::{Case, NearMiss, Page, Parameter, Scenario, Value};
 use crate::stage::{Serve, Stage, Tank};
-use crate::truth::FaultReport;
+use crate::truth::{Affected, FaultReport};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::time::Duration;
 
@@ -89,7 +89,12 @@ fn make(stage: &mut Stage<'_>, case: &Case<'_>) -> Result<FaultReport, LabError>
         acted.affected_rule =
             "every call waits in the server's queue; in a closed loop each finds as many before it".into();
     }
-    acted.affected = calls.each_costs(Some(wait_ns as u64));
+    // Timers of a busy machine are late, and everybody behind waits for that, too.
+    acted.affected = calls
+        .all
+        .iter()
+        .map(|call| Affected { trace_id: call.trace_id.clone(), cost_ns: call.until_served_ns() })
+        .collect();
     acted.active = calls.whole();
     Ok(acted)
 }

@@ -54,8 +54,10 @@ pub fn write(hunt: &Hunt, width: usize) -> String {
     }
     say(0, &hunt.words);
     out.push('\n');
-    sheet(&mut out, hunt, width);
-    out.push('\n');
+    if !hunt.sheet.is_empty() {
+        sheet(&mut out, hunt, width);
+        out.push('\n');
+    }
     let mut say = |indent: usize, words: &str| {
         let _ = writeln!(out, "{}", wrapped(words, width, indent));
     };

@@ -234,6 +234,10 @@ pub struct Excess {
     pub mean_ns: u64,
     /// As a share of all time in calls.
     pub of_all: f64,
+    /// Whether the calls in question are all that show the culprit, compared with calls of their kind that do not: an event
+    /// that is not why most of the slow calls are slow. Otherwise they are the slow ones, compared with ordinary ones.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_event: bool,
 }
 
 /// A line of the sheet.

@@ -10,7 +10,7 @@ pub use document::{
 };
 
 use super::account::QUEUE;
-use super::answer::Answered;
+use super::answer::{Answered, knows_ends};
 use super::catalogue::NotLooked;
 use super::lack::Lack;
 use super::population::{Population, Row, Slow, quantile};
@@ -109,6 +109,7 @@ pub(super) fn of(
     hunt.beside.sort_by_key(|finding| !finding.is_shown());
     also(&mut hunt, evidence, population);
     not_captured(&mut hunt, question);
+    before_first_bytes(&mut hunt, population);
     for blamed in &mut hunt.culprits {
         support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
     }
@@ -305,6 +306,7 @@ fn excess(answered: &Answered) -> Excess {
         baseline_ns: answered.baseline_ns as u64,
         mean_ns: answered.each_ns.mid as u64,
         of_all: answered.of_all,
+        by_event: answered.by_event,
     }
 }
 
@@ -353,6 +355,12 @@ fn percent(share: super::shares::Share) -> String {
 fn words(read: &Read, answered: &Answered) -> String {
     let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
     let took = match answered.asked {
+        Asked::Slow if answered.by_event => {
+            let event = read.culprits.first().map_or(String::new(), |named| named.culprit.to_string());
+            format!(
+                "{calls} calls show {event}; they took {each} longer, on average, than calls of their kind that do not."
+            )
+        }
         Asked::Slow => {
             format!("{calls} slow calls took {each} longer, on average, than ordinary calls of their kind.")
         }
@@ -410,7 +418,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             format!("{} of that passed {}; {why}.", percent(place.share), at(place))
         }
         _ if read.beside_noise.is_some() => format!(
-            "{} of that passed while threads waited for CPUs behind many others. But nearly all of these calls, and hardly any \
+            "{} of that passed while threads waited for CPUs behind many others. But most of these calls, and hardly any \
              others, also show {}: {}. A run on a quieter machine would tell how much of the wait that causes.",
             percent(answered.noise),
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
@@ -446,10 +454,23 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     at(place),
                     untold(place, answered)
                 ),
+                None if waits_for_cpus(answered) > MOST => format!(
+                    "{:.0} % of that passed while threads waited for CPUs, and no single program certainly had most of it.",
+                    waits_for_cpus(answered).min(1.0) * 100.0
+                ),
                 None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
             },
         },
     }
+}
+
+/// The share of waits for CPUs at both ends, whoever had these.
+fn waits_for_cpus(answered: &Answered) -> f64 {
+    let is_wait = |owner: &Owner| match owner {
+        Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.cause == Cause::RunQueue,
+        Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => false,
+    };
+    answered.shares.iter().filter(|(owner, _)| is_wait(owner)).map(|(_, share)| share.mid).sum()
 }
 
 /// The name of a leg is in the glossary; several joined are told as places alone.
@@ -462,6 +483,10 @@ fn at(place: &Place) -> String {
 /// Why a place is not told.
 fn untold(place: &Place, answered: &Answered) -> &'static str {
     match place.side.map(|side| answered.recorded[side.index()]) {
+        _ if answered.answered_unsent > MOST => {
+            "But packets show that these calls were answered, so that they had left: the spans have another clock than the \
+             capture, which is not from the client's end."
+        }
         _ if answered.asked == Asked::All => {
             "But nobody saw when these calls began, and more may have passed before that."
         }
@@ -665,6 +690,20 @@ fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
         hunt.words
     );
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
+}
+
+/// Packets show a call from its first byte on. Of what it waited for before, in the client's program, nobody says that it was
+/// nothing.
+fn before_first_bytes(hunt: &mut Hunt, population: &Population<'_>) {
+    let rows: Vec<&Row<'_>> = population.rows.iter().collect();
+    if hunt.verdict != Kind::Nothing || knows_ends(&rows) {
+        return;
+    }
+    hunt.verdict = Kind::Unknown;
+    hunt.words.push_str(
+        " That is from the first byte of each request on: no span shows when these calls began in the client's program, and \
+         they may have waited there, for a connection, a name, a lock or a CPU.",
+    );
 }
 
 /// What would supply what is missing, in sentences. What suspects that nobody looked for need is said with them.

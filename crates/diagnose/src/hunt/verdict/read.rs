@@ -216,18 +216,18 @@ fn largest_beside_noise(answered: &Answered) -> f64 {
     others.map(|(_, share)| share.mid).fold(0.0, f64::max)
 }
 
-/// Whether an event is in nearly all slow calls and in hardly any other: noise alone would not choose these.
+/// Whether something is in most slow calls and in hardly any other: noise alone would not choose these.
 fn tells_apart(named: &Named, answered: &Answered) -> bool {
     let Some(present) = answered.present.get(&named.owner) else { return false };
-    let few = match named.culprit.cause {
-        cause if is_held_up(cause) => FEW,
-        cause if is_own_doing(cause) => SOME_HAVE_IT,
+    let (most, few) = match named.culprit.cause {
+        cause if is_held_up(cause) => (MOST, FEW),
+        cause if is_own_doing(cause) => (1.0 - SOME_HAVE_IT, SOME_HAVE_IT),
         _ => return false,
     };
     // Or it may have set off most of the noise in them.
     let is_some = named.share.low > FEW || named.share.mid > 0.0 && named.share.high > MOST;
     is_some
-        && present.calls >= (1.0 - few) * answered.calls
+        && present.calls >= most * answered.calls
         && present.ordinary_ns <= few * present.ns
         && present.moments >= MOMENTS
 }
@@ -257,10 +257,11 @@ fn is_told(place: &Place, answered: &Answered) -> bool {
         }
 }
 
-/// Whether some have so much less than no time that others cannot have what they seem to: clocks that nobody could compare.
+/// Whether some have so much less than no time that others cannot have what they seem to, or calls were answered that never
+/// left: clocks that nobody could compare.
 fn contradicts(answered: &Answered) -> bool {
     let below: f64 = answered.shares.iter().map(|(_, share)| share.mid.min(0.0)).sum();
-    below < -CONTRADICTION
+    below < -CONTRADICTION || answered.answered_unsent > MOST
 }
 
 /// Causes that hold calls up one by one, and that an instrument shows where they did.
@@ -321,10 +322,16 @@ fn consists_of(culprits: &[Named], worked: f64, queued: f64) -> Option<(Kind, Ve
 }
 
 /// Two or three that together have most of it. The server's application is none of them: it has whatever no instrument saw of
-/// its time, and what is beside it may have caused that.
+/// its time, and what is beside it may have caused that. Nor is the path beside what keeps packets from the tap at its end.
 fn several<'n>(culprits: impl Iterator<Item = &'n Named>) -> Option<(Kind, Vec<Named>)> {
     let is_shown = |named: &Named| named.culprit.cause != Cause::ServerApp && named.share.low > SOME;
-    let some: Vec<Named> = culprits.copied().filter(is_shown).take(3).collect();
+    let mut some: Vec<Named> = culprits.copied().filter(is_shown).take(3).collect();
+    let keeps_packets = |named: &Named| {
+        matches!(named.culprit.cause, Cause::SoftirqOnCpu | Cause::SoftirqLate | Cause::Steal)
+    };
+    if some.iter().any(keeps_packets) {
+        some.retain(|named| named.culprit.cause != Cause::NetworkJitter);
+    }
     let together: f64 = some.iter().map(|named| named.share.low).sum();
     (some.len() > 1 && together > MOST).then_some((Kind::Several, some))
 }

@@ -4,7 +4,7 @@ use crate::grade::conclusion::{Conclusion, Interval, Kind, Question};
 use crate::grade::score::meant;
 use serde::Serialize;
 use spangap_model::{Culprit, Leg, Legs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum share of affected calls among those that support a conclusion.
 const MOST_OF_THEM: f64 = 0.8;
@@ -137,52 +137,76 @@ fn is_same_place(truth: Legs, named: Legs) -> bool {
     }
 }
 
-/// A conclusion without calls is not grounded: the name alone may be luck.
+/// A conclusion without calls is not grounded: the name alone may be luck. Of calls of the warm-up, the truth says nothing.
 fn is_grounded(known: &Known, said: &Conclusion) -> bool {
+    let measured: BTreeSet<&String> = known.calls.iter().map(|(id, _)| id).collect();
+    let is_measured = |id: &&String| measured.is_empty() || measured.contains(*id);
+    let ids: Vec<&String> = said.trace_ids.iter().filter(is_measured).collect();
     let meant: Vec<&Fault> = known
         .faults
         .iter()
         .filter(|fault| said.culprits.iter().any(|named| fault.is_meant_by(named.culprit)))
         .collect();
-    let is_affected = |id: &&String| {
-        meant.iter().any(|fault| fault.affected.is_empty() || fault.affected.contains_key(*id))
+    let is_affected = |id: &&&String| {
+        meant.iter().any(|fault| fault.affected.is_empty() || fault.affected.contains_key(**id))
     };
-    let affected = said.trace_ids.iter().filter(is_affected).count();
-    !said.trace_ids.is_empty() && affected as f64 >= MOST_OF_THEM * said.trace_ids.len() as f64
+    let affected = ids.iter().filter(is_affected).count();
+    !ids.is_empty() && affected as f64 >= MOST_OF_THEM * ids.len() as f64
 }
 
 fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
     let named = said.culprits.first()?;
     let interval = named.share?;
     let fault = known.faults.iter().find(|fault| fault.is_meant_by(named.culprit))?;
-    let share = constructed_share(fault, &known.calls, said.question?, said.slow_calls)?;
-    Some((interval, share))
+    let of = match said.question? {
+        Question::All => Of::All,
+        Question::Slow if said.by_event => Of::WithEvent,
+        Question::Slow => Of::Slow(said.slow_calls),
+    };
+    Some((interval, constructed_share(fault, &known.calls, of)?))
 }
 
-/// Share of a fault by construction: of the time of all calls, or of the excess of slow calls over ordinary
-/// ones (the faster half). Which calls are slow is the judge's to say (`slow_calls`, the slowest); else those that have most
-/// of all excess are. `None` if the cost per call is unknown, or there is no excess.
-pub fn constructed_share(
-    fault: &Fault,
-    calls: &[(String, u64)],
-    question: Question,
-    slow_calls: Option<u64>,
-) -> Option<f64> {
+/// Which calls' time a share is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// That of all calls.
+    All,
+    /// What slow calls take beyond ordinary ones (the faster half): so many of the slowest, if the judge says how many, else
+    /// those that have most of all excess.
+    Slow(Option<u64>),
+    /// What calls that the fault made longer take beyond the others, however slow either are.
+    WithEvent,
+}
+
+/// Share of a fault by construction. `None` if the cost per call is unknown, or there is no excess.
+pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], of: Of) -> Option<f64> {
     if fault.affected.is_empty() || fault.affected.values().any(Option::is_none) {
         return None;
     }
-    // No call can have waited for longer than it took.
-    let cost =
-        |(id, ns): &(String, u64)| fault.affected.get(id).copied().flatten().unwrap_or(0).min(*ns) as f64;
+    // No call can have lost more than it took beyond what calls take at least. A process that is stopped while its peer works
+    // costs less than the stop lasts.
+    let unaffected = calls.iter().filter(|(id, _)| !fault.affected.contains_key(id));
+    let least_ns = unaffected.map(|(_, ns)| *ns).min().unwrap_or(0);
+    let cost = |(id, ns): &(String, u64)| {
+        let cost_ns = fault.affected.get(id).copied().flatten().unwrap_or(0);
+        cost_ns.min(ns.saturating_sub(least_ns)) as f64
+    };
     let mean = |calls: &[(String, u64)], of: &dyn Fn(&(String, u64)) -> f64| {
         calls.iter().map(of).sum::<f64>() / calls.len().max(1) as f64
     };
     let took = |(_, ns): &(String, u64)| *ns as f64;
     let mut calls = calls.to_vec();
     calls.sort_by_key(|(_, ns)| *ns);
-    let share = match question {
-        Question::All => mean(&calls, &cost) / mean(&calls, &took),
-        Question::Slow => {
+    let share = match of {
+        Of::All => mean(&calls, &cost) / mean(&calls, &took),
+        Of::WithEvent => {
+            let (with, without): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| cost(call) > 0.0);
+            if without.is_empty() {
+                return None;
+            }
+            mean(&with, &cost) / (mean(&with, &took) - mean(&without, &took))
+        }
+        Of::Slow(slow_calls) => {
             let median = calls.get(calls.len() / 2)?.1;
             let beyond = |(_, ns): &(String, u64)| ns.saturating_sub(median) as f64;
             let all: f64 = calls.iter().map(beyond).sum();

@@ -130,6 +130,14 @@ fn grounded_is_what_rests_on_calls_that_were_longer() {
     assert_eq!(grounded(&["a", "c"]), Some(false));
     assert_eq!(grounded(&[]), Some(false), "a name alone may be luck");
     assert_eq!(stands(&known, &Conclusion::named(RUN_QUEUE)).grounded, None);
+    // The warm-up's calls are in the evidence, and not in the truth.
+    known.calls = ["a", "b", "c"].map(|id| (id.to_owned(), 1)).into();
+    let grounded = |ids: &[&str]| {
+        let trace_ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        stands(&known, &Conclusion { trace_ids, ..Conclusion::named(RTO) }).grounded
+    };
+    assert_eq!(grounded(&["a", "w", "b"]), Some(true));
+    assert_eq!((grounded(&["a", "w", "c"]), grounded(&["w"])), (Some(false), Some(false)));
 }
 
 #[test]
@@ -138,20 +146,21 @@ fn the_share_by_construction() {
     let mut fault = fault(RTO, Legs::one(Leg::ResponseWire));
     fault.affected = [("0".to_owned(), Some(90)), ("1".to_owned(), Some(45))].into();
     // Two calls take 90 more than the others; of these 180 it cost 135.
-    let slow = constructed_share(&fault, &calls, Question::Slow, None).expect("known");
+    let slow = constructed_share(&fault, &calls, Of::Slow(None)).expect("known");
     assert!((slow - 0.75).abs() < 1e-9, "{slow}");
     // Of the slowest one alone it is another share.
-    assert_eq!(constructed_share(&fault, &calls, Question::Slow, Some(1)), Some(0.5));
-    let all = constructed_share(&fault, &calls, Question::All, None).expect("known");
+    assert_eq!(constructed_share(&fault, &calls, Of::Slow(Some(1))), Some(0.5));
+    let all = constructed_share(&fault, &calls, Of::All).expect("known");
     assert!((all - 135.0 / 280.0).abs() < 1e-9, "{all}");
     // What every call has explains nothing of why some are slow.
     fault.affected = calls.iter().map(|(id, _)| (id.clone(), Some(5))).collect();
-    assert_eq!(constructed_share(&fault, &calls, Question::Slow, None), Some(0.0));
-    // More than it took it cost none.
+    assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), Some(0.0));
+    // None can have lost more than it took beyond the quickest of the others.
     fault.affected = [("0".to_owned(), Some(9_000)), ("1".to_owned(), Some(9_000))].into();
-    assert!(constructed_share(&fault, &calls, Question::All, None).expect("known") < 1.0);
+    assert_eq!(constructed_share(&fault, &calls, Of::All), Some(180.0 / 280.0));
+    assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), Some(1.0));
     fault.affected.insert("2".into(), None);
-    assert_eq!(constructed_share(&fault, &calls, Question::Slow, None), None);
+    assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), None);
 
     fault.affected = [("0".to_owned(), Some(90)), ("1".to_owned(), Some(45))].into();
     let known = Known { faults: vec![fault], calls, ..Known::default() };
@@ -179,4 +188,21 @@ fn unknown_excess_is_relative_to_the_other_calls() {
     assert_eq!(of(&["a", "b", "c", "d", "e"]), Some(26 - 8));
     assert_eq!(of(&["x"]), None);
     assert_eq!(excess_ns(&Known::default()), None);
+}
+
+#[test]
+fn the_share_of_an_event_is_of_the_calls_that_have_it() {
+    // Two calls waited for 40 of their 60 and 50; the slowest of all waited for nothing.
+    let mut calls: Vec<(String, u64)> = (0..30).map(|n| (n.to_string(), 10)).collect();
+    calls.extend([("a", 60), ("b", 50), ("c", 100)].map(|(id, ns)| (id.to_owned(), ns)));
+    let mut fault = fault(RTO, Legs::one(Leg::ResponseWire));
+    fault.affected = ["a", "b"].map(|id| (id.to_owned(), Some(40))).into();
+    let usual = (30.0 * 10.0 + 100.0) / 31.0;
+    let share = constructed_share(&fault, &calls, Of::WithEvent).expect("known");
+    assert!((share - 40.0 / (55.0 - usual)).abs() < 1e-9, "{share}");
+    assert_ne!(constructed_share(&fault, &calls, Of::Slow(Some(2))), Some(share));
+    fault.affected = calls.iter().map(|(id, _)| (id.clone(), Some(5))).collect();
+    assert_eq!(constructed_share(&fault, &calls, Of::WithEvent), None, "nothing is left to compare with");
+    fault.affected.clear();
+    assert_eq!(constructed_share(&fault, &calls, Of::WithEvent), None);
 }
