@@ -1,6 +1,6 @@
 //! Versions of API content: entity tags for unchanged answers, and waiting for the next version.
 
-use super::api::{Answer, Api, For};
+use super::api::{Answer, Api, For, Of, Wanted};
 use super::parameters::{self, Ask};
 use crate::report::Changes;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
@@ -87,7 +87,8 @@ pub(super) async fn changes(For(api): For, headers: HeaderMap, Ask((asked,)): As
             _ = stopping.changed() => break version,
         }
     };
-    Ok(api.look(|_| Ok(Changes { version })).await?.answer(&headers).await)
+    let wanted = Wanted::new(&headers, format_args!("changes {version}"));
+    api.look(Of::Other, wanted, |_| Ok(Changes { version })).await
 }
 
 #[cfg(test)]
