@@ -206,7 +206,9 @@ fn a_flood_of_new_services_displaces_no_known_pair() {
         Limits { names: 100, ..Limits::default() },
         Limits { bytes: 40_000, ..Limits::default() },
     ];
-    for (limits, grouping) in narrow.into_iter().flat_map(|limits| [(limits, Grouping::Pair), (limits, by_node)]) {
+    for (limits, grouping) in
+        narrow.into_iter().flat_map(|limits| [(limits, Grouping::Pair), (limits, by_node)])
+    {
         let meter = meter(limits, grouping);
         let mut now_ms = 1_000;
         let call = |trace: u64, from: &str, to: &str, now_ms: u64| {

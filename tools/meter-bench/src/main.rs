@@ -8,7 +8,9 @@ use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::truth::Arrival;
-use spangap_meter_bench::cases::{Bench, crowd, history, lock, memory, overload, samples, spool, throughput, truth};
+use spangap_meter_bench::cases::{
+    Bench, crowd, history, lock, memory, overload, samples, spool, throughput, truth,
+};
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
 use spangap_meter_bench::generate::{Shape, generate};

@@ -91,12 +91,12 @@ enum Piece {
     /// As sent.
     Plain(Bytes),
     /// Compressed while it waits: a scrape of many pairs is a hundred megabytes long.
-    Packed(Vec<u8>),
+    Packed(Box<[u8]>),
 }
 
 impl Piece {
     fn pack(plain: &[u8]) -> io::Result<Piece> {
-        Ok(Piece::Packed(zstd::bulk::compress(plain, ZSTD_LEVEL)?))
+        Ok(Piece::Packed(zstd::bulk::compress(plain, ZSTD_LEVEL)?.into()))
     }
 
     fn plain(&self) -> io::Result<Bytes> {
@@ -109,7 +109,7 @@ impl Piece {
     fn bytes(&self) -> usize {
         match self {
             Piece::Plain(bytes) => bytes.len(),
-            Piece::Packed(bytes) => bytes.capacity(),
+            Piece::Packed(bytes) => bytes.len(),
         }
     }
 }

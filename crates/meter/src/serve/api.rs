@@ -325,7 +325,7 @@ impl Api {
     }
 
     /// Answers a question to the history.
-    pub(super) async fn query<T: Serialize>(
+    pub(super) async fn query<T: Serialize + 'static>(
         &self,
         wanted: Wanted,
         work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<Result<T, Problem>, HistoryError> + Send + 'static,
@@ -340,7 +340,7 @@ impl Api {
     }
 
     /// Answers with what `work` returns, as JSON.
-    pub(super) async fn look<T: Serialize>(
+    pub(super) async fn look<T: Serialize + 'static>(
         &self,
         of: Of,
         wanted: Wanted,
@@ -613,12 +613,7 @@ async fn worst(
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(
-    For(api): For,
-    uri: Uri,
-    headers: HeaderMap,
-    Ask((asked,)): Ask<(PairQuery,)>,
-) -> Answer {
+async fn explained(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
     let key = asked.key()?;
     api.query(Wanted::new(&headers, &uri), move |api, _| {
         let samples = api.meter.samples(|other| *other == key);

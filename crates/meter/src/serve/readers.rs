@@ -167,14 +167,9 @@ impl State {
 impl Readers {
     /// Nobody reads yet.
     pub fn new() -> Arc<Readers> {
-        Readers::with_line(LINE)
-    }
-
-    /// With this limit on waiting requests.
-    pub fn with_line(line: usize) -> Arc<Readers> {
         Readers::of(Limits {
             places: READERS,
-            line,
+            line: LINE,
             stalled_after: STALLED_AFTER,
             slow_after: SLOW_AFTER,
             long_after: LONG_AFTER,

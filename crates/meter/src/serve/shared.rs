@@ -183,7 +183,8 @@ mod tests {
         let readers = Readers::new();
         let mut bodies = Vec::new();
         for at in 0..4 {
-            let answer = answers.get(&at.to_string(), async { Ok::<_, io::Error>(rendered(&noise(at))) }).await;
+            let answer =
+                answers.get(&at.to_string(), async { Ok::<_, io::Error>(rendered(&noise(at))) }).await;
             let place = readers.enter(Peer::NOBODY).await.expect("a place");
             bodies.push(answer.expect("memory").send(Some(place)).into_body());
         }

@@ -89,9 +89,8 @@ pub async fn run(bench: &Bench) -> Result<Vec<CrowdFigure>, BenchError> {
     let address = Arc::new(AtomicU32::new(u32::from(Ipv4Addr::new(127, 2, 0, 1))));
     for (crowd, doing, clients) in CROWDS {
         eprintln!("crowd: {crowd}");
-        let crowd_of: Vec<JoinHandle<()>> = (0..clients)
-            .map(|_| tokio::spawn(client(meter.http, doing, address.clone())))
-            .collect();
+        let crowd_of: Vec<JoinHandle<()>> =
+            (0..clients).map(|_| tokio::spawn(client(meter.http, doing, address.clone()))).collect();
         if clients > 0 {
             sleep(GATHERS).await;
         }
@@ -123,7 +122,8 @@ impl Durations {
     fn summary(&self) -> [f64; 2] {
         let mut sorted = self.ms.clone();
         sorted.sort_by(f64::total_cmp);
-        [sorted.len() / 2, sorted.len().saturating_sub(1)].map(|at| sorted.get(at).copied().unwrap_or(f64::NAN))
+        [sorted.len() / 2, sorted.len().saturating_sub(1)]
+            .map(|at| sorted.get(at).copied().unwrap_or(f64::NAN))
     }
 }
 
@@ -149,7 +149,9 @@ async fn client(meter: SocketAddr, doing: Doing, address: Arc<AtomicU32>) {
         let _ = match doing {
             Doing::Nothing => return,
             Doing::Ask(path) => ask(meter, from, path).await,
-            Doing::AskForItsOwn => ask(meter, from, &format!("/api/v1/pairs?from={from}&to=4000000000")).await,
+            Doing::AskForItsOwn => {
+                ask(meter, from, &format!("/api/v1/pairs?from={from}&to=4000000000")).await
+            }
             Doing::Dribble => dribble(meter, from).await,
         };
     }
