@@ -346,12 +346,7 @@ impl Api {
         wanted: Wanted,
         work: impl FnOnce(&Api) -> Result<T, Problem> + Send + 'static,
     ) -> Answer {
-        self.answer(of, wanted, move |api, coding| {
-            let value = work(api)?;
-            let write = |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
-            Ok(Rendered::new(coding, "application/json", write)?)
-        })
-        .await
+        self.answer(of, wanted, move |api, coding| json(coding, &work(api)?)).await
     }
 
     /// Answers with what `work` makes, unless somebody else has just had it made.
@@ -509,6 +504,12 @@ impl Api {
             kafka: self.kafka.as_ref().map(|kafka| kafka.figures().into()),
         }
     }
+}
+
+/// A value as JSON.
+pub(super) fn json(coding: Coding, value: &impl Serialize) -> Result<Rendered, Problem> {
+    let write = |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, value)?);
+    Ok(Rendered::new(coding, "application/json", write)?)
 }
 
 /// Runs a query off the threads that receive spans: it may read the database.
