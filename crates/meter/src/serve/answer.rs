@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use flate2::write::GzEncoder;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -157,6 +157,17 @@ impl Write for Pieces {
     }
 }
 
+/// Passes on what `write` writes to an encoder. JSON is written in tokens of a few bytes, each of which would cost an
+/// encoder as much as a kilobyte.
+fn in_long_writes<W: Write>(
+    encoder: W,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
+    let mut buffered = BufWriter::with_capacity(PIECE, encoder);
+    write(&mut buffered)?;
+    buffered.into_inner().map_err(IntoInnerError::into_error)
+}
+
 impl Rendered {
     /// What `write` writes.
     ///
@@ -171,14 +182,12 @@ impl Rendered {
         match coding {
             Coding::Identity => write(&mut out)?,
             Coding::Gzip => {
-                let mut gzip = GzEncoder::new(&mut out, flate2::Compression::new(GZIP_LEVEL));
-                write(&mut gzip)?;
-                gzip.finish()?;
+                let encoder = GzEncoder::new(&mut out, flate2::Compression::new(GZIP_LEVEL));
+                in_long_writes(encoder, write)?.finish()?;
             }
             Coding::Zstd => {
-                let mut zstd = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
-                write(&mut zstd)?;
-                zstd.finish()?;
+                let encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
+                in_long_writes(encoder, write)?.finish()?;
             }
         }
         let pieces = out.finish()?;
@@ -348,6 +357,28 @@ mod tests {
         let write = |out: &mut dyn Write| (0..100_000).try_for_each(|_| out.write_all(line.as_bytes()));
         let rendered = Rendered::new(Coding::Identity, "text/plain", write).expect("memory");
         assert!(rendered.bytes() * 10 < 100_000 * line.len(), "{} bytes", rendered.bytes());
+    }
+
+    /// An encoder that counts how often it is written to.
+    struct Counting(usize);
+
+    impl Write for Counting {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += 1;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_encoder_is_not_called_for_every_token_of_json() {
+        let numbers: Vec<usize> = (0..100_000).collect();
+        let write = |out: &mut dyn Write| Ok(serde_json::to_writer(out, &numbers)?);
+        let Counting(writes) = in_long_writes(Counting(0), write).expect("memory");
+        assert!((5..50).contains(&writes), "{writes} for 600 kB");
     }
 
     /// Whoever reads slowly must learn that this is not all of it.

@@ -99,7 +99,7 @@ mod tests {
     use crate::serve::places::Peer;
     use crate::serve::readers::Readers;
     use std::convert::Infallible;
-    use std::io::{self, Write};
+    use std::io;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use tokio::sync::Semaphore;
     use tokio::task::yield_now;
