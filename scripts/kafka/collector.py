@@ -87,7 +87,7 @@ def through_collector(program, spangap, broker, work, create, settings, total, c
         until("all calls", lambda: meter.has_read_all() and total([meter]) == truth)
         compare(f"the Collector's exporter, {encoding}, partitioned by trace id", total([meter]), truth)
         # The coverage follows the history by a moment.
-        until("the coverage", lambda: sum(each["joined"] for each in meter.kafka()["partitions"]) == 5000)
+        until("the coverage", lambda: sum(each["joined"] for each in meter.kafka()["partitions"]) == 10_000)
         kafka = meter.kafka()
         assert kafka["mates_apart"] == 0 < kafka["mates_together"] and kafka["undecoded"] == 0, kafka
         meter.stop()
