@@ -233,7 +233,7 @@ impl Rendered {
 
     /// Hands over piece after piece, as the reader takes them.
     async fn feed(self: Arc<Self>, place: Option<Place>, to: mpsc::Sender<io::Result<Bytes>>) {
-        if let Err(error) = self.hand_over(place, &to).await {
+        if let Err(error) = self.hand_over(place, &to, TAKES_WITHIN).await {
             // The body ends in an error, so that nobody takes the part for the whole. Neither the place nor the answer
             // waits for that.
             drop(self);
@@ -241,7 +241,12 @@ impl Rendered {
         }
     }
 
-    async fn hand_over(&self, place: Option<Place>, to: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+    async fn hand_over(
+        &self,
+        place: Option<Place>,
+        to: &mpsc::Sender<io::Result<Bytes>>,
+        within: Duration,
+    ) -> io::Result<()> {
         let mut is_revoked = self.is_revoked.subscribe();
         for piece in &self.pieces {
             if let Some(place) = &place {
@@ -256,10 +261,11 @@ impl Rendered {
                     place.iter().for_each(Place::is_displaced);
                     return Err(io::Error::other("newer answers need the memory, and this reader is slow"));
                 }
-                room = timeout(TAKES_WITHIN, to.reserve()) => room,
+                room = timeout(within, to.reserve()) => room,
             };
-            // Otherwise the client has gone.
-            let Ok(Ok(room)) = room else { return Ok(()) };
+            let Ok(Ok(room)) = room else {
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone"));
+            };
             room.send(Ok(piece.plain()?));
             if let Some(place) = &place {
                 place.goes_on();
@@ -385,7 +391,8 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_is_cut_short_does_not_end_well() {
         let long = |out: &mut dyn Write| out.write_all(&[7; 5 * PIECE]);
-        let rendered = Arc::new(Rendered::new(Coding::Identity, "text/plain", long).expect("memory"));
+        let rendered_anew = || Rendered::new(Coding::Identity, "text/plain", long).expect("memory");
+        let rendered = Arc::new(rendered_anew());
         let readers = Readers::new();
         let place = readers.enter(Peer::NOBODY).await.expect("a place");
         let answer = rendered.clone().send(Some(place));
@@ -393,5 +400,12 @@ mod tests {
         assert!(body(answer).await.is_err());
         let displaced = readers.displaced.load(std::sync::atomic::Ordering::Relaxed);
         assert_eq!(displaced, 1);
+
+        let (to, mut pieces) = mpsc::channel(1);
+        assert!(
+            rendered_anew().hand_over(None, &to, Duration::ZERO).await.is_err(),
+            "nobody takes the second piece"
+        );
+        assert!(pieces.try_recv().is_ok_and(|first| first.is_ok()));
     }
 }
