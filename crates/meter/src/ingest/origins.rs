@@ -215,11 +215,11 @@ impl Interned {
             || crowded(fill.bytes, self.limits.bytes)
     }
 
-    /// Interns a name, truncated if it is too long.
-    fn intern_name(&mut self, name: &str) -> u32 {
+    /// A name as it is interned: truncated if it is too long.
+    fn cut<'a>(&mut self, name: &'a str) -> Cow<'a, str> {
         let cut = cut(name, self.limits.name_bytes);
         self.counts.names_cut += matches!(cut, Cow::Owned(_)) as u64;
-        self.intern(&cut)
+        cut
     }
 
     fn intern(&mut self, name: &str) -> u32 {
@@ -484,17 +484,21 @@ impl OriginSink for Origins {
             let named = Named::read(encoded);
             self.add(key, |interned| {
                 let service_name = named.service_name();
-                let service = interned.intern_name(&service_name);
+                let service_name = interned.cut(&service_name);
+                let service = interned.intern(&service_name);
                 if service != OTHER_NAME
                     && let (Some(version), Some(name)) = (&named.version, interned.name(service).cloned())
                 {
                     interned.versions.seen(&name, version, self.now_ms.load(Relaxed));
                 }
-                let host = named.part(Part::Node).map_or(NO_NAME, |host| interned.intern_name(host));
+                let host_name = named.part(Part::Node).map(|host| interned.cut(host));
+                let host = host_name.as_ref().map_or(NO_NAME, |host| interned.intern(host));
+                let part = match self.part {
+                    Part::Node => host_name,
+                    part => named.part(part).map(|part| interned.cut(part)),
+                };
                 // The names of service and part may have no room any more where that of both has one.
-                let name_bytes = interned.limits.name_bytes;
-                let part = named.part(self.part).map_or("?".into(), |part| cut(part, name_bytes));
-                let at_part = format!("{}@{part}", cut(&service_name, name_bytes));
+                let at_part = format!("{service_name}@{}", part.as_deref().unwrap_or("?"));
                 Origin {
                     service,
                     service_at_part: interned.intern(&at_part),
@@ -512,7 +516,8 @@ impl OriginSink for Origins {
         let key = self.digest((method.as_bytes(), resource + 1));
         self.find(key).unwrap_or_else(|| {
             self.add(key, |interned| {
-                let method = interned.intern_name(method);
+                let method = interned.cut(method);
+                let method = interned.intern(&method);
                 Origin { method, key, ..interned.origin(resource).clone() }
             })
         })
