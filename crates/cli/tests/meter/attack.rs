@@ -8,7 +8,7 @@ use super::sdk;
 use super::spans::calls;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
-use spangap_meter::report::PortReport;
+use spangap_meter::report::{Changes, PortReport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -314,6 +314,27 @@ async fn a_crowd_of_readers_who_never_read_delays_nobody() {
     scrape(&meter);
     meter.pair("web-7", "cart", 1);
     drop(dawdlers);
+}
+
+/// Many pages wait for the same news.
+#[test]
+fn hundreds_who_wait_for_changes_are_all_told() {
+    let meter = Meter::start(&[]);
+    let known = meter.api::<Changes>("/api/v1/changes").version;
+    let head = format!(
+        "GET /api/v1/changes?since={known}&wait=60s HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        meter.http
+    );
+    let waiting: Vec<TcpStream> = (0..200).map(|_| open(meter.http, &head)).collect();
+    until("the meter has them all", || (port(&meter, "http").accepted > 200).then_some(()));
+    let body = calls("web", "cart", 0..10).encode_to_vec();
+    let sent = request(meter.otlp_http, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body);
+    assert_eq!(sent.status, 200);
+    for stream in waiting {
+        let answer = read_answer(stream);
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        assert_ne!(answer.json::<Changes>().version, known);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
