@@ -84,4 +84,6 @@ echo "ok: file.yaml: $(grep '^tank' "$work/gaps.txt" | awk '{print $3}') calls i
 
 "$collector" validate --config deploy/collector/kafka.yaml
 echo "ok: kafka.yaml: the Collector takes it"
+"$collector" validate --config deploy/collector/to-kafka.yaml
+echo "ok: to-kafka.yaml: the Collector takes it; make test-kafka sends spans through it"
 echo "not run: spans through deploy/collector/kafka.yaml: there is no broker"

@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import collector as of_collector
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
@@ -200,9 +201,22 @@ def apart(spangap, broker, admin, work):
     meter.stop()
 
 
+def collector(spangap, broker, admin, work):
+    program = Path("target/collector")
+    if not program.exists():
+        say(f"not run: the Collector's exporter: there is no {program}; scripts/kafka.sh builds it where there is go")
+        return
+    make = lambda topic, partitions: create(admin, topic, partitions)
+    of_collector.through_collector(program, spangap, broker, work, make, settings, total, compare)
+
+
+def rate(spangap, broker, admin, work):
+    of_collector.rate(spangap, broker, work, lambda topic, partitions: create(admin, topic, partitions), settings, say)
+
+
 def main():
     spangap, jars = sys.argv[1:3]
-    wanted = sys.argv[3:] or ["forms", "apart", "kills"]
+    wanted = sys.argv[3:] or ["forms", "apart", "collector", "kills"]
     with tempfile.TemporaryDirectory(prefix="spangap-kafka-", ignore_cleanup_errors=True) as work:
         broker, meters = None, []
         started = Meter.start
@@ -211,7 +225,7 @@ def main():
             broker = Broker(jars, work)
             say("the broker is there")
             admin = AdminClient({"bootstrap.servers": broker.address()})
-            for part in (forms, apart, kills):
+            for part in (forms, apart, collector, rate, kills):
                 if part.__name__ in wanted:
                     part(spangap, broker, admin, work)
         except BaseException:

@@ -122,6 +122,7 @@ impl Pairs {
         if !is_past_limit {
             *self.per_client.entry(names.0).or_default() += 1;
             self.numbers.insert(names, number);
+            named.into_iter().for_each(|name| interned.pair_of(name));
         }
         number
     }

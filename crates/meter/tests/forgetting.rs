@@ -196,3 +196,79 @@ fn calls_with_rejected_names_count_as_other() {
     assert_eq!(overview.calls_in_other + named, 4);
     assert!(overview.calls_in_other >= 3 && overview.names_in_other > 0, "{overview:#?}");
 }
+
+/// A pair that exists keeps its calls, whatever arrives beside it: only what is new has to find room.
+#[test]
+fn a_flood_of_new_services_displaces_no_known_pair() {
+    let by_node = Grouping::Part(Part::Node, Ends::Client);
+    let narrow = [
+        Limits { origins: 100, ..Limits::default() },
+        Limits { names: 100, ..Limits::default() },
+        Limits { bytes: 40_000, ..Limits::default() },
+    ];
+    for (limits, grouping) in
+        narrow.into_iter().flat_map(|limits| [(limits, Grouping::Pair), (limits, by_node)])
+    {
+        let meter = meter(limits, grouping);
+        let mut now_ms = 1_000;
+        let call = |trace: u64, from: &str, to: &str, now_ms: u64| {
+            meter.ingest(&request("live-web", from, 3, trace, 500), now_ms).unwrap();
+            meter.ingest(&request("live-cart", to, 2, trace, 100), now_ms).unwrap();
+        };
+        call(1, "node-1", "node-1", now_ms);
+        let known = live(&meter).into_keys().collect::<Vec<_>>();
+        // Halves alone, and whole calls, of services that nobody has seen before.
+        let flood = |round: u64, now_ms: u64| {
+            for at in 1..=200 {
+                let (name, trace) = (format!("new-{round}-{at}"), round << 32 | at << 8);
+                meter.ingest(&request(&name, &name, 3, trace, 500), now_ms).unwrap();
+                if at % 2 == 0 {
+                    meter.ingest(&request(&format!("{name}-server"), &name, 2, trace, 100), now_ms).unwrap();
+                }
+            }
+        };
+        flood(1, now_ms);
+        // From instances that are known, after these were idle and forgotten, and, where it is the same row, from new ones.
+        call(2, "node-1", "node-1", now_ms);
+        (0..700).for_each(|_| {
+            now_ms += 100;
+            meter.tick(now_ms);
+        });
+        flood(2, now_ms);
+        call(3, "node-1", "node-1", now_ms);
+        let mut calls = 3;
+        if grouping == Grouping::Pair {
+            call(4, "node-2", "node-3", now_ms);
+            calls += 1;
+        }
+        let found = live(&meter);
+        assert_eq!(found.keys().cloned().collect::<Vec<_>>(), known, "{limits:?} {grouping:?}");
+        let counted: u64 = found.values().map(|(calls, ..)| calls).sum();
+        assert_eq!(counted, calls, "{limits:?} {grouping:?}");
+        let overview = meter.overview();
+        let totals = meter.totals();
+        let all: u64 = totals.iter().map(|(_, stats)| stats.calls()).sum();
+        assert_eq!(all, calls + 2 * 100, "every call of the flood counts somewhere");
+        let named = totals.iter().filter(|(key, _)| &*key.client != "other" && &*key.server != "other");
+        let named: u64 = named.map(|(_, stats)| stats.calls()).sum();
+        assert_eq!(overview.calls_in_other, all - named, "and as other wherever it is not under its name");
+        assert!(overview.calls_in_other > 0 && overview.names_in_other > 0, "{overview:#?}");
+    }
+}
+
+/// Two hosts whose names found no room are not one host: the clocks of the two have nothing to do with each other.
+#[test]
+fn hosts_without_room_for_their_names_have_no_legs() {
+    // `other`, two services, and one host, with the row of each service at it: no room for the second host.
+    let [narrow, roomy] = [5, 100].map(|names| meter(Limits { names, ..Limits::default() }, Grouping::Pair));
+    let [narrow, roomy] = [narrow, roomy].map(|meter| {
+        // More calls than it takes to know the clocks of two hosts.
+        for trace in 1..=30 {
+            meter.ingest(&request("web", "a", 3, trace, 500), 0).unwrap();
+            meter.ingest(&request("cart", "b", 2, trace, 100), 0).unwrap();
+        }
+        meter.overview().calls_without_legs
+    });
+    assert_eq!(narrow, 30);
+    assert!(roomy < 30, "{roomy}: with room for both hosts there are legs");
+}

@@ -14,6 +14,8 @@ pub enum Case {
     Memory,
     /// Twice what it can take
     Overload,
+    /// A scraper beside crowds of clients that never read
+    Crowd,
     /// A day of many pairs, asked for while others ask
     History,
     /// CPU time per span of the samples of calls, in this process

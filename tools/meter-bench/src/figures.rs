@@ -1,6 +1,7 @@
 //! The figures of one invocation, as tables and as JSON.
 
 use serde::Serialize;
+use spangap_meter_bench::cases::crowd::CrowdFigure;
 use spangap_meter_bench::cases::history::HistoryFigure;
 use spangap_meter_bench::cases::lock::LockFigure;
 use spangap_meter_bench::cases::memory::Memory;
@@ -24,6 +25,8 @@ pub struct Figures {
     pub memory: Option<Memory>,
     /// Twice the capacity.
     pub overload: Option<Overload>,
+    /// A scraper beside crowds of clients that do not behave.
+    pub crowds: Vec<CrowdFigure>,
     /// A query for a whole day.
     pub history: Option<HistoryFigure>,
     /// Cost of the samples of calls.
@@ -105,6 +108,7 @@ impl Figures {
         self.goals.extend(grpc.zip(http).map(|(grpc, http)| Goal::http(grpc, http)));
         self.goals.extend(self.memory.as_ref().map(Goal::memory));
         self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
+        self.goals.extend(Goal::crowds(&self.crowds));
         self.goals.extend(self.history.iter().flat_map(Goal::history));
         self.goals.extend(self.spool.iter().flat_map(Goal::spool));
         self.goals.extend(self.overload.iter().flat_map(Goal::overload));
@@ -206,6 +210,26 @@ impl fmt::Display for Figures {
                 o.accepted_spans_per_s,
                 o.evicted_spans,
                 o.refused_requests
+            )?;
+        }
+        if !self.crowds.is_empty() {
+            writeln!(
+                f,
+                "\n{:30} {:>7}  {:>24}  {:>24}  {:>6}  {:>8}",
+                "crowd", "clients", "scrape, ms (max)", "coverage, ms (max)", "failed", "peak MiB"
+            )?;
+        }
+        for crowd in &self.crowds {
+            let pair = |[median, max]: [f64; 2]| format!("{median:.1} ({max:.1})");
+            writeln!(
+                f,
+                "{:30} {:>7}  {:>24}  {:>24}  {:>6}  {:>8}",
+                crowd.crowd,
+                crowd.clients,
+                pair(crowd.scrape_ms),
+                pair(crowd.coverage_ms),
+                crowd.failed,
+                crowd.peak_bytes >> 20
             )?;
         }
         if let Some(h) = &self.history {

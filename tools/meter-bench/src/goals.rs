@@ -1,5 +1,6 @@
 //! The meter's goals, and their comparison with the measurements.
 
+use crate::cases::crowd::CrowdFigure;
 use crate::cases::history::HistoryFigure;
 use crate::cases::memory::Memory;
 use crate::cases::overload::Overload;
@@ -24,6 +25,9 @@ pub const QUESTION_MS: f64 = 1000.0;
 pub const QUESTION_BYTES: u64 = 200 << 20;
 /// Maximum duration of a request without history meanwhile.
 pub const OTHERS_MS: f64 = 250.0;
+
+/// Maximum duration of a scrape, or of a request to the API, beside any crowd.
+pub const CROWD_MS: f64 = 1000.0;
 
 /// Maximum CPU time per span of storing all spans, besides the meter's own.
 pub const SPOOL_US_PER_SPAN: f64 = 0.5;
@@ -121,6 +125,21 @@ impl Goal {
                 spool.lookup_ms[1] <= LOOKUP_MS,
             ),
         ]
+    }
+
+    /// The slowest answers beside any crowd.
+    pub fn crowds(crowds: &[CrowdFigure]) -> Vec<Goal> {
+        let goal = |goal, of: fn(&CrowdFigure) -> f64| {
+            let slowest = crowds.iter().max_by(|a, b| of(a).total_cmp(&of(b)))?;
+            let found = format!("{:.0} ms beside {}, {} failed", of(slowest), slowest.crowd, slowest.failed);
+            let reached = of(slowest) <= CROWD_MS && crowds.iter().all(|crowd| crowd.failed == 0);
+            Some(Goal::new(goal, format!("<= {CROWD_MS} ms"), found, reached))
+        };
+        let goals = [
+            goal("beside a crowd: a scrape", |crowd| crowd.scrape_ms[1]),
+            goal("beside a crowd: coverage", |crowd| crowd.coverage_ms[1]),
+        ];
+        goals.into_iter().flatten().collect()
     }
 
     /// The three goals of a history query.

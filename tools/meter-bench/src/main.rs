@@ -8,7 +8,9 @@ use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::truth::Arrival;
-use spangap_meter_bench::cases::{Bench, history, lock, memory, overload, samples, spool, throughput, truth};
+use spangap_meter_bench::cases::{
+    Bench, crowd, history, lock, memory, overload, samples, spool, throughput, truth,
+};
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
 use spangap_meter_bench::generate::{Shape, generate};
@@ -148,6 +150,9 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
         eprintln!("overload: {} s at twice what it takes beside busy neighbours", args.seconds);
         let duration = Duration::from_secs(args.seconds);
         figures.overload = Some(overload::run(&bench, &sdk, duration).await?);
+    }
+    if args.runs(Case::Crowd) {
+        figures.crowds = crowd::run(&bench).await?;
     }
     if args.runs(Case::History) {
         eprintln!("history: {} h of {} pairs", args.hours, args.pairs);

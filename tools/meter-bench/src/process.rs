@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -209,11 +209,28 @@ impl MeterProcess {
     /// # Errors
     /// The meter does not answer, or with something else.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, BenchError> {
-        let peer = format!("http://{}{path}", self.http);
-        let answer = tokio::time::timeout(ANSWER_WITHIN, get(self.http, path)).await;
-        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}")));
-        let body = answer.map_err(|reason| BenchError::Peer { peer: peer.clone(), reason })?;
-        serde_json::from_slice(&body).map_err(BenchError::peer(peer))
+        let body = self.read(path, None).await?;
+        serde_json::from_slice(&body).map_err(BenchError::peer(format!("http://{}{path}", self.http)))
+    }
+
+    /// The body of a `GET`, in this coding.
+    ///
+    /// # Errors
+    /// The meter does not answer, or not with all of it.
+    pub async fn read(&self, path: &str, coding: Option<&'static str>) -> Result<Bytes, BenchError> {
+        let request = http::Request::get(path).header("accept-encoding", coding.unwrap_or("identity"));
+        let answer = exchange(self.http, request.body(Full::default())).await;
+        answer.map_err(BenchError::peer(format!("http://{}{path}", self.http)))
+    }
+
+    /// Sends spans over HTTP.
+    ///
+    /// # Errors
+    /// The meter refuses them.
+    pub async fn export(&self, spans: Vec<u8>) -> Result<(), BenchError> {
+        let request = http::Request::post("/v1/traces").header("content-type", "application/x-protobuf");
+        let answer = exchange(self.otlp_http, request.body(Full::from(spans))).await;
+        answer.map(drop).map_err(BenchError::peer(format!("http://{}/v1/traces", self.otlp_http)))
     }
 }
 
@@ -262,19 +279,28 @@ fn drain(mut rest: BufReader<ChildStdout>) {
     std::thread::spawn(move || std::io::copy(&mut rest, &mut std::io::sink()));
 }
 
-async fn get(address: SocketAddr, path: &str) -> Result<Bytes, String> {
-    let text = |error: hyper::Error| error.to_string();
-    let stream = tokio::net::TcpStream::connect(address).await.map_err(|e| e.to_string())?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    tokio::spawn(connection);
-    let request = http::Request::get(path).header("host", address.to_string()).body(Empty::<Bytes>::new());
-    let response = sender.send_request(request.map_err(|e| e.to_string())?).await.map_err(text)?;
-    let status = response.status();
-    let body = response.into_body().collect().await.map_err(text)?.to_bytes();
-    if status.is_success() {
-        Ok(body)
-    } else {
-        Err(format!("status {status}: {}", String::from_utf8_lossy(&body)))
-    }
+/// One request on a connection of its own.
+async fn exchange(
+    address: SocketAddr,
+    request: Result<http::Request<Full<Bytes>>, http::Error>,
+) -> Result<Bytes, String> {
+    let answer = async {
+        let text = |error: hyper::Error| error.to_string();
+        let mut request = request.map_err(|error| error.to_string())?;
+        let host = http::HeaderValue::from_str(&address.to_string()).map_err(|error| error.to_string())?;
+        request.headers_mut().insert("host", host);
+        let stream = tokio::net::TcpStream::connect(address).await.map_err(|e| e.to_string())?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(text)?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(text)?.to_bytes();
+        match status.is_success() {
+            true => Ok(body),
+            false => Err(format!("status {status}: {}", String::from_utf8_lossy(&body))),
+        }
+    };
+    let answer = tokio::time::timeout(ANSWER_WITHIN, answer).await;
+    answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}")))
 }

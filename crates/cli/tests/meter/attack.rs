@@ -3,12 +3,12 @@
 
 use super::client::{open, read_answer, request};
 use super::grpc::sender;
-use super::process::{Meter, until};
+use super::process::{Meter, PATIENCE, until};
 use super::sdk;
 use super::spans::calls;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
-use spangap_meter::report::PortReport;
+use spangap_meter::report::{Changes, PortReport};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -208,16 +208,20 @@ async fn idle_connections_make_room_on_every_port() {
     }
 }
 
+/// Raises this process's limit of file descriptors, which a meter inherits; whether it suffices for thousands of sockets.
+fn many_files() -> bool {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("it may be raised");
+    most.is_none_or(|most| most >= 16_000)
+}
+
 /// As many as a port allows by default, and more. Both processes need that many file descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_thousand_idle_connections_silence_no_port() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let had = getrlimit(Resource::Nofile);
-    if had.maximum.is_some_and(|most| most < 16_000) {
-        return println!("not run: 4,200 idle connections: the hard limit of file descriptors is {had:?}");
+    if !many_files() {
+        return println!("not run: 4,200 idle connections: the hard limit of file descriptors is too low");
     }
-    setrlimit(Resource::Nofile, Rlimit { current: had.maximum, maximum: had.maximum })
-        .expect("it may be raised");
     let meter = Meter::start(&[]);
     let _held: Vec<TcpStream> = (0..4200).map(|_| http2(meter.otlp_grpc)).collect();
     is_served(&meter, "web").await;
@@ -243,9 +247,6 @@ async fn a_peer_that_never_reads_is_cut() {
     is_served(&meter, "web").await;
 }
 
-/// Readers of /metrics who never read: each holds the memory that its answer is written from.
-const DAWDLERS: usize = 100;
-
 /// A meter whose scrapes are megabytes long.
 fn meter_with_many_pairs() -> Meter {
     let meter = Meter::start(&["--idle-timeout", "1h"]);
@@ -260,31 +261,19 @@ fn meter_with_many_pairs() -> Meter {
     meter
 }
 
-#[test]
-fn idle_readers_do_not_block_other_answers() {
-    let meter = meter_with_many_pairs();
-    let scrape = || {
-        let answer = meter.get("/metrics");
-        let whole = answer.body.ends_with(b"\n") && answer.body.len() > 4 * MIB;
-        assert!(answer.status == 200 && whole, "{} bytes", answer.body.len());
-    };
-    scrape();
-    let dawdlers: Vec<TcpStream> =
-        (0..DAWDLERS).map(|_| open(meter.http, "GET /metrics HTTP/1.1\r\nHost: meter\r\n\r\n")).collect();
-    until("the meter has them all", || (port(&meter, "http").accepted > DAWDLERS as u64).then_some(()));
-    scrape();
-    let displaced = until("they make room for each other", || {
-        Some(meter.coverage().displaced_answers).filter(|n| *n >= DAWDLERS as u64 / 2)
-    });
-    assert!(displaced <= DAWDLERS as u64, "{displaced}: whoever reads is not cut off");
-    meter.pair("web-7", "cart", 1);
-    drop(dawdlers);
+fn scrape(meter: &Meter) {
+    let answer = meter.get("/metrics");
+    let whole = answer.body.ends_with(b"\n") && answer.body.len() > 4 * MIB;
+    assert!(answer.status == 200 && whole, "{} bytes", answer.body.len());
 }
 
-/// Requests from a loopback address that nobody else uses; their answers are never read.
-async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStream> {
+/// Scrapes whose answers are never read, from these loopback addresses.
+async fn dawdlers_at(
+    addresses: impl Iterator<Item = std::net::Ipv4Addr>,
+    meter: &Meter,
+) -> Vec<tokio::net::TcpStream> {
     let mut all = Vec::new();
-    for _ in 0..DAWDLERS {
+    for address in addresses {
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind((address, 0).into()).expect("an address of loopback");
         let mut stream = socket.connect(meter.http).await.expect("it listens");
@@ -295,20 +284,57 @@ async fn dawdlers_at(address: [u8; 4], meter: &Meter) -> Vec<tokio::net::TcpStre
     all
 }
 
-/// A reader waits for a single place, however many idle readers of another address are ahead in line.
+/// Whoever does not read costs some buffers, and so takes nothing that anybody waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_idle_readers_do_not_delay_a_reader_from_elsewhere() {
+async fn a_hundred_readers_who_never_read_have_their_answers_side_by_side() {
     let meter = meter_with_many_pairs();
-    let dawdlers = dawdlers_at([127, 0, 0, 2], &meter).await;
-    until("the meter has them all", || (port(&meter, "http").accepted > DAWDLERS as u64).then_some(()));
-    let mut reader = open(meter.http, "GET /metrics HTTP/1.1\r\nHost: meter\r\nConnection: close\r\n\r\n");
-    let mut answer = vec![0];
-    reader.read_exact(&mut answer).expect("an answer begins");
-    let displaced = meter.coverage().displaced_answers;
-    assert!(displaced < DAWDLERS as u64 / 2, "{displaced} of {DAWDLERS} came first");
-    reader.read_to_end(&mut answer).expect("an answer");
-    assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() > 4 * MIB, "{} bytes", answer.len());
+    let addresses = (1..=100).map(|at| [127, 0, 1, at].into());
+    let dawdlers = dawdlers_at(addresses, &meter).await;
+    for dawdler in &dawdlers {
+        let begun = tokio::time::timeout(PATIENCE, dawdler.peek(&mut [0])).await;
+        assert!(matches!(begun, Ok(Ok(1))), "{begun:?}");
+    }
+    scrape(&meter);
+    assert_eq!(meter.coverage().displaced_answers, 0);
+    meter.pair("web-7", "cart", 1);
     drop(dawdlers);
+}
+
+/// More than may read at once: they make room for each other, and for everybody else first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_readers_who_never_read_delays_nobody() {
+    if !many_files() {
+        return println!("not run: 400 readers: the hard limit of file descriptors is too low");
+    }
+    let meter = meter_with_many_pairs();
+    let dawdlers = dawdlers_at((0..400).map(|_| [127, 0, 0, 2].into()), &meter).await;
+    until("the meter has them all", || (port(&meter, "http").accepted > 400).then_some(()));
+    scrape(&meter);
+    until("some lost their place", || (meter.coverage().displaced_answers > 0).then_some(()));
+    scrape(&meter);
+    meter.pair("web-7", "cart", 1);
+    drop(dawdlers);
+}
+
+/// Many pages wait for the same news.
+#[test]
+fn hundreds_who_wait_for_changes_are_all_told() {
+    let meter = Meter::start(&[]);
+    let known = meter.api::<Changes>("/api/v1/changes").version;
+    let head = format!(
+        "GET /api/v1/changes?since={known}&wait=60s HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+        meter.http
+    );
+    let waiting: Vec<TcpStream> = (0..200).map(|_| open(meter.http, &head)).collect();
+    until("the meter has them all", || (port(&meter, "http").accepted > 200).then_some(()));
+    let body = calls("web", "cart", 0..10).encode_to_vec();
+    let sent = request(meter.otlp_http, "POST", "/v1/traces", &[("Content-Type", PROTOBUF)], &body);
+    assert_eq!(sent.status, 200);
+    for stream in waiting {
+        let answer = read_answer(stream);
+        assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+        assert_ne!(answer.json::<Changes>().version, known);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

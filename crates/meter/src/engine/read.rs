@@ -134,6 +134,7 @@ impl State {
         let [host_pairs, host_pairs_limit, host_pairs_forgotten, host_pairs_refused] = self.offsets.fill();
         vec![
             LimitFigures {
+                cut: fill.origins_reduced,
                 forgotten: fill.origins_forgotten,
                 refused: fill.origins_refused,
                 ..of("resources", fill.origins, limits.origins as u64)

@@ -1,6 +1,9 @@
 //! Origins of spans. Resources (and on request methods) are interned as small numbers, services and hosts as
 //! smaller ones. Number and bytes are bounded: names are truncated, large resources are reduced, and idle
 //! origins are removed and their numbers reused, but never while anything refers to them.
+//!
+//! A flood of new services must not displace the known ones, which are those that a pair exists of. Some room is theirs
+//! alone: where a new instance of such a service finds no other, it is known by its service, and its host is unknown.
 
 use super::named::{Named, Part};
 use super::versions::Versions;
@@ -16,7 +19,7 @@ use spangap_model::shared::{Account, SharedBytes};
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Name number for "not known".
@@ -49,6 +52,21 @@ impl Default for Limits {
             resource_bytes: 32 << 10,
             bytes: 64 << 20,
         }
+    }
+}
+
+/// One in this many origins, and of their bytes, is for services that a pair exists of.
+const RESERVED: usize = 8;
+
+impl Limits {
+    /// Origins of any service.
+    fn open_origins(&self) -> usize {
+        (self.origins - self.origins / RESERVED).max(1)
+    }
+
+    /// Bytes of any service.
+    fn open_bytes(&self) -> u64 {
+        self.bytes - self.bytes / RESERVED as u64
     }
 }
 
@@ -87,6 +105,8 @@ pub struct Fill {
     pub resources_cut: u64,
     /// Origins removed because they were idle.
     pub origins_forgotten: u64,
+    /// Instances of services with a pair that were known by their service alone, for lack of room, counted each time.
+    pub origins_reduced: u64,
     /// Names removed because nothing referred to them any more.
     pub names_forgotten: u64,
     /// Resources and methods rejected for lack of room, assigned to the origin `other`.
@@ -99,10 +119,14 @@ pub struct Fill {
 #[derive(Debug)]
 pub struct Interned {
     by_key: FxHashMap<u128, u32>,
+    /// Origins without an instance, by service, part and method.
+    reduced: FxHashMap<[u32; 3], u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     name_numbers: FxHashMap<Arc<str>, u32>,
     names: Vec<Option<Arc<str>>>,
+    /// Whether a pair exists of the name.
+    is_paired: Vec<AtomicBool>,
     free_names: Vec<u32>,
     account: Account,
     limits: Limits,
@@ -146,6 +170,17 @@ impl Interned {
         }
     }
 
+    /// Marks a name as that of a pair, which gives its services room of their own.
+    pub fn pair_of(&self, number: u32) {
+        if let Some(is_paired) = self.is_paired.get(number as usize).filter(|_| number != OTHER_NAME) {
+            is_paired.store(true, Relaxed);
+        }
+    }
+
+    fn is_paired(&self, number: u32) -> bool {
+        self.is_paired.get(number as usize).is_some_and(|is_paired| is_paired.load(Relaxed))
+    }
+
     /// Text of a name number; `None` for [`NO_NAME`].
     pub fn name(&self, number: u32) -> Option<&Arc<str>> {
         self.names.get(number as usize)?.as_ref()
@@ -180,11 +215,11 @@ impl Interned {
             || crowded(fill.bytes, self.limits.bytes)
     }
 
-    /// Interns a name, truncated if it is too long.
-    fn intern_name(&mut self, name: &str) -> u32 {
+    /// A name as it is interned: truncated if it is too long.
+    fn cut<'a>(&mut self, name: &'a str) -> Cow<'a, str> {
         let cut = cut(name, self.limits.name_bytes);
         self.counts.names_cut += matches!(cut, Cow::Owned(_)) as u64;
-        self.intern(&cut)
+        cut
     }
 
     fn intern(&mut self, name: &str) -> u32 {
@@ -193,7 +228,7 @@ impl Interned {
         }
         let bytes = (name.len() + NAME_OVERHEAD) as u64;
         let is_full = self.names.len() - self.free_names.len() >= self.limits.names
-            || self.account.bytes() + bytes > self.limits.bytes;
+            || self.account.bytes() + bytes > self.limits.open_bytes();
         // The first name is `other`, for which there is always room.
         if is_full && !self.names.is_empty() {
             self.counts.names_refused += 1;
@@ -208,6 +243,7 @@ impl Interned {
             }
             None => {
                 self.names.push(Some(name.clone()));
+                self.is_paired.push(AtomicBool::new(false));
                 self.names.len() as u32 - 1
             }
         };
@@ -217,8 +253,8 @@ impl Interned {
 
     /// The retained form of a resource: complete, or only its naming attributes and a count of the others.
     fn kept(&mut self, encoded: &[u8], named: &Named) -> SharedBytes {
-        let left = self.limits.bytes.saturating_sub(self.account.bytes());
-        // The last quarter is reserved for names and tables.
+        let left = self.limits.open_bytes().saturating_sub(self.account.bytes());
+        // A quarter is reserved for names and tables.
         let is_small = encoded.len() <= self.limits.resource_bytes
             && left > self.limits.bytes / 4 + encoded.len() as u64;
         if is_small || encoded.is_empty() {
@@ -236,32 +272,63 @@ impl Interned {
         SharedBytes::charged(rest.encode_to_vec(), &self.account)
     }
 
+    /// Adds an origin; if there is no room, the one that stands for it.
     fn insert(&mut self, origin: Origin, now_ms: u64) -> u32 {
-        let key = origin.key;
-        let is_full =
-            self.account.bytes() + ORIGIN_OVERHEAD as u64 > self.limits.bytes && !self.slots.is_empty();
+        let (open_origins, open_bytes) = (self.limits.open_origins(), self.limits.open_bytes());
+        if self.has_room(open_origins, open_bytes) {
+            let key = origin.key;
+            let id = self.put(origin, now_ms);
+            self.by_key.insert(key, id);
+            return id;
+        }
+        let id = self.reduced(&origin, now_ms);
+        match id {
+            Some(_) => self.counts.origins_reduced += 1,
+            None => self.counts.origins_refused += 1,
+        }
+        id.unwrap_or(0)
+    }
+
+    /// Whether another origin stays within these limits. There is always room for the first.
+    fn has_room(&self, origins: usize, bytes: u64) -> bool {
+        let used = self.slots.len() - self.free.len();
+        used == 0 || used < origins && self.account.bytes() + ORIGIN_OVERHEAD as u64 <= bytes
+    }
+
+    fn put(&mut self, origin: Origin, now_ms: u64) -> u32 {
+        self.account.charge(ORIGIN_OVERHEAD);
         let slot = Slot { origin: Some(origin), last_used_ms: AtomicU64::new(now_ms) };
-        let id = match self.free.pop() {
-            _ if is_full => {
-                self.counts.origins_refused += 1;
-                return 0;
-            }
+        match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = slot;
                 id
             }
-            None if self.slots.len() < self.limits.origins.max(1) => {
+            None => {
                 self.slots.push(slot);
                 self.slots.len() as u32 - 1
             }
-            None => {
-                self.counts.origins_refused += 1;
-                return 0;
-            }
-        };
-        self.account.charge(ORIGIN_OVERHEAD);
-        self.by_key.insert(key, id);
-        id
+        }
+    }
+
+    /// Of this origin only what pairs need, if a pair exists of it.
+    fn reduced(&mut self, origin: &Origin, now_ms: u64) -> Option<u32> {
+        let part = if self.is_paired(origin.service_at_part) { origin.service_at_part } else { OTHER_NAME };
+        if part == OTHER_NAME && !self.is_paired(origin.service) {
+            return None;
+        }
+        let names = [origin.service, part, origin.method];
+        if let Some(id) = self.reduced.get(&names) {
+            self.touch(*id, now_ms);
+            return Some(*id);
+        }
+        if !self.has_room(self.limits.origins, self.limits.bytes) {
+            return None;
+        }
+        let resource = SharedBytes::from(&[][..]);
+        let reduced = Origin { service_at_part: part, host: NO_NAME, resource, key: 0, ..*origin };
+        let id = self.put(reduced, now_ms);
+        self.reduced.insert(names, id);
+        Some(id)
     }
 
     /// Removes origins not seen for `idle_ms`, which must exceed the lifetime of any reference to them.
@@ -274,7 +341,12 @@ impl Interned {
             if slot.last_used_ms.load(Relaxed) + idle_ms < now_ms
                 && let Some(origin) = slot.origin.take()
             {
-                self.by_key.remove(&origin.key);
+                let names = [origin.service, origin.service_at_part, origin.method];
+                if self.reduced.get(&names) == Some(&(id as u32)) {
+                    self.reduced.remove(&names);
+                } else {
+                    self.by_key.remove(&origin.key);
+                }
                 self.free.push(id as u32);
                 self.account.release(ORIGIN_OVERHEAD);
                 self.counts.origins_forgotten += 1;
@@ -294,6 +366,7 @@ impl Interned {
         for (number, live) in (0u32..).zip(&live.0) {
             if !live && let Some(name) = self.names[number as usize].take() {
                 self.name_numbers.remove(&name);
+                self.is_paired[number as usize].store(false, Relaxed);
                 self.account.release(name.len() + NAME_OVERHEAD);
                 forgotten.push(number);
             }
@@ -335,10 +408,12 @@ impl Origins {
     pub fn new(limits: Limits, part: Part) -> Origins {
         let mut interned = Interned {
             by_key: FxHashMap::default(),
+            reduced: FxHashMap::default(),
             slots: Vec::new(),
             free: Vec::new(),
             name_numbers: FxHashMap::default(),
             names: Vec::new(),
+            is_paired: Vec::new(),
             free_names: Vec::new(),
             account: Account::default(),
             limits,
@@ -408,22 +483,27 @@ impl OriginSink for Origins {
         self.find(key).unwrap_or_else(|| {
             let named = Named::read(encoded);
             self.add(key, |interned| {
-                let service = interned.intern_name(&named.service_name());
-                if let (Some(version), Some(name)) = (&named.version, interned.name(service).cloned()) {
+                let service_name = named.service_name();
+                let service_name = interned.cut(&service_name);
+                let service = interned.intern(&service_name);
+                if service != OTHER_NAME
+                    && let (Some(version), Some(name)) = (&named.version, interned.name(service).cloned())
+                {
                     interned.versions.seen(&name, version, self.now_ms.load(Relaxed));
                 }
-                let mut name_of = |part| match named.part(part) {
-                    Some(name) => interned.intern_name(name),
-                    None => NO_NAME,
+                let host_name = named.part(Part::Node).map(|host| interned.cut(host));
+                let host = host_name.as_ref().map_or(NO_NAME, |host| interned.intern(host));
+                let part = match self.part {
+                    Part::Node => host_name,
+                    part => named.part(part).map(|part| interned.cut(part)),
                 };
-                let host = name_of(Part::Node);
-                let part = if self.part == Part::Node { host } else { name_of(self.part) };
-                let text = |number, unknown| interned.name(number).map_or(unknown, |name| &**name);
-                let at_part = format!("{}@{}", text(service, OTHER), text(part, "?"));
+                // The names of service and part may have no room any more where that of both has one.
+                let at_part = format!("{service_name}@{}", part.as_deref().unwrap_or("?"));
                 Origin {
                     service,
                     service_at_part: interned.intern(&at_part),
-                    host,
+                    // Hosts whose names found no room must not be taken for one host.
+                    host: if host == OTHER_NAME { NO_NAME } else { host },
                     method: NO_NAME,
                     resource: interned.kept(encoded, &named),
                     key,
@@ -436,7 +516,8 @@ impl OriginSink for Origins {
         let key = self.digest((method.as_bytes(), resource + 1));
         self.find(key).unwrap_or_else(|| {
             self.add(key, |interned| {
-                let method = interned.intern_name(method);
+                let method = interned.cut(method);
+                let method = interned.intern(&method);
                 Origin { method, key, ..interned.origin(resource).clone() }
             })
         })

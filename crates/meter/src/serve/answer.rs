@@ -1,5 +1,4 @@
-//! Streaming responses: a thread that may block on the client writes them in pieces, compressed if the client accepts
-//! that. Memory does not grow with the response.
+//! Answers: made once, complete and compressed, then sent to any number of readers, each at its own pace.
 
 use super::readers::Place;
 use axum::body::Body;
@@ -7,16 +6,15 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use flate2::write::GzEncoder;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, IntoInnerError, Write};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::mpsc::{self, Sender};
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// Size of a piece. A shorter answer is sent with its length.
 const PIECE: usize = 64 << 10;
-/// Pieces on their way.
-const PIECES: usize = 4;
 /// A client that takes no piece for this long has gone.
 const TAKES_WITHIN: Duration = Duration::from_secs(20);
 /// Cheap: JSON and text with repeated names shrink tenfold at any level.
@@ -59,37 +57,95 @@ pub fn negotiate(accepted: &str) -> Coding {
     best.map_or(Coding::Identity, |(coding, _)| coding)
 }
 
-/// Collects pieces and hands them over.
+impl Coding {
+    /// The coding that a request prefers.
+    pub fn of(request: &HeaderMap) -> Coding {
+        let all = request.get_all(header::ACCEPT_ENCODING);
+        let accepted: Vec<&str> = all.iter().filter_map(|value| value.to_str().ok()).collect();
+        negotiate(&accepted.join(","))
+    }
+
+    /// The value of `Content-Encoding`.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Coding::Identity => None,
+            Coding::Gzip => Some("gzip"),
+            Coding::Zstd => Some("zstd"),
+        }
+    }
+}
+
+/// A complete answer in one coding.
+#[derive(Debug)]
+pub struct Rendered {
+    content_type: &'static str,
+    coding: Coding,
+    pieces: Vec<Piece>,
+    bytes: usize,
+    /// Whether newer answers need its memory.
+    is_revoked: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    /// As sent.
+    Plain(Bytes),
+    /// Compressed while it waits: a scrape of many pairs is a hundred megabytes long.
+    Packed(Box<[u8]>),
+}
+
+impl Piece {
+    fn pack(plain: &[u8]) -> io::Result<Piece> {
+        Ok(Piece::Packed(zstd::bulk::compress(plain, ZSTD_LEVEL)?.into()))
+    }
+
+    fn plain(&self) -> io::Result<Bytes> {
+        match self {
+            Piece::Plain(bytes) => Ok(bytes.clone()),
+            Piece::Packed(bytes) => Ok(zstd::bulk::decompress(bytes, PIECE)?.into()),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Piece::Plain(bytes) => bytes.len(),
+            Piece::Packed(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Divides what is written into pieces.
 struct Pieces {
-    to: Sender<io::Result<Bytes>>,
-    runtime: Handle,
+    coding: Coding,
+    done: Vec<Piece>,
     piece: Vec<u8>,
-    place: Place,
 }
 
 impl Pieces {
-    fn hand_over(&mut self) -> io::Result<()> {
-        let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
-        self.place.waits_for_reader();
-        let sent = self.runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = self.place.told_to_go() => Err(io::Error::other("others wait, and this reader is slow")),
-                sent = tokio::time::timeout(TAKES_WITHIN, self.to.send(Ok(piece.into()))) => match sent {
-                    Ok(Ok(())) => Ok(()),
-                    _ => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone")),
-                },
-            }
-        });
-        self.place.goes_on();
-        sent
+    /// Ends a piece that others follow or precede.
+    fn put(&mut self) -> io::Result<()> {
+        let piece = match self.coding {
+            Coding::Identity => Piece::pack(&self.piece)?,
+            Coding::Gzip | Coding::Zstd => Piece::Plain(Bytes::copy_from_slice(&self.piece)),
+        };
+        self.piece.clear();
+        self.done.push(piece);
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<Vec<Piece>> {
+        if self.done.is_empty() {
+            return Ok(vec![Piece::Plain(self.piece.into())]);
+        }
+        self.put()?;
+        Ok(self.done)
     }
 }
 
 impl Write for Pieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.piece.len() >= PIECE {
-            self.hand_over()?;
+            self.put()?;
         }
         let some = &bytes[..bytes.len().min(PIECE - self.piece.len())];
         self.piece.extend_from_slice(some);
@@ -101,58 +157,134 @@ impl Write for Pieces {
     }
 }
 
-/// Answers with what `write` writes, in a coding that the request accepts. The place is held as long as `write` is.
-pub async fn streamed(
-    request: &HeaderMap,
-    place: Place,
-    content_type: &'static str,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
-) -> Response {
-    let all = request.get_all(header::ACCEPT_ENCODING);
-    let accepted: Vec<&str> = all.iter().filter_map(|value| value.to_str().ok()).collect();
-    let coding = negotiate(&accepted.join(","));
-    let (to, mut pieces) = mpsc::channel(PIECES);
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || {
-        let mut out = Pieces { to, runtime, piece: Vec::with_capacity(PIECE), place };
-        let done = match coding {
-            Coding::Identity => write(&mut out),
+/// Passes on what `write` writes to an encoder. JSON is written in tokens of a few bytes, each of which would cost an
+/// encoder as much as a kilobyte.
+fn in_long_writes<W: Write>(
+    encoder: W,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<W> {
+    let mut buffered = BufWriter::with_capacity(PIECE, encoder);
+    write(&mut buffered)?;
+    buffered.into_inner().map_err(IntoInnerError::into_error)
+}
+
+impl Rendered {
+    /// What `write` writes.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn new(
+        coding: Coding,
+        content_type: &'static str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<Rendered> {
+        let mut out = Pieces { coding, done: Vec::new(), piece: Vec::new() };
+        match coding {
+            Coding::Identity => write(&mut out)?,
             Coding::Gzip => {
-                let mut gzip = GzEncoder::new(&mut out, flate2::Compression::new(GZIP_LEVEL));
-                write(&mut gzip).and_then(|()| gzip.finish().map(|_| ()))
+                let encoder = GzEncoder::new(&mut out, flate2::Compression::new(GZIP_LEVEL));
+                in_long_writes(encoder, write)?.finish()?;
             }
-            Coding::Zstd => zstd::Encoder::new(&mut out, ZSTD_LEVEL)
-                .and_then(|mut zstd| write(&mut zstd).and_then(|()| zstd.finish().map(|_| ()))),
+            Coding::Zstd => {
+                let encoder = zstd::Encoder::new(&mut out, ZSTD_LEVEL)?;
+                in_long_writes(encoder, write)?.finish()?;
+            }
+        }
+        let pieces = out.finish()?;
+        let bytes = pieces.iter().map(Piece::bytes).sum();
+        Ok(Rendered { content_type, coding, pieces, bytes, is_revoked: watch::Sender::new(false) })
+    }
+
+    /// Memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether it is sent at once, so that no reader can keep it waiting.
+    pub fn is_short(&self) -> bool {
+        self.pieces.len() == 1
+    }
+
+    /// Ends the answer of everybody who is still reading it.
+    pub fn revoke(&self) {
+        self.is_revoked.send_replace(true);
+    }
+
+    /// Answers a reader; a long answer needs a place.
+    pub fn send(self: Arc<Self>, place: Option<Place>) -> Response {
+        let (coding, content_type) = (self.coding, self.content_type);
+        let body = match (&self.pieces[..], place) {
+            ([Piece::Plain(whole)], _) => Body::from(whole.clone()),
+            (_, place) => {
+                let (to, pieces) = mpsc::channel(1);
+                tokio::spawn(self.feed(place, to));
+                Body::from_stream(ReceiverStream::new(pieces))
+            }
         };
-        match done.and_then(|()| out.hand_over()) {
-            Ok(()) => {}
-            // The body ends in an error, so that nobody takes the part for the whole; when the client has gone,
-            // nobody is there to hear it. Neither the place nor the thread waits for that.
-            Err(error) => {
-                let Pieces { to, runtime, .. } = out;
-                runtime.spawn(async move { tokio::time::timeout(TAKES_WITHIN, to.send(Err(error))).await });
+        let mut response = body.into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+        if let Some(name) = coding.name() {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
+        }
+        response
+    }
+
+    /// Hands over piece after piece, as the reader takes them.
+    async fn feed(self: Arc<Self>, place: Option<Place>, to: mpsc::Sender<io::Result<Bytes>>) {
+        if let Err(error) = self.hand_over(place, &to, TAKES_WITHIN).await {
+            // The body ends in an error, so that nobody takes the part for the whole. Neither the place nor the answer
+            // waits for that.
+            drop(self);
+            let _ = timeout(TAKES_WITHIN, to.send(Err(error))).await;
+        }
+    }
+
+    async fn hand_over(
+        &self,
+        place: Option<Place>,
+        to: &mpsc::Sender<io::Result<Bytes>>,
+        within: Duration,
+    ) -> io::Result<()> {
+        let mut is_revoked = self.is_revoked.subscribe();
+        for piece in &self.pieces {
+            if let Some(place) = &place {
+                place.waits_for_reader();
+            }
+            let room = tokio::select! {
+                biased;
+                () = told_to_go(place.as_ref()) => {
+                    return Err(io::Error::other("others wait, and this reader is slow"));
+                }
+                () = revoked(&mut is_revoked) => {
+                    place.iter().for_each(Place::is_displaced);
+                    return Err(io::Error::other("newer answers need the memory, and this reader is slow"));
+                }
+                room = timeout(within, to.reserve()) => room,
+            };
+            let Ok(Ok(room)) = room else {
+                return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone"));
+            };
+            room.send(Ok(piece.plain()?));
+            if let Some(place) = &place {
+                place.goes_on();
             }
         }
-    });
-    let first = pieces.recv().await;
-    let body = match (first, pieces.recv().await) {
-        (Some(Ok(whole)), None) => Body::from(whole),
-        (first, second) => {
-            let begun = tokio_stream::iter(first.into_iter().chain(second));
-            Body::from_stream(begun.chain(ReceiverStream::new(pieces)))
-        }
-    };
-    let mut response = body.into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    let name = match coding {
-        Coding::Identity => return response,
-        Coding::Gzip => "gzip",
-        Coding::Zstd => "zstd",
-    };
-    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(name));
-    response
+        Ok(())
+    }
+}
+
+async fn told_to_go(place: Option<&Place>) {
+    match place {
+        Some(place) => place.told_to_go().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn revoked(is_revoked: &mut watch::Receiver<bool>) {
+    // The sender lives as long as the answer.
+    let _ = is_revoked.wait_for(|is_revoked| *is_revoked).await;
 }
 
 #[cfg(test)]
@@ -160,6 +292,7 @@ mod tests {
     use super::*;
     use crate::serve::places::Peer;
     use crate::serve::readers::Readers;
+    use std::io::Read;
 
     #[test]
     fn the_coding_is_one_that_the_client_takes() {
@@ -185,42 +318,94 @@ mod tests {
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn every_coding_carries_the_same_bytes() {
+    fn decoded(coding: Coding, bytes: &[u8]) -> Vec<u8> {
+        let mut plain = Vec::new();
+        match coding {
+            Coding::Identity => plain.extend_from_slice(bytes),
+            Coding::Gzip => {
+                // One member: some clients read no further.
+                let mut decoder = flate2::bufread::GzDecoder::new(bytes);
+                decoder.read_to_end(&mut plain).expect("it is gzip");
+                assert!(decoder.into_inner().is_empty(), "nothing follows the member");
+            }
+            Coding::Zstd => plain = zstd::decode_all(bytes).expect("it is zstd"),
+        }
+        plain
+    }
+
+    async fn body(response: Response) -> Result<Bytes, axum::Error> {
+        axum::body::to_bytes(response.into_body(), usize::MAX).await
+    }
+
+    #[tokio::test]
+    async fn every_coding_carries_the_same_bytes_to_every_reader() {
         let readers = Readers::new();
-        for size in [0, 10, PIECE, PIECE + 1, 20 * PIECE + 7] {
+        for size in [0, 10, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 20 * PIECE + 7] {
             let plain: Vec<u8> = (0..size).map(|i| ((i * i) >> 7) as u8).collect();
-            for (name, decode) in [
-                ("identity", (|b: &[u8]| b.to_vec()) as fn(&[u8]) -> Vec<u8>),
-                ("gzip", |b| {
-                    let mut out = Vec::new();
-                    io::copy(&mut flate2::read::GzDecoder::new(b), &mut out).unwrap();
-                    out
-                }),
-                ("zstd", |b| zstd::decode_all(b).unwrap()),
-            ] {
-                let mut headers = HeaderMap::new();
-                headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(name));
-                let wanted = plain.clone();
-                let place = readers.enter(Peer::NOBODY).await.expect("a place");
-                let answer = streamed(&headers, place, "text/plain", move |out| out.write_all(&wanted)).await;
-                let coding =
-                    answer.headers().get(header::CONTENT_ENCODING).map(|v| v.to_str().unwrap().to_owned());
-                assert_eq!(coding.as_deref().unwrap_or("identity"), name);
-                let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-                assert!(decode(&body) == plain, "{name}, {size} bytes");
+            for coding in [Coding::Identity, Coding::Gzip, Coding::Zstd] {
+                let rendered = Rendered::new(coding, "text/plain", |out| out.write_all(&plain));
+                let rendered = Arc::new(rendered.expect("memory"));
+                for _ in 0..2 {
+                    let place = readers.enter(Peer::NOBODY).await.expect("a place");
+                    let answer = rendered.clone().send(Some(place));
+                    let name = answer.headers().get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
+                    assert_eq!(name, coding.name().map(str::as_bytes));
+                    let body = body(answer).await.expect("a whole answer");
+                    assert!(decoded(coding, &body) == plain, "{coding:?}, {size} bytes");
+                }
             }
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_answer_that_breaks_off_does_not_end_well() {
-        let broken = |out: &mut dyn Write| -> io::Result<()> {
-            out.write_all(&[7; 3 * PIECE])?;
-            Err(io::Error::other("the disk is gone"))
-        };
-        let place = Readers::new().enter(Peer::NOBODY).await.expect("a place");
-        let answer = streamed(&HeaderMap::new(), place, "text/plain", broken).await;
-        assert!(axum::body::to_bytes(answer.into_body(), usize::MAX).await.is_err());
+    #[tokio::test]
+    async fn a_long_answer_takes_the_memory_of_its_compressed_form() {
+        let line = "spangap_gap_seconds_bucket{client=\"web\",server=\"cart\",le=\"0.25\"} 17\n";
+        let write = |out: &mut dyn Write| (0..100_000).try_for_each(|_| out.write_all(line.as_bytes()));
+        let rendered = Rendered::new(Coding::Identity, "text/plain", write).expect("memory");
+        assert!(rendered.bytes() * 10 < 100_000 * line.len(), "{} bytes", rendered.bytes());
+    }
+
+    /// An encoder that counts how often it is written to.
+    struct Counting(usize);
+
+    impl Write for Counting {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += 1;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_encoder_is_not_called_for_every_token_of_json() {
+        let numbers: Vec<usize> = (0..100_000).collect();
+        let write = |out: &mut dyn Write| Ok(serde_json::to_writer(out, &numbers)?);
+        let Counting(writes) = in_long_writes(Counting(0), write).expect("memory");
+        assert!((5..50).contains(&writes), "{writes} for 600 kB");
+    }
+
+    /// Whoever reads slowly must learn that this is not all of it.
+    #[tokio::test]
+    async fn an_answer_that_is_cut_short_does_not_end_well() {
+        let long = |out: &mut dyn Write| out.write_all(&[7; 5 * PIECE]);
+        let rendered_anew = || Rendered::new(Coding::Identity, "text/plain", long).expect("memory");
+        let rendered = Arc::new(rendered_anew());
+        let readers = Readers::new();
+        let place = readers.enter(Peer::NOBODY).await.expect("a place");
+        let answer = rendered.clone().send(Some(place));
+        rendered.revoke();
+        assert!(body(answer).await.is_err());
+        let displaced = readers.displaced.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(displaced, 1);
+
+        let (to, mut pieces) = mpsc::channel(1);
+        assert!(
+            rendered_anew().hand_over(None, &to, Duration::ZERO).await.is_err(),
+            "nobody takes the second piece"
+        );
+        assert!(pieces.try_recv().is_ok_and(|first| first.is_ok()));
     }
 }

@@ -2,15 +2,16 @@
 
 use super::Refusals;
 use super::access::Denied;
-use super::answer::streamed;
+use super::answer::{Coding, Rendered};
 use super::changes::{changes, has, not_modified, with_tag};
 use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
 use super::otlp::Receiver;
 use super::parameters::{self, Ask, BadQuery};
 use super::places::{Peer, Port};
-use super::readers::{Place, Readers};
+use super::readers::Readers;
 use super::recorder::Store;
+use super::shared::Answers;
 use super::table::{self, Table};
 use super::traces;
 use crate::engine::Meter;
@@ -40,9 +41,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use tokio::sync::watch;
 
-/// Questions to the history that are worked on at once; others stand in line, and no other request does.
-const QUERIES: usize = 2;
-/// Questions in line; further ones are told to come again.
+/// Answers of one kind that are made at once; others stand in line, and those of no other kind do.
+const MADE_AT_ONCE: usize = 2;
+/// Answers of one kind in line; further requests are told to come again.
 const LINE: usize = 64;
 /// Worst calls in an answer at most.
 const MAX_WORST: usize = 1_000;
@@ -58,21 +59,55 @@ pub struct Api {
     exported: Arc<Mutex<Monotone>>,
     /// The snapshot that was taken last, while anybody reads it, and when.
     latest: Arc<Mutex<(Option<Instant>, Weak<Snapshot>)>>,
-    /// Questions to the history that are worked on.
-    turns: Arc<Readers>,
     /// Who asks.
     pub(super) peer: Peer,
-    /// Those who read answers about the history, scrapes, and all others: none of them waits for another kind.
-    readers: [Arc<Readers>; 3],
+    answers: Arc<Answers>,
+    kinds: Arc<[Kind; 4]>,
     pub(super) spool: Option<Arc<Spool>>,
     kafka: Option<Arc<Kafka>>,
-    /// Those who look for kept traces.
-    pub(super) lookups: Arc<Readers>,
     /// Tells this run from others.
     pub(super) started_unix_ms: u64,
     /// Changes when the service ends.
     pub(super) stopping: watch::Receiver<()>,
     refusals: Refusals,
+}
+
+/// Kinds of answers, none of which waits for another.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
+    History,
+    Scrapes,
+    Traces,
+    Other,
+}
+
+/// Those who want answers of one kind.
+#[derive(Debug)]
+struct Kind {
+    /// While they are made.
+    turns: Arc<Readers>,
+    /// While they are read.
+    readers: Arc<Readers>,
+}
+
+impl Kind {
+    fn new() -> Kind {
+        Kind { turns: Readers::turns(MADE_AT_ONCE, LINE), readers: Readers::new() }
+    }
+}
+
+/// What a request asks for. Equal requests share an answer.
+pub(super) struct Wanted {
+    key: String,
+    coding: Coding,
+}
+
+impl Wanted {
+    /// `what` must tell apart all requests whose answers differ otherwise than by the time.
+    pub(super) fn new(headers: &HeaderMap, what: impl std::fmt::Display) -> Wanted {
+        let coding = Coding::of(headers);
+        Wanted { key: format!("{coding:?} {what}"), coding }
+    }
 }
 
 /// An error of the API, with its status.
@@ -91,6 +126,12 @@ impl From<BadQuery> for Problem {
     }
 }
 
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem(StatusCode::INTERNAL_SERVER_ERROR, format!("the answer cannot be made: {error}"))
+    }
+}
+
 impl From<HistoryError> for Problem {
     fn from(error: HistoryError) -> Problem {
         let status = match error.is_damage() {
@@ -99,24 +140,6 @@ impl From<HistoryError> for Problem {
             false => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Problem(status, error.to_string())
-    }
-}
-
-/// An answer that is made, with the place of its reader.
-pub(super) struct Made<T>(pub(super) T, pub(super) Place);
-
-impl<T> Made<Option<T>> {
-    fn or(self, problem: impl FnOnce() -> Problem) -> Result<Made<T>, Problem> {
-        Ok(Made(self.0.ok_or_else(problem)?, self.1))
-    }
-}
-
-impl<T: Serialize + Send + 'static> Made<T> {
-    /// As JSON that is written as it is sent.
-    pub(super) async fn answer(self, request: &HeaderMap) -> Response {
-        let Made(value, place) = self;
-        let write = move |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, &value)?);
-        streamed(request, place, "application/json", write).await
     }
 }
 
@@ -184,6 +207,16 @@ struct Period {
     window: Option<String>,
     from: Option<u64>,
     to: Option<u64>,
+}
+
+/// A request for a stretch of time, which may depend on when it came.
+struct Within<'a>(&'a Uri, (u64, u64));
+
+impl std::fmt::Display for Within<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Within(uri, (from_s, to_s)) = self;
+        write!(f, "{from_s} {to_s} {uri}")
+    }
 }
 
 /// What is looked at when nothing is asked for.
@@ -281,63 +314,74 @@ impl Api {
             store,
             exported,
             latest: Arc::default(),
-            turns: Readers::turns(QUERIES, LINE),
             peer: Peer::NOBODY,
-            readers: [Readers::with_line(LINE), Readers::new(), Readers::new()],
+            answers: Arc::default(),
+            kinds: Arc::new([(); 4].map(|()| Kind::new())),
             spool: None,
             kafka: None,
-            lookups: Readers::turns(QUERIES, LINE),
             started_unix_ms: clock.unix_ms(),
             stopping,
         }
     }
 
-    /// Answers a question to the history, in its turn.
-    pub(super) async fn query<T: Send + 'static>(
+    /// Answers a question to the history.
+    pub(super) async fn query<T: Serialize + 'static>(
         &self,
-        work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<T, HistoryError> + Send + 'static,
-    ) -> Result<Made<T>, Problem> {
-        let busy = || {
-            let many = format!("{LINE} queries of the history are already waiting; try again");
-            Problem(StatusCode::SERVICE_UNAVAILABLE, many)
-        };
-        let place = self.readers[0].enter(self.peer).await.map_err(|_| busy())?;
-        let turn = self.turns.enter(self.peer).await.map_err(|_| busy())?;
+        wanted: Wanted,
+        work: impl FnOnce(&Api, &Arc<Cancel>) -> Result<Result<T, Problem>, HistoryError> + Send + 'static,
+    ) -> Answer {
         let cancel = Arc::new(Cancel::default());
         let _gone = CancelOnDrop(cancel.clone());
-        let api = self.clone();
-        off_thread(move || {
-            let done = work(&api, &cancel);
-            // Held until the work has really ended, whoever waits for it.
-            drop(turn);
-            done.map_err(|error| {
-                api.store.report(&error);
-                Problem::from(error)
-            })
-        })
-        .await
-        .map(|made| Made(made, place))
+        let of_history = move |api: &Api| {
+            let done = work(api, &cancel);
+            done.inspect_err(|error| api.store.report(error))?
+        };
+        self.look(Of::History, wanted, of_history).await
     }
 
-    /// What is made at once, for a reader who need not wait for those of the history.
-    pub(super) async fn look<T: Send + 'static>(
+    /// Answers with what `work` returns, as JSON.
+    pub(super) async fn look<T: Serialize + 'static>(
         &self,
+        of: Of,
+        wanted: Wanted,
         work: impl FnOnce(&Api) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<Made<T>, Problem> {
-        let place = self.place(2).await?;
-        let api = self.clone();
-        off_thread(move || work(&api)).await.map(|made| Made(made, place))
+    ) -> Answer {
+        self.answer(of, wanted, move |api, coding| json(coding, &work(api)?)).await
     }
 
-    /// A place to read an answer of this kind.
-    async fn place(&self, kind: usize) -> Result<Place, Problem> {
-        let busy =
-            |_| Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests are waiting; try again".into());
-        self.readers[kind].enter(self.peer).await.map_err(busy)
+    /// Answers with what `work` makes, unless somebody else has just had it made.
+    async fn answer(
+        &self,
+        of: Of,
+        wanted: Wanted,
+        work: impl FnOnce(&Api, Coding) -> Result<Rendered, Problem> + Send + 'static,
+    ) -> Answer {
+        let busy = |_| {
+            let many = "too many requests of this kind are already waiting; try again";
+            Problem(StatusCode::SERVICE_UNAVAILABLE, many.into())
+        };
+        let kind = &self.kinds[of as usize];
+        let make = async {
+            let turn = kind.turns.enter(self.peer).await.map_err(busy)?;
+            let (api, coding) = (self.clone(), wanted.coding);
+            off_thread(move || {
+                let made = work(&api, coding);
+                // Held until the work has really ended, whoever waits for it.
+                drop(turn);
+                made
+            })
+            .await
+        };
+        let made = self.answers.get(&wanted.key, make).await?;
+        if made.is_short() {
+            return Ok(made.send(None));
+        }
+        let place = kind.readers.enter(self.peer).await.map_err(busy)?;
+        Ok(made.send(Some(place)))
     }
 
     fn displaced_answers(&self) -> u64 {
-        self.readers.iter().map(|readers| readers.displaced.load(Relaxed)).sum()
+        self.kinds.iter().map(|kind| kind.readers.displaced.load(Relaxed)).sum()
     }
 
     fn exported(&self) -> MutexGuard<'_, Monotone> {
@@ -462,6 +506,12 @@ impl Api {
     }
 }
 
+/// A value as JSON.
+pub(super) fn json(coding: Coding, value: &impl Serialize) -> Result<Rendered, Problem> {
+    let write = |out: &mut dyn io::Write| Ok(serde_json::to_writer(out, value)?);
+    Ok(Rendered::new(coding, "application/json", write)?)
+}
+
 /// Runs a query off the threads that receive spans: it may read the database.
 pub(super) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
@@ -486,8 +536,8 @@ async fn pairs(
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
     }
-    let report = table::pairs(&api, stretch, filter, table).await?;
-    Ok(with_tag(report.answer(&headers).await, &tag))
+    let wanted = Wanted::new(&headers, Within(&uri, stretch));
+    Ok(with_tag(table::pairs(&api, wanted, stretch, filter, table).await?, &tag))
 }
 
 async fn timeline(
@@ -501,8 +551,8 @@ async fn timeline(
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
     }
-    let report = fleet::timeline(&api, stretch, filter, steps).await?;
-    Ok(with_tag(report.answer(&headers).await, &tag))
+    let wanted = Wanted::new(&headers, Within(&uri, stretch));
+    Ok(with_tag(fleet::timeline(&api, wanted, stretch, filter, steps).await?, &tag))
 }
 
 async fn pair(
@@ -517,20 +567,20 @@ async fn pair(
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
     }
-    let of = key.clone();
-    let report = api.query(move |api, cancel| {
-        let (view, memory) = api.store.view(cancel, |key| *key == of)?;
-        let over_time = view.over_time(&of, from_s, to_s, &memory)?;
-        Ok((!over_time.points.is_empty()).then(|| PairOverTime {
+    let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
+    let answer = api.query(wanted, move |api, cancel| {
+        let (view, memory) = api.store.view(cancel, |other| *other == key)?;
+        let over_time = view.over_time(&key, from_s, to_s, &memory)?;
+        if over_time.points.is_empty() {
+            let why = format!("no calls of {} -> {} in this period", key.client, key.server);
+            return Ok(Err(Problem(StatusCode::NOT_FOUND, why)));
+        }
+        Ok(Ok(PairOverTime {
             covered_from_unix_s: covered(over_time.covered, from_s),
-            ..query::over_time(&of, &over_time, &Matches::new(&api.meter.overview()))
+            ..query::over_time(&key, &over_time, &Matches::new(&api.meter.overview()))
         }))
     });
-    let report = report.await?.or(|| {
-        let names = format!("{} -> {}", key.client, key.server);
-        Problem(StatusCode::NOT_FOUND, format!("no calls of {names} in this period"))
-    })?;
-    Ok(with_tag(report.answer(&headers).await, &tag))
+    Ok(with_tag(answer.await?, &tag))
 }
 
 /// Worst calls in an answer unless told otherwise.
@@ -549,46 +599,46 @@ async fn worst(
     if has(&headers, &tag) {
         return Ok(not_modified(&tag));
     }
-    let report = api.query(move |api, cancel| {
+    let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
+    let answer = api.query(wanted, move |api, cancel| {
         let (view, memory) = api.store.view(cancel, |key| asked.matches(key))?;
         let worst = view.worst(from_s, to_s, |key| asked.matches(key), gap_ns, limit, &memory)?;
         let last_ns = worst.calls.last().map_or(0, |(_, call)| call.gap_ns);
         let calls = worst.calls.iter().map(|(key, call)| query::worst_of_pair(key, call));
-        Ok(WorstReport {
+        Ok(Ok(WorstReport {
             calls: calls.collect(),
             complete_above_ns: (last_ns < worst.floor_ns).then_some(worst.floor_ns),
-        })
+        }))
     });
-    Ok(with_tag(report.await?.answer(&headers).await, &tag))
+    Ok(with_tag(answer.await?, &tag))
 }
 
 /// What sets the slow calls of a pair apart, by its samples.
-async fn explained(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
+async fn explained(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): Ask<(PairQuery,)>) -> Answer {
     let key = asked.key()?;
-    let explanation = api.query(move |api, _| {
+    api.query(Wanted::new(&headers, &uri), move |api, _| {
         let samples = api.meter.samples(|other| *other == key);
         let (key, drawn) = samples.into_iter().next().unwrap_or((key, Vec::new()));
-        Ok(explain(&key, &drawn))
-    });
-    Ok(explanation.await?.answer(&headers).await)
+        Ok(Ok(explain(&key, &drawn)))
+    })
+    .await
 }
 
-async fn call(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
+async fn call(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
     let missing = || BadQuery("trace_id is missing: expected 32 hex digits".into());
     let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
     let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));
     let span_id = span_id.transpose()?;
-    let found = api.query(move |api, cancel| {
+    api.query(Wanted::new(&headers, &uri), move |api, cancel| {
         let (view, memory) = api.store.view(cancel, |_| true)?;
         let found = view.call(&trace_id, span_id.as_ref(), &memory)?;
-        Ok(found.map(|(key, call)| query::call_report(&key, &call)))
-    });
-    let found = found.await?.or(|| {
-        let why =
-            "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
-        Problem(StatusCode::NOT_FOUND, why.into())
-    })?;
-    Ok(found.answer(&headers).await)
+        Ok(found.map(|(key, call)| query::call_report(&key, &call)).ok_or_else(|| {
+            let why =
+                "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
+            Problem(StatusCode::NOT_FOUND, why.into())
+        }))
+    })
+    .await
 }
 
 /// Ready as long as spans are taken. A disk that is full does not make it unready: whoever took it out of service for
@@ -612,20 +662,22 @@ pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 async fn annotations(For(api): For, headers: HeaderMap) -> Answer {
-    Ok(api.look(|api| Ok(api.annotations())).await?.answer(&headers).await)
+    api.look(Of::Other, Wanted::new(&headers, "annotations"), |api| Ok(api.annotations())).await
 }
 
 async fn coverage(For(api): For, headers: HeaderMap) -> Answer {
-    Ok(api.look(|api| Ok(api.coverage()?)).await?.answer(&headers).await)
+    api.look(Of::Other, Wanted::new(&headers, "coverage"), |api| Ok(api.coverage()?)).await
 }
 
 async fn metrics(For(api): For, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
-    let asked = Instant::now();
-    let place = api.place(1).await?;
-    let snapshot = off_thread(move || Ok(api.snapshot_since(asked))).await?;
-    Ok(streamed(&headers, place, format.content_type(), move |out| write(&snapshot, format, out)).await)
+    let wanted = Wanted::new(&headers, format_args!("metrics {format:?}"));
+    api.answer(Of::Scrapes, wanted, move |api, coding| {
+        let snapshot = api.snapshot_since(Instant::now());
+        Ok(Rendered::new(coding, format.content_type(), |out| write(&snapshot, format, out))?)
+    })
+    .await
 }
 
 /// Resident memory and CPU time of this process; `None` where there is no /proc.

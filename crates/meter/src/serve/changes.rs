@@ -1,6 +1,7 @@
 //! Versions of API content: entity tags for unchanged answers, and waiting for the next version.
 
-use super::api::{Answer, Api, For};
+use super::answer::Coding;
+use super::api::{Answer, Api, For, json};
 use super::parameters::{self, Ask};
 use crate::report::Changes;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
@@ -8,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -87,7 +89,8 @@ pub(super) async fn changes(For(api): For, headers: HeaderMap, Ask((asked,)): As
             _ = stopping.changed() => break version,
         }
     };
-    Ok(api.look(|_| Ok(Changes { version })).await?.answer(&headers).await)
+    // Short, and so many may wait that it takes nobody's turn.
+    Ok(Arc::new(json(Coding::of(&headers), &Changes { version })?).send(None))
 }
 
 #[cfg(test)]

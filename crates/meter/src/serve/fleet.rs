@@ -1,6 +1,6 @@
 //! Selection of pairs, and the time they lost per step.
 
-use super::api::{Api, Made, Problem, covered};
+use super::api::{Answer, Api, Wanted, covered};
 use crate::history::{Cancel, Lost, step_for};
 use crate::report::*;
 use serde::Deserialize;
@@ -54,12 +54,13 @@ pub struct Steps {
 /// Time lost by all matching pairs, per step.
 pub(super) async fn timeline(
     api: &Api,
+    wanted: Wanted,
     (from_s, to_s): (u64, u64),
     filter: Filter,
     steps: Steps,
-) -> Result<Made<Timeline>, Problem> {
+) -> Answer {
     let step_s = step_for(from_s, to_s, steps.steps.unwrap_or(DEFAULT_STEPS).min(MAX_STEPS));
-    api.query(move |api: &Api, cancel: &Arc<Cancel>| {
+    api.query(wanted, move |api: &Api, cancel: &Arc<Cancel>| {
         let (view, memory) = api.store.view_of_gaps(cancel, |key| filter.matches(key))?;
         let mut points: BTreeMap<u64, Lost> = BTreeMap::new();
         let matches = |key: &PairKey| filter.matches(key);
@@ -71,13 +72,13 @@ pub(super) async fn timeline(
             calls: lost.calls,
             lost_ns_total: u64::try_from(lost.gap_ns).unwrap_or(u64::MAX),
         };
-        Ok(Timeline {
+        Ok(Ok(Timeline {
             from_unix_s: from_s,
             to_unix_s: to_s,
             covered_from_unix_s: covered(reached, from_s),
             step_s,
             points: points.into_iter().map(point).collect(),
-        })
+        }))
     })
     .await
 }

@@ -17,6 +17,7 @@ pub mod readers;
 pub mod recorder;
 pub mod refusal;
 pub mod sessions;
+pub mod shared;
 pub mod table;
 pub mod tls;
 mod traces;

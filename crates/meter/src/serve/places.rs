@@ -1,7 +1,7 @@
 //! The connection slots of one port: their number, their owners, and the choice of one to close.
 //!
-//! Many agents may share one address, so a peer has no limit of its own. When all slots are taken, the peer with the
-//! most connections gives one up, an idle one first.
+//! Many agents may share one address, so a peer has no limit of its own. When all slots are taken, connections that have
+//! never had a request make room first, then the peer with the most connections gives one up, an idle one first.
 
 use rustc_hash::FxHashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -229,19 +229,28 @@ impl Port {
         self.make_room(&mut open);
     }
 
-    /// Ends the most dispensable connection: of the peer with the most, one without a request before one
-    /// whose request is slow, and the one that has been so for the longest.
+    /// Ends the most dispensable connection. First those that have been open for a while and have never had a request:
+    /// whoever has many addresses has many of these, and could else displace everybody with two connections. Then those
+    /// of the peer with the most: one without a request before one whose request is slow, and the one that has been so for
+    /// the longest.
     fn make_room(&self, open: &mut Open) -> bool {
         let slow_ms = self.deadlines.slow_after.as_millis() as u64;
         let now_ms = self.began.elapsed().as_millis() as u64;
-        let mut of_peer = FxHashMap::<Peer, u32>::default();
-        open.connections.values().for_each(|c| *of_peer.entry(c.peer).or_default() += 1);
+        let never_asked =
+            |c: &Connection| c.requests.load(Relaxed) == 0 && now_ms.saturating_sub(c.opened_ms) >= slow_ms;
+        let mut of_peer = FxHashMap::<(Peer, bool), u32>::default();
+        for c in open.connections.values() {
+            *of_peer.entry((c.peer, false)).or_default() += 1;
+            *of_peer.entry((c.peer, true)).or_default() += u32::from(never_asked(c));
+        }
         let rank = |c: &Connection| {
             let is_idle = c.active.load(Relaxed) == 0;
             let since_ms = c.since_ms.load(Relaxed);
             let may_go = is_idle || now_ms.saturating_sub(since_ms) >= slow_ms;
+            let never_asked = never_asked(c);
             may_go.then_some((
-                of_peer[&c.peer],
+                never_asked,
+                of_peer[&(c.peer, never_asked)],
                 is_idle,
                 std::cmp::Reverse(since_ms),
                 std::cmp::Reverse(c.id),
@@ -408,6 +417,21 @@ mod tests {
         let _in_hand = both.each_ref().map(Connection::begin);
         assert!(strict.enter(ALONE).is_some());
         assert_eq!(both.each_ref().map(|c| is_open(&strict, c)), [false, true]);
+    }
+
+    /// Whoever has many addresses could otherwise displace every peer with two connections.
+    #[test]
+    fn connections_that_never_asked_make_room_before_those_of_a_peer_with_several() {
+        let port = port(6, Duration::ZERO);
+        let silent: Vec<_> = (1..=4).map(|at| port.enter(Peer::of_v4([10, 0, 1, at])).unwrap()).collect();
+        let used = [port.enter(NAT).unwrap(), port.enter(NAT).unwrap()];
+        used.iter().for_each(|connection| drop(connection.begin()));
+        let new = port.enter(NAT).unwrap();
+        let another = port.enter(ALONE).unwrap();
+        let open = |all: &[Arc<Connection>]| all.iter().map(|c| is_open(&port, c)).collect::<Vec<_>>();
+        assert_eq!(open(&silent), [false, false, true, true], "the oldest of those without a request");
+        assert_eq!(open(&used), [true, true]);
+        assert_eq!(open(&[new, another]), [true, true]);
     }
 
     #[test]

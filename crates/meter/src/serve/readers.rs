@@ -1,5 +1,4 @@
-//! Answers on their way to their readers. Their number is limited, because each is held in memory until it is
-//! written.
+//! Answers on their way to their readers. Their number is limited, because each fills buffers here and in the kernel.
 //!
 //! How long a reader waits does not depend on how many idle readers there are. The next place goes to the
 //! peer that holds the fewest and has recently lost the fewest; among equals, to the newest and the oldest
@@ -16,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep};
 
-/// Answers of one kind that are read at once.
-const READERS: usize = 16;
+/// Answers of one kind that are read at once. Each fills about 128 KiB of buffers here, and as much in the kernel.
+const READERS: usize = 256;
 /// Requests of one kind that wait for a place.
 const LINE: usize = 1024;
 /// A reader that has taken nothing for this long may lose its place.
@@ -168,14 +167,9 @@ impl State {
 impl Readers {
     /// Nobody reads yet.
     pub fn new() -> Arc<Readers> {
-        Readers::with_line(LINE)
-    }
-
-    /// With this limit on waiting requests.
-    pub fn with_line(line: usize) -> Arc<Readers> {
         Readers::of(Limits {
             places: READERS,
-            line,
+            line: LINE,
             stalled_after: STALLED_AFTER,
             slow_after: SLOW_AFTER,
             long_after: LONG_AFTER,
@@ -336,6 +330,11 @@ impl Place {
     /// Completes when somebody else needs the place more.
     pub async fn told_to_go(&self) {
         self.told.notified().await;
+    }
+
+    /// Counts an answer that is cut off for another reason than a place.
+    pub fn is_displaced(&self) {
+        self.of.displaced.fetch_add(1, Relaxed);
     }
 
     /// From now on the writer waits for the reader.

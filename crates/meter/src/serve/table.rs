@@ -2,7 +2,7 @@
 //! the data that determines the visible rows is read; the rest is read for those rows only, however many
 //! pairs there are.
 
-use super::api::{Api, Made, Problem, covered};
+use super::api::{Answer, Api, Problem, Wanted, covered};
 use super::fleet::Filter;
 use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
@@ -182,12 +182,13 @@ struct Making<'a> {
 /// The table of one time range.
 pub(super) async fn pairs(
     api: &Api,
+    wanted: Wanted,
     stretch: (u64, u64),
     filter: Filter,
     table: Table,
-) -> Result<Made<PairsReport>, Problem> {
+) -> Answer {
     let against = table.against()?;
-    api.query(move |api, cancel| {
+    api.query(wanted, move |api, cancel| {
         let overview = api.meter.overview();
         let making = Making { api, cancel, filter: &filter, table: &table, matches: Matches::new(&overview) };
         let sums = making.sums(stretch)?;
@@ -220,7 +221,7 @@ pub(super) async fn pairs(
                 Some(step_s)
             }
         };
-        Ok(PairsReport {
+        Ok(Ok(PairsReport {
             pairs: rows,
             // A page is intentional; only rows that no page could show count as left out.
             pairs_left_out: (left_out > 0 && table.top.is_none()).then_some(left_out),
@@ -229,7 +230,7 @@ pub(super) async fn pairs(
             against_unix_s: against.map(|(from, to)| [from, to]),
             step_s,
             ..query::pairs_report([], &overview, stretch.0, stretch.1)
-        })
+        }))
     })
     .await
 }

@@ -1,6 +1,6 @@
 //! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
-use super::api::{Answer, Api, For, Made, Problem, from_hex};
+use super::api::{Answer, Api, For, Of, Problem, Wanted, from_hex};
 use crate::report::KeptCoverage;
 use crate::spool::{Kept, SpoolFigures, jaeger};
 use axum::Json;
@@ -15,26 +15,20 @@ impl Api {
     /// not lack disk and CPU.
     async fn kept(
         &self,
+        wanted: Wanted,
         trace_id: [u8; 16],
         shape: impl FnOnce(Kept) -> Result<Value, Problem> + Send + 'static,
-    ) -> Result<Made<Value>, Problem> {
+    ) -> Answer {
         let Some(spool) = self.spool.clone() else {
             let why = "no whole traces are kept: the meter runs without --keep-spans".into();
             return Err(Problem(StatusCode::NOT_FOUND, why));
         };
-        let busy = || {
-            Problem(StatusCode::SERVICE_UNAVAILABLE, "too many requests for traces already; try again".into())
-        };
-        let turn = self.lookups.enter(self.peer).await.map_err(|_| busy())?;
-        self.look(move |_| {
+        self.look(Of::Traces, wanted, move |_| {
             let kept = spool.find(&trace_id);
-            let shaped = match kept.trace.spans {
+            match kept.trace.spans {
                 0 => Err(Problem(StatusCode::NOT_FOUND, nothing(&spool.figures(), &kept.incomplete))),
                 _ => shape(kept),
-            };
-            // Held until the work has really ended, whether or not anyone still waits for it.
-            drop(turn);
-            shaped
+            }
         })
         .await
     }
@@ -64,7 +58,8 @@ fn trace_id(text: &str) -> Result<[u8; 16], Problem> {
 }
 
 pub(super) async fn otlp(For(api): For, headers: HeaderMap, Path(id): Path<String>) -> Answer {
-    Ok(api.kept(trace_id(&id)?, in_otlp).await?.answer(&headers).await)
+    let wanted = Wanted::new(&headers, format_args!("trace {id}"));
+    api.kept(wanted, trace_id(&id)?, in_otlp).await
 }
 
 fn in_otlp(Kept { trace, incomplete }: Kept) -> Result<Value, Problem> {
@@ -85,9 +80,10 @@ pub(super) async fn of_jaeger(For(api): For, headers: HeaderMap, Path(id): Path<
     // It has a span.
     let in_jaeger =
         |kept: Kept| Ok(jaeger::answer(&kept.trace.resource_spans, &kept.incomplete).unwrap_or_default());
-    let found = async { api.kept(trace_id(&id)?, in_jaeger).await };
+    let wanted = Wanted::new(&headers, format_args!("trace for Jaeger {id}"));
+    let found = async { api.kept(wanted, trace_id(&id)?, in_jaeger).await };
     match found.await {
-        Ok(answer) => answer.answer(&headers).await,
+        Ok(answer) => answer,
         Err(Problem(StatusCode::NOT_FOUND, why)) => {
             (StatusCode::NOT_FOUND, Json(jaeger::not_found(&why))).into_response()
         }
@@ -102,7 +98,7 @@ pub(super) async fn services(For(api): For, headers: HeaderMap) -> Answer {
         names.sort();
         Ok(jaeger::services(&names))
     };
-    Ok(api.look(names).await?.answer(&headers).await)
+    api.look(Of::Other, Wanted::new(&headers, "services"), names).await
 }
 
 /// What is kept, for the coverage.

@@ -1,5 +1,6 @@
 //! The measurements, one per file.
 
+pub mod crowd;
 pub mod history;
 pub mod lock;
 pub mod memory;
