@@ -70,7 +70,9 @@ fn each_sleep_has_its_own_reason() {
         parked.join().unwrap();
         told.push((tid, WaitReason::Futex));
 
-        let sleeping = sleeper(&ids, || thread::sleep(Duration::from_millis(2)));
+        // This sleep is what is looked at; nobody waits for a condition with it.
+        let two_ms = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let sleeping = sleeper(&ids, move || drop(rustix::thread::nanosleep(&two_ms)));
         told.push((id.recv().unwrap(), WaitReason::Sleep));
         sleeping.join().unwrap();
 
