@@ -18,7 +18,7 @@ mod tank;
 pub mod tracks;
 pub mod whole;
 
-pub use sources::Sources;
+pub use sources::{BEFORE, Sources, before};
 
 use spangap_host::recording::RecordingError;
 use spangap_meter::ingest::file::ReadError;

@@ -9,6 +9,14 @@ use std::path::{Path, PathBuf};
 /// Number of bytes examined per file.
 const SNIFFED_BYTES: u64 = 4_096;
 
+/// Name of a folder within a folder: what was recorded of the same calls before anything was wrong.
+pub const BEFORE: &str = "before";
+
+/// The folder in a folder that has what was recorded [before](BEFORE); `None` if there is none.
+pub fn before(folder: &Path) -> Option<PathBuf> {
+    Some(folder.join(BEFORE)).filter(|before| before.is_dir())
+}
+
 /// Files recorded from the same traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {

@@ -75,6 +75,8 @@ pub struct Presence {
     pub ns: f64,
     /// What an ordinary call has of it, nanoseconds.
     pub ordinary_ns: f64,
+    /// Share of the ordinary calls that have it.
+    pub ordinary_share: f64,
     /// Trace ids of the calls in question that have the most of it.
     pub trace_ids: Vec<String>,
     /// Of how many separate moments it is, as if all of them had the same of it.
@@ -83,10 +85,6 @@ pub struct Presence {
 
 /// Trace ids shown.
 const TRACES: usize = 5;
-/// Calls of a reference that are enough to compare with.
-const LEAST: usize = 8;
-/// What all calls take beyond a reference is noise below this share of what that takes.
-const LEAST_OF_REFERENCE: f64 = 0.05;
 /// A way varies when so much of its time is beyond the 10th percentile.
 const VARIES: f64 = 0.25;
 
@@ -127,31 +125,6 @@ pub fn beside_others(compared: &Alike<'_, '_>, population: &Population<'_>) -> O
     let mut answered = answer(Asked::Slow, &compared.rows, &others, population)?;
     answered.left_out = compared.left_out;
     Some(answered)
-}
-
-/// Why all calls take longer than those of a reference; `None` where they do not, or are of other kinds.
-pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Option<Answered> {
-    // Kinds that both have, by our numbers.
-    let mut theirs: BTreeMap<usize, Vec<&Row<'_>>> = BTreeMap::new();
-    for (kind, ours) in &population.kinds {
-        let Some(number) = reference.kinds.get(kind) else { continue };
-        let rows: Vec<&Row<'_>> = reference.rows.iter().filter(|row| row.stratum == *number).collect();
-        if rows.len() >= LEAST {
-            theirs.insert(*ours, rows);
-        }
-    }
-    let mut rows: Vec<&Row<'_>> =
-        population.rows.iter().filter(|row| theirs.contains_key(&row.stratum)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.call.duration_ns));
-    let mut others = Vec::new();
-    for (stratum, of) in &theirs {
-        let ours: f64 = rows.iter().filter(|row| row.stratum == *stratum).map(|row| row.call.weight).sum();
-        let all: f64 = of.iter().map(|row| row.call.weight).sum();
-        others.extend(of.iter().map(|row| (*row, ours * row.call.weight / all.max(1.0))));
-    }
-    let answered = answer(Asked::Against, &rows, &others, population)?;
-    (answered.each_ns.low > 0.0 && answered.each_ns.mid >= LEAST_OF_REFERENCE * answered.baseline_ns)
-        .then_some(answered)
 }
 
 /// Ordinary calls, each kind weighed as the calls in question are of it.
@@ -394,7 +367,9 @@ fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Pr
     }
     for (row, weight) in others {
         for (owner, ns) in row.account.iter().filter(|(_, ns)| **ns > 0) {
-            present.entry(*owner).or_default().ordinary_ns += weight * *ns as f64;
+            let one = present.entry(*owner).or_default();
+            one.ordinary_ns += weight * *ns as f64;
+            one.ordinary_share += weight;
         }
     }
     let ours: f64 = rows.iter().map(|row| row.call.weight).sum();
@@ -404,7 +379,9 @@ fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Pr
         one.trace_ids = most_of(of.clone());
         one.moments = moments(of);
         one.ns /= ours.max(f64::MIN_POSITIVE);
-        one.ordinary_ns /= if theirs > 0.0 { theirs } else { 1.0 };
+        let theirs = if theirs > 0.0 { theirs } else { 1.0 };
+        one.ordinary_ns /= theirs;
+        one.ordinary_share /= theirs;
     }
     present
 }

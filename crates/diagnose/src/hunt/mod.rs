@@ -3,7 +3,7 @@
 //!
 //! The same calls answer two questions. *Why are the slow ones slow?* compares slow calls with ordinary ones of their
 //! own kind ([`population`]), so that whatever both have (a slow method, think time, a long path) explains nothing.
-//! *Why is everything slow?* compares all calls with a reference or, without one, says what their time consists of.
+//! *Why is everything slow?* compares all calls with a reference ([`against`]) or, without one, says what their time consists of.
 //! First, attempts become one call ([`logical`]), and each call's time is assigned to owners ([`account`]; waits of
 //! calls for each other are found over all calls: [`queued`], [`in_turn`], [`turns`]). Then groups with equal coverage
 //! ([`alike`]) are compared ([`answer`], [`shares`]; calls with an event with calls without it: [`held_up`]), and the
@@ -11,6 +11,7 @@
 //! out ([`catalogue`]).
 
 pub mod account;
+mod against;
 mod alike;
 mod answer;
 mod behind;
@@ -34,6 +35,7 @@ mod unwatched;
 pub mod verdict;
 
 use account::{Account, of_logical};
+use against::Beside;
 use catalogue::Cleared;
 use logical::Logical;
 use noise::Noise;
@@ -130,35 +132,42 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
     let (calls, not_behind_proxies) = sampled::seen_behind_proxies(logical::calls(evidence, question));
     let (mut calls, without_spans) = sampled::with_spans(calls);
     find_queues(&mut calls);
-    let reference = question.against.map(|reference| {
-        // The time of a reference is its own.
-        let of = Question { method: question.method.clone(), ..Question::default() };
-        let mut calls = logical::calls(reference, &of);
-        find_queues(&mut calls);
-        calls
-    });
-    let (mut recorded, mut noise) = (Recorded::of(&calls), Noise::of(&calls));
-    if let Some(reference) = &reference {
-        recorded = recorded.both(&Recorded::of(reference));
-        noise = noise.both(Noise::of(reference));
-    }
+    let (recorded, noise) = (Recorded::of(&calls), Noise::of(&calls));
     let accounts = sheets(&calls, &recorded, noise);
     on_step(Step::Accounted(accounts.len() as u64));
     let population = Population::of(&calls, &accounts);
     let slow = answer::slow(&population, question);
     let held_up = question.slower.is_none().then(|| held_up::held_up(&population)).flatten();
-    let all = match &reference {
-        Some(reference) => {
-            let accounts = sheets(reference, &recorded, noise);
-            answer::against(&population, &Population::of(reference, &accounts))
-        }
-        None => answer::all(&population),
+    let beside = beside_reference(&calls, &recorded, noise, question);
+    let compared = !matches!(beside, Beside::Nothing);
+    let all = match beside {
+        Beside::Nothing => answer::all(&population),
+        Beside::AsLong => None,
+        Beside::Longer(answered) => Some(*answered),
     };
-    let answers = verdict::Answers { slow, held_up, all };
+    let answers = verdict::Answers { slow, held_up, all, compared };
     let mut hunt = verdict::of(evidence, question, &population, answers, on_step);
     hunt.coverage.without_spans = without_spans as u64;
     hunt.coverage.not_behind_proxies = not_behind_proxies as u64;
     hunt
+}
+
+/// All calls beside those of the reference, if there is one. Waits that are noise now are nobody's doing, whatever they were then.
+fn beside_reference(
+    calls: &[Logical<'_>],
+    recorded: &Recorded,
+    noise: Noise,
+    question: &Question<'_>,
+) -> Beside {
+    let Some(reference) = question.against else { return Beside::Nothing };
+    // The time of a reference is its own.
+    let of = Question { method: question.method.clone(), ..Question::default() };
+    let mut before = logical::calls(reference, &of);
+    find_queues(&mut before);
+    // What only one of them shows would look like a difference.
+    let recorded = recorded.both(&Recorded::of(&before));
+    let (now, then) = (sheets(calls, &recorded, noise), sheets(&before, &recorded, noise));
+    against::against(&Population::of(calls, &now), &Population::of(&before, &then))
 }
 
 fn find_queues(calls: &mut [Logical<'_>]) {
@@ -276,6 +285,10 @@ fn behind_lost_bytes(accounts: &mut [Account]) {
 mod brief;
 #[cfg(test)]
 mod innocents;
+#[cfg(test)]
+mod mixed;
+#[cfg(test)]
+mod noisy;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

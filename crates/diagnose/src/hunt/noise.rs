@@ -49,11 +49,6 @@ impl Noise {
         }))
     }
 
-    /// The ends at which both see noise.
-    pub fn both(self, other: Noise) -> Noise {
-        Noise([0, 1].map(|side: usize| self.0[side] && other.0[side]))
-    }
-
     /// The same account, with waits that are noise under [`Owner::Noise`].
     pub fn taken_out(self, account: Account) -> Account {
         let owner = |owner| match owner {

@@ -38,6 +38,13 @@ pub struct Kind {
     streams: bool,
 }
 
+impl Kind {
+    /// The same of any size.
+    pub fn of_any_size(&self) -> Kind {
+        Kind { size: 0, ..self.clone() }
+    }
+}
+
 /// A call beside others of its kind.
 pub struct Row<'a> {
     /// The call.

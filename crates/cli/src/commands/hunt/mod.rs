@@ -81,7 +81,8 @@ pub struct HuntArgs {
     /// Only calls that begin less than this long after the first one
     #[arg(long, value_name = "DURATION")]
     to: Option<Duration>,
-    /// Explain how much longer all calls take than those of this folder or capture
+    /// Explain how much longer all calls take than those of this folder or capture [default: the folder `before` in
+    /// FOLDER, if there is one]
     #[arg(long, value_name = "FOLDER|FILE")]
     against: Option<PathBuf>,
     /// URL of a meter's page: ask that meter, and the agents connected to it
@@ -136,8 +137,15 @@ pub fn run(args: HuntArgs) -> anyhow::Result<Outcome> {
     }
     let mut terminal = Terminal::new(!args.json);
     let evidence = gathered(&sources, &mut terminal, &stop)?;
-    let reference = match &args.against {
-        Some(path) => Some(gathered(&of_path(path)?, &mut terminal, &stop).context("--against")?),
+    let before = match &args.sources[..] {
+        [one] => spangap_gather::before(one),
+        _ => None,
+    };
+    let reference = match args.against.as_ref().or(before.as_ref()) {
+        Some(path) => Some(
+            gathered(&of_path(path)?, &mut terminal, &stop)
+                .with_context(|| format!("reference {}", path.display()))?,
+        ),
         None => None,
     };
     let question = question(&args, &evidence, reference.as_ref())?;

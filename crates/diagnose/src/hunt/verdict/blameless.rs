@@ -13,6 +13,9 @@ const VARIES: f64 = 0.5;
 /// Sending takes longer because of the size if messages are so many times as large.
 const LARGER: f64 = 1.25;
 
+/// What so many ordinary calls do as well does not make the others slow.
+const ALSO: f64 = 0.5;
+
 /// Whether slow calls have more of it for no reason that its name would tell.
 pub fn is_blameless(named: &Named, answered: &Answered) -> bool {
     if answered.asked == Asked::All {
@@ -22,6 +25,10 @@ pub fn is_blameless(named: &Named, answered: &Answered) -> bool {
         Cause::NetworkJitter => !varies(named, answered),
         // Messages of the same size take as long to send, unless something holds them up.
         Cause::LargePayload => answered.larger < LARGER,
+        // Where ordinary calls open connections as well, something holds up the opening of some.
+        Cause::ConnectionPerCall => {
+            answered.present.get(&named.owner).is_some_and(|present| present.ordinary_share > ALSO)
+        }
         _ => false,
     }
 }
@@ -47,7 +54,7 @@ pub fn is_of_few_moments(named: &Named, answered: &Answered) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::hunt::innocents::{by_thread, running};
-    use crate::hunt::tests::{call, leg, of};
+    use crate::hunt::tests::{call, leg, lost, of};
     use crate::hunt::{CallRecord, Hunt, Kind};
     use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 
@@ -128,6 +135,25 @@ mod tests {
                 "{unknown:#?}"
             );
         }
+    }
+
+    /// Every tenth call, and every call if `all` do, opens a connection; every tenth takes 1,000 ms for that, any other 10.
+    fn opens(all: bool) -> Hunt {
+        of((0..300).map(|n| {
+            let (is_slow, is_opened) = (n % 10 == 0, all || n % 10 == 0);
+            let ms = if is_slow { 1_000 } else { 10 };
+            let legs = vec![leg(Leg::ClientAppOut, if is_opened { ms } else { 0 }), leg(Leg::ServerApp, 1)];
+            let mut opened = lost(ms as u64);
+            opened.culprit = Culprit::at(Cause::ConnectionPerCall, Side::Client);
+            call(n * 10, "/a", legs, if is_opened { vec![opened] } else { Vec::new() })
+        }))
+    }
+
+    #[test]
+    fn what_ordinary_calls_do_as_well_is_not_why_others_are_slow() {
+        assert_eq!(named(&opens(false)), Some(Cause::ConnectionPerCall));
+        let all = opens(true);
+        assert_eq!((named(&all), place(&all)), (None, Some(Legs::one(Leg::ClientAppOut))), "{all:#?}");
     }
 
     /// An application that stalls so often, for half a second, among quick calls every 10 ms.
