@@ -126,8 +126,10 @@ pub fn of_host(part: &HostPart, legs: Legs) -> Option<Culprit> {
         Doing::Throttled => Cause::CpuQuota,
         Doing::Stopped => Cause::Stopped,
         Doing::SoftirqLate => Cause::SoftirqLate,
-        Doing::Blocked => of_wait(part.waited_for?)?,
-        Doing::Interrupted | Doing::Running | Doing::Unknown => return None,
+        // Between two such waits, and for less time than these take, a thread does what they are for: it makes room, starts the
+        // read, maps the page.
+        Doing::Blocked | Doing::Running => of_wait(part.waited_for?)?,
+        Doing::Interrupted | Doing::Unknown => return None,
     };
     Some(Culprit::at(cause, host_of(legs)))
 }

@@ -7,6 +7,7 @@ use spangap_host::event::{Irq, Waker as By};
 use spangap_host::overlay::{Handovers, Hands, Layer, Read, SplitWindow, Window};
 use spangap_host::recording::Recording;
 use spangap_model::evidence::{HostPart, HostTime, ReadBy, Waker};
+use spangap_model::{Cause, Doing, WaitReason};
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
 use std::collections::HashSet;
@@ -133,12 +134,15 @@ fn store(dissection: &mut Dissection, leg: &HostLeg, split: &SplitWindow, record
     let mut parts: Vec<HostPart> = Vec::new();
     for part in &split.parts {
         let wait = part.wait.filter(|_| !part.answered);
+        let reason = wait.map(|(sleep, _)| names.reason(&sleep).0);
+        let runs = part.doing == Doing::Running;
+        let ended_by = wait.filter(|_| !runs).map(|(_, by)| by);
         let next = HostPart {
             doing: part.doing,
             behind: part.taker.as_ref().map(|taker| names.named(taker).seen_by(&pids)),
-            waited_for: wait.map(|(sleep, _)| names.reason(&sleep).0),
-            woken_by: wait.and_then(|(_, by)| names.waker(&by)),
-            waker: wait.and_then(|(_, by)| waker(by)),
+            waited_for: reason.filter(|reason| !runs || is_served_by_kernel(*reason)),
+            woken_by: ended_by.and_then(|by| names.waker(&by)),
+            waker: ended_by.and_then(waker),
             ns: part.ns,
         };
         // Sleeps on different stacks may have the same reason.
@@ -157,6 +161,11 @@ fn store(dissection: &mut Dissection, leg: &HostLeg, split: &SplitWindow, record
     if let Some(call) = dissection.calls.get_mut(leg.call).and_then(|call| call.nth(leg.nth)) {
         call.take_host(leg.leg, leg.side, HostTime { threads, tids: split.threads.clone(), read, parts });
     }
+}
+
+/// Whether the kernel has work of its own with what a thread sleeps for.
+fn is_served_by_kernel(reason: WaitReason) -> bool {
+    matches!(reason.cause(), Some(Cause::Memory | Cause::Disk))
 }
 
 /// Numbers of the softirqs that run timers.

@@ -4,6 +4,7 @@
 //! reached their socket, which thread read them and which one wrote the answer; and, by wake-ups, the threads
 //! between the two (see [`handovers`]). The second collects what these threads did.
 
+mod between;
 mod births;
 mod finder;
 mod handovers;
@@ -13,6 +14,7 @@ pub use handovers::{Handovers, Hold};
 
 use crate::event::{Event, Sleep, Tid, Transfer, Waker, What, Woken};
 use crate::timeline::{Interval, Taker, Timeline};
+use between::SinceSleep;
 use spangap_model::Doing;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -61,7 +63,8 @@ pub struct Part {
     pub doing: Doing,
     /// The taker of the CPU meanwhile.
     pub taker: Option<Taker>,
-    /// If it is a sleep whose end was seen: how the thread slept, and what woke it.
+    /// If it is a sleep whose end was seen: how the thread slept, and what woke it. Of what it ran between two such sleeps, in
+    /// less time than they took: these sleeps.
     pub wait: Option<(Sleep, Waker)>,
     /// Whether the thread had begun to write the answer: later waits do not belong to the call.
     pub answered: bool,
@@ -281,6 +284,7 @@ pub struct Layer {
     parts: Vec<BTreeMap<Key, u64>>,
     /// The last completed sleep of each of these threads.
     woken: HashMap<Tid, Woken>,
+    since: HashMap<Tid, SinceSleep>,
     laid: Vec<SplitWindow>,
 }
 
@@ -307,7 +311,7 @@ impl Layer {
         let watched: HashSet<Tid> = by_tid.keys().copied().collect();
         let timeline = Timeline::new(began_ns, Box::new(move |tid| watched.contains(&tid)) as Watched);
         let stretches = by_tid.into_iter().map(|(tid, all)| (tid, OfThread::new(all))).collect();
-        Layer { timeline, stretches, parts, woken: HashMap::new(), laid }
+        Layer { timeline, stretches, parts, woken: HashMap::new(), since: HashMap::new(), laid }
     }
 
     /// Processes one event; events come in order of time.
@@ -318,13 +322,19 @@ impl Layer {
             self.woken.insert(woken.tid, woken);
         }
         let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
-        self.timeline.on(event, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
+        let since = &mut self.since;
+        self.timeline.on(event, &mut |tid, interval| {
+            lay(tid, interval, stretches, woken, since.entry(tid).or_default(), parts);
+        });
     }
 
     /// The windows, in the given order. The events end at `end_ns`.
     pub fn finish(mut self, end_ns: u64) -> Vec<SplitWindow> {
         let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
-        self.timeline.finish(end_ns, &mut |tid, interval| lay(tid, interval, stretches, woken, parts));
+        let since = &mut self.since;
+        self.timeline.finish(end_ns, &mut |tid, interval| {
+            lay(tid, interval, stretches, woken, since.entry(tid).or_default(), parts);
+        });
         for (laid, parts) in self.laid.iter_mut().zip(self.parts) {
             laid.parts = parts
                 .into_iter()
@@ -341,6 +351,7 @@ fn lay(
     interval: &Interval,
     stretches: &mut HashMap<Tid, OfThread>,
     woken: &HashMap<Tid, Woken>,
+    since: &mut SinceSleep,
     parts: &mut [BTreeMap<Key, u64>],
 ) {
     let sleep = woken.get(&tid).filter(|woken| {
@@ -348,6 +359,12 @@ fn lay(
             && woken.since_ns.abs_diff(interval.from_ns) <= SAME_MOMENT_NS
     });
     let wait = sleep.map(|woken| (woken.sleep, woken.by));
+    let length_ns = interval.to_ns - interval.from_ns;
+    match interval.doing {
+        Doing::Running => since.runs(length_ns),
+        Doing::Blocked => since.sleeps(wait, length_ns, parts),
+        _ => {}
+    }
     let Some(stretches) = stretches.get_mut(&tid) else { return };
     for (place, stretch) in stretches.within(interval) {
         let (from, to) = (interval.from_ns.max(stretch.from_ns), interval.to_ns.min(stretch.to_ns));
@@ -365,6 +382,9 @@ fn lay(
         };
         add(Doing::SoftirqLate, None, None, late);
         add(interval.doing, interval.taker, wait, to - from - late);
+        if interval.doing == Doing::Running {
+            since.runs_in(*place, interval.taker, to - from);
+        }
         // So far, the whole interval was unknown.
         if let Some(unknown) = parts.get_mut(&UNKNOWN) {
             *unknown = unknown.saturating_sub(to - from);

@@ -289,6 +289,42 @@ fn a_clients_call_is_followed_from_who_made_it_and_to_who_gets_it() {
     assert_eq!(received, [(LOOP, 3100, 3200)]);
 }
 
+/// After a read at 3100, three sleeps of 100 ns each on the kernel stack `stack`, with so many nanoseconds of running before each.
+fn between_sleeps(ran_ns: u64, stack: Option<u16>) -> Vec<(Doing, bool, u64)> {
+    let mut events: Vec<Event> = events(10).into_iter().filter(|event| event.time_ns <= 3100).collect();
+    let mut at = 3100;
+    for _ in 0..3 {
+        at += ran_ns;
+        let since_ns = at;
+        events.push(switch(at, 10, Left::Blocked, HOG, 0));
+        at += 100;
+        let sleep = Sleep { stack, uninterruptible: true, as_for_a_lock: false };
+        events.push(event(at, What::Woken(Woken { tid: 10, since_ns, sleep, by: Waker::Idle })));
+        events.push(switch(at, HOG, Left::Runnable, 10, 0));
+    }
+    events.push(event(at + ran_ns, What::Wrote { tid: 10, at: transfer(900) }));
+    events.push(switch(9_000, 10, Left::Blocked, HOG, 0));
+    let [whole] =
+        <[SplitWindow; 1]>::try_from(laid(&[window(3100, at + ran_ns, true, true)], &events)).expect("one");
+    let slept = |part: &Part| (part.doing, part.wait.is_some(), part.ns);
+    whole.parts.iter().map(slept).filter(|(doing, ..)| *doing != Doing::SoftirqLate).collect()
+}
+
+#[test]
+fn what_a_thread_runs_between_short_sleeps_on_one_stack_belongs_to_them() {
+    // Before the first sleep and after the last one it works for the call.
+    let faults = between_sleeps(80, Some(7));
+    assert_eq!(
+        faults,
+        [(Doing::Running, false, 160), (Doing::Running, true, 160), (Doing::Blocked, true, 300)]
+    );
+    // Who works for longer than it sleeps works for the call, and on unknown stacks nothing tells that these are of one kind.
+    for of in [between_sleeps(101, Some(7)), between_sleeps(80, None)] {
+        let running: Vec<_> = of.iter().filter(|(doing, ..)| *doing == Doing::Running).collect();
+        assert!(matches!(running[..], [(_, false, _)]), "{of:?}");
+    }
+}
+
 #[test]
 fn what_a_thread_waits_for_after_its_answer_is_not_the_calls() {
     let mut events = events(10);

@@ -207,7 +207,8 @@ pub struct HostPart {
     pub doing: Doing,
     /// Who had the CPU meanwhile; `None` if nobody else had.
     pub behind: Option<Taker>,
-    /// For a wait: its reason, if known.
+    /// For a wait: its reason, if known. Of a thread that runs: what it waited for before and after, for longer than it ran,
+    /// where the kernel has work with that (memory, a disk).
     pub waited_for: Option<WaitReason>,
     /// For a wait: what ended it, in words.
     pub woken_by: Option<String>,

@@ -7,7 +7,10 @@ use spangap_model::{Doing, Leg, Legs, Side};
 pub(super) fn part_words(part: &HostPart) -> String {
     let by = |word: &str| part.behind.as_ref().map_or(String::new(), |behind| format!(" {word} {behind}"));
     match part.doing {
-        Doing::Running => "running".into(),
+        Doing::Running => match part.waited_for {
+            Some(reason) => format!("running between waits for {}", reason.words()),
+            None => "running".into(),
+        },
         Doing::Interrupted => format!("interrupted{}", by("by")),
         Doing::Runnable => format!("could run, waited{}", by("behind")),
         Doing::Throttled => "out of CPU quota".into(),
