@@ -328,6 +328,9 @@ impl Tracker {
         }
         let (own, private) = (&mut self.sides[side], &mut self.private[side]);
         own.next = own.next.max(end);
+        if own.acked > 0 {
+            own.most_in_flight = own.most_in_flight.max(own.next.saturating_sub(own.acked));
+        }
         private.seen_up_to(end, own.next);
     }
 

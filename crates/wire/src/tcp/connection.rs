@@ -546,11 +546,17 @@ impl<P: Parser + Default> Connection<P> {
             resent_bytes: [client.resent_bytes, server.resent_bytes],
             hole_bytes: [client.hole_bytes, server.hole_bytes],
             rtt_min_ns: [client.rtt_min_ns, server.rtt_min_ns],
-            windows: [client.largest_window, server.largest_window],
+            windows: [let_in(client, server), let_in(server, client)],
             max_streams: parser.map_or(self.max_streams, Parser::max_streams),
             peak_in_flight: self.peak_in_flight,
         }
     }
+}
+
+/// The largest window that a receiver is known to have had.
+fn let_in(receiver: &SideState, sender: &SideState) -> Option<u64> {
+    let in_flight = Some(sender.most_in_flight).filter(|bytes| *bytes > 0);
+    receiver.largest_window.or(in_flight)
 }
 
 /// Exchanges the sides of an episode.

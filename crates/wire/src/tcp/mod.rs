@@ -123,6 +123,8 @@ pub struct SideState {
     pub window: Option<u64>,
     /// The largest such window after the SYN.
     pub largest_window: Option<u64>,
+    /// The most bytes that it had sent and that were not yet acknowledged; zero before the first acknowledgement.
+    pub most_in_flight: u64,
     /// Whether the peer acknowledged bytes of this side that are not in the capture.
     pub missing: bool,
     /// The last segment with new bytes, and when these were last seen.
@@ -212,8 +214,8 @@ pub struct ConnectionFacts {
     pub hole_bytes: [u64; 2],
     /// Minimum time from a segment of that side to its acknowledgement, at this tap, nanoseconds.
     pub rtt_min_ns: [Option<u64>; 2],
-    /// The largest window that each side advertised after its SYN, bytes; `None` while its scale, which is announced with the
-    /// SYN, is unknown.
+    /// The largest window that each side advertised after its SYN, bytes. While its scale, which is announced with the SYN, is
+    /// unknown, as many bytes as its peer had sent and it had not acknowledged yet: it let in at least these.
     pub windows: [Option<u64>; 2],
     /// SETTINGS_MAX_CONCURRENT_STREAMS of the server, if the tap saw it.
     pub max_streams: Option<u32>,

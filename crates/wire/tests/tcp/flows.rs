@@ -130,3 +130,17 @@ fn without_a_syn_ports_and_known_servers_identify_the_client() {
     assert!(flows.connection(4).is_some_and(|found| found.facts().sides_known));
     assert!(flows.connection(5).is_some_and(|found| !found.facts().sides_known));
 }
+
+#[test]
+fn a_window_of_unknown_scale_is_at_least_what_was_in_flight() {
+    let (mut flows, mut shared) = (Flows::<Recorder>::default(), Shared::default());
+    let mut take = |made: Segment<'static>| flows.segment(&made, &mut shared);
+    // Joined later: 12 bytes under way to the client, of which it acknowledges four; then six more.
+    take(with(segment(Client, 1, 1), 4000, 500, 1_000, Flags::ACK, b"ask"));
+    take(with(segment(Server, 2, 2), 4000, 1_000, 503, Flags::ACK, b"four"));
+    take(with(segment(Server, 3, 3), 4000, 1_004, 503, Flags::ACK, b"eight in"));
+    take(with(segment(Client, 4, 4), 4000, 503, 1_004, Flags::ACK, b""));
+    take(with(segment(Server, 5, 5), 4000, 1_012, 503, Flags::ACK, b"as six"));
+    let live = flows.live();
+    assert_eq!(live[0].facts().windows[Client.index()], Some(14));
+}
