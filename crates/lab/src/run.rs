@@ -13,6 +13,7 @@ use crate::truth::{FaultReport, Truth};
 use crate::undo::{CreatedObject, Undo};
 use spangap_machine::Host;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Makes a run. Nothing of it stays on the machine but its folder, which appears complete or not at all.
@@ -20,9 +21,39 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// It cannot be made, or is interrupted. A fault that did not act is not an error: the truth says so.
 pub fn run(case: &Case<'_>, settings: &RunSettings<'_>) -> Result<Truth, LabError> {
+    let Some(drawn) = &settings.drawn else { return alone(case, settings, None) };
+    let Some(window) = &drawn.earlier else { return alone(case, settings, None) };
+    let earlier = window.run(drawn);
+    let name = settings.out.file_name().unwrap_or_default().to_string_lossy();
+    let kept = settings.out.with_file_name(format!(".{name}-{}", folder::BEFORE));
+    let remove = || match fs::remove_dir_all(&kept) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(LabError::file("remove", &kept)(error)),
+        _ => Ok(()),
+    };
+    // One that a killed run left behind is of no use.
+    remove()?;
+    (settings.say)("recording the window before it");
+    let case_before = earlier.case()?;
+    let of_window = RunSettings {
+        spangap: settings.spangap.clone(),
+        out: kept.clone(),
+        state: settings.state.clone(),
+        seed: settings.seed,
+        clocks: settings.clocks.clone(),
+        drawn: Some(earlier),
+        retime: settings.retime,
+        interrupted: settings.interrupted.clone(),
+        say: settings.say,
+    };
+    let made = alone(&case_before, &of_window, None).and_then(|_| alone(case, settings, Some(&kept)));
+    remove().and(made)
+}
+
+/// Makes a single run, whose folder gets the evidence of an `earlier` one.
+fn alone(case: &Case<'_>, settings: &RunSettings<'_>, earlier: Option<&Path>) -> Result<Truth, LabError> {
     hosts::needs()?;
     let mut undo = Undo::kept(&settings.state, &settings.spangap)?;
-    let made = make(case, settings, &mut undo);
+    let made = make(case, settings, earlier, &mut undo);
     (settings.say)("undoing what it made of this machine");
     match (made, undo.everything()) {
         (made, Ok(())) => made,
@@ -38,12 +69,19 @@ pub fn run(case: &Case<'_>, settings: &RunSettings<'_>) -> Result<Truth, LabErro
 }
 
 /// Everything up to the folder. All programs of the run have ended when this returns.
-fn make(case: &Case<'_>, settings: &RunSettings<'_>, undo: &mut Undo) -> Result<Truth, LabError> {
+fn make(
+    case: &Case<'_>,
+    settings: &RunSettings<'_>,
+    earlier: Option<&Path>,
+    undo: &mut Undo,
+) -> Result<Truth, LabError> {
     let work = beside(&settings.out, undo.id());
     undo.about_to_make(CreatedObject::Folder { path: work.clone() })?;
     fs::create_dir_all(&work).map_err(LabError::file("make", &work))?;
     let id = undo.id().to_owned();
-    let made = into(&work, case, settings, undo);
+    let made = into(&work, case, settings, undo).and_then(|truth| {
+        earlier.map_or(Ok(()), |earlier| folder::keep_earlier(earlier, &work)).map(|()| truth)
+    });
     let out = &settings.out;
     match made {
         Ok(truth) => fs::rename(&work, out).map_err(LabError::file("make", out)).map(|()| truth),

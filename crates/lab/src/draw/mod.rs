@@ -1,6 +1,7 @@
 //! Runs drawn from the declared [`distribution`]: the seed alone decides what each consists of.
 
 pub mod distribution;
+pub mod earlier;
 
 use crate::LabError;
 use crate::host_clock::HostClock;
@@ -10,6 +11,7 @@ use distribution::{
     BUSY, FAULTS, FEW_PER_S, INNOCENT, MOST_PPM, NOISE, OFFSETS, OTHER_PAIR, PARTS, Part, Range, Row, SECOND,
     SIZES, STACKS, WITH_CLOCKS, WITH_SIZES,
 };
+use earlier::EarlierWindow;
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use spangap_model::Side;
@@ -45,6 +47,9 @@ pub struct DrawnRun {
     /// A second fault: stops of a process.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub second: Option<Stops>,
+    /// The window recorded before it, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub earlier: Option<EarlierWindow>,
 }
 
 /// Stacks of a run.
@@ -128,6 +133,7 @@ impl DrawnRun {
             stop_ns: in_words(log_uniform(&mut random, SECOND.0, SECOND.1)),
         };
         let around = row.around;
+        let earlier = EarlierWindow::draw(&mut random, row.scenario, near_miss, &settings);
         DrawnRun {
             seed,
             number,
@@ -140,6 +146,7 @@ impl DrawnRun {
             clocks: if around.clocks && with_clock { vec![clock] } else { Vec::new() },
             noise,
             second: (part == Part::Both).then_some(second),
+            earlier,
         }
     }
 

@@ -26,6 +26,9 @@ pub const MACHINE: &str = "machine.json";
 /// For people: a description, and the command that repeats the run.
 pub const README: &str = "README";
 
+/// Folder of the [`EVIDENCE`] of an earlier window, where one was recorded.
+pub use spangap_gather::BEFORE;
+
 /// Files that may be missing, if the kernel does not permit the recording.
 pub const RECORDED: [&str; 6] =
     [CLIENT_SPANS, SERVER_SPANS, "client.pcapng", "server.pcapng", "client.host", "server.host"];
@@ -94,6 +97,17 @@ pub(crate) fn finish(work: &Path, truth: &Truth, title: &str, machine: &Machine)
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(LabError::file("remove", &path))?;
         }
+    }
+    Ok(())
+}
+
+/// Moves the evidence of an earlier window, a run of its own, into the folder of the run that followed it.
+pub(crate) fn keep_earlier(earlier: &Path, work: &Path) -> Result<(), LabError> {
+    let before = work.join(BEFORE);
+    fs::create_dir(&before).map_err(LabError::file("make", &before))?;
+    for path in EVIDENCE.iter().map(|file| earlier.join(file)).filter(|path| path.exists()) {
+        let to = before.join(path.file_name().unwrap_or_default());
+        fs::rename(&path, &to).map_err(LabError::file("make", &to))?;
     }
     Ok(())
 }

@@ -111,27 +111,32 @@ impl Judge {
         }
     }
 
-    /// Gathers the evidence for a judge.
+    /// Gathers the evidence for a judge: that of a run, and that of the window before it, if there is one.
     ///
     /// # Errors
     /// It cannot be read, or not in time.
-    pub fn evidence(&self, folder: &Path, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {
-        gathered(folder, self.limit, interrupted)
+    pub fn evidence(
+        &self,
+        folder: &Path,
+        interrupted: &AtomicBool,
+    ) -> Result<(Evidence, Option<Evidence>), JudgeError> {
+        with_before(folder, self.limit, interrupted)
     }
 
-    /// The full conclusion about a folder. `evidence` was gathered from it; a command gathers its own.
+    /// The full conclusion about a folder. Its evidence was gathered before; a command gathers its own.
     ///
     /// # Errors
     /// There is no conclusion in time, or the evidence could not be gathered.
     pub fn conclude(
         &self,
         folder: &Path,
-        evidence: Result<&Evidence, String>,
+        evidence: Result<&(Evidence, Option<Evidence>), String>,
         interrupted: &AtomicBool,
     ) -> Result<Conclusion, JudgeError> {
         match &self.who {
             JudgeKind::Hunt => {
-                let hunt = hunt(evidence.map_err(JudgeError::NotGathered)?, &Question::default());
+                let (evidence, before) = evidence.map_err(JudgeError::NotGathered)?;
+                let hunt = hunt(evidence, &beside(before.as_ref()));
                 let document = serde_json::to_value(hunt).expect("a verdict is plain data");
                 Ok(Conclusion::of_document(document)?)
             }
@@ -176,7 +181,22 @@ impl Judge {
 /// # Errors
 /// The evidence cannot be read, or not in time.
 pub fn own(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Verdict, JudgeError> {
-    Ok(hunt(&gathered(folder, limit, interrupted)?, &Question::default()).verdict())
+    let (evidence, before) = with_before(folder, limit, interrupted)?;
+    Ok(hunt(&evidence, &beside(before.as_ref())).verdict())
+}
+
+fn beside(before: Option<&Evidence>) -> Question<'_> {
+    Question { against: before, ..Question::default() }
+}
+
+fn with_before(
+    folder: &Path,
+    limit: Duration,
+    interrupted: &AtomicBool,
+) -> Result<(Evidence, Option<Evidence>), JudgeError> {
+    let evidence = gathered(folder, limit, interrupted)?;
+    let before = spangap_gather::before(folder);
+    Ok((evidence, before.map(|before| gathered(&before, limit, interrupted)).transpose()?))
 }
 
 fn gathered(folder: &Path, limit: Duration, interrupted: &AtomicBool) -> Result<Evidence, JudgeError> {

@@ -16,16 +16,25 @@ pub fn name(number: usize) -> String {
 /// Reading or writing fails.
 pub fn copy(run: &Path, scratch: &Path, number: usize) -> Result<PathBuf, LabError> {
     let shown = scratch.join(name(number));
-    fs::create_dir_all(&shown).map_err(LabError::file("make", &shown))?;
+    evidence(run, &shown)?;
+    let before = run.join(folder::BEFORE);
+    if before.is_dir() {
+        evidence(&before, &shown.join(folder::BEFORE))?;
+    }
+    Ok(shown)
+}
+
+fn evidence(of: &Path, shown: &Path) -> Result<(), LabError> {
+    fs::create_dir_all(shown).map_err(LabError::file("make", shown))?;
     for file in folder::EVIDENCE {
-        let (from, to) = (run.join(file), shown.join(file));
+        let (from, to) = (of.join(file), shown.join(file));
         match fs::copy(&from, &to) {
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(LabError::file("copy", &from)(error)),
         }
     }
-    Ok(shown)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -37,14 +46,20 @@ mod tests {
         let root = tempfile::tempdir().expect("a folder");
         let run = root.path().join("rto-1");
         fs::create_dir(&run).expect("a folder");
+        fs::create_dir(run.join(folder::BEFORE)).expect("a folder");
         for file in [folder::TRUTH, folder::README, folder::TANK, "client.host", "tank.err"] {
             fs::write(run.join(file), file).expect("a file");
+            fs::write(run.join(folder::BEFORE).join(file), file).expect("a file");
         }
         let shown = copy(&run, root.path(), 7).expect("a copy");
         assert_eq!(shown, root.path().join("run-0007"));
-        let mut names: Vec<_> =
-            fs::read_dir(&shown).expect("it is there").map(|entry| entry.expect("one").file_name()).collect();
-        names.sort();
-        assert_eq!(names, ["client.host", "tank.json"]);
+        let names = |folder: &Path| {
+            let entries = fs::read_dir(folder).expect("it is there");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("one").file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&shown), ["before", "client.host", "tank.json"]);
+        assert_eq!(names(&shown.join(folder::BEFORE)), ["client.host", "tank.json"]);
     }
 }

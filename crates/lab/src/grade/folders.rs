@@ -98,7 +98,10 @@ pub fn find(dir: &Path) -> Result<Vec<ExistingRun>, LabError> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<_>, _>>()
         .map_err(LabError::file("read", dir))?;
-    folders.retain(|folder| folder.join(folder::TRUTH).is_file());
+    // Hidden ones are of runs that are still being made.
+    let is_hidden =
+        |folder: &Path| folder.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    folders.retain(|folder| folder.join(folder::TRUTH).is_file() && !is_hidden(folder));
     folders.sort();
     if folders.is_empty() {
         let why = "it has no runs: expected folders with a truth.json, as `spangap lab run` leaves them";

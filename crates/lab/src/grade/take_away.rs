@@ -22,6 +22,8 @@ pub enum TakeAway {
     Snap,
     /// Nine of ten traces, the same ones on both sides, like a head-based sampler.
     NineOfTen,
+    /// The earlier window, where there is one.
+    Before,
 }
 
 /// Bytes per packet with a short snap length: the default of agents.
@@ -31,13 +33,14 @@ const KEPT_ONE_IN: u64 = 10;
 
 impl TakeAway {
     /// All of them.
-    pub const ALL: [TakeAway; 6] = [
+    pub const ALL: [TakeAway; 7] = [
         TakeAway::Hosts,
         TakeAway::Spans,
         TakeAway::End(Side::Client),
         TakeAway::End(Side::Server),
         TakeAway::Snap,
         TakeAway::NineOfTen,
+        TakeAway::Before,
     ];
 
     /// Name.
@@ -49,6 +52,7 @@ impl TakeAway {
             TakeAway::End(Side::Server) => "server",
             TakeAway::Snap => "snap",
             TakeAway::NineOfTen => "spans-10%",
+            TakeAway::Before => "before",
         }
     }
 
@@ -58,8 +62,20 @@ impl TakeAway {
     /// Reading or writing fails.
     pub fn copy(self, run: &Path, scratch: &Path, number: usize) -> Result<PathBuf, LabError> {
         let shown = blind::copy(run, scratch, number)?;
+        let before = shown.join(folder::BEFORE);
+        if self == TakeAway::Before && before.is_dir() {
+            fs::remove_dir_all(&before).map_err(LabError::file("remove", &before))?;
+        }
+        // Who lacks an instrument lacked it before.
+        for folder in [&shown, &before].into_iter().filter(|folder| folder.is_dir()) {
+            self.removed_from(folder)?;
+        }
+        Ok(shown)
+    }
+
+    fn removed_from(self, from: &Path) -> Result<(), LabError> {
         let remove = |names: &[&str]| -> Result<(), LabError> {
-            for path in names.iter().map(|name| shown.join(name)).filter(|path| path.exists()) {
+            for path in names.iter().map(|name| from.join(name)).filter(|path| path.exists()) {
                 fs::remove_file(&path).map_err(LabError::file("remove", &path))?;
             }
             Ok(())
@@ -69,7 +85,7 @@ impl TakeAway {
             TakeAway::Spans => remove(&Side::ALL.map(folder::spans))?,
             TakeAway::End(side) => remove(&[folder::capture(side), folder::recording(side)])?,
             TakeAway::Snap => {
-                for path in Side::ALL.map(|side| shown.join(folder::capture(side))) {
+                for path in Side::ALL.map(|side| from.join(folder::capture(side))) {
                     if path.exists() {
                         let whole = fs::read(&path).map_err(LabError::file("read", &path))?;
                         let short = snapped(&whole, SNAP)
@@ -78,8 +94,9 @@ impl TakeAway {
                     }
                 }
             }
+            TakeAway::Before => {}
             TakeAway::NineOfTen => {
-                for path in Side::ALL.map(|side| shown.join(folder::spans(side))) {
+                for path in Side::ALL.map(|side| from.join(folder::spans(side))) {
                     if path.exists() {
                         let mut document: ExportTraceServiceRequest = folder::read_json(&path)?;
                         keep_some(&mut document);
@@ -88,7 +105,7 @@ impl TakeAway {
                 }
             }
         }
-        Ok(shown)
+        Ok(())
     }
 }
 
@@ -234,6 +251,18 @@ mod tests {
         assert_eq!(left(TakeAway::Hosts, 1), ["client.host", "server.host"]);
         assert_eq!(left(TakeAway::Spans, 2), ["client.spans.json", "server.spans.json"]);
         assert_eq!(left(TakeAway::End(Side::Server), 3), ["server.pcapng", "server.host"]);
+        let before = |shown: &Path| {
+            let there = |file: &&str| shown.join(folder::BEFORE).join(file).exists();
+            folder::EVIDENCE.into_iter().filter(there).count()
+        };
+        fs::create_dir(run.join(folder::BEFORE)).expect("a folder");
+        for file in folder::EVIDENCE {
+            fs::write(run.join(folder::BEFORE).join(file), "{}").expect("a file");
+        }
+        let shown = TakeAway::Hosts.copy(&run, root.path(), 4).expect("a copy");
+        assert_eq!(before(&shown), folder::EVIDENCE.len() - 2);
+        let shown = TakeAway::Before.copy(&run, root.path(), 5).expect("a copy");
+        assert!(!shown.join(folder::BEFORE).exists() && shown.join("server.host").exists());
         for one in TakeAway::ALL {
             assert_eq!(one.name().parse(), Ok(one));
         }

@@ -69,6 +69,8 @@ pub struct Stage<'a> {
     actors: Vec<(String, Program)>,
     /// Background noise.
     ambient: Vec<Program>,
+    /// Process of the proxy in front of the target, if there is one.
+    proxy: Option<u32>,
     /// The program of the second fault, and later its effects: when, and on which calls.
     stops: Option<Program>,
     stopped: Option<Vec<Active>>,
@@ -101,6 +103,7 @@ impl<'a> Stage<'a> {
             recordings: BothSides::default(),
             actors: Vec::new(),
             ambient: Vec::new(),
+            proxy: None,
             stops: None,
             stopped: None,
             second: None,
@@ -431,8 +434,14 @@ impl<'a> Stage<'a> {
 
     fn capture(&self, side: Side) -> Result<Program, LabError> {
         // Includes DNS lookups, like an observer who does not know the fault.
-        let filter = format!("tcp port {PORT} or udp port 53");
-        let (interface, file) = (hosts::DEVICE, folder::capture(side));
+        let mut filter = format!("tcp port {PORT} or udp port 53");
+        let mut interface = hosts::DEVICE;
+        // Who runs a proxy captures on both sides of it.
+        if side == Side::Server && self.proxy.is_some() {
+            filter += &format!(" or tcp port {BEHIND_PORT}");
+            interface = "any";
+        }
+        let file = folder::capture(side);
         let mut arguments = vec!["capture", "--interface", interface, "--filter", &filter];
         arguments.extend(["--snap", "256KiB", "--write", file]);
         let mut command = self.spangap_on(side, &Surroundings::default(), &arguments);
@@ -449,7 +458,11 @@ impl<'a> Stage<'a> {
         command.arg(space).arg(&self.settings.spangap).env(MARK, self.undo.id());
         // The recording contains the command line, which must not reveal the run's folder and scenario.
         command.current_dir(&self.folder);
-        command.args(["host", "record", "--pid", &pid.to_string(), "--write", file]);
+        command.args(["host", "record", "--write", file]);
+        let proxy = self.proxy.filter(|_| side == Side::Server);
+        for pid in std::iter::once(pid).chain(proxy) {
+            command.args(["--pid", &pid.to_string()]);
+        }
         let mut program = Program::start(&format!("record-{}", side.name()), command, &self.folder)?;
         match program.says("recording into ", PATIENCE, &self.settings.interrupted) {
             Ok(_) => self.recordings[side.index()] = Some((program, now_unix_ns())),

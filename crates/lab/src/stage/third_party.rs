@@ -50,6 +50,7 @@ impl Stage<'_> {
         // It writes its pid file once it listens.
         let listening = self.file(PROXY_PID);
         program::until("nginx", PATIENCE, &self.settings.interrupted, || listening.exists().then_some(()))?;
+        self.proxy = Some(proxy.pid());
         self.ambient.push(proxy);
         Ok(())
     }

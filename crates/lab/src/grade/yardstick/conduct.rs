@@ -288,7 +288,7 @@ fn said(
     }
     if taken_away.is_none() {
         match &evidence {
-            Ok(evidence) => {
+            Ok((evidence, _)) => {
                 for (name, conclusion) in baselines::NAMES.iter().zip(baselines::conclude(evidence)) {
                     all.push(JudgeResult::new((*name).to_owned(), None, &conclusion, known));
                 }

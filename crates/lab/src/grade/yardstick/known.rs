@@ -23,7 +23,13 @@ const OF_THE_CPU: [Cause; 5] =
 pub fn known(kept: &ExistingRun) -> Result<Known, LabError> {
     let (truth, judged) = (&kept.truth, kept.judged(None)?);
     let calls = calls(kept)?;
-    let mut known = Known { noise: noise(kept, &calls, judged.truth.cause), calls, ..Known::default() };
+    let earlier = truth.drawn.as_ref().and_then(|drawn| drawn.earlier.as_ref());
+    let mut known = Known {
+        noise: noise(kept, &calls, judged.truth.cause),
+        unchanged: truth.near_miss && earlier.is_some_and(|window| window.same),
+        calls,
+        ..Known::default()
+    };
     match judged.truth.cause {
         Cause::None => known.harmless = judged.also_right,
         _ => known.faults.push(Fault {

@@ -117,7 +117,8 @@ pub struct Score {
     /// All runs.
     #[serde(flatten)]
     pub all: Tally,
-    /// By part of the distribution: `nothing`, `near miss`, `one fault`, `two faults`.
+    /// By part of the distribution: `nothing`, `near miss`, `one fault`, `two faults`; then by whether there is a fault, and a
+    /// window before it; then those with odd numbers, on which no rule should have been tuned.
     pub parts: Vec<Part>,
     /// By scenario.
     pub runs: Vec<PerRun>,
@@ -237,7 +238,6 @@ fn score(rows: &[Row], judge: &str, taken_away: Option<&'static str>) -> Score {
             stands.iter().filter(|(row, _)| is(row)).map(|(_, stands)| *stands).collect();
         tally(some.iter().copied())
     };
-    let part = |part: &'static str| Part { part, tally: of(&|row| part_of(row) == part) };
     let mut names: BTreeMap<&str, Vec<(u64, bool)>> = BTreeMap::new();
     for (row, stands) in &stands {
         let points = names.entry(&row.run).or_default();
@@ -253,9 +253,27 @@ fn score(rows: &[Row], judge: &str, taken_away: Option<&'static str>) -> Score {
         taken_away,
         failed: said.iter().filter(|(_, said)| said.error.is_some()).count() as u64,
         all: of(&|_| true),
-        parts: PARTS.map(part).into_iter().filter(|part| part.tally.right.of > 0).collect(),
+        parts: parts(&of),
         runs: names.into_iter().map(per_run).collect(),
     }
+}
+
+/// Sums of runs of which something was wrong or not, and which have an earlier window or none. Those without any run are left out.
+fn parts(of: &dyn Fn(&dyn Fn(&Row) -> bool) -> Tally) -> Vec<Part> {
+    let has_earlier = |row: &Row| row.drawn.as_ref().is_some_and(|drawn| drawn.earlier.is_some());
+    let has_fault = |row: &Row| [PARTS[2], PARTS[3]].contains(&part_of(row));
+    let with = |part: &'static str, is: &dyn Fn(&Row) -> bool| Part { part, tally: of(is) };
+    let mut parts: Vec<Part> = PARTS.map(|part| with(part, &|row| part_of(row) == part)).into();
+    parts.extend([
+        with("with a fault", &has_fault),
+        with("with an earlier window", &has_earlier),
+        with("with an earlier window and a fault", &|row| has_earlier(row) && has_fault(row)),
+        with("without an earlier window", &|row| !has_earlier(row)),
+        with("without an earlier window, with a fault", &|row| !has_earlier(row) && has_fault(row)),
+        with("odd numbers", &|row| row.number % 2 == 1),
+    ]);
+    parts.retain(|part| part.tally.right.of > 0);
+    parts
 }
 
 /// Parts of the distribution.

@@ -37,6 +37,8 @@ pub struct Known {
     pub faults: Vec<Fault>,
     /// If nothing is wrong: answers that are correct nevertheless, such as a clock offset.
     pub harmless: Vec<Culprit>,
+    /// Whether a window before the run has the same, so that nothing has changed.
+    pub unchanged: bool,
     /// The machine's own noise according to kernel counters, if large enough to explain slow calls.
     pub noise: Vec<Culprit>,
     /// Calls of the run: trace id, and duration in nanoseconds.
@@ -95,12 +97,12 @@ pub fn stands(known: &Known, said: &Conclusion) -> ClassifiedConclusion {
     } else {
         match said.kind {
             Kind::Place => place(known, said.place),
-            Kind::Nothing if known.faults.is_empty() => Standing::Right,
+            Kind::Nothing if known.faults.is_empty() || known.unchanged => Standing::Right,
             Kind::Nothing => Standing::WronglyNothing,
             _ => Standing::Unknown,
         }
     };
-    let right = standing == Standing::Right && !known.faults.is_empty();
+    let right = names().any(is_right) && standing == Standing::Right && !known.faults.is_empty();
     ClassifiedConclusion {
         standing,
         grounded: right.then(|| is_grounded(known, said)),

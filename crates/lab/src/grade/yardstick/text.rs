@@ -1,7 +1,7 @@
 //! A graded draw as text.
 
 use super::Tally;
-use super::report::{DrawReport, JudgeResult, Outcome, PerRun, Row, Score};
+use super::report::{DrawReport, JudgeResult, Outcome, Part, PerRun, Row, Score};
 use super::standing::Standing;
 use crate::grade::score::Share;
 use spangap_model::duration::format_ns;
@@ -106,8 +106,8 @@ fn columns(scores: &[&Score], name: impl Fn(&Score) -> String) -> String {
     aligned(&rows, |_| true)
 }
 
-const COUNTS: [&str; 9] =
-    ["runs", "right", "place", "noise", "unknown", "wrong place", "nothing", "innocent", ""];
+const COUNTS: [&str; 8] =
+    ["runs", "right", "place", "noise", "unknown", "wrong place", "nothing", "innocent"];
 
 fn counts(tally: &Tally) -> Vec<String> {
     let numbers = [
@@ -124,18 +124,28 @@ fn counts(tally: &Tally) -> Vec<String> {
 }
 
 fn parts(score: &Score) -> String {
-    let head = std::iter::once("what was wrong").chain(COUNTS).map(str::to_owned).collect::<Vec<_>>();
-    let rows = score
-        .parts
-        .iter()
-        .map(|part| std::iter::once(part.part.to_owned()).chain(counts(&part.tally)).collect::<Vec<_>>());
+    let head = std::iter::once("what was wrong").chain(COUNTS).chain([
+        "right",
+        "right or place",
+        "grounded",
+        "held",
+    ]);
+    let head = head.map(str::to_owned).collect::<Vec<_>>();
+    let row = |part: &Part| {
+        let Tally { right, right_place, grounded, held, .. } = &part.tally;
+        let percent = |count: u64| format!("{:.0} %", count as f64 / right.of.max(1) as f64 * 100.0);
+        let of = |share: &Share| format!("{} of {}", share.count, share.of);
+        let shares = [percent(right.count), percent(right.count + right_place.count), of(grounded), of(held)];
+        std::iter::once(part.part.to_owned()).chain(counts(&part.tally)).chain(shares).collect::<Vec<_>>()
+    };
+    let all = Part { part: "all", tally: score.all.clone() };
+    let rows = std::iter::once(row(&all)).chain(score.parts.iter().map(row));
     aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), |column| column == 0)
 }
 
 fn runs(score: &Score) -> String {
-    let mut head: Vec<String> = std::iter::once("run").chain(COUNTS).map(str::to_owned).collect();
-    head.pop();
-    head.push("found from".to_owned());
+    let head = std::iter::once("run").chain(COUNTS).chain(["found from"]);
+    let head: Vec<String> = head.map(str::to_owned).collect();
     let row = |one: &PerRun| {
         let floor = one.floor_ns.map_or(String::new(), format_ns);
         std::iter::once(one.run.clone()).chain(counts(&one.tally)).chain([floor]).collect::<Vec<_>>()
