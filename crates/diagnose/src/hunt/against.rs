@@ -1,8 +1,8 @@
 //! All calls beside those of a reference, such as an earlier window: why they take longer.
 
-use super::Asked;
 use super::answer::{Answered, answer};
-use super::population::{Kind, Population, Row, is_stream};
+use super::population::{EFFECTIVE, Kind, Population, Row, is_stream, quantile};
+use super::{Asked, Question};
 use std::collections::BTreeMap;
 
 /// Calls of a reference that are enough to compare with.
@@ -15,12 +15,18 @@ const LEAST_NS: f64 = 200_000.0;
 /// Calls of other sizes are compared only if fewer than this share has the same.
 const MOST: f64 = 0.5;
 
+/// What is so frequent in the reference, as a share of what it is here, has not become more frequent: a few calls are by chance.
+const HALF: f64 = 0.5;
+
 /// What a comparison comes to.
 pub enum Beside {
     /// The reference has too few calls of the same kinds.
     Nothing,
-    /// They take no longer.
-    AsLong,
+    /// They take no longer; and whether as many of the reference are as slow as those that stand out.
+    AsLong {
+        /// Then that they are slow says nothing about this window.
+        slow_as_often: bool,
+    },
     /// They take longer, and why.
     Longer(Box<Answered>),
 }
@@ -50,8 +56,24 @@ pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Besid
         .collect();
     match answer(Asked::Against, &rows, &others, population) {
         Some(answered) if is_more(&answered) => Beside::Longer(Box::new(answered)),
-        _ => Beside::AsLong,
+        _ => Beside::AsLong { slow_as_often: is_slow_as_often(population, &pairs) },
     }
+}
+
+/// Whether calls as slow as half of those that stand out are, in the reference, at least half as frequent.
+fn is_slow_as_often(population: &Population<'_>, pairs: &Pairs<'_, '_>) -> bool {
+    let Some(slow) = population.slow(&Question::default()) else { return false };
+    let slow = slow.rows.iter().map(|row| (row.call.duration_ns, row.call.weight)).collect();
+    let as_slow_ns = quantile(slow, 0.5);
+    let is_slow = |row: &&&Row<'_>| row.call.duration_ns >= as_slow_ns;
+    let all = |of: &mut dyn Iterator<Item = f64>| of.sum::<f64>().max(f64::MIN_POSITIVE);
+    let ours = || pairs.values().flat_map(|(ours, _)| ours);
+    let theirs = || pairs.values().flat_map(|(_, theirs)| theirs);
+    let our_share = all(&mut ours().filter(is_slow).map(|row| row.call.weight))
+        / all(&mut ours().map(|row| row.call.weight));
+    let their_slow = all(&mut theirs().filter(is_slow).map(|row| row.call.weight));
+    let their_share = their_slow / all(&mut theirs().map(|row| row.call.weight));
+    their_slow >= EFFECTIVE && their_share >= HALF * our_share
 }
 
 fn is_more(answered: &Answered) -> bool {
@@ -133,6 +155,34 @@ mod tests {
         let same = beside(&before, &before);
         assert_eq!((same.verdict, same.question), (Kind::Nothing, "all"), "{same:#?}");
         assert!(same.words.contains("no longer than in the reference"), "{}", same.words);
+    }
+
+    /// Every tenth call, or fewer, takes so much longer in the server's host, for a reason that nobody sees.
+    fn dawdles(every: i64, ms: i64) -> Evidence {
+        evidence((0..300).map(move |n| {
+            let late = if n % every == 0 { ms } else { 0 };
+            let legs = [
+                leg(Leg::ClientAppOut, 0),
+                leg(Leg::ServerHostIn, late / 2),
+                leg(Leg::ServerApp, 1),
+                leg(Leg::ServerHostOut, late / 2),
+            ];
+            call(n * 20, "/a", legs.to_vec(), Vec::new())
+        }))
+    }
+
+    #[test]
+    fn calls_that_were_as_slow_as_often_before_are_nothing_new() {
+        let now = dawdles(10, 8);
+        assert_ne!(hunt(&now, &Question::default()).verdict, Kind::Nothing);
+        let always = beside(&now, &dawdles(12, 8));
+        assert_eq!(always.verdict, Kind::Nothing, "{always:#?}");
+        assert!(always.words.contains("no longer than in the reference"), "{}", always.words);
+        // Once in a while is not as often, and a little is not as slow.
+        for before in [dawdles(60, 8), dawdles(10, 2)] {
+            let new = beside(&now, &before);
+            assert_ne!(new.verdict, Kind::Nothing, "{new:#?}");
+        }
     }
 
     /// Calls of a recorded server that all take so many microseconds in it, and as many on their way.

@@ -87,6 +87,9 @@ pub struct Presence {
 const TRACES: usize = 5;
 /// A way varies when so much of its time is beyond the 10th percentile.
 const VARIES: f64 = 0.25;
+/// A path became longer, rather than that it varies, when even the quickest calls have so much of what all have on average beyond a
+/// reference. Where each way varies evenly from nothing up, they have 0.45 of it.
+const SHIFTED: f64 = 0.6;
 
 /// Why the slow ones are slow; `None` where too few are, or not by enough.
 pub fn slow(population: &Population<'_>, question: &Question<'_>) -> Option<Answered> {
@@ -222,7 +225,7 @@ pub fn answer(
         of_all: by_owner.each_ns.mid * calls / population.total_ns.max(1.0),
         trace_ids: rows.iter().filter_map(|row| row.call.record.trace_id.clone()).take(TRACES).collect(),
         present: presence(rows, others),
-        varies: varies(rows),
+        varies: if asked == Asked::Against { varies_more(&ours, others) } else { varies(rows) },
         larger: larger(&ours, others),
         moments: moments(beyond.collect()),
         queued: queued(rows),
@@ -455,17 +458,31 @@ fn larger(ours: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> f64 {
     if others.is_empty() { 1.0 } else { mean(ours) / mean(others).max(1.0) }
 }
 
+/// What a call takes both ways, as far as nobody else owns it, with its weight.
+fn both_ways(row: &Row<'_>, weight: f64) -> (u64, f64) {
+    let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
+    let ns = row.account.get(&wire).copied().unwrap_or(0);
+    (u64::try_from(ns).unwrap_or(0), weight)
+}
+
+fn mean(ways: &[(u64, f64)]) -> f64 {
+    let calls: f64 = ways.iter().map(|(_, weight)| weight).sum();
+    ways.iter().map(|(ns, weight)| *ns as f64 * weight).sum::<f64>() / calls.max(f64::MIN_POSITIVE)
+}
+
+/// Whether some calls have more of what a path takes beyond a reference than the quickest have: a path that became longer is longer
+/// for these as well.
+fn varies_more(ours: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> bool {
+    let ways = |of: &[(&Row<'_>, f64)]| of.iter().map(|(row, weight)| both_ways(row, *weight)).collect();
+    let (ours, theirs): (Vec<_>, Vec<_>) = (ways(ours), ways(others));
+    let longer = mean(&ours) - mean(&theirs);
+    let quickest = quantile(ours, 0.1) as f64 - quantile(theirs, 0.1) as f64;
+    quickest < SHIFTED * longer
+}
+
 /// Whether much of what both ways take together is beyond what they take at their best: what a path always takes does not vary.
 fn varies(rows: &[&Row<'_>]) -> bool {
-    // What nobody else owns of it.
-    let wire = Owner::Culprit(Culprit::of(Cause::NetworkDelay));
-    let both = |row: &&Row<'_>| {
-        let ns = row.account.get(&wire).copied().unwrap_or(0);
-        (u64::try_from(ns).unwrap_or(0), row.call.weight)
-    };
-    let ways: Vec<(u64, f64)> = rows.iter().map(both).collect();
-    let calls: f64 = ways.iter().map(|(_, weight)| weight).sum();
-    let mean =
-        ways.iter().map(|(ns, weight)| *ns as f64 * weight).sum::<f64>() / calls.max(f64::MIN_POSITIVE);
+    let ways: Vec<(u64, f64)> = rows.iter().map(|row| both_ways(row, row.call.weight)).collect();
+    let mean = mean(&ways);
     mean - quantile(ways, 0.1) as f64 > VARIES * mean
 }

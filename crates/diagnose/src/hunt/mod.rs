@@ -140,12 +140,13 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
     let held_up = question.slower.is_none().then(|| held_up::held_up(&population)).flatten();
     let beside = beside_reference(&calls, &recorded, noise, question);
     let compared = !matches!(beside, Beside::Nothing);
+    let slow_as_often = matches!(beside, Beside::AsLong { slow_as_often: true });
     let all = match beside {
         Beside::Nothing => answer::all(&population),
-        Beside::AsLong => None,
+        Beside::AsLong { .. } => None,
         Beside::Longer(answered) => Some(*answered),
     };
-    let answers = verdict::Answers { slow, held_up, all, compared };
+    let answers = verdict::Answers { slow, held_up, all, compared, slow_as_often };
     let mut hunt = verdict::of(evidence, question, &population, answers, on_step);
     hunt.coverage.without_spans = without_spans as u64;
     hunt.coverage.not_behind_proxies = not_behind_proxies as u64;

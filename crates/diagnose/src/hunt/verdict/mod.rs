@@ -45,6 +45,8 @@ pub(super) struct Answers {
     pub all: Option<Answered>,
     /// Whether that is beside a reference: without an answer, calls take as long as there.
     pub compared: bool,
+    /// Whether as many calls of the reference are as slow as those that stand out.
+    pub slow_as_often: bool,
 }
 
 /// What both questions come to.
@@ -55,7 +57,7 @@ pub(super) fn of(
     answers: Answers,
     on_step: &mut OnStep<'_>,
 ) -> Hunt {
-    let Answers { slow, held_up, all, compared } = answers;
+    let Answers { slow, held_up, all, compared, slow_as_often } = answers;
     let covered = read::covered(population);
     let usual_ns = population.median_ns();
     let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
@@ -69,6 +71,8 @@ pub(super) fn of(
         let of_slow = slow.as_ref().map(|(_, answered)| answered);
         slow = held_up.and_then(|held_up| convicts(held_up, of_slow, covered)).or(slow);
     }
+    // What is as slow as often in the reference is nothing new, unless somebody is shown to do it.
+    slow = slow.filter(|(read, _)| !slow_as_often || !read.culprits.is_empty());
     let answers = Questions {
         slow: slow.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
         all: all.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
@@ -77,7 +81,7 @@ pub(super) fn of(
     let mut hunt = match &headline {
         Some((read, answered)) => report(read, answered, population),
         None if population.rows.is_empty() => unanswered::no_calls(evidence),
-        None => match population.few() {
+        None => match population.few().filter(|_| !slow_as_often) {
             Some(few) => unanswered::too_few(&few),
             None if population.are_streams() => unanswered::streams(population),
             None => unanswered::nothing(question, compared, usual_ns),
