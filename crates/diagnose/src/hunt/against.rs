@@ -123,8 +123,8 @@ mod tests {
     use crate::hunt::innocents::{by_thread, running};
     use crate::hunt::tests::{MS, call, leg, lost};
     use crate::hunt::{Hunt, Kind, Question, hunt};
-    use spangap_model::evidence::{CallRecord, Evidence, LegRecord};
-    use spangap_model::{Cause, Culprit, Leg, Legs, Side};
+    use spangap_model::evidence::{CallRecord, Evidence, HostPart, LegRecord};
+    use spangap_model::{Cause, Culprit, Doing, Leg, Legs, Side, Taker};
 
     fn evidence(calls: impl Iterator<Item = CallRecord>) -> Evidence {
         let calls: Vec<CallRecord> = calls.collect();
@@ -212,6 +212,41 @@ mod tests {
             let same = beside(&always, &always);
             assert_eq!((same.verdict, named(&same)), (Kind::Nothing, None), "{same:#?}");
         }
+    }
+
+    #[test]
+    fn one_moment_in_which_a_program_had_the_cpu_is_not_why_all_calls_take_longer() {
+        // Twenty calls wait until the moment ends, once or in six places.
+        let busy = |times: i64| {
+            evidence((0..300).map(move |n| {
+                let within = n % 50;
+                let ms = if n / 50 < times && within < 20 { 400 - within * 20 } else { 0 };
+                let behind = Some(Taker::Task { tid: 99, pid: Some(99), name: Some("backup".into()) });
+                let waits = HostPart { doing: Doing::Runnable, behind, ..running(ms) };
+                let served = by_thread(Leg::ServerApp, 7, ms + 1, vec![waits, running(1)]);
+                call(n * 2, "/a", vec![leg(Leg::ClientAppOut, 0), served], Vec::new())
+            }))
+        };
+        let quiet = busy(0);
+        assert_eq!(named(&beside(&busy(1), &quiet)), None);
+        assert_eq!(named(&beside(&busy(6), &quiet)), Some(Culprit::at(Cause::RunQueue, Side::Server)));
+    }
+
+    #[test]
+    fn a_few_slow_calls_are_enough_beside_many_quick_ones() {
+        let mut few = serves(20_000, 100);
+        few.calls.truncate(12);
+        let mut many = serves(1_000, 100);
+        let quick = many.calls.clone();
+        for round in 1..40 {
+            many.calls.extend(quick.iter().map(|call| CallRecord {
+                start_unix_ns: call.start_unix_ns + round * 40_000 * MS,
+                ..call.clone()
+            }));
+        }
+        let server = Culprit::at(Cause::ServerApp, Side::Server);
+        assert_eq!(named(&beside(&few, &many)), Some(server));
+        assert_eq!(named(&beside(&many, &few)), None);
     }
 
     #[test]

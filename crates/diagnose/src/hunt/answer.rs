@@ -257,7 +257,11 @@ fn compare<Key: Ord + Copy>(
     let calls = accounts.iter().zip(weighed);
     let calls: Vec<Weighed<'_, Key>> =
         calls.map(|(account, (_, weight))| Weighed { account, weight: *weight }).collect();
-    compared(&calls)
+    if asked == Asked::Against {
+        let (ours, theirs): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.weight >= 0.0);
+        return compared(&[&ours, &theirs]);
+    }
+    compared(&[&calls])
 }
 
 /// Leaves of each call what it has beyond ordinary calls of its kind. The difference of the groups is the same, and does not

@@ -56,22 +56,31 @@ pub struct Compared<Key> {
 
 /// Each owner's share of the difference between two groups of calls, in order of time.
 pub fn shares<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> BTreeMap<Key, Share> {
-    compared(calls).shares
+    compared(&[calls]).shares
 }
 
-/// Like [`shares`], with the difference itself.
-pub fn compared<Key: Ord + Copy>(calls: &[Weighed<'_, Key>]) -> Compared<Key> {
-    let mut keys: Vec<Key> = calls.iter().flat_map(|call| call.account.keys().copied()).collect();
+/// Like [`shares`], with the difference itself. Calls of several windows, each in order of time, are drawn from each by itself: of a
+/// large one and a small one, a draw would otherwise often have nothing of the small one.
+pub fn compared<Key: Ord + Copy>(windows: &[&[Weighed<'_, Key>]]) -> Compared<Key> {
+    let calls = windows.iter().copied().flatten();
+    let mut keys: Vec<Key> = calls.flat_map(|call| call.account.keys().copied()).collect();
     keys.sort_unstable();
     keys.dedup();
     let sum = |calls: &[Weighed<'_, Key>]| Sum::of(calls, &keys);
-    let blocks: Vec<Sum> = calls.chunks(calls.len().div_ceil(BLOCKS).max(1)).map(sum).collect();
-    let whole = Sum::total(blocks.iter(), keys.len());
+    let in_blocks = |calls: &&[Weighed<'_, Key>]| -> Vec<Sum> {
+        calls.chunks(calls.len().div_ceil(BLOCKS).max(1)).map(sum).collect()
+    };
+    let windows: Vec<Vec<Sum>> = windows.iter().map(in_blocks).collect();
+    let whole = Sum::total(windows.iter().flatten(), keys.len());
     let mut drawn: Vec<Vec<f64>> = vec![Vec::with_capacity(DRAWS); keys.len()];
     let mut differences: Vec<f64> = Vec::with_capacity(DRAWS);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for _ in 0..DRAWS {
-        let draw = Sum::total((0..blocks.len()).map(|_| &blocks[random.below(blocks.len())]), keys.len());
+        let mut drawn_blocks = Vec::with_capacity(windows.len() * BLOCKS);
+        for blocks in &windows {
+            drawn_blocks.extend((0..blocks.len()).map(|_| &blocks[random.below(blocks.len())]));
+        }
+        let draw = Sum::total(drawn_blocks.into_iter(), keys.len());
         let all = draw.all();
         differences.push(all);
         for (place, values) in drawn.iter_mut().enumerate() {

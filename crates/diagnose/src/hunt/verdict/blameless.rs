@@ -45,8 +45,7 @@ pub fn is_of_few_moments(named: &Named, answered: &Answered) -> bool {
     let is_at_once = match answered.asked {
         Asked::Slow => hits_at_once(named.culprit.cause) || is_remainder(named.culprit.cause),
         // Of everything, or beside a reference, a remainder is what calls consist of at any moment.
-        Asked::All => hits_at_once(named.culprit.cause),
-        Asked::Against => false,
+        Asked::All | Asked::Against => hits_at_once(named.culprit.cause),
     };
     is_at_once && moments < MOMENTS
 }
