@@ -14,6 +14,7 @@ const LABELS = 12;
 
 /** Where on an arrow its label stands, if not at its beginning. */
 const LATE = 0.72;
+const BEFORE_PX = 60;
 
 const cubic = (t: number, a: number, b: number, c: number, d: number) => (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t ** 2 * c + t ** 3 * d;
 
@@ -65,7 +66,9 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
             const path = `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${back ? toX + bend : toX - bend} ${toY} ${endX} ${toY}`;
             const tip = `M${toX} ${toY}L${toX - length} ${toY - half}V${toY + half}Z`;
             // Where many arrows leave one service, each has its label at its other end.
-            const at = (leaving.get(row.client) ?? 1) >= (arriving.get(row.server) ?? 1) ? LATE : 1 - LATE;
+            const isLate = (leaving.get(row.client) ?? 1) >= (arriving.get(row.server) ?? 1);
+            // One that passes behind other services has it before them.
+            const at = toX - fromX > NODE.gapX ? BEFORE_PX / (3 * bend) : isLate ? LATE : 1 - LATE;
             const [labelX, labelY] = [cubic(at, fromX, fromX + bend, toX - bend, toX), cubic(at, fromY, fromY, toY, toY)];
             const opacity = 0.35 + 0.65 * Math.sqrt(share);
             const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost by ${count(row.calls)} calls`;

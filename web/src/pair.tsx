@@ -144,6 +144,7 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
     heatmap.choose(cells);
   }, [data, cells, coverage === null, happened.length]);
   const mine = cases.filter((one) => one.pair.client === pair.client && one.pair.server === pair.server);
+  const culprit = mine.find((one) => one.state !== "fixed" && one.verdict?.culprit);
   const minutes = minutesPerPoint(shown.from, shown.to);
   const begins = recordedFrom(coverage, nowS) ?? 0;
   const seconds: [number, number] = [recordedSeconds(coverage, nowS, shown), against ? recordedSeconds(coverage, nowS, against) : 1];
@@ -189,6 +190,12 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
           </div>
           <Panel title="Where a call's time goes">
             <Legs total={data.total} />
+            {culprit && (
+              <p class="remark">
+                These parts are those of the spans, and a SERVER span may begin before all of its request is there. Packets and threads tell more: the pair's case names{" "}
+                <a href={toHash({ ...view, place: "case", caseId: culprit.id })}>{foundWords(culprit)}</a>.
+              </p>
+            )}
           </Panel>
           <Panel title="What sets slow calls apart" aside={<span class="quiet">of the last minute, among all attributes of both spans</span>}>
             {explained.data ? <ExplanationView explanation={explained.data} /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
