@@ -4,10 +4,11 @@
 //
 // `--fleet` names a meter with several pairs, such as one beside HotROD (docs/hotrod.md), and `--case` one with a proven case, such as
 // that of `spangap demo --auto --data DIR`, started again over DIR. Pictures whose meter is not named are left as they are, and so is
-// host-stacks.png, which shows a machine of its own.
+// host-stacks.png, which shows a machine of its own. With SPANGAP_PAGE set, it is the page in dist/ that is drawn, over the answers of
+// meters that may serve an older one.
 
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -31,6 +32,10 @@ const MARGIN = 14;
 async function take(name, address, { width, height, until, element, then }) {
   if (positionals.length > 0 && !positionals.includes(name)) return;
   const page = await browser.newPage({ viewport: { width, height }, colorScheme: "light", reducedMotion: "reduce" });
+  if (process.env.SPANGAP_PAGE) {
+    const headers = { "content-security-policy": readFileSync(here("dist/csp.txt"), "utf8"), "content-type": "text/html; charset=utf-8" };
+    await page.route((asked) => asked.protocol === "http:" && asked.pathname === "/", (route) => route.fulfill({ path: here("dist/index.html"), headers }));
+  }
   await page.goto(address);
   await page.waitForSelector(until);
   await then?.(page);

@@ -290,7 +290,7 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
       <div class={asked.data && asked.stale ? "content stale" : "content"}>
         {kept && (
           <p class="summary">
-            {titleOf(kept)}: gap <b>{duration(kept.gap_ns)}</b>. The client waited {duration(kept.client_ns)}, the server worked {duration(kept.server_ns)}. <span title={statusHint(kept.status)}>{kept.status === "unset" ? "Its status is unknown." : `Status ${statusWord(kept.status)}.`}</span> Started {dayAndClock(Math.floor(kept.start_unix_ns / 1e9))}.
+            {titleOf(kept)}: gap <b>{duration(kept.gap_ns)}</b>. Its CLIENT span takes {duration(kept.client_ns)}, its SERVER span {duration(kept.server_ns)}. <span title={statusHint(kept.status)}>{kept.status === "unset" ? "Its status is unknown." : `Status ${statusWord(kept.status)}.`}</span> Started {dayAndClock(Math.floor(kept.start_unix_ns / 1e9))}.
           </p>
         )}
         {whole && (

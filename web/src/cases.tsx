@@ -8,7 +8,7 @@ import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
-import { Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
+import { Code, Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
 import { toHash, type CaseList, type Go, type View } from "./state";
 import { causeWords, HuntView, shareWords } from "./verdict";
 
@@ -134,7 +134,7 @@ export function CasesView({ view, cases, none, listens, go }: { view: View; case
                     <CaseState state={one.state} />
                   </td>
                   <th scope="row">
-                    <a class="case-link" href={toHash({ ...view, place: "case", caseId: one.id })} title={titleOf({ ...one.pair, method: one.method ?? undefined })}>
+                    <a class="case-link" data-row={one.id} href={toHash({ ...view, place: "case", caseId: one.id })} title={titleOf({ ...one.pair, method: one.method ?? undefined })}>
                       <PairTitle pair={{ ...one.pair, method: one.method ?? undefined }} />
                     </a>
                   </th>
@@ -281,6 +281,23 @@ export function agentName(id: string, agents: Agent[]): string {
   return agents.find((one) => one.id === id)?.host_name ?? (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
 }
 
+const timeOf = (unixMs: number) => new Date(unixMs).toLocaleTimeString([], { hour12: false });
+
+/**
+ * Since when the pair is slow: from what was noted before its case opened, the first slow call and the first unusual window. A call that
+ * was slow while the pair was still as usual is told apart.
+ */
+export function sinceWords({ time_line: events = [], usual, opened_unix_ms: opened }: CaseReport): string | null {
+  const noted = events.map((event) => event.unix_ms).filter((ms) => ms < opened).sort((a, b) => a - b);
+  const [first] = noted;
+  if (first === undefined) return null;
+  const usualTo = usual?.to_unix_ms;
+  if (usualTo === undefined) return `Slow since ${timeOf(first)} or longer.`;
+  if (first >= usualTo) return `Slow since ${timeOf(first)}.`;
+  const out = noted.find((ms) => ms >= usualTo) ?? opened;
+  return `Slow since some time between ${timeOf(usualTo)} and ${timeOf(out)}; the first slow call ended at ${timeOf(first)}.`;
+}
+
 /** The calls that the verdict is based on, each with a link. */
 function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   const ids = report.hunt?.trace_ids ?? [];
@@ -289,7 +306,7 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
     <p class="summary calls-of">
       Calls it rests on:{" "}
       {ids.map((id) => (
-        <a key={id} href={toHash({ ...view, place: "call", pair: null, caseId: report.id, call: { traceId: id, clientSpanId: "" } })} title={id}>
+        <a key={id} data-row={id} href={toHash({ ...view, place: "call", pair: null, caseId: report.id, call: { traceId: id, clientSpanId: "" } })} title={id}>
           <code>{id.slice(0, 8)}</code>
         </a>
       ))}
@@ -314,8 +331,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
   }, [moves, id]);
   const hosts = report?.hosts;
   const proof = report?.experiments?.filter((one) => one.outcome === "proven" || one.outcome === "refuted").at(-1);
-  // Events before the case opened: the first slow call, or the first unusual window.
-  const since = report?.time_line?.map((event) => event.unix_ms).filter((ms) => ms < report.opened_unix_ms).sort((a, b) => a - b)[0];
+  const since = report ? sinceWords(report) : null;
   return (
     <div id="case">
       <div class="view-head">
@@ -329,10 +345,10 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
       {report && (
         <div class="content">
           <Steps state={report.state} />
-          <p class="verdict-words">{report.verdict?.words ?? (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
+          <p class="verdict-words">{report.verdict ? <Code text={report.verdict.words} /> : (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
           {proof && <p class="proof">{proof.words}</p>}
           <p class="summary">
-            {since !== undefined && `Slow since ${new Date(since).toLocaleTimeString([], { hour12: false })} or longer. `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
+            {since && `${since} `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
             {report.excess_ns != null && (report.hunt?.question === "all" ? `, ${duration(report.excess_ns)} a call` : `, each ${duration(report.excess_ns)} beyond ordinary ones`)}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>

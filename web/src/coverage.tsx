@@ -133,12 +133,12 @@ export function CoverageView({ coverage: c }: { coverage: Coverage }) {
           <Numbers
             caption="Limits: what is held, and what did not fit"
             head={["limit of", "used", "limit", "cut", "forgotten", "refused"]}
-            rows={c.limits.map((l): [string, ...string[]] => [l.name, size(l, l.used), size(l, l.limit), count(l.cut), count(l.forgotten), count(l.refused)])}
+            rows={c.limits.map((l): [string, ...string[]] => [l.name.replaceAll("_", " "), size(l, l.used), size(l, l.limit), count(l.cut), count(l.forgotten), count(l.refused)])}
           />
           <Numbers
             caption="Connections of each port"
             head={["port", "open", "accepted", "without request", "idle", "not reading", "for room", "no TLS", "refused"]}
-            rows={c.ports.map((p): [string, ...string[]] => [p.port, `${count(p.open)} of ${count(p.limit)}`, ...[p.accepted, p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.closed_no_tls, p.refused].map(count)])}
+            rows={c.ports.map((p): [string, ...string[]] => [p.port.replaceAll("_", " "), `${count(p.open)} of ${count(p.limit)}`, ...[p.accepted, p.closed_no_request, p.closed_idle, p.closed_not_reading, p.closed_for_room, p.closed_no_tls, p.refused].map(count)])}
           />
         </div>
       </details>

@@ -7,14 +7,32 @@ import { endpoint, type Listens } from "./listens";
 import { useStanding } from "./signin";
 import type { Stretch } from "./state";
 
-/** When the oldest figure that the meter holds begins, Unix seconds; null when it holds none. */
+/**
+ * When the oldest figure that the meter holds begins, Unix seconds; null when it holds none. A row of ten minutes begins at a full ten
+ * minutes, even if its first call came later: of a beginning that several resolutions have, the finest knows best.
+ */
 export function historyFrom(c: Coverage | null): number | null {
-  return c?.history?.steps.reduce<number | null>((least, step) => (step.from_unix_s === null ? least : Math.min(least ?? Infinity, step.from_unix_s)), null) ?? null;
+  const coarseFirst = [...(c?.history?.steps ?? [])].sort((a, b) => b.step_s - a.step_s);
+  let [begins, ends] = [Infinity, Infinity];
+  for (const { step_s: step, from_unix_s: from } of coarseFirst) {
+    if (from !== null && from < ends) [begins, ends] = [from, from + step];
+  }
+  return begins === Infinity ? null : begins;
 }
 
 /** Since when calls are recorded: by earlier runs that the history holds, or by this one. */
 export function recordedFrom(c: Coverage | null, nowS: number): number | null {
-  return c === null ? null : Math.min(historyFrom(c) ?? Infinity, nowS - c.uptime_s);
+  if (c === null) return null;
+  const [begins, started] = [historyFrom(c) ?? Infinity, nowS - c.uptime_s];
+  // The minute in which this run started counts from there, if no earlier run has one.
+  return begins > started - 60 ? started : begins;
+}
+
+/** Seconds of a stretch in which calls were recorded: time in which nobody recorded is no time without losses. */
+export function recordedSeconds(c: Coverage | null, nowS: number, { from, to }: Stretch): number {
+  const [start, end] = [Math.max(from, recordedFrom(c, nowS) ?? from), Math.min(to, nowS)];
+  const missed = (c?.holes ?? []).reduce((sum, hole) => sum + Math.max(0, Math.min(hole.to_unix_s, end) - Math.max(hole.from_unix_s, start)), 0);
+  return Math.max(1, end - start - missed);
 }
 
 /** Whether the meter has calls, if not in the range shown: of this run, or of earlier ones in its history. */

@@ -8,6 +8,8 @@ const WIDTH = 720;
 const LEFT = 74;
 const RIGHT = 16;
 const ROW = 26;
+/** Half of what the longest label of the effect takes on a phone, where letters are large. */
+const LABEL_ROOM = 130;
 
 const armWords = (arm: Arm) =>
   arm.calls === 0 ? "no calls" : `median ${duration(arm.p50_ns)}${arm.p50_ci95_ns ? ` (${duration(arm.p50_ci95_ns[0])} to ${duration(arm.p50_ci95_ns[1])})` : ""}, 99th percentile ${duration(arm.p99_ns)}, mean ${duration(arm.mean_ns)}, ${count(arm.calls)} calls`;
@@ -93,10 +95,13 @@ export function EffectChart({ experiment }: { experiment: ExperimentReport }) {
   const most = Math.max(0, effect.high, predicted);
   const room = Math.max(1, most - least) * 0.06;
   const x = (ns: number) => LEFT + ((ns - least + room) / (most - least + 2 * room)) * (WIDTH - LEFT - RIGHT);
+  // A label may not run out of the drawing, nor into another one.
+  const isCramped = x(predicted) - x(0) < LABEL_ROOM;
+  const anchor = (ns: number) => (x(ns) > WIDTH - LABEL_ROOM ? "end" : x(ns) < LEFT + LABEL_ROOM / 2 ? "start" : "middle");
   const mark = (ns: number, name: string, words: string, high: boolean) => (
     <g class={name}>
       <line x1={x(ns)} x2={x(ns)} y1="14" y2="44" />
-      <text x={x(ns)} y={high ? 10 : 58} text-anchor="middle">
+      <text x={x(ns)} y={high ? 10 : 58} text-anchor={anchor(ns)}>
         {words}
       </text>
     </g>
@@ -104,8 +109,8 @@ export function EffectChart({ experiment }: { experiment: ExperimentReport }) {
   return (
     <svg class="effect" viewBox={`0 0 ${WIDTH} 64`} role="img" aria-label={`Effect: ${duration(effect.mid)} off the mean duration of a call, 95 % interval ${duration(effect.low)} to ${duration(effect.high)}; predicted ${duration(predicted)}`}>
       {mark(0, "zero", "no effect", true)}
-      {predicted > 0 && mark(predicted / 2, "half", "half of it", false)}
-      {mark(predicted, "predicted", `predicted ${duration(predicted)}`, true)}
+      {predicted > 0 && !isCramped && mark(predicted / 2, "half", "half of it", false)}
+      {mark(predicted, "predicted", `predicted ${duration(predicted)}`, !isCramped)}
       <text x="0" y="33">
         effect
       </text>

@@ -162,8 +162,8 @@ function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: Exp
       {effect && (
         <p class="summary">
           Takes <b>{duration(effect.mid)}</b> ({interval(effect.mid, [effect.low, effect.high])}, 95 % interval) off the mean duration of a call
-          {experiment.probability === undefined ? "" : `; that chance alone does as much: ${chanceWords(experiment.probability)}`}
-          {experiment.predicted_ns === undefined ? "" : `. The verdict predicts ${duration(experiment.predicted_ns)}`}. {count(experiment.plan.blocks)} blocks, a Wilcoxon signed-rank test over their differences.
+          {experiment.probability === undefined ? "" : `; chance alone would do as much with ${chanceWords(experiment.probability)}`}
+          {experiment.predicted_ns === undefined ? "" : `. The verdict predicts ${duration(experiment.predicted_ns)}`}. Tested with Wilcoxon's signed-rank test on the differences of {count(experiment.plan.blocks)} blocks.
         </p>
       )}
       <EffectChart experiment={experiment} />

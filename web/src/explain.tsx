@@ -1,7 +1,7 @@
 // What sets the slow calls of a pair apart: attributes by how much of the excess the calls that carry them have.
 
 import type { Difference, Explanation, Named, Rise } from "./explain_api";
-import { count, duration, figure, percent, visible } from "./format";
+import { count, counted, duration, figure, percent, visible } from "./format";
 import { ShareBar, Spark } from "./parts";
 
 /** Values of exactly the same calls that are named; the others are counted. */
@@ -127,12 +127,12 @@ function Rises({ rises, where }: { rises: Rise[]; where: string }) {
 
 /** `of` says which calls were sampled, where it is not all of them; `where` tells several pairs on one page apart. */
 export function ExplanationView({ explanation: e, of = " of the last minute", where = "" }: { explanation: Explanation; of?: string; where?: string }) {
-  const looked = `${count(e.attributes)} attributes of ${count(e.sampled)} calls, sampled from ${count(e.calls)}`;
+  const looked = `${counted(e.attributes, "attribute")} of ${counted(e.sampled, "call")}, sampled from ${count(e.calls)}`;
   if (e.sampled === 0) return <p class="quiet">No call{of} is held whole{e.without_spans > 0 ? `: of ${count(e.without_spans)} sampled ones the spans were overwritten` : ""}.</p>;
   const nothing = e.differs.length === 0 && e.rises_with.length === 0;
   return (
     <>
-      {nothing && <p>Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number.</p>}
+      {nothing && <p>{e.tested === 0 ? "Not known: no attribute differs among enough of these calls to be tested." : "Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number."}</p>}
       {e.differs.length > 0 && (
         <div class="scroller" tabIndex={0} role="region" aria-label={`What sets slow calls apart${where}`}>
           <table class="explained calls">
@@ -162,7 +162,7 @@ export function ExplanationView({ explanation: e, of = " of the last minute", wh
       {e.rises_with.length > 0 && <Rises rises={e.rises_with} where={where} />}
       <p class="remark">
         Excess is what gaps have beyond the median of {duration(e.typical_gap_ns)}: {duration(e.excess_ns)} in all. {looked}
-        {e.without_spans > 0 ? `, ${count(e.without_spans)} more were no longer held whole` : ""}; {count(e.tested)} values tested, at most {percent(e.false_discovery_rate)} of what is shown by chance. It says what goes with slow calls, not that it is the reason.
+        {e.without_spans > 0 ? `, ${count(e.without_spans)} more were no longer held whole` : ""}; {counted(e.tested, "value")} tested, at most {percent(e.false_discovery_rate)} of what is shown by chance. It says what goes with slow calls, not that it is the reason.
       </p>
     </>
   );

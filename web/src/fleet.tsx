@@ -6,7 +6,7 @@ import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
 import { CaseState, foundWords } from "./cases";
 import type { CaseRow } from "./cases_api";
 import { CoverageView } from "./coverage";
-import { awaited, hasCalls, historyFrom, HowToSend, noCalls, recordedFrom } from "./empty";
+import { awaited, hasCalls, historyFrom, HowToSend, noCalls, recordedFrom, recordedSeconds } from "./empty";
 import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCount, span, visible } from "./format";
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
@@ -73,15 +73,15 @@ export function direction([low, high]: [number, number]): "up" | "down" | "open"
 }
 
 function Change({ row, before, seconds }: { row: PairRow; before: PairBefore | undefined; seconds: [number, number] }) {
-  if (!before) return <td class="number">–</td>;
+  if (!before) return <td class="number" data-label="change">–</td>;
   const perSecond = row.lost_ns_total / seconds[0] - before.lost_ns_total / seconds[1];
-  if (before.calls === 0) return <td class="number">new</td>;
-  if (row.calls === 0) return <td class="number">ended</td>;
+  if (before.calls === 0) return <td class="number" data-label="change">new</td>;
+  if (row.calls === 0) return <td class="number" data-label="change">ended</td>;
   const p99 = difference(row.gap.p99_ci95_ns, before.gap.p99_ci95_ns);
   const went = direction(p99);
   const words = went === "open" ? "p99 not told apart" : `p99 ${change(row.gap.p99_ns - before.gap.p99_ns)}`;
   return (
-    <td class="number" title={`gap p99 was ${duration(before.gap.p99_ns)}, is ${duration(row.gap.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
+    <td class="number" data-label="change" title={`gap p99 was ${duration(before.gap.p99_ns)}, is ${duration(row.gap.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
       {change(perSecond)}/s <span class={`interval went-${went}`}>{words}</span>
     </td>
   );
@@ -105,7 +105,10 @@ interface RowProps {
 }
 
 function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }: RowProps) {
-  const isGroup = row.client === "*" || row.server === "*";
+  // A service may be called "*": which names stand for all is known from what is grouped.
+  const anyClient = row.client === "*" && (view.by === "server" || view.by === "method");
+  const anyServer = row.server === "*" && view.by === "client";
+  const isGroup = anyClient || anyServer;
   const pair = { client: row.client, server: row.server, method: row.method };
   // A group opens into its pairs.
   const target: View = isGroup
@@ -113,7 +116,7 @@ function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }:
         ...view,
         by: "kept",
         page: 1,
-        filters: { ...view.filters, client: row.client === "*" ? view.filters.client : row.client, server: row.server === "*" ? view.filters.server : row.server, method: row.method ?? view.filters.method },
+        filters: { ...view.filters, client: anyClient ? view.filters.client : row.client, server: anyServer ? view.filters.server : row.server, method: row.method ?? view.filters.method },
       }
     : { ...view, place: "pair", pair, cells: null };
   const weak = row.negative + row.attempts_over_one;
@@ -127,11 +130,11 @@ function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }:
       }}
     >
       <th scope="row">
-        <a class="pair-link" href={toHash(target)} title={titleOf(pair)}>
+        <a class="pair-link" href={toHash(target)} title={titleOf(pair)} data-row={pairKey(pair)}>
           <PairTitle pair={pair} />
         </a>
         {its && (
-          <a class="row-case" href={toHash({ ...view, place: "case", caseId: its.id })} title="its case">
+          <a class="row-case" href={toHash({ ...view, place: "case", caseId: its.id })} title="its case" data-row={its.id}>
             <CaseState state={its.state} /> {foundWords(its)}
           </a>
         )}
@@ -191,7 +194,7 @@ interface TableProps {
 
 function Table({ report, view, answered, seconds, cases, isRecorded, go }: TableProps) {
   const body = useRef<HTMLTableSectionElement>(null);
-  const held = () => body.current !== null && (body.current.matches(":hover") || body.current.contains(document.activeElement));
+  const held = () => body.current !== null && (body.current.matches(":hover") || body.current.querySelector(":focus-visible") !== null);
   const rows = useSteadyOrder(report.pairs, answered, held);
   const comparing = report.against_unix_s !== undefined;
   const range = plotRange(rows.flatMap((row) => (comparing && row.before ? [row.gap, row.before.gap] : [row.gap])));
@@ -215,7 +218,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
       <table class="pairs">
         <caption>
           {count(number)} {number === 1 ? "row" : "rows"}
-          {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view, dayAndClock)}
+          {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view)}
         </caption>
         <thead>
           <tr>
@@ -275,13 +278,13 @@ function Pager({ view, total, go }: { view: View; total: number; go: Go }) {
   );
 }
 
-const FIELDS: { key: keyof Filters; label: string; hint: string }[] = [
+const FIELDS: { key: keyof Filters; label: string; hint: string; short?: string }[] = [
   { key: "service", label: "service", hint: "on either side" },
   { key: "client", label: "client", hint: "calling service" },
   { key: "server", label: "server", hint: "called service" },
-  { key: "method", label: "method", hint: "of a meter that runs with --by method" },
-  { key: "node", label: "node", hint: "a host that one of the worst calls ran on" },
-  { key: "status", label: "status", hint: "how one of the worst calls, or of those counted apart, ended" },
+  { key: "method", label: "method", hint: "of a meter that runs with --by method", short: "with --by method" },
+  { key: "node", label: "node", hint: "a host that one of the worst calls ran on", short: "host of a worst call" },
+  { key: "status", label: "status", hint: "how one of the worst calls, or of those counted apart, ended", short: "of a worst call" },
 ];
 
 /** What the rows shown have to offer for each filter. */
@@ -342,10 +345,10 @@ function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; co
       )}
       {open && (
         <div class="filters">
-          {FIELDS.map(({ key, label, hint }) => (
+          {FIELDS.map(({ key, label, hint, short = hint }) => (
             <label key={key} title={hint}>
               {label}
-              <input list={`offered-${key}`} value={view.filters[key]} placeholder={hint} onChange={(event) => set({ [key]: event.currentTarget.value.trim() })} />
+              <input list={`offered-${key}`} value={view.filters[key]} placeholder={short} onChange={(event) => set({ [key]: event.currentTarget.value.trim() })} />
               <datalist id={`offered-${key}`}>
                 {(lists[key] ?? []).map((value) => (
                   <option key={value} value={value} />
@@ -366,7 +369,7 @@ function Headline({ matching, view, seconds, isRecorded }: { matching: Matching;
   const than = before === undefined ? null : perSecond - before / seconds[1];
   return (
     <p class="headline">
-      Clients waited <b>{duration(lost)}</b> longer than their servers worked, {rangeWords(view, dayAndClock)}
+      Clients waited <b>{duration(lost)}</b> longer than their servers worked, {rangeWords(view)}
       <span class="quiet">
         {" "}
         · {duration(perSecond)} of each second · {shortCount(matching.calls)} calls
@@ -396,9 +399,8 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
     if (pairs.error) return <Failed>{pairs.error}</Failed>;
     return <Waiting>Loading the pairs…</Waiting>;
   }
-  // Time in which nobody recorded is no time without losses.
   const begins = recordedFrom(coverage, nowS) ?? 0;
-  const length = (from: number, to: number) => Math.max(60, to - Math.max(from, begins));
+  const length = (from: number, to: number) => recordedSeconds(coverage, nowS, { from, to });
   const compared = report.against_unix_s;
   const isRecorded = compared !== undefined && compared[1] > begins;
   const seconds: [number, number] = [length(report.from_unix_s, report.to_unix_s), compared ? length(...compared) : 1];
@@ -418,7 +420,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
           {pairs.error && <Failed>{pairs.error}</Failed>}
           <div class={pairs.stale ? "stale" : ""}>
             {view.map && (edges.data ? <MapView report={edges.data} view={view} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
-            {!view.map && report.pairs.length === 0 && <p class="waiting">{isEmpty ? noCalls(coverage, shown, rangeWords(view, dayAndClock)) : "No pair passes the filters."}</p>}
+            {!view.map && report.pairs.length === 0 && <p class="waiting">{isEmpty ? noCalls(coverage, shown, rangeWords(view)) : "No pair passes the filters."}</p>}
             {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} cases={cases} isRecorded={isRecorded} go={go} />}
             {!view.map && <Pager view={view} total={report.matching?.pairs ?? report.pairs.length} go={go} />}
           </div>

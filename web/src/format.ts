@@ -87,6 +87,9 @@ export const figure = (value: number): string => (Number.isInteger(value) && val
 /** A count such as `1,234,567`. */
 export const count = thousands;
 
+/** A count with what is counted: `1 call`, `1,234 calls`. */
+export const counted = (value: number, what: string): string => `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+
 /** A count in little room: `12.3 k`, `4.56 M`. */
 export function shortCount(value: number): string {
   if (value < 10_000) return count(value);
@@ -158,6 +161,12 @@ export function clock(unixS: number): string {
 export function dayAndClock(unixS: number): string {
   const at = new Date(unixS * 1000);
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(unixS)}`;
+}
+
+/** A stretch, with its day once if it is one: `2026-03-01 14:05 – 14:20`. */
+export function stretchWords({ from, to }: { from: number; to: number }, between = "–"): string {
+  const [first, last] = [dayAndClock(from), dayAndClock(to)];
+  return `${first} ${between} ${first.slice(0, 10) === last.slice(0, 10) ? clock(to) : last}`;
 }
 
 /** A moment to the microsecond, local: `14:05:09.123456`. */

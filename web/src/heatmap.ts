@@ -4,7 +4,7 @@
 import type { Heatmap } from "./api";
 import { countColour } from "./colour";
 import { el, cssColour } from "./dom";
-import { axisDurations, axisLabel, count, dayAndClock, clock, duration, percent, span } from "./format";
+import { axisDurations, axisLabel, count, counted, dayAndClock, clock, duration, percent, span } from "./format";
 import type { Cells } from "./state";
 import type { Annotation } from "./timeline";
 import { timeTicks } from "./ticks";
@@ -281,7 +281,7 @@ export class HeatmapView {
     const each = `${grid.columnS === MINUTE_S ? "minute" : span(grid.columnS)} and bucket of ${percent(
       2 ** (1 / 2 ** grid.scale) - 1,
     )}`;
-    this.legend.replaceChildren("1", ramp, `${count(grid.most)} calls per ${each} (log colour scale)`);
+    this.legend.replaceChildren("1", ramp, `${counted(grid.most, "call")} per ${each} (log colour scale)`);
   }
 
   /** The cell at a place of the canvas; `clamped`, the nearest one. */

@@ -78,7 +78,7 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
             <dd>{agent.containers === undefined ? "–" : count(agent.containers)}</dd>
           </div>
           <div>
-            <dt title="of the packets that it keeps">of packets</dt>
+            <dt title="how much of each packet it keeps">of each packet</dt>
             <dd>{agent.payload === "headers" ? "headers alone" : agent.payload === "full" ? "headers and payload" : (agent.payload ?? "–")}</dd>
           </div>
           <div>

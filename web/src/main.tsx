@@ -20,6 +20,7 @@ import { markScrollers } from "./scrollers";
 import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
 import { againstStretch, parseHash, START, toHash, type Go, type Place, type View } from "./state";
+import { focusRow, isBack, rowsBehind } from "./way_back";
 import { restoreTheme, setTheme, theme, THEMES } from "./theme";
 import type { Annotation } from "./timeline";
 
@@ -99,17 +100,20 @@ function App() {
   const settings = useAnswer("page", "page", askPage, 0);
   setMeterTemplate(settings.data?.trace_url);
   const listens = settings.data?.listens ?? null;
-  const heading = useRef<string>("");
+  const before = useRef<View | null>(null);
 
   useEffect(() => {
     const name = view.place === "pair" && view.pair ? titleOf(view.pair) : view.place === "call" ? "call" : view.place === "case" ? "case" : view.place;
     // Another view begins at its top and with its heading; the same one stays where it is.
-    const key = JSON.stringify([view.place, view.pair, view.call, view.caseId]);
-    if (heading.current !== "" && heading.current !== key) {
+    const key = (one: View) => JSON.stringify([one.place, one.pair, one.call, one.caseId]);
+    const left = before.current;
+    if (left && key(left) !== key(view)) {
       scrollTo(0, 0);
       document.querySelector<HTMLElement>("main h2[tabindex]")?.focus({ preventScroll: true });
+      // Who steps back goes on from the row that was followed.
+      focusRow(isBack(left, view) ? rowsBehind(left) : []);
     }
-    heading.current = key;
+    before.current = view;
     document.title = view.place === "fleet" ? "spangap" : `${name} – spangap`;
   }, [view]);
 
@@ -157,7 +161,7 @@ function App() {
   };
 
   const rows = cases.data?.cases ?? [];
-  const open = rows.filter((one) => one.state === "open" || one.state === "explained" || one.state === "regressed").length;
+  const open = rows.filter((one) => one.state !== "fixed" && one.state !== "unknown").length;
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
   const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, services: [one.service], href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
   const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, services: [one.pair.client, one.pair.server], href: toHash({ ...view, place: "case", caseId: one.id }) }));

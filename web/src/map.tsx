@@ -12,6 +12,12 @@ export const EDGES = 40;
 /** Arrows labelled with what is lost. */
 const LABELS = 12;
 
+/** Where on an arrow its label stands, if not at its beginning. */
+const LATE = 0.72;
+const BEFORE_PX = 60;
+
+const cubic = (t: number, a: number, b: number, c: number, d: number) => (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t ** 2 * c + t ** 3 * d;
+
 const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
 
 /** Cuts between characters as displayed: half of one is unreadable. */
@@ -41,30 +47,41 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
   // Only the widest arrows have labels, closer to the caller where an arrow turns back.
   const labelled = new Set([...rows].sort((a, b) => b.lost_ns_total - a.lost_ns_total).slice(0, LABELS));
   const all = report.matching?.pairs ?? rows.length;
+  const ends = (name: "client" | "server") => rows.reduce((all, row) => all.set(row[name], (all.get(row[name]) ?? 0) + 1), new Map<string, number>());
+  const [leaving, arriving] = [ends("client"), ends("server")];
   return (
     <figure class="map">
       <div class="scroller" tabIndex={0} role="region" aria-label="Service map">
         <svg viewBox={`0 0 ${width} ${height}`} width={width} height={height} role="group" aria-label={`${count(rows.length)} pairs of ${count(spots.size)} services`}>
-          <defs>
-            <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" markerUnits="userSpaceOnUse" orient="auto-start-reverse">
-              <path d="M0 0.5 7.5 4 0 7.5z" class="arrowhead" />
-            </marker>
-          </defs>
           {rows.map((row) => {
             const [[x1, y1], [x2, y2]] = [corner(row.client), corner(row.server)];
             const back = x2 <= x1;
             const [fromX, fromY, toX, toY] = [x1 + NODE.width, y1 + NODE.height / 2, back ? x2 + NODE.width : x2, y2 + NODE.height / 2];
             const bend = back ? 60 : Math.max(40, (toX - fromX) / 2);
-            const path = `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${back ? toX + bend : toX - bend} ${toY} ${toX} ${toY}`;
             const share = row.lost_ns_total / most;
+            const wide = 1 + 6 * Math.sqrt(share);
+            // The tip is wider than its line, and the line ends inside it.
+            const [length, half] = [(back ? -1 : 1) * (6 + wide), 3 + 0.8 * wide];
+            const endX = toX - length + Math.sign(length);
+            const path = `M${fromX} ${fromY}C${fromX + bend} ${fromY} ${back ? toX + bend : toX - bend} ${toY} ${endX} ${toY}`;
+            const tip = `M${toX} ${toY}L${toX - length} ${toY - half}V${toY + half}Z`;
+            // Where many arrows leave one service, each has its label at its other end.
+            const isLate = (leaving.get(row.client) ?? 1) >= (arriving.get(row.server) ?? 1);
+            // One that passes behind other services has it before them.
+            const at = toX - fromX > NODE.gapX ? BEFORE_PX / (3 * bend) : isLate ? LATE : 1 - LATE;
+            const [labelX, labelY] = [cubic(at, fromX, fromX + bend, toX - bend, toX), cubic(at, fromY, fromY, toY, toY)];
+            const opacity = 0.35 + 0.65 * Math.sqrt(share);
             const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost by ${count(row.calls)} calls`;
             return (
-              <a key={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })}>
+              <a key={pairKey(row)} data-row={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })}>
                 <title>{words}</title>
                 <path class="reach" d={path} />
-                <path class="edge" d={path} stroke-width={1 + 6 * Math.sqrt(share)} opacity={0.35 + 0.65 * Math.sqrt(share)} marker-end="url(#tip)" />
+                <g opacity={opacity}>
+                  <path class="edge" d={path} stroke-width={wide} />
+                  <path class="arrowhead" d={tip} />
+                </g>
                 {labelled.has(row) && !back && (
-                  <text class="edge-label" aria-hidden="true" x={(fromX + toX) / 2} y={(fromY + toY) / 2 - 5} text-anchor="middle">
+                  <text class="edge-label" aria-hidden="true" x={labelX} y={labelY - 4 - wide / 2} text-anchor="middle">
                     {duration(row.lost_ns_total)}
                   </text>
                 )}

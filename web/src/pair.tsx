@@ -5,10 +5,10 @@ import type { Coverage, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles 
 import { askBeside, askExplanation, askPair, askWorst } from "./ask";
 import type { CaseRow } from "./cases_api";
 import { CaseState, foundWords } from "./cases";
-import { recordedFrom } from "./empty";
+import { recordedFrom, recordedSeconds } from "./empty";
 import { ExplanationView } from "./explain";
 import { difference, direction } from "./fleet";
-import { change, clock, count, dayAndClock, duration, interval, percent, rate } from "./format";
+import { change, clock, counted, duration, interval, percent, rate, stretchWords } from "./format";
 import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
@@ -144,11 +144,10 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
     heatmap.choose(cells);
   }, [data, cells, coverage === null, happened.length]);
   const mine = cases.filter((one) => one.pair.client === pair.client && one.pair.server === pair.server);
+  const culprit = mine.find((one) => one.state !== "fixed" && one.verdict?.culprit);
   const minutes = minutesPerPoint(shown.from, shown.to);
-  // Time in which nobody recorded is no time without losses.
   const begins = recordedFrom(coverage, nowS) ?? 0;
-  const length = ({ from, to }: { from: number; to: number }) => Math.max(60, to - Math.max(from, begins));
-  const seconds: [number, number] = [length(shown), against ? length(against) : 1];
+  const seconds: [number, number] = [recordedSeconds(coverage, nowS, shown), against ? recordedSeconds(coverage, nowS, against) : 1];
   return (
     <div id="pair">
       <div class="view-head">
@@ -159,7 +158,7 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
           close
         </a>
       </div>
-      {!data && over.isNone && <Waiting>No calls of this pair {rangeWords(view, dayAndClock)}. Another time range may have some.</Waiting>}
+      {!data && over.isNone && <Waiting>No calls of this pair {rangeWords(view)}. Another time range may have some.</Waiting>}
       {!data && over.error && !over.isNone && <Failed>{over.error}</Failed>}
       {!data && !over.error && <Waiting>Loading this pair…</Waiting>}
       {data && (
@@ -169,14 +168,14 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
             <p class="its-cases">
               Cases:{" "}
               {mine.slice(0, 5).map((one) => (
-                <a key={one.id} href={toHash({ ...view, place: "case", caseId: one.id })}>
+                <a key={one.id} data-row={one.id} href={toHash({ ...view, place: "case", caseId: one.id })}>
                   <CaseState state={one.state} /> <span class="quiet">{clock(one.opened_unix_ms / 1000)}</span> {one.verdict?.words ?? foundWords(one)}
                 </a>
               ))}
             </p>
           )}
           {against && (
-            <Panel title="Compared" aside={<span class="quiet">with {dayAndClock(against.from)} – {dayAndClock(against.to)}, with 95 % intervals</span>}>
+            <Panel title="Compared" aside={<span class="quiet">with {stretchWords(against)}; intervals of 95 %</span>}>
               {before.data ? <Versus row={before.data.pairs[0]} seconds={seconds} isRecorded={against.to > begins} /> : before.error ? <Failed>{before.error}</Failed> : <Waiting>Loading the stretch compared with…</Waiting>}
             </Panel>
           )}
@@ -191,6 +190,12 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
           </div>
           <Panel title="Where a call's time goes">
             <Legs total={data.total} />
+            {culprit && (
+              <p class="remark">
+                These parts are those of the spans, and a SERVER span may begin before all of its request is there. Packets and threads tell more: the pair's case names{" "}
+                <a href={toHash({ ...view, place: "case", caseId: culprit.id })}>{foundWords(culprit)}</a>.
+              </p>
+            )}
           </Panel>
           <Panel title="What sets slow calls apart" aside={<span class="quiet">of the last minute, among all attributes of both spans</span>}>
             {explained.data ? <ExplanationView explanation={explained.data} /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
@@ -213,10 +218,10 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
 
 function Summary({ data, view }: { data: PairOverTime; view: View }) {
   const { total } = data;
-  if (total.calls === 0) return <p class="summary">No calls of this pair {rangeWords(view, dayAndClock)} are in the distributions.</p>;
+  if (total.calls === 0) return <p class="summary">No calls of this pair {rangeWords(view)} are in the distributions.</p>;
   return (
     <p class="summary">
-      {count(total.calls)} calls {rangeWords(view, dayAndClock)} lost <b>{duration(total.lost_ns_total)}</b> between client and server: {percent(lostShare(total))} of what the client waited. {unsaid(total)}
+      {counted(total.calls, "call")} {rangeWords(view)} lost <b>{duration(total.lost_ns_total)}</b> between client and server: {percent(lostShare(total))} of what the client waited. {unsaid(total)}
     </p>
   );
 }

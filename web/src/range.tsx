@@ -1,6 +1,6 @@
 // Which stretch of time is shown, and which it is compared with.
 
-import { dayAndClock, span } from "./format";
+import { span, stretchWords } from "./format";
 import { AGAINST, RANGES, type Go, type Stretch, type View } from "./state";
 
 const two = (n: number) => String(n).padStart(2, "0");
@@ -94,7 +94,7 @@ export function RangeLine({ view, nowS, go, against }: Props & { against: Stretc
       </label>
       {against && typeof view.against === "string" && (
         <span class="quiet">
-          {dayAndClock(against.from)} – {dayAndClock(against.to)}
+          {stretchWords(against)}
         </span>
       )}
       {view.against !== null && typeof view.against !== "string" && <Ends name="compared" stretch={view.against} onChange={(stretch) => go({ ...view, against: stretch, page: 1 })} />}

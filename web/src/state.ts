@@ -1,6 +1,7 @@
 // What the page shows, and its form in the URL's hash, so that views can be shared and the back button works.
 
 import type { PairName } from "./api";
+import { stretchWords } from "./format";
 
 /** Time ranges that end now, as in the API's `window`. */
 export const RANGES = [
@@ -245,6 +246,6 @@ export function againstStretch(view: View, nowS: number): Stretch | null {
 }
 
 /** The time range in a sentence: "in the last 15 min". */
-export function rangeWords(view: View, clock: (unixS: number) => string): string {
-  return view.fixed ? `from ${clock(view.fixed.from)} to ${clock(view.fixed.to)}` : `in the last ${view.range.label}`;
+export function rangeWords(view: View): string {
+  return view.fixed ? `from ${stretchWords(view.fixed, "to")}` : `in the last ${view.range.label}`;
 }

@@ -2,8 +2,9 @@
 
 import { useRef, useState } from "preact/hooks";
 import type { Hole, Timeline } from "./api";
-import { clock, count, dayAndClock, duration, span } from "./format";
+import { clock, count, counted, dayAndClock, duration, span, stretchWords } from "./format";
 import type { Stretch } from "./state";
+import { meterNowMs } from "./meter_clock";
 import { timeTicks } from "./ticks";
 
 /** Something that happened at a moment, drawn as a tick. */
@@ -39,6 +40,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   const [drag, setDrag] = useState<[number, number] | null>(null);
   const [pointed, setPointed] = useState<number | null>(null);
   const { step_s: step, points, from_unix_s: from, to_unix_s: to } = timeline;
+  const nowS = meterNowMs() / 1000;
   const length = Math.max(1, to - from);
   const x = (unixS: number) => Math.min(WIDTH, Math.max(0, ((unixS - from) / length) * WIDTH));
   const most = points.reduce((a, point) => Math.max(a, point.lost_ns_total), 0);
@@ -76,7 +78,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`Time lost from ${dayAndClock(from)} to ${dayAndClock(to)}: ${duration(total)} in all, at most ${duration(most)} in ${span(step)}`}
+        aria-label={`Time lost from ${stretchWords({ from, to }, "to")}: ${duration(total)} in all, at most ${duration(most)} in ${span(step)}`}
         onPointerDown={(event) => {
           if (event.button !== 0) return;
           picture.current?.setPointerCapture(event.pointerId);
@@ -96,7 +98,8 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
         {points.map((one) => {
           const height = most > 0 ? Math.max(one.lost_ns_total > 0 ? 1 : 0, (one.lost_ns_total / most) * (HEIGHT - 6)) : 0;
           const inside = one.unix_s + step > shown.from && one.unix_s <= shown.to;
-          return <rect key={one.unix_s} class={inside ? "bar in" : "bar"} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
+          const name = `bar${inside ? " in" : ""}${one.unix_s + step > nowS ? " unfinished" : ""}`;
+          return <rect key={one.unix_s} class={name} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
         })}
         {happened.map((one) => (
           <path key={`${one.unixS} ${one.text}`} class={one.bad ? "annotation alarm" : "annotation"} d={`M${x(one.unixS)} 0V${HEIGHT}`} />
@@ -112,9 +115,9 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
       </div>
       <p class="timeline-said quiet">
         {drag ? (
-          `${dayAndClock(stretchOf(drag).from)} – ${clock(stretchOf(drag).to)} (${span(stretchOf(drag).to - stretchOf(drag).from)})`
+          `${stretchWords(stretchOf(drag))} (${span(stretchOf(drag).to - stretchOf(drag).from)})`
         ) : pointed !== null ? (
-          point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${count(point.calls)} calls` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
+          point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${counted(point.calls, "call")}${point.unix_s + step > nowS ? ", so far" : ""}` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
         ) : (
           <>
             Time lost {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}.{hasHole && " Grey: nothing was recorded."} Drag to choose a stretch.

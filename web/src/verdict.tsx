@@ -274,7 +274,7 @@ export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; 
         {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
         {other && (
           <p class="remark">
-            {slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}: {other.words}
+            {slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}: <Code text={other.words} />
           </p>
         )}
         {coverage && (
@@ -313,7 +313,7 @@ export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; 
           <ul class="plain-list">
             {alike(hunt.beside ?? []).map(([one, times], at) => (
               <li key={at}>
-                <b>{causeWords(one.cause, one.side)}</b> <span class="quiet">{[one.instrument ?? "", one.certainty ?? "", one.cost_ns ? duration(one.cost_ns) : "", times > 1 ? `${count(times)} times` : ""].filter((word) => word !== "").join(", ")}</span> {one.note ?? one.missing}
+                <b>{causeWords(one.cause, one.side)}</b> <span class="quiet">{[one.instrument ?? "", one.certainty ?? "", one.cost_ns ? duration(one.cost_ns) : "", times > 1 ? `${count(times)} times` : ""].filter((word) => word !== "").join(", ")}</span> {one.note ?? (one.missing ? `not shown: ${one.missing}` : "")}
               </li>
             ))}
           </ul>

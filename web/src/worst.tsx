@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { WorstOfPair, WorstReport, WorstRow } from "./api";
-import { clock, count, dayAndClock, duration, moment, percent, visible } from "./format";
+import { count, duration, moment, percent, stretchWords, visible } from "./format";
 import { traceAddress } from "./kept_trace";
 import { Copy } from "./parts";
 import { toHash, type Cells, type View } from "./state";
@@ -31,7 +31,7 @@ export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
     <div class="worst">
       {cells && (
         <p class="chosen-cells">
-          Calls with a gap of {duration(cells.lowNs)} to {duration(cells.highNs)}, {dayAndClock(cells.from)} – {clock(cells.to)}{" "}
+          Calls with a gap of {duration(cells.lowNs)} to {duration(cells.highNs)}, {stretchWords(cells)}{" "}
           <button type="button" class="plain" onClick={() => onCells(null)}>
             show all
           </button>{" "}
@@ -44,7 +44,7 @@ export function WorstView({ view, report, keptFromMs, cells, onCells }: Props) {
           calls={calls}
           id={(call) => (
             <>
-              <a class="id" title={call.trace_id} href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
+              <a class="id" title={call.trace_id} data-row={call.trace_id} href={toHash({ ...view, place: "call", call: { traceId: call.trace_id, clientSpanId: call.client_span_id } })}>
                 {call.trace_id}
               </a>{" "}
               <Copy text={call.trace_id} /> <TraceLink traceId={call.trace_id} spanId={call.client_span_id} words="trace" />
@@ -142,7 +142,7 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Hosts of the worst calls">
     <table class="nodes">
-      <caption>Hosts of the {count(calls.length)} worst calls held</caption>
+      <caption>Hosts of the {calls.length === 1 ? "worst call" : `${count(calls.length)} worst calls`} held</caption>
       <thead>
         <tr>
           <th scope="col">client's host → server's host</th>

@@ -207,6 +207,33 @@ test("keys: a list of them, rows, views, and the theme, which stays", { skip }, 
   await page.keyboard.press("t");
 });
 
+test("who steps back goes on from the row that was followed", { skip }, async () => {
+  const isOn = (row: string) => page.waitForFunction((text) => document.activeElement?.textContent === text, row);
+  await page.goto(meter.page);
+  await rowsBecome(ALL);
+  await page.locator(".pairs .pair-link", { hasText: "checkout → cart" }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#pair .worst tbody .id");
+  const trace = await page.locator(".worst .id").nth(2).textContent();
+  await page.locator(".worst .id").nth(2).click();
+  await page.waitForSelector("#call table.spans");
+  await page.keyboard.press("Escape");
+  await isOn(trace ?? "");
+  await page.keyboard.press("Escape");
+  await isOn("checkout → cart");
+  await page.keyboard.press("j");
+  await isOn("cart → redis");
+  // On the map as well, and by the browser's own button.
+  await page.keyboard.press("m");
+  await page.locator(".map a", { hasText: "web → checkout" }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#pair h2");
+  await page.goBack();
+  await page.waitForFunction(() => document.activeElement?.matches(".map a") && document.activeElement.querySelector("title")?.textContent?.startsWith("web → checkout"));
+  await page.keyboard.press("m");
+  await rowsBecome(ALL);
+});
+
 test("nothing moves for whoever wants no motion", { skip }, async () => {
   const moving = () => page.evaluate(() => [...document.querySelectorAll("*")].filter((one) => /[1-9]/.test(getComputedStyle(one).transitionDuration + getComputedStyle(one).animationDuration)).map((one) => one.tagName.toLowerCase()));
   assert.deepEqual(await moving(), []);

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { visible, figure } from "../src/format";
+import { counted, figure, stretchWords, visible } from "../src/format";
 import { test } from "node:test";
 import { axisDurations, axisLabel, bytes, count, duration, interval, moment, percent, shortCount, span } from "../src/format";
 
@@ -23,6 +23,13 @@ test("durations have three significant digits and the unit that fits", () => {
     [2 * 86_400e9, "2.00 d"],
   ];
   for (const [ns, text] of cases) assert.equal(plain(duration(ns)), text);
+});
+
+test("a stretch names its day once, and one thing is no plural", () => {
+  const at = (day: number, hour: number, minute: number) => new Date(2026, 2, day, hour, minute).getTime() / 1000;
+  assert.equal(stretchWords({ from: at(1, 14, 5), to: at(1, 14, 20) }), "2026-03-01 14:05 – 14:20");
+  assert.equal(stretchWords({ from: at(1, 23, 50), to: at(2, 0, 5) }, "to"), "2026-03-01 23:50 to 2026-03-02 00:05");
+  assert.deepEqual([0, 1, 1_234].map((n) => counted(n, "call")), ["0 calls", "1 call", "1,234 calls"]);
 });
 
 test("an interval is in the unit of its value", () => {

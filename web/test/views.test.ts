@@ -4,10 +4,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { CallReport, Coverage, PairRow, Quantiles } from "../src/api";
 import { lay, whichLeg } from "../src/call";
-import { foundWords, offset } from "../src/cases";
-import type { CaseRow } from "../src/cases_api";
+import { foundWords, offset, sinceWords } from "../src/cases";
+import type { CaseReport, CaseRow } from "../src/cases_api";
 import { ramp } from "../src/colour";
-import { awaited, hasCalls, noCalls } from "../src/empty";
+import { awaited, hasCalls, historyFrom, noCalls, recordedSeconds } from "../src/empty";
 import { findings } from "../src/findings";
 import { caseOf, difference, direction, reach } from "../src/fleet";
 import { place } from "../src/layout";
@@ -135,6 +135,21 @@ test("a range without calls says where the history has some", () => {
   assert.match(noCalls(from(500_000), { from: 0, to: 1_000 }, "then"), /^No calls then\. The history begins at 1970-01-0/);
   assert.match(noCalls(from(500_000), { from: 600_000, to: 700_000 }, "then"), /reaches back to 1970-01-0.*a longer time range shows more\.$/);
   assert.equal(noCalls(coverage(), { from: 0, to: 1 }, "then"), "No calls then.");
+});
+
+test("what is lost in a second is of the seconds in which somebody recorded", () => {
+  const steps = (minutes: number | null, tens: number | null) => [{ step_s: 60, from_unix_s: minutes }, { step_s: 600, from_unix_s: tens }];
+  const held = (uptime_s: number, minutes: number | null, tens: number | null) => ({ ...coverage(), uptime_s, holes: [], history: { steps: steps(minutes, tens) } }) as unknown as Coverage;
+  // Ten minutes begin at a full ten minutes, whenever the meter began within them.
+  assert.equal(historyFrom(held(0, 6_240, 6_000)), 6_240);
+  assert.equal(historyFrom(held(0, 60_000, 6_000)), 6_000, "older than any minute that is left");
+  assert.equal(historyFrom(held(0, null, null)), null);
+  const range = { from: 6_300 - 900, to: 6_300 };
+  assert.equal(recordedSeconds(held(40, 6_240, 6_000), 6_300, range), 40, "the meter began 40 s ago");
+  assert.equal(recordedSeconds(held(40, 5_000, 4_800), 6_300, range), 900, "an earlier run recorded the rest");
+  assert.equal(recordedSeconds({ ...held(40, 5_000, 4_800), holes: [{ from_unix_s: 6_000, to_unix_s: 6_260 }] }, 6_300, range), 640, "but for a hole");
+  assert.equal(recordedSeconds(held(40, 6_240, 6_000), 6_300, { from: 0, to: 1_000 }), 1, "nobody divides by nothing");
+  assert.equal(recordedSeconds(held(9_000, 0, 0), 6_300, { from: 6_000, to: 9_000 }), 300, "the future is not recorded");
 });
 
 test("a view survives its way through the URL, whatever the names", () => {
@@ -290,4 +305,12 @@ test("charts begin where something could be recorded", () => {
 
 test("times of a case are to the tenth of a second while that matters", () => {
   assert.deepEqual([0, 17.34, 119.94, 1_210.2, 90_000].map((seconds) => offset(seconds).replace(/\u202f/g, " ")), ["0.0 s", "17.3 s", "119.9 s", "20 min 10 s", "1 d 1 h"]);
+});
+
+test("a pair is slow since its first slow call, unless that came while it was still as usual", () => {
+  const words = (noted: number[], usualTo?: number) => sinceWords({ opened_unix_ms: 100_000, time_line: noted.map((s) => ({ unix_ms: s * 1_000, what: "" })), ...(usualTo === undefined ? {} : { usual: { to_unix_ms: usualTo * 1_000 } }) } as CaseReport);
+  assert.match(words([81, 85, 100, 103], 79) ?? "", /^Slow since [\d:]+( [AP]M)?\.$/);
+  assert.match(words([60, 85, 100], 79) ?? "", /^Slow since some time between .+ and .+; the first slow call ended at .+\.$/);
+  assert.match(words([81, 100]) ?? "", /or longer\.$/);
+  assert.equal(words([100, 103], 79), null, "nothing was noted before it opened");
 });

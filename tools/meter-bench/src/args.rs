@@ -69,6 +69,9 @@ pub struct Args {
     /// Measure nothing: write the history of the history case into this folder, for `spangap meter --data`
     #[arg(long, value_name = "FOLDER")]
     pub write_history: Option<PathBuf>,
+    /// Keep the written history below this many bytes, as the meter's --history-size does [default: no limit]
+    #[arg(long, value_name = "N", requires = "write_history")]
+    pub history_bytes: Option<u64>,
     /// One JSON document instead of tables
     #[arg(long)]
     pub json: bool,

@@ -31,7 +31,7 @@ const AGENT_BATCH: usize = 8192;
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(folder) = &args.write_history {
-        return match history::write(folder, args.pairs, args.hours) {
+        return match history::write(folder, args.pairs, args.hours, args.history_bytes.unwrap_or(u64::MAX)) {
             Ok(_) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("spangap-meter-bench: {error}");

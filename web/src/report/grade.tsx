@@ -1,6 +1,7 @@
 // The report of `spangap lab grade --html`: verdicts against truth, by culprit and by run.
 
-import { Panel, ShareBar } from "../parts";
+import { Code, Panel, ShareBar } from "../parts";
+import { legWords } from "../whole_words";
 import { Report } from "./parts";
 import type { Cell, GradeReport, GradeShare, Row } from "./grade_api";
 
@@ -170,8 +171,9 @@ function Said({ row }: { row: Row }) {
   );
 }
 
-function legWords(row: Row): string {
-  const { leg, verdict_leg: said, leg_right: right } = row;
+function legOf(row: Row): string {
+  const { leg_right: right } = row;
+  const [leg, said] = [row.leg, row.verdict_leg].map((one) => (one === undefined ? undefined : legWords(one)));
   if (leg !== undefined && said !== undefined && right === false) return `✗ ${said}; it is ${leg}`;
   if (said !== undefined) return right ? `✓ ${said}` : said;
   return leg === undefined ? "" : `not named; it is ${leg}`;
@@ -227,8 +229,8 @@ function Runs({ report, links }: GradeDocument) {
                     <td data-label="said to be">
                       <Said row={row} />
                     </td>
-                    <td data-label="leg">{legWords(row)}</td>
-                    <td class="whole-row">{row.why ?? row.error ?? ""}</td>
+                    <td data-label="leg">{legOf(row)}</td>
+                    <td class="whole-row"><Code text={row.why ?? row.error ?? ""} /></td>
                   </tr>
                 );
               })}

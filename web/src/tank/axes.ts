@@ -55,4 +55,4 @@ export function roundTicks(low: number, high: number, most: number): number[] {
 }
 
 /** Short form of counts. */
-export const shortLabel = (value: number): string => (value < 1 && value !== 0 ? String(Number(value.toPrecision(2))) : shortCount(value).replace(/\.0+(?=\D|$)/, ""));
+export const shortLabel = (value: number): string => (value < 1 && value !== 0 ? String(Number(value.toPrecision(2))) : (Number.isInteger(value) || value >= 1_000 ? shortCount(value) : String(Number(value.toPrecision(3)))).replace(/\.0+(?=\D|$)/, ""));

@@ -6,8 +6,11 @@ import { time } from "./figures";
 import type { Noise, Run, TankReport } from "./report";
 import { nameOf } from "./sweep";
 
+/** A text in which what stands in backticks is set as code. */
+const codes = (text: string) => text.split("`").map((piece, at) => (at % 2 === 1 ? el("code", {}, piece) : piece));
+
 function bullets(texts: string[], wrong = false): HTMLElement | null {
-  return texts.length === 0 ? null : el("ul", { class: "findings" }, ...texts.map((text) => el("li", { class: wrong ? "wrong" : null }, text)));
+  return texts.length === 0 ? null : el("ul", { class: "findings" }, ...texts.map((text) => el("li", { class: wrong ? "wrong" : null }, ...codes(text))));
 }
 
 const titled = (title: string, content: HTMLElement | null) => (content ? [el("h3", {}, title), content] : []);

@@ -164,10 +164,12 @@ impl<'a> Pool<'a> {
         groups.collect()
     }
 
-    /// Numeric attributes with at least `different` values in at least `least` calls.
+    /// Numeric attributes with at least `different` values in at least `least` calls. Numbers that name something have no size.
     pub fn numbers(&self, different: usize, least: usize) -> Vec<Numbered> {
         let mut numbers = Vec::new();
-        for (attribute, by_value) in &self.carriers {
+        for (attribute, by_value) in
+            self.carriers.iter().filter(|(attribute, _)| !is_id(&self.names[**attribute]))
+        {
             let mut values = vec![None; self.calls.len()];
             let mut seen = 0;
             for (value, calls) in by_value {
@@ -240,6 +242,12 @@ fn of_any(value: AnyValue) -> Option<Value> {
         Any::ArrayValue(array) => Value::Text(cut(&format!("{:?}", array.values))),
         _ => return None,
     })
+}
+
+/// Whether an attribute's number tells one from another, such as a port: a larger one is not more of anything.
+fn is_id(attribute: &str) -> bool {
+    let last = attribute.rsplit(['.', '_', ' ']).next().unwrap_or(attribute);
+    ["id", "pid", "tid", "port"].contains(&last)
 }
 
 fn cut(text: &str) -> Box<str> {

@@ -1,63 +1,22 @@
 //! Every metric of the meter: names, units, labels and values. `docs/metrics.md` lists them for users.
 
 use super::exemplar::{Exemplar, ExemplarCall, calls};
-use super::family::{Family, Labels, MetricKind, Point, Unit, Value, seconds};
+use super::family::{Families, Family, Labels, MetricKind, Point, Unit, Value, seconds};
 use super::snapshot::Snapshot;
 use crate::engine::LimitFigures;
 use crate::serve::places::PortFigures;
 use spangap_model::{Histogram, PairKey, PairStats};
 use std::rc::Rc;
 
-/// Collects the families that have at least one point.
-pub(super) struct Families<'a>(Vec<Family<'a>>);
-
-impl<'a> Families<'a> {
-    pub(super) fn add(
-        &mut self,
-        kind: MetricKind,
-        unit: Unit,
-        name: &'static str,
-        help: &'static str,
-        points: Vec<Point<'a>>,
-    ) {
-        if !points.is_empty() {
-            self.0.push(Family { name, help, kind, unit, points });
-        }
-    }
-
-    pub(super) fn one(
-        &mut self,
-        kind: MetricKind,
-        unit: Unit,
-        name: &'static str,
-        help: &'static str,
-        value: Value<'a>,
-    ) {
-        self.add(kind, unit, name, help, vec![Point { labels: Vec::new(), value }]);
-    }
-
-    pub(super) fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.one(MetricKind::Counter, Unit::None, name, help, Value::Count(value));
-    }
-
-    pub(super) fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
-        self.one(MetricKind::Gauge, Unit::Bytes, name, help, Value::Count(value));
-    }
-
-    pub(super) fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
-        self.one(MetricKind::Gauge, Unit::Seconds, name, help, Value::Real(value));
-    }
-}
-
 /// Every metric of a snapshot.
 pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
-    let mut families = Families(Vec::new());
+    let mut families = Families::default();
     of_pairs(snapshot, &mut families);
     of_spans(snapshot, &mut families);
     of_process(snapshot, &mut families);
     of_kept(snapshot, &mut families);
     super::kafka::of_kafka(snapshot, &mut families);
-    families.0
+    families.all()
 }
 
 /// A pair and the values its points share.

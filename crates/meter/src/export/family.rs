@@ -72,3 +72,49 @@ pub enum Value<'a> {
 pub fn seconds(ns: u128) -> f64 {
     ns as f64 / 1e9
 }
+
+/// Collects the families that have at least one point.
+#[derive(Default)]
+pub(super) struct Families<'a>(Vec<Family<'a>>);
+
+impl<'a> Families<'a> {
+    pub(super) fn add(
+        &mut self,
+        kind: MetricKind,
+        unit: Unit,
+        name: &'static str,
+        help: &'static str,
+        points: Vec<Point<'a>>,
+    ) {
+        if !points.is_empty() {
+            self.0.push(Family { name, help, kind, unit, points });
+        }
+    }
+
+    pub(super) fn one(
+        &mut self,
+        kind: MetricKind,
+        unit: Unit,
+        name: &'static str,
+        help: &'static str,
+        value: Value<'a>,
+    ) {
+        self.add(kind, unit, name, help, vec![Point { labels: Vec::new(), value }]);
+    }
+
+    pub(super) fn count(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.one(MetricKind::Counter, Unit::None, name, help, Value::Count(value));
+    }
+
+    pub(super) fn bytes(&mut self, name: &'static str, help: &'static str, value: u64) {
+        self.one(MetricKind::Gauge, Unit::Bytes, name, help, Value::Count(value));
+    }
+
+    pub(super) fn seconds(&mut self, name: &'static str, help: &'static str, value: f64) {
+        self.one(MetricKind::Gauge, Unit::Seconds, name, help, Value::Real(value));
+    }
+
+    pub(super) fn all(self) -> Vec<Family<'a>> {
+        self.0
+    }
+}

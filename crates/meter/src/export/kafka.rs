@@ -1,7 +1,6 @@
 //! Metrics of the topic that spans come from.
 
-use super::catalog::Families;
-use super::family::{MetricKind, Point, Unit, Value};
+use super::family::{Families, MetricKind, Point, Unit, Value};
 use super::snapshot::Snapshot;
 use crate::report::KafkaPartition;
 

@@ -10,12 +10,14 @@ pub mod changes;
 pub mod clock;
 pub mod connections;
 pub mod fleet;
+pub(crate) mod notice;
 pub mod otlp;
 pub mod parameters;
 pub mod places;
 pub mod readers;
 pub mod recorder;
 pub mod refusal;
+mod routes;
 pub mod sessions;
 pub mod shared;
 pub mod table;
@@ -31,6 +33,7 @@ use crate::spool::Spool;
 use access::{Access, Denied, Role};
 use clock::Clock;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use notice::tell;
 use otlp::Receiver;
 use places::{Deadlines, Peer, Port};
 use recorder::Recorder;
@@ -257,7 +260,7 @@ pub async fn serve(
     let access = guests.access;
     let sessions = Arc::new(Sessions::new(tls.is_some()));
     let signing_in = sessions::router(sessions.clone(), access.clone());
-    let router = api::router(api).merge(guests.page).merge(signing_in);
+    let router = routes::router(api).merge(guests.page).merge(signing_in);
     let answer = move |mut request: hyper::Request<body::Whole>, peer: Peer| {
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(addresses);
@@ -350,10 +353,4 @@ async fn tick(meter: Arc<Meter>, clock: Clock) {
         meter.set_wall_clock(now_ms, clock.unix_ms());
         meter.tick(now_ms);
     }
-}
-
-/// Says something beside the output. That nobody may be reading is no reason to stop.
-pub(crate) fn tell(what: &dyn std::fmt::Display) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "spangap: {what}");
 }

@@ -1,7 +1,6 @@
 //! Query strings. A parameter that the path does not take is an error, not ignored: `windw=1h` must not be answered as if no
 //! window were given. Which parameters there are is read off the structs that they end up in.
 
-use super::api::from_hex;
 use crate::report::ApiError;
 use axum::Json;
 use axum::extract::{FromRequestParts, Query, Request};
@@ -269,6 +268,17 @@ impl<'de> Deserializer<'de> for Text<'_> {
     }
 }
 
+pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,5 +347,13 @@ mod tests {
             assert!(error.contains(expected), "{query}: {error}");
         }
         assert_eq!(ask::<()>("a=1").await, Err(r#"unknown parameter "a": /rows takes none"#.into()));
+    }
+
+    #[test]
+    fn ids_are_read_whole_or_not_at_all() {
+        assert_eq!(from_hex::<2>("0aFf"), Some([0x0a, 0xff]));
+        assert_eq!(from_hex::<2>("0af"), None);
+        assert_eq!(from_hex::<2>("0ag0"), None);
+        assert_eq!(from_hex::<2>("0é0"), None);
     }
 }

@@ -321,7 +321,7 @@ impl Store {
     fn set_aside(&self, history: &mut History, clock: &Clock, why: String) -> Result<(), HistoryError> {
         history.replace(clock.unix_s(), why)?;
         if let Some(aside) = history.set_aside().last() {
-            super::tell(aside);
+            super::notice::tell(aside);
         }
         Ok(())
     }
@@ -363,8 +363,8 @@ impl Store {
         state.set_aside = history.set_aside().to_vec();
         let since = state.problem.as_ref().map(|(_, since)| *since);
         match (&problem, since) {
-            (Some(problem), None) => super::tell(problem),
-            (None, Some(_)) => super::tell(&"writing the history works again"),
+            (Some(problem), None) => super::notice::tell(problem),
+            (None, Some(_)) => super::notice::tell(&"writing the history works again"),
             _ => {}
         }
         state.problem = problem.map(|problem| (problem, since.unwrap_or(clock.unix_s())));
@@ -389,7 +389,7 @@ impl Recorder {
         log: Option<Arc<dyn Log>>,
     ) -> Recorder {
         let store = Arc::new(Store::new(meter, &history, log));
-        history.set_aside().iter().for_each(|aside| super::tell(aside));
+        history.set_aside().iter().for_each(|aside| super::notice::tell(aside));
         store.publish(&history, history.unopened().map(String::from), &clock);
         let (requests, asked) = mpsc::channel::<Asked>();
         let its_store = store.clone();
@@ -437,7 +437,7 @@ impl Recorder {
         let _ = self.requests.0.send((Request::Stop, reply));
         let Ok(mut history) = self.thread.join() else {
             // Its earlier writes are intact, and the next start closes the open minutes.
-            super::tell(&"the thread that writes the history has failed: its last minutes are lost");
+            super::notice::tell(&"the thread that writes the history has failed: its last minutes are lost");
             return Ok(());
         };
         if !history.is_stored() {
@@ -447,7 +447,7 @@ impl Recorder {
         let written = self.store.checkpoint(&mut history, &self.clock);
         if written.is_err() {
             let rows = locked(&self.store.waiting).rows();
-            super::tell(&format!(
+            super::notice::tell(&format!(
                 "the current minute and {rows} rows of closed minutes are lost: they were never written"
             ));
         }

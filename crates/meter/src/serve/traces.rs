@@ -1,6 +1,7 @@
 //! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
-use super::api::{Answer, Api, For, Of, Problem, Wanted, from_hex};
+use super::api::{Answer, Api, For, Of, Problem, Wanted};
+use super::parameters::from_hex;
 use crate::report::KeptCoverage;
 use crate::spool::{Kept, SpoolFigures, jaeger};
 use axum::Json;

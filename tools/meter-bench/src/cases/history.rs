@@ -53,7 +53,7 @@ pub struct HistoryFigure {
 /// The history cannot be written, or the meter fails.
 pub async fn run(bench: &Bench, pairs: u64, hours: u64) -> Result<HistoryFigure, BenchError> {
     let data = TempDir::new().map_err(BenchError::file(std::env::temp_dir()))?;
-    let (path, end_s) = write(data.path(), pairs, hours)?;
+    let (path, end_s) = write(data.path(), pairs, hours, u64::MAX)?;
     let (file_bytes, read_ms) = read(&path).map_err(BenchError::file(&path))?;
 
     let meter = Arc::new(bench.start_over(data, &["--history-size", "64GiB"])?);
@@ -104,15 +104,16 @@ pub async fn run(bench: &Bench, pairs: u64, hours: u64) -> Result<HistoryFigure,
     })
 }
 
-/// Writes a history up to the previous minute into a folder; returns its file, and its end in Unix seconds.
+/// Writes a history up to the previous minute into a folder, kept below a size as a meter keeps it; returns its file, and its end in Unix
+/// seconds.
 ///
 /// # Errors
 /// The history cannot be written.
-pub fn write(folder: &Path, pairs: u64, hours: u64) -> Result<(PathBuf, u64), BenchError> {
+pub fn write(folder: &Path, pairs: u64, hours: u64, max_bytes: u64) -> Result<(PathBuf, u64), BenchError> {
     let path = folder.join("history.sqlite");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let end_s = now - now % 60;
-    fill(&path, pairs, hours * 60, end_s).map_err(|error| BenchError::Program {
+    fill(&path, (pairs, hours * 60), max_bytes, end_s).map_err(|error| BenchError::Program {
         program: "the history's writer".into(),
         reason: error.to_string(),
     })?;
@@ -136,12 +137,12 @@ fn read(path: &Path) -> std::io::Result<(u64, f64)> {
     Ok(all)
 }
 
-fn fill(path: &Path, pairs: u64, minutes: u64, end_s: u64) -> Result<(), HistoryError> {
+fn fill(path: &Path, (pairs, minutes): (u64, u64), max_bytes: u64, end_s: u64) -> Result<(), HistoryError> {
     let mut random = Random(1);
     let made: Vec<PairStats> = (0..MINUTES_MADE).map(|i| statistics(&mut random, i)).collect();
     let keys: Vec<PairKey> = (0..pairs).map(key).collect();
     let resources: Vec<SharedBytes> = (0..pairs).map(resource).collect();
-    let limits = Limits { max_age_s: u64::MAX, max_bytes: u64::MAX };
+    let limits = Limits { max_age_s: u64::MAX, max_bytes };
     let start_s = end_s - minutes * 60;
     let mut history = History::open(Some(path), limits, start_s)?;
     let mut waiting = Waiting::new(history.generation(), u64::MAX);

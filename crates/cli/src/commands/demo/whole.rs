@@ -225,13 +225,11 @@ impl Whole {
     fn remedy(&self, stage: &mut Stage, case: &CaseReport) -> anyhow::Result<Option<bool>> {
         const WHO: &str = "the demonstration";
         let id = &case.row.id;
-        let plan = match self.runtime.block_on(self.cases.plan_experiment(id, WHO)) {
-            Ok(plan) => plan,
-            Err(why) => {
-                say(&format!("REMEDY: not tried: {why}"));
-                return Ok(None);
-            }
+        let planned = || {
+            let plan = self.runtime.block_on(self.cases.plan_experiment(id, WHO));
+            plan.inspect_err(|why| say(&format!("REMEDY: not tried: {why}"))).ok()
         };
+        let Some(mut plan) = planned() else { return Ok(None) };
         say(&format!("REMEDY: {}", plan.words));
         if !self.auto {
             say("Enter applies it.");
@@ -245,6 +243,12 @@ impl Whole {
                     "Standard input has ended, so nobody can press Enter: it is applied now, on these two hosts alone.",
                 );
             }
+            // Who looked at the page meanwhile may have tried it there, and a plan is good for ten minutes.
+            let Some(now) = planned() else { return Ok(None) };
+            if now.words != plan.words {
+                say(&format!("REMEDY, as it is now: {}", now.words));
+            }
+            plan = now;
         }
         let begun_ms = now_unix_ms();
         {
