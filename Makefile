@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages licences clients test test-deploy test-kafka test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,9 +76,17 @@ licences: ## Check the licences of all Rust packages that are linked in, and lis
 	@scripts/setup.sh licences
 	@scripts/licences.sh
 
-packages: dist ## Make Debian packages and a container image of `make dist`, in target/package
+packages: ## Make Debian packages and a container image in target/package, of a binary as fast as `make dist` that starts with glibc 2.28
+	@scripts/setup.sh build
+	@scripts/setup.sh packages
+	@$(MAKE) --no-print-directory $(PAGE)
+	@scripts/portable.sh
 	@scripts/deb.sh
 	@scripts/image.sh
+
+test-packages: packages ## Install, use, upgrade and purge the packages in bare file systems of Debian 11 to 13; as root
+	@scripts/setup.sh deploy
+	@scripts/deb_root.sh bullseye bookworm trixie
 
 lab-pages: build ## Make docs/lab anew from real runs; as root
 	@scripts/lab.mjs pages $(SCENARIOS)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes three Debian packages of the binary from `make dist`: `scripts/deb.sh [OUT]`; OUT defaults to target/package. spangap contains
-# the program, its man pages and completions, spangap-meter and spangap-agent their services and settings. The packages are
-# reproducible. Needs dpkg-dev; SPANGAP sets another binary, COMPRESS another compression.
+# Makes three Debian packages of the binary from `make packages`: `scripts/deb.sh [OUT]`; OUT defaults to target/package. spangap
+# contains the program, its man pages and completions, spangap-meter and spangap-agent their services and settings. The packages are
+# reproducible. Needs dpkg-dev; SPANGAP sets another binary, COMPRESS another compression, VERSION another version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binary=${SPANGAP:-target/package/spangap}
 out=${1:-target/package}
-[ -x "$binary" ] || { echo "deb: $binary is missing: run make dist" >&2 && exit 1; }
+[ -x "$binary" ] || { echo "deb: $binary is missing: run make packages" >&2 && exit 1; }
 for tool in dpkg-deb dpkg-shlibdeps; do
   command -v $tool >/dev/null || { echo "deb: the program $tool is missing: install the package dpkg-dev" >&2 && exit 1; }
 done
@@ -16,7 +16,7 @@ mkdir -p "$out"
 out=$(realpath "$out")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-version=$("$binary" --version | awk '{print $2}')
+version=${VERSION:-$("$binary" --version | awk '{print $2}')}
 arch=$(dpkg --print-architecture)
 # Of the commit, so that the same sources make the same files.
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
@@ -24,11 +24,15 @@ export SOURCE_DATE_EPOCH
 
 put() { install -D -m "$1" "$2" "$3"; } # put MODE FILE TO
 
-# The oldest libraries that the binary starts with, as Debian's own packages say it.
+# The oldest libraries that the binary starts with, as Debian's own packages say it. Of glibc it is the binary's newest symbol:
+# since 2.34 its libraries are one, and Debian takes that version for the first with any of their functions.
 libraries() {
+  local glibc
+  glibc=$(objdump -T "$binary" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
   mkdir -p "$work/libraries/debian"
   printf 'Source: spangap\n\nPackage: spangap\nArchitecture: any\n' >"$work/libraries/debian/control"
-  (cd "$work/libraries" && dpkg-shlibdeps -O "$binary" 2>/dev/null) | sed -n 's/^shlibs:Depends=//p'
+  (cd "$work/libraries" && dpkg-shlibdeps -O "$binary" 2>/dev/null) |
+    sed -n "s/^shlibs:Depends=//; s/libc6 (>= [^)]*)/libc6 (>= ${glibc#GLIBC_})/p"
 }
 
 # pack NAME DEPENDS SUMMARY < LONG_DESCRIPTION: of what is below $work/NAME; maintainer scripts are in deploy/debian.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a container image of the binary from `make dist`, without a daemon and without a base image: `scripts/image.sh [NAME:TAG]
+# Makes a container image of the binary from `make packages`, without a daemon and without a base image: `scripts/image.sh [NAME:TAG]
 # [FILE]` writes a docker-archive, which `docker load`, `podman load`, `ctr images import` and `skopeo copy docker-archive:FILE`
 # read. It contains only the program and the few libraries that it is linked against, no shell. The image is reproducible. SPANGAP
 # sets another binary.
@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 binary=${SPANGAP:-target/package/spangap}
-[ -x "$binary" ] || { echo "image: $binary is missing: run make dist" >&2 && exit 1; }
+[ -x "$binary" ] || { echo "image: $binary is missing: run make packages" >&2 && exit 1; }
 version=$("$binary" --version | awk '{print $2}')
 name=${1:-spangap:$version}
 file=${2:-target/package/spangap-image.tar}

@@ -30,7 +30,7 @@ else
   echo "not run: gofmt is not installed"
 fi
 if command -v shellcheck >/dev/null; then
-  step shell shellcheck scripts/*.sh scripts/kubernetes/*.sh scripts/kubernetes/node/init.sh deploy/kustomize/*.sh deploy/debian/* scripts/captures/*.sh scripts/kernels/init scripts/kernels/fetch.sh scripts/isolate_machine/init scripts/isolate_machine/*.sh scripts/lab_machine/init scripts/lab_machine/*.sh .ci/run
+  step shell shellcheck scripts/*.sh scripts/kubernetes/*.sh scripts/kubernetes/node/init.sh scripts/packages/*.sh deploy/kustomize/*.sh deploy/debian/* scripts/captures/*.sh scripts/kernels/init scripts/kernels/fetch.sh scripts/isolate_machine/init scripts/isolate_machine/*.sh scripts/lab_machine/init scripts/lab_machine/*.sh .ci/run
 else
   echo "not run: shellcheck is not installed"
 fi

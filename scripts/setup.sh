@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench|packages`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint or bench" >&2
+case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench | packages) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint, bench or packages" >&2
   exit 2
   ;;
 esac
@@ -141,8 +141,13 @@ case $stage in
     need systemd-analyze systemd
     need dpkg-shlibdeps dpkg-dev
     need debootstrap debootstrap
+    need ip iproute2
     need pip3 python3-pip
     need kubectl kubernetes-client
+    ;;
+  packages)
+    need dpkg-shlibdeps dpkg-dev
+    need pip3 python3-pip
     ;;
   kubernetes)
     need iptables iptables
@@ -379,6 +384,19 @@ if [ "$stage" = licences ]; then
   crate_tool cargo-cyclonedx 0.5.9
 fi
 
+# ---- The linker for older systems -----------------------------------------------------------------------------
+
+if [ "$stage" = packages ]; then
+  zig="cargo-zigbuild==0.24.1 ziglang==0.17.1"
+  if [ "$(cat "$tools/zig/what" 2>/dev/null)" != "$zig" ]; then
+    say "pip: $zig, into target/tools"
+    rm -rf "$tools/zig"
+    read -r -a zig_packages <<<"$zig"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$tools/zig" "${zig_packages[@]}" </dev/null >&2
+    echo "$zig" >"$tools/zig/what"
+  fi
+fi
+
 # ---- The broker that the meter is tested against ---------------------------------------------------------------
 
 if [ "$stage" = kafka ]; then
@@ -402,7 +420,7 @@ if [ "$stage" = deploy ]; then
   peer helm helm.sh/helm/v3/cmd/helm@v3.19.4
   if ! have kubernetes-validate; then
     say "pip: kubernetes-validate, in a folder of its own"
-    python3 -m pip install --quiet --disable-pip-version-check --target "$tools/kubernetes-validate" kubernetes-validate==1.34.1 </dev/null >&2 ||
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$tools/kubernetes-validate" kubernetes-validate==1.34.1 </dev/null >&2 ||
       say "kubernetes-validate cannot be fetched, see above; the check of the chart's documents will say 'not run'"
     printf '#!/bin/sh\nPYTHONPATH=%s exec python3 -m kubernetes_validate "$@"\n' "$tools/kubernetes-validate" >"$tools/bin/kubernetes-validate"
     chmod 755 "$tools/bin/kubernetes-validate"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Separates the symbols from target/dist/spangap: `scripts/strip.sh` writes target/package/spangap and, next to it,
-# spangap.debug. Debuggers, perf and the program's own backtraces find the symbols through the link in the program.
+# Separates the symbols from a binary: `scripts/strip.sh [BINARY]` writes target/package/spangap and, next to it, spangap.debug.
+# BINARY defaults to target/dist/spangap. Debuggers, perf and the program's own backtraces find the symbols through the link in the program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-from=target/dist/spangap
+from=${1:-target/dist/spangap}
 out=target/package
 [ -x "$from" ] || { echo "strip: $from is missing: run make dist" >&2 && exit 1; }
 mkdir -p "$out"

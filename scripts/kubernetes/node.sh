@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A one-node Kubernetes, isolated from the machine that it runs on: `scripts/kubernetes/node.sh up`, `node.sh run
-# COMMAND...` on the node, `node.sh down`. It lives entirely in its own namespaces (mounts, network, processes, host
-# name) below one process: if that is killed, everything ends with it. Nothing is written outside target/kubernetes
-# except control groups named `spangap-node`. Needs root, and the output of scripts/kubernetes/build.sh.
+# COMMAND...` on the node, `node.sh processes` its processes, `node.sh down`. It lives in its own namespaces (mounts,
+# network, host name) and in control groups named `spangap-node`, by which all of it is found and killed. Its processes have
+# the machine's ids, as on every node: those are what the kernel reports to an agent. Nothing is written outside
+# target/kubernetes. Needs root, and the output of scripts/kubernetes/build.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/kubernetes/folder.sh
@@ -11,6 +12,9 @@ state=$folder/state
 group=spangap-node
 address=10.88.7.1
 services=10.96.0.0/24
+
+# Ids of all processes of the node.
+processes() { find "/sys/fs/cgroup/cpuset/$group" -name cgroup.procs -exec cat {} + 2>/dev/null || true; }
 
 groups() { find /sys/fs/cgroup -maxdepth 2 -type d \( -name $group -o -name k8s.io \) 2>/dev/null; }
 
@@ -26,7 +30,7 @@ until_holds() {
 
 run() {
   KUBECONFIG=$state/etc/admin.kubeconfig HELM_CACHE_HOME=$state/helm HELM_CONFIG_HOME=$state/helm HELM_DATA_HOME=$state/helm \
-    exec nsenter --target "$(cat "$state/init.pid")" --mount --net --pid --uts -- "$@"
+    exec nsenter --target "$(cat "$state/init.pid")" --mount --net --uts -- "$@"
 }
 
 # certificate NAME SUBJECT [NAMES]: a certificate signed by the node's authority.
@@ -80,15 +84,13 @@ up() {
   for controller in /sys/fs/cgroup/*/; do
     if [ -e "$controller/tasks" ]; then mkdir -p "$controller/$group"; fi
   done
-  if [ -e /sys/fs/cgroup/cpuset/cpuset.cpus ]; then
-    cat /sys/fs/cgroup/cpuset/cpuset.cpus >"/sys/fs/cgroup/cpuset/$group/cpuset.cpus"
-    cat /sys/fs/cgroup/cpuset/cpuset.mems >"/sys/fs/cgroup/cpuset/$group/cpuset.mems"
-  fi
-  setsid unshare --mount --net --pid --uts --fork --kill-child --mount-proc \
-    scripts/kubernetes/node/init.sh "$folder" "$state" $address $services >"$state/log/init.log" 2>&1 </dev/null &
-  local parent=$!
-  until_holds 10 "the first process of the node" pgrep --parent $parent
-  pgrep --parent $parent >"$state/init.pid"
+  cat /sys/fs/cgroup/cpuset/cpuset.cpus >"/sys/fs/cgroup/cpuset/$group/cpuset.cpus"
+  cat /sys/fs/cgroup/cpuset/cpuset.mems >"/sys/fs/cgroup/cpuset/$group/cpuset.mems"
+  # shellcheck disable=SC2016 # the inner shell's own id and arguments
+  setsid sh -c 'echo $$ >"$0/cgroup.procs" && echo $$ >"$1/init.pid" && shift && exec unshare --mount --net --uts "$@"' \
+    "/sys/fs/cgroup/cpuset/$group" "$state" scripts/kubernetes/node/init.sh "$folder" "$state" $address $services \
+    >"$state/log/init.log" 2>&1 </dev/null &
+  until_holds 10 "the first process of the node" grep -q kubernetes/node/init.sh "/proc/$!/cmdline"
   until_holds 120 "the API" "$0" run kubectl get --raw /readyz
   until_holds 60 "the account that pods run as" "$0" run kubectl get serviceaccount default
   until_holds 120 "the node" "$0" run kubectl wait --for=condition=Ready node/node-1 --timeout=1s
@@ -96,12 +98,12 @@ up() {
 }
 
 down() {
-  local init end
-  init=$(cat "$state/init.pid" 2>/dev/null || true)
-  # A process with that id is ours only if it lives in another process namespace than this one.
-  if [ -n "$init" ] && [ -e "/proc/$init/ns/pid" ] && [ "$(readlink "/proc/$init/ns/pid")" != "$(readlink /proc/self/ns/pid)" ] &&
-    grep -q kubernetes/node/init.sh "/proc/$init/cmdline"; then kill -KILL "$init"; fi
-  end=$((SECONDS + 20))
+  local end=$((SECONDS + 20))
+  # Again for those that others started meanwhile.
+  while [ -n "$(processes)" ] && [ $SECONDS -lt $end ]; do
+    processes | xargs --no-run-if-empty kill -KILL 2>/dev/null || true
+    sleep 0.1
+  done
   while [ -n "$(groups)" ] && [ $SECONDS -lt $end ]; do
     groups | while read -r one; do find "$one" -depth -type d -exec rmdir {} \; 2>/dev/null || true; done
     sleep 0.2
@@ -114,5 +116,6 @@ case ${1:-} in
   up) up ;;
   down) down ;;
   run) shift && run "$@" ;;
-  *) echo "usage: scripts/kubernetes/node.sh up | run COMMAND... | down" >&2 && exit 2 ;;
+  processes) processes ;;
+  *) echo "usage: scripts/kubernetes/node.sh up | run COMMAND... | processes | down" >&2 && exit 2 ;;
 esac

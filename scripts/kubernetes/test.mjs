@@ -4,6 +4,7 @@
 // what a user would: the case, its verdict, the pod by name, `isolate` there and back. Then it tests what happens to
 // every cluster: a pod ends, an agent dies, the node is drained, the chart is upgraded and removed.
 import { execFileSync, spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 
 const NODE = "scripts/kubernetes/node.sh";
@@ -86,10 +87,22 @@ function cpusOf(one) {
 }
 // The node's end of a pod's link.
 function deviceOf(name) {
-  const inside = JSON.parse(node("sh", "-c", `nsenter --target $(${firstPid(name)}) --net ip -json link show eth0`))[0];
+  const inside = JSON.parse(node("nsenter", "--target", processes(`lab actor ${name}`)[0], "--net", "ip", "-json", "link", "show", "eth0"))[0];
   return JSON.parse(node("ip", "-json", "link", "show")).find((one) => one.ifindex === inside.link_index).ifname;
 }
-const firstPid = (name) => `pgrep --full --oldest '[l]ab actor ${name}'`;
+// Ids of the node's processes, oldest first, whose command line has these words; other programs of this machine may have them, too.
+const processes = (words) =>
+  execFileSync(NODE, ["processes"], { encoding: "utf8" })
+    .trim()
+    .split("\n")
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").includes(words);
+      } catch {
+        return false;
+      }
+    })
+    .sort((one, other) => one - other);
 const steering = (device) => `/sys/class/net/${device}/queues/rx-0/rps_cpus`;
 const read = (path) => node("cat", path).trim();
 // Packets dropped because a CPU's backlog was full: some of the pair's may be among them, and then softirqs are not the
@@ -240,7 +253,7 @@ stringData: { token: ${TOKENS.capture} }
   });
   await step("the agent is killed: another one comes, and says where it was cut", async () => {
     const since = agent().since_unix_ms;
-    node("sh", "-c", `kill -9 $(pgrep --full '[s]pangap agent')`);
+    for (const pid of processes("spangap agent")) process.kill(Number(pid), "SIGKILL");
     await until("an agent", 90, () => { const one = agent(); return one && one.since_unix_ms > since; });
   });
   await step("the node is drained and comes back: the history is kept", async () => {
@@ -272,8 +285,8 @@ stringData: { token: ${TOKENS.capture} }
       if (now.length !== 1 || !now[0].startsWith("persistentvolumeclaims")) throw new Error(now.join(", "));
       return now;
     });
-    const processes = spawnSync(NODE, ["run", "pgrep", "--full", "/usr/bin/spangap"], { encoding: "utf8" }).stdout.trim();
-    holds(`no process is left: ${processes}`, processes === "");
+    const still = processes("/usr/bin/spangap");
+    holds(`no process is left: ${still}`, still.length === 0);
     return ours[0];
   });
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The first process of the node, in its own namespaces: `init.sh FOLDER STATE ADDRESS SERVICES`. Sets up mounts and
-# network, then starts the programs of Kubernetes. When it is killed, the kernel kills all of them.
+# network, then starts the programs of Kubernetes.
 set -euo pipefail
 folder=$1 state=$2 address=$3 services=$4
 export PATH="$folder/bin:$folder/unpacked/usr/bin:$folder/unpacked/usr/sbin:$PATH"

@@ -38,7 +38,7 @@ fn shell(folder: &Path, script: &str) {
 fn the_pages_commands_start_a_meter_with_an_agent() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    let [papers, meter, agent] = blocks().try_into().expect("three blocks for a shell");
+    let [papers, meter, services, agent] = blocks().try_into().expect("four blocks for a shell");
     shell(folder, &papers.replace("METER=meter.example", "METER=localhost"));
     let here = [
         ("0.0.0.0:4317", "127.0.0.1:0"),
@@ -47,8 +47,11 @@ fn the_pages_commands_start_a_meter_with_an_agent() {
         ("$METER", "localhost"),
     ];
     let meter = Meter::ready(start(folder, &arguments(meter, &here)));
-    let token = agent.lines().next().expect("a line");
-    shell(folder, token);
+    // What a service's SDK then finds: the authority, and the token of its role in a header.
+    let check = r#"grep -q CERTIFICATE "$OTEL_EXPORTER_OTLP_CERTIFICATE"
+grep -qx "ingest ${OTEL_EXPORTER_OTLP_HEADERS#authorization=Bearer%20}" tokens
+case $OTEL_RESOURCE_ATTRIBUTES in *host.name=?*) ;; *) exit 1 ;; esac"#;
+    shell(folder, &format!("{services}\n{check}"));
     let address = format!("localhost:{}", meter.otlp_grpc.port());
     let agent = start(folder, &arguments(agent, &[("$METER:4317", &address)]));
     let mut said = Vec::new();
@@ -61,8 +64,6 @@ fn the_pages_commands_start_a_meter_with_an_agent() {
     }
     let last = said.last().expect("a line");
     assert_eq!(*last, format!("attached to https://{address}"), "{said:?}");
-    let view = "sed -n 's/^view //p' tokens > view.token";
-    shell(folder, view);
     let url = format!("https://localhost:{}/api/v1/agents", meter.http.port());
     let script = format!(
         "curl -sS --fail --max-time 60 --cacert ca.pem -H \"authorization: Bearer $(cat view.token)\" {url} > agents.json"
