@@ -161,6 +161,12 @@ fn a_draw_continues_where_it_ended() {
     }
     let truth =
         || fs::metadata(scene.path("out/0013/truth.json")).expect("it stays").modified().expect("a time");
+    // The same instruments recorded the window before it, and its truth is nobody's business.
+    assert!(row["drawn"]["earlier"].is_object(), "{graded:#}");
+    for file in ["client.pcapng", "server.pcapng", "client.spans.json", "server.spans.json", "tank.json"] {
+        assert!(scene.path("out/0013/before").join(file).exists(), "{file}: {graded:#}");
+    }
+    assert!(!scene.path("out/0013/before/truth.json").exists());
     let made = truth();
     let again = report(&Program::start(&arguments).wait());
     assert_eq!((truth(), &again["rows"][0]["said"][0]["verdict"]), (made, &json!("nothing")), "{again:#}");

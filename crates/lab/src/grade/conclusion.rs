@@ -68,6 +68,8 @@ pub struct Conclusion {
     pub slow_calls: Option<u64>,
     /// Whether the shares are of calls that show the culprit, compared with calls that do not.
     pub by_event: bool,
+    /// Mean duration of the calls of a reference, nanoseconds, if the shares are of what all calls take beyond those.
+    pub beyond_ns: Option<u64>,
     /// Calls that support it.
     pub trace_ids: Vec<String>,
     /// Its reasons.
@@ -84,6 +86,7 @@ impl Conclusion {
             question: None,
             slow_calls: None,
             by_event: false,
+            beyond_ns: None,
             trace_ids: Vec::new(),
             why: None,
         }
@@ -144,6 +147,8 @@ impl Conclusion {
             question: document.question,
             slow_calls: Some(excess.slow_calls).filter(|calls| *calls > 0),
             by_event: excess.by_event,
+            beyond_ns: Some(excess.baseline_ns)
+                .filter(|ns| *ns > 0 && document.question == Some(Question::All)),
             trace_ids: document.trace_ids,
             why: document.words,
         })
@@ -197,6 +202,7 @@ struct Document {
 struct Excess {
     slow_calls: u64,
     by_event: bool,
+    baseline_ns: u64,
 }
 
 #[derive(Deserialize)]

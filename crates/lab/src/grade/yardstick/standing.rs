@@ -161,7 +161,7 @@ fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
     let interval = named.share?;
     let fault = known.faults.iter().find(|fault| fault.is_meant_by(named.culprit))?;
     let of = match said.question? {
-        Question::All => Of::All,
+        Question::All => said.beyond_ns.map_or(Of::All, Of::Beyond),
         Question::Slow if said.by_event => Of::WithEvent,
         Question::Slow => Of::Slow(said.slow_calls),
     };
@@ -173,6 +173,8 @@ fn share(known: &Known, said: &Conclusion) -> Option<(Interval, f64)> {
 pub enum Of {
     /// That of all calls.
     All,
+    /// What all calls take beyond so many nanoseconds each: those of a reference.
+    Beyond(u64),
     /// What slow calls take beyond ordinary ones (the faster half): so many of the slowest, if the judge says how many, else
     /// those that have most of all excess.
     Slow(Option<u64>),
@@ -201,6 +203,13 @@ pub fn constructed_share(fault: &Fault, calls: &[(String, u64)], of: Of) -> Opti
     calls.sort_by_key(|(_, ns)| *ns);
     let share = match of {
         Of::All => mean(&calls, &cost) / mean(&calls, &took),
+        Of::Beyond(ns) => {
+            let beyond = mean(&calls, &took) - ns as f64;
+            if beyond <= 0.0 {
+                return None;
+            }
+            mean(&calls, &cost) / beyond
+        }
         Of::WithEvent => {
             let (with, without): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| cost(call) > 0.0);
             if without.is_empty() {

@@ -60,7 +60,7 @@ pub struct GradeArgs {
     /// Only this run of the draw, or only this ATTEMPT of it
     #[arg(long, value_name = "NUMBER[.ATTEMPT]", requires = "draw")]
     only: Option<DrawnNumber>,
-    /// Also judge drawn runs without this evidence: hosts, spans, client, server, snap, spans-10%
+    /// Also judge drawn runs without this evidence: hosts, spans, client, server, snap, spans-10%, before
     #[arg(long, value_name = "WHAT")]
     take_away: Vec<TakeAway>,
     /// How long the judge may take for a run

@@ -158,6 +158,11 @@ fn the_share_by_construction() {
     // None can have lost more than it took beyond the quickest of the others.
     fault.affected = [("0".to_owned(), Some(9_000)), ("1".to_owned(), Some(9_000))].into();
     assert_eq!(constructed_share(&fault, &calls, Of::All), Some(180.0 / 280.0));
+    // Beside a reference, of what they take more than there, and of nothing where that is no more.
+    let mean = 280.0 / calls.len() as f64;
+    let beyond = constructed_share(&fault, &calls, Of::Beyond(1)).expect("known");
+    assert!((beyond - 180.0 / calls.len() as f64 / (mean - 1.0)).abs() < 1e-9, "{beyond}");
+    assert_eq!(constructed_share(&fault, &calls, Of::Beyond(280)), None);
     assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), Some(1.0));
     fault.affected.insert("2".into(), None);
     assert_eq!(constructed_share(&fault, &calls, Of::Slow(None)), None);
