@@ -23,14 +23,14 @@ export function CaseState({ state }: { state: State }) {
   return <span class={`state state-${state}`}>{state}</span>;
 }
 
-/** Progress of a case, as steps; the two states without a verdict come last. */
-function Steps({ state }: { state: State }) {
+/** Progress of a case, as steps; the two states without a verdict come last. Many a case is fixed without a proof. */
+function Steps({ state, isProven }: { state: State; isProven: boolean }) {
   const aside = state === "unknown" || state === "regressed";
   const reached = aside ? (state === "unknown" ? 0 : STATES.length) : STATES.findIndex((one) => one.state === state);
   return (
     <ol class="steps" aria-label={`state: ${state}`}>
       {STATES.map((one, at) => (
-        <li key={one.state} class={at < reached ? "done" : at === reached && !aside ? "now" : ""} aria-current={at === reached && !aside ? "step" : undefined} title={one.hint}>
+        <li key={one.state} class={at < reached && (one.state !== "proven" || isProven) ? "done" : at === reached && !aside ? "now" : ""} aria-current={at === reached && !aside ? "step" : undefined} title={one.hint}>
           {one.state}
         </li>
       ))}
@@ -344,7 +344,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
       {!report && !asked.error && <Waiting>Loading this case…</Waiting>}
       {report && (
         <div class="content">
-          <Steps state={report.state} />
+          <Steps state={report.state} isProven={proof?.outcome === "proven"} />
           <p class="verdict-words">{report.verdict ? <Code text={report.verdict.words} /> : (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
           {proof && <p class="proof">{proof.words}</p>}
           <p class="summary">
