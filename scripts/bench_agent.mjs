@@ -3,7 +3,8 @@
 // with, without), so that other load on the machine affects both alike; in a separate network namespace. On a busy machine, CPU time
 // per call is the relevant figure. On a quiet one, the busy host gives the full account: the load of all CPUs with and without an
 // agent at the same rates, which includes the kernel's copying of packets. `--beside before=PATH` also runs the agent of another
-// binary, in the same rounds.
+// binary, in the same rounds; `--floor`, instead of an agent, a packet socket on loopback that keeps nothing: what the kernel
+// charges for handing each packet to anybody.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -14,6 +15,7 @@ const { values: args } = parseArgs({
   options: {
     spangap: { type: "string", default: "target/release/spangap" },
     beside: { type: "string", multiple: true, default: [] },
+    floor: { type: "boolean", default: false },
     // Only this load: ping-pong, busy.
     load: { type: "string", default: "" },
     rounds: { type: "string", default: "7" },
@@ -32,6 +34,7 @@ const inside = ["--net=/run/netns/" + NAMESPACE];
 const programs = new Set();
 // The agents to compare, by name.
 const AGENTS = [...args.beside.map((text) => /^([^=]+)=(.+)$/.exec(text)?.slice(1)), ["agent", args.spangap]];
+if (args.floor) AGENTS.unshift(["floor", null]);
 if (AGENTS.includes(undefined)) {
   console.error("bench_agent: --beside expects NAME=PATH");
   process.exit(2);
@@ -67,6 +70,19 @@ while True:
         done += 1
     time.sleep(0.001)
 print(done / seconds)
+`;
+
+// A packet socket whose filter rejects everything, without what leaves by loopback: as the agent's, but for the program.
+const FLOOR = `
+import ctypes, signal, socket, struct
+SO_ATTACH_FILTER, SOL_PACKET, PACKET_IGNORE_OUTGOING, ETH_P_ALL = 26, 263, 23, 3
+rejects = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+tap = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+tap.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(rejects)))
+tap.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+tap.bind(("lo", ETH_P_ALL))
+print("it listens", flush=True)
+signal.pause()
 `;
 
 function trips(perSecond, forSeconds) {
@@ -165,7 +181,16 @@ async function startAgent(binary) {
   return agent;
 }
 
+async function besideFloor(address, load_) {
+  const floor = start(["-c", FLOOR], "python3");
+  await line(floor, floor.stdout, "it listens");
+  const run = await load(address, load_);
+  await end(floor);
+  return run;
+}
+
 async function watched(binary, address, load_) {
+  if (binary === null) return besideFloor(address, load_);
   const agent = await startAgent(binary);
   const [began, before] = [performance.now(), cpuSeconds(agent.pid)];
   const run = await load(address, load_);
@@ -251,19 +276,20 @@ async function bench() {
     }
     for (const { agent, binary, ratios, extra, runs } of arms) {
       const of = (key) => spread(runs.map((run) => run[key]));
+      const ratio = { name, agent, cpu_a_call: spread(ratios.cpu), throughput: spread(ratios.perSecond), p99: spread(ratios.p99) };
+      if (binary === null) {
+        report.loads.push({ ...ratio, is_floor: true });
+        continue;
+      }
       const probes = await account(binary, address, one);
       report.loads.push({
-        name,
-        agent,
+        ...ratio,
         goals,
         extra_of_all_cpus: spread(extra),
         busy_of_all_cpus: of("busy"),
         agent_says_of_all: spread(runs.map((run) => run.health.cpu_share)),
         packets_lost: runs.map((run) => run.health.rings[0]?.lost ?? 0).reduce((sum, lost) => sum + lost, 0),
         ring_reaches_back_s: spread(runs.map((run) => (run.health.rings[0].to_unix_ns - run.health.rings[0].from_unix_ns) / 1e9)),
-        cpu_a_call: spread(ratios.cpu),
-        throughput: spread(ratios.perSecond),
-        p99: spread(ratios.p99),
         calls_per_s: of("perSecond"),
         packets_per_s: of("packets"),
         switches_per_s_of_the_machine: of("switches"),
@@ -291,13 +317,19 @@ function text(report) {
     `${report.cpus} CPUs, load ${report.load_before.toFixed(1)} before and ${report.load_after.toFixed(1)} after; --memory ${report.memory}; ${report.rounds} rounds`,
   ];
   for (const one of report.loads) {
+    if (one.is_floor) {
+      const figures = [["CPU time a call", one.cpu_a_call], ["calls a second", one.throughput], ["p99", one.p99]];
+      out.push("", `${one.name}: with a packet socket that keeps nothing against without, median (least to most)`);
+      out.push(...figures.map(([what, ratio]) => `  ${what.padEnd(21)} ${percent(ratio)}`));
+      continue;
+    }
     out.push(
       "",
       `${one.name}: with ${one.agent} against without, median (least to most)`,
       `  CPU time a call       ${percent(one.cpu_a_call)}`,
       `  calls a second        ${percent(one.throughput)}${goal(one.goals.throughput)}`,
       `  p99                   ${percent(one.p99)}${goal(one.goals.p99)}`,
-      `  of all CPUs           ${of(one.extra_of_all_cpus, 2, 100)} % more were busy, by /proc/stat${one.goals.extra ? `   goal: at most ${one.goals.extra * 100} %` : ""}; it says ${of(one.agent_says_of_all, 2, 100)} %, without the kernel's copies of packets`,
+      `  of all CPUs           ${of(one.extra_of_all_cpus, 2, 100)} % more were busy, by /proc/stat${one.goals.extra ? `   goal: at most ${one.goals.extra * 100} %` : ""}; it says ${of(one.agent_says_of_all, 2, 100)} %`,
       `  while it ran, median / least / most`,
       `  calls a second        ${of(one.calls_per_s, 0)}`,
       `  packets a second      ${of(one.packets_per_s, 0)}, ${one.packets_lost} lost by the ring; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,

@@ -39,7 +39,8 @@ pub(crate) async fn watch(
         ticks.tick().await;
         let now = (Instant::now(), cpu_seconds(), counters());
         let passed = now.0.duration_since(last.0).as_secs_f64().max(1e-3);
-        let probes = sensors.events().map_or(0.0, |events| events.state().probes_share);
+        let probes = sensors.events().map_or(0.0, |events| events.state().probes_share)
+            + sensors.packets().map_or(0.0, |packets| packets.probe_share());
         let own = (now.1 - last.1) / passed;
         let pace = Pace {
             switches: (now.2.switches - last.2.switches).max(0.0) / passed,

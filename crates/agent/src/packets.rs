@@ -1,7 +1,10 @@
 //! The ring of packets: a thread owns it, verifies that it works, and copies slices out of it.
 
 use crate::copies::{Copies, Passes};
-use crate::openings::{Connections, Opened, Openings, WATCHED};
+use crate::fit::{Fit, Sizes};
+pub(crate) use crate::history::unix_ns;
+use crate::history::{History, Opener};
+use crate::openings::{Connections, Opened, Openings};
 use crate::reach::{self, Reach};
 use crate::settings::Settings;
 use spangap_fleet::v1;
@@ -9,8 +12,7 @@ use spangap_sockets::TcpSocket;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
 use spangap_wire::segment::{Endpoint, Segment};
-use spangap_wire::source::filter::{self, Instruction, Interfaces, LoopbackOnce};
-use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, Interface, Ring, RingError};
+use spangap_wire::source::ring::{BLOCK_TIMEOUT_MS, RingError};
 use spangap_wire::source::write::{Origin, PcapngWriter};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -23,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between canaries.
 const CANARY_EVERY: Duration = Duration::from_secs(1);
+/// Interval between figures of the program's cost.
+const WEIGH_EVERY: Duration = Duration::from_secs(2);
 /// Time after which a canary is in a closed block, or lost.
 const CANARY_LATE_NS: i64 = 4 * BLOCK_TIMEOUT_MS as i64 * 1_000_000;
 /// Part of a copy during which the ring gets no block back.
@@ -88,12 +92,16 @@ pub(crate) struct Copied {
     pub opened: Opened,
     /// Number of omitted copies: packets that passed several interfaces are included once.
     pub copies: u64,
-    /// Packets of the time range that were omitted for lack of room.
+    /// Packets of the time range that were omitted for lack of room, at its end.
     pub left_out: u64,
+    /// How much of each packet was kept for lack of room, and which connections.
+    pub fit: Fit,
     /// Packets shorter than configured, and the minimum number of bytes of one.
     pub cut: (u64, usize),
     /// Packets lost since the ring was opened.
     pub lost: u64,
+    /// Packets that opened or closed connections and came too fast to be kept apart, since then.
+    pub unseen: u64,
 }
 
 type Reply = Sender<io::Result<Copied>>;
@@ -102,6 +110,8 @@ type Reply = Sender<io::Result<Copied>>;
 pub(crate) struct Packets {
     asks: Mutex<Sender<(Wanted, Reply)>>,
     state: Arc<Mutex<v1::Ring>>,
+    /// Recent cost of the program that takes packets, as a share of one CPU.
+    probe_share: Arc<Mutex<f64>>,
     /// Bytes kept per packet; 0 for the configured number.
     reduced_to: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
@@ -115,17 +125,21 @@ impl Packets {
     /// Opens the ring. `say` receives messages about later events.
     pub fn start(settings: &Settings, say: crate::settings::Say) -> Result<Packets, RingError> {
         let canary = Canary::new();
-        let opener = opener(settings, canary.as_ref().map(|canary| canary.port))?;
         let openings = Arc::new(Mutex::new(Openings::new(settings.shares().openings)));
-        let mut ring = opener.open()?;
-        watch(&mut ring, &openings);
+        let opener = Opener::new(settings, canary.as_ref().map(|canary| canary.port), &openings)?;
+        let (history, why_ring) = opener.open()?;
         let mut lacks = Vec::new();
         if canary.is_none() {
             lacks.push(
                 "whether the ring of packets has stopped: no packet can be sent over loopback here".into(),
             );
         }
+        // Without the right to load programs, the events lack as well, and say why.
+        lacks.extend(why_ring.map(|why| {
+            format!("what taking packets costs: they are taken by the kernel's own ring, which costs more than a program ({why})")
+        }));
         let state = Arc::new(Mutex::new(v1::Ring::default()));
+        let probe_share = Arc::new(Mutex::new(0.0));
         let stop = Arc::new(AtomicBool::new(false));
         let (asks, asked) = channel();
         let what = match &settings.interfaces[..] {
@@ -134,10 +148,11 @@ impl Packets {
         };
         let reduced_to = Arc::new(AtomicU32::new(0));
         let mut keeper = Keeper {
-            ring,
+            history,
             openings,
             canary,
             state: state.clone(),
+            probe_share: probe_share.clone(),
             reduced_to: reduced_to.clone(),
             reach: Reach::new(settings.snap_bytes),
             written: (Instant::now(), 0),
@@ -157,12 +172,17 @@ impl Packets {
             hint: "",
         })?;
         let thread = Mutex::new(Some(thread));
-        Ok(Packets { asks: Mutex::new(asks), state, reduced_to, stop, thread, what, lacks })
+        Ok(Packets { asks: Mutex::new(asks), state, probe_share, reduced_to, stop, thread, what, lacks })
     }
 
     /// State of the ring.
     pub fn ring(&self) -> v1::Ring {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Recent cost of the program that takes packets, as a share of one CPU; 0 if it is not taken by one.
+    pub fn probe_share(&self) -> f64 {
+        *self.probe_share.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes kept per packet, if fewer than configured: otherwise the ring would not reach back far enough.
@@ -191,64 +211,8 @@ impl Packets {
     }
 }
 
-/// Records the SYNs that enter the ring.
-fn watch(ring: &mut Ring, openings: &Arc<Mutex<Openings>>) {
-    let openings = openings.clone();
-    let see = move |packet: &Packet<'_>| lock(&openings).see(packet);
-    ring.watch(WATCHED, Box::new(see));
-}
-
 fn lock(openings: &Mutex<Openings>) -> MutexGuard<'_, Openings> {
     openings.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Opens the ring, at the start and whenever it has stopped.
-struct Opener {
-    any: Interface,
-    interfaces: Interfaces,
-    text: String,
-    snap_bytes: u32,
-    ring_bytes: u64,
-}
-
-impl Opener {
-    /// The filter, keeping this many bytes per packet.
-    fn program(&self, snap_bytes: u32) -> Result<Vec<Instruction>, RingError> {
-        let program = filter::compile_on(&self.interfaces, &self.text, snap_bytes, self.any.once);
-        program.map_err(|error| RingError::Refused {
-            doing: "make a filter for",
-            interface: self.any.name.clone(),
-            error: io::Error::other(error.to_string()),
-            hint: "",
-        })
-    }
-
-    fn open(&self) -> Result<Ring, RingError> {
-        Ring::open(&self.any, &self.program(self.snap_bytes)?, self.snap_bytes, self.ring_bytes)
-    }
-}
-
-fn opener(settings: &Settings, canary: Option<u16>) -> Result<Opener, RingError> {
-    let any = Interface::find("any")?;
-    let mut named = Vec::new();
-    let mut has_loopback = settings.interfaces.is_empty();
-    for name in settings.interfaces.iter().filter(|name| *name != "any") {
-        let interface = Interface::find(name)?;
-        has_loopback |= any.once == LoopbackOnce::Index(interface.index);
-        named.push(interface.index);
-    }
-    let has_any = settings.interfaces.iter().any(|name| name == "any");
-    let tcp = if has_loopback || has_any { "tcp" } else { "(tcp and not net 127.0.0.0/8)" };
-    // In this order, because nearly all packets are TCP, and each comparison costs a call in the kernel.
-    let text = canary.map_or(tcp.to_owned(), |port| format!("{tcp} or udp port {port}"));
-    let interfaces = match (named.is_empty() || has_any, any.once) {
-        (true, _) => Interfaces::All,
-        // Needed for the canary.
-        (false, LoopbackOnce::Index(loopback)) => Interfaces::Only([&named[..], &[loopback]].concat()),
-        (false, _) => Interfaces::Only(named),
-    };
-    let (snap_bytes, ring_bytes) = (settings.snap_bytes, settings.shares().packets);
-    Ok(Opener { any, interfaces, text, snap_bytes, ring_bytes })
 }
 
 /// A datagram from this process to itself.
@@ -273,12 +237,12 @@ impl Canary {
     }
 
     /// Sends a canary when it is due, and looks for the previous one when it must have arrived.
-    fn look(&mut self, ring: &Ring) {
+    fn look(&mut self, history: &History) {
         let now_ns = unix_ns();
         if let Some(sent_ns) = self.sent.filter(|sent_ns| now_ns >= sent_ns + CANARY_LATE_NS) {
             self.sent = None;
             // Half a second is long for a datagram over loopback; its block is closed by now.
-            let seen = ring.packets_between(sent_ns - 1_000_000, now_ns, |packet| {
+            let seen = history.packets_between(sent_ns - 1_000_000, now_ns, |packet| {
                 if is_to_port(packet, self.port) { Err(()) } else { Ok(()) }
             });
             if seen.is_err() {
@@ -309,10 +273,11 @@ fn is_to_port(packet: &Packet<'_>, port: u16) -> bool {
 }
 
 struct Keeper {
-    ring: Ring,
+    history: History,
     openings: Arc<Mutex<Openings>>,
     canary: Option<Canary>,
     state: Arc<Mutex<v1::Ring>>,
+    probe_share: Arc<Mutex<f64>>,
     reduced_to: Arc<AtomicU32>,
     reach: Reach,
     /// Time and position of the last check of bytes written to the ring.
@@ -332,15 +297,13 @@ impl Keeper {
         opener: &Opener,
         say: &crate::settings::Say,
     ) {
-        let mut pause_ms = 0;
         let mut told = None::<Instant>;
+        let mut weighed = Instant::now();
         while !stop.load(Relaxed) {
-            if let Err(error) = self.ring.wait(pause_ms) {
-                // One interface among all is gone: the ring continues.
+            if let Err(error) = self.history.go_on() {
+                // One interface among all is gone: the others continue.
                 self.gone = Some(error);
             }
-            let filled = self.ring.advance();
-            pause_ms = self.ring.pause_ms(filled, pause_ms);
             match asked.try_recv() {
                 Ok((wanted, reply)) => {
                     // The requester may be gone.
@@ -350,20 +313,25 @@ impl Keeper {
                 Err(TryRecvError::Empty) => {}
             }
             if let Some(canary) = &mut self.canary {
-                canary.look(&self.ring);
+                canary.look(&self.history);
                 if canary.missed >= STOPPED_AFTER {
                     canary.missed = 0;
                     say(&format!(
                         "{STOPPED_AFTER} canaries in a row did not reach the ring of packets; reopening it"
                     ));
                     match opener.open() {
-                        Ok(ring) => self.replace(ring),
+                        Ok((history, _)) => self.replace(history),
                         Err(error) => say(&error.to_string()),
                     }
                 }
             }
             if self.written.0.elapsed() >= reach::EVERY {
                 self.look_at_reach(opener, say);
+            }
+            if weighed.elapsed() >= WEIGH_EVERY {
+                weighed = Instant::now();
+                let share = self.history.weigh().unwrap_or(0.0);
+                *self.probe_share.lock().unwrap_or_else(PoisonError::into_inner) = share;
             }
             if told.is_none_or(|told| told.elapsed() >= Duration::from_millis(250)) {
                 told = Some(Instant::now());
@@ -375,18 +343,17 @@ impl Keeper {
     /// Adjusts the bytes kept per packet, so that the ring reaches back far enough.
     fn look_at_reach(&mut self, opener: &Opener, say: &crate::settings::Say) {
         let (looked, written) = self.written;
-        let now = self.ring.written_bytes();
+        let now = self.history.written_bytes();
         self.written = (Instant::now(), now);
-        let room = self.ring.kept_bytes_at_most() as u64;
+        let room = self.history.kept_bytes_at_most();
         let before = self.reach.reduced_to();
         let Some(snap_bytes) = self.reach.look(now.saturating_sub(written), looked.elapsed(), room) else {
             return;
         };
         let snap_bytes = if snap_bytes == u32::MAX { 0 } else { snap_bytes };
-        match opener.program(snap_bytes).map(|program| self.ring.refilter(&program)) {
-            Ok(Ok(())) => self.reduced_to.store(self.reach.reduced_to().unwrap_or(0), Relaxed),
-            Ok(Err(error)) => say(&format!("what is kept of each packet cannot be changed: {error}")),
-            Err(error) => say(&error.to_string()),
+        match self.history.keep_at_most(snap_bytes, opener) {
+            Ok(()) => self.reduced_to.store(self.reach.reduced_to().unwrap_or(0), Relaxed),
+            Err(error) => say(&format!("what is kept of each packet cannot be changed: {error}")),
         }
         match (before, self.reach.reduced_to()) {
             (None, Some(_)) => say(
@@ -398,31 +365,30 @@ impl Keeper {
         }
     }
 
-    fn replace(&mut self, ring: Ring) {
-        if let Ok(counts) = self.ring.counts() {
-            self.taken += counts.received - counts.dropped;
-            self.lost += counts.dropped;
+    fn replace(&mut self, history: History) {
+        if let Ok(counts) = self.history.counts() {
+            self.taken += counts.taken;
+            self.lost += counts.lost;
         }
-        self.ring = ring;
+        self.history = history;
         self.reach = Reach::new(self.snap_bytes);
         self.reduced_to.store(0, Relaxed);
         self.written = (Instant::now(), 0);
-        watch(&mut self.ring, &self.openings);
     }
 
     fn tell(&mut self) {
-        lock(&self.openings).forget_before(self.ring.complete_since_ns());
-        let Ok(counts) = self.ring.counts() else { return };
+        let from_unix_ns = self.history.complete_since_ns();
+        lock(&self.openings).forget_before(from_unix_ns);
+        let Ok(counts) = self.history.counts() else { return };
         let (sent, seen) = self.canary.as_ref().map_or((0, 0), |canary| canary.counts);
         let waits = u64::from(self.canary.as_ref().is_some_and(|canary| canary.sent.is_some()));
         let state = v1::Ring {
             instrument: "capture".into(),
-            from_unix_ns: self.ring.complete_since_ns(),
-            // Earlier blocks are closed.
-            to_unix_ns: unix_ns() - i64::from(BLOCK_TIMEOUT_MS) * 1_000_000,
-            bytes: self.ring.kept_bytes() as u64,
-            taken: self.taken + counts.received - counts.dropped,
-            lost: self.lost + counts.dropped,
+            from_unix_ns,
+            to_unix_ns: unix_ns() - self.history.late_ns(),
+            bytes: self.history.kept_bytes(),
+            taken: self.taken + counts.taken,
+            lost: self.lost + counts.lost,
             // A canary in transit is neither seen nor missed.
             canaries_sent: sent - waits,
             canaries_seen: seen,
@@ -430,12 +396,12 @@ impl Keeper {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    /// Which packets of the time range are copies of others.
-    fn copies(&mut self, wanted: &Wanted) -> Copies {
+    /// Which packets of the time range are copies of others, and what of the rest fits.
+    fn choose(&mut self, wanted: &Wanted, room: u64) -> (Copies, Fit) {
         let mut decoder = Decoder::default();
-        let ring = &mut self.ring;
+        let history = &mut self.history;
         let mut each = |see: &mut dyn FnMut(&Packet<'_>, &Segment<'_>)| {
-            let passed = pass(ring, wanted.from_ns, wanted.to_ns, |packet| {
+            let passed = pass(history, wanted.from_ns, wanted.to_ns, |packet| {
                 if let Ok(segment) = decoder.decode(packet)
                     && wanted.has(&segment)
                 {
@@ -445,43 +411,54 @@ impl Keeper {
             });
             let Ok(_complete_since) = passed;
         };
-        let mut passes = Passes::default();
-        each(&mut |packet, segment| passes.see(packet, segment));
+        let (mut passes, mut sizes) = (Passes::default(), Sizes::default());
+        each(&mut |packet, segment| {
+            passes.see(packet, segment);
+            sizes.see(segment, packet.data.len());
+        });
         let mut copies = passes.chosen();
         if copies.are_possible() {
             each(&mut |packet, segment| copies.see(packet, segment));
+            sizes = Sizes::default();
+            each(&mut |packet, segment| {
+                if !copies.is_one(packet, segment) {
+                    sizes.see(segment, packet.data.len());
+                }
+            });
         }
-        copies
+        (copies, sizes.fit(room))
     }
 
     fn copy(&mut self, wanted: &Wanted) -> io::Result<Copied> {
-        self.ring.catch_up()?;
-        let counts = self.ring.counts()?;
+        self.history.catch_up()?;
+        let counts = self.history.counts()?;
+        // Earlier SYNs come first.
+        let most_bytes = wanted.most_bytes / 16 * 15;
+        let (mut copies, fit) = self.choose(wanted, most_bytes);
         let origin = Origin {
             interface: "any",
-            link: self.ring.interface().link,
+            link: self.history.link(),
             snap_bytes: 0,
             comment: "A slice of the ring of `spangap agent`",
         };
         let mut copied = Copied {
-            from_ns: wanted.from_ns.max(self.ring.complete_since_ns()),
+            from_ns: wanted.from_ns.max(self.history.complete_since_ns()),
             to_ns: wanted.to_ns.min(unix_ns()),
-            lost: self.lost + counts.dropped,
+            lost: self.lost + counts.lost,
             file: Vec::new(),
             link: origin.link,
             packets: 0,
             opened: Opened::default(),
             copies: 0,
             left_out: 0,
+            fit: fit.clone(),
             cut: (0, usize::MAX),
+            unseen: self.history.unseen(),
         };
         let mut connections = Connections::default();
-        let mut copies = self.copies(wanted);
-        // Earlier SYNs come first.
-        let most_bytes = wanted.most_bytes / 16 * 15;
         let mut writer = PcapngWriter::create(Vec::new(), &origin)?;
         let mut decoder = Decoder::default();
-        let complete_since_ns = pass(&mut self.ring, wanted.from_ns, wanted.to_ns, |packet| {
+        let complete_since_ns = pass(&mut self.history, wanted.from_ns, wanted.to_ns, |packet| {
             let segment = decoder.decode(packet);
             let matters = match &segment {
                 Ok(segment) => wanted.has(segment),
@@ -494,6 +471,10 @@ impl Keeper {
                 copied.copies += 1;
                 return Ok(());
             }
+            if segment.as_ref().is_ok_and(|segment| !fit.keeps(segment)) {
+                return Ok(());
+            }
+            let packet = &Packet { data: &packet.data[..packet.data.len().min(fit.cut)], ..*packet };
             if copied.left_out > 0 || writer.bytes + packet.data.len() as u64 + 64 > most_bytes {
                 if copied.left_out == 0 {
                     copied.to_ns = copied.to_ns.min(packet.time_ns - 1);
@@ -517,7 +498,7 @@ impl Keeper {
         let (begin, most_bytes) = (copied.from_ns, wanted.most_bytes / 16);
         copied.opened = connections.opened(&openings, &wanted.sockets, begin, most_bytes);
         drop(openings);
-        copied.file = writer.finish(copied.to_ns, counts.received, counts.dropped)?;
+        copied.file = writer.finish(copied.to_ns, counts.taken + counts.lost, counts.lost)?;
         if !copied.opened.openings.is_empty() {
             put_before(&mut copied.file, &origin, &copied.opened)?;
         }
@@ -525,28 +506,29 @@ impl Keeper {
     }
 }
 
-/// Shows the packets of a time, a second at a time: in between, the ring gets blocks back, so that it loses nothing while a copy
+/// Shows the packets of a time, a second at a time: in between, a ring gets blocks back, so that it loses nothing while a copy
 /// takes long. Returns since when none of them is missing.
 fn pass<E>(
-    ring: &mut Ring,
+    history: &mut History,
     from_ns: i64,
     to_ns: i64,
     mut take: impl FnMut(&Packet<'_>) -> Result<(), E>,
 ) -> Result<i64, E> {
     let (mut begin_ns, mut complete_since_ns) = (from_ns, from_ns);
     loop {
-        let held_since_ns = ring.complete_since_ns();
+        let end_ns = begin_ns.max(history.complete_since_ns()).saturating_add(PASS_NS);
+        let is_last = end_ns >= to_ns || history.last_ns().is_none_or(|last_ns| end_ns >= last_ns);
+        history.packets_between(begin_ns, if is_last { to_ns } else { end_ns }, &mut take)?;
+        // Known afterwards: nothing waits for whoever reads.
+        let held_since_ns = history.complete_since_ns();
         if held_since_ns > begin_ns {
             complete_since_ns = held_since_ns;
         }
-        let end_ns = begin_ns.max(held_since_ns).saturating_add(PASS_NS);
-        let is_last = end_ns >= to_ns || ring.last_ns().is_none_or(|last_ns| end_ns >= last_ns);
-        ring.packets_between(begin_ns, if is_last { to_ns } else { end_ns }, &mut take)?;
         if is_last {
             return Ok(complete_since_ns);
         }
         begin_ns = end_ns + 1;
-        ring.advance();
+        history.advance();
     }
 }
 
@@ -560,10 +542,4 @@ fn put_before(file: &mut Vec<u8>, origin: &Origin<'_>, opened: &Opened) -> io::R
     let before = writer.into_inner();
     file.splice(head..head, before.into_iter().skip(head));
     Ok(())
-}
-
-/// Current time in Unix nanoseconds.
-pub(crate) fn unix_ns() -> i64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// until a case requests packets.
 const FAR: Duration = Duration::from_secs(30);
 /// Below this, headers of messages would be missing.
-const LEAST_BYTES: u32 = 512;
+pub(crate) const LEAST_BYTES: u32 = 512;
 /// Interval between checks.
 pub(crate) const EVERY: Duration = Duration::from_millis(500);
 /// Weight of a check relative to earlier ones: a burst of one second is no reason, four are.

@@ -135,11 +135,23 @@ fn cut(
         if copied.left_out > 0 {
             lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
         }
+        if copied.fit.left_out > 0 {
+            lacks.push(format!(
+                "{} of {} connections are not in the slice, because not all fit into it",
+                copied.fit.left_out, copied.fit.connections
+            ));
+        }
+        if copied.unseen > 0 {
+            lacks.push(format!(
+                "{} packets that opened or closed connections since the ring was opened came too fast to be kept apart",
+                copied.unseen
+            ));
+        }
         let (cut, least) = copied.cut;
         if cut > 0 {
             lacks.push(format!(
-                "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far \
-                 enough"
+                "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far enough \
+                 and the slice holds all of its time"
             ));
         }
         if copied.opened.unknown > 0 {

@@ -9,7 +9,7 @@ use std::ops::Range;
 const BEFORE_NS: i64 = 2_000_000_000;
 const AFTER_NS: i64 = 1_000_000_000;
 /// Maximum length of a slice, nanoseconds: the last slow calls count most.
-const LONGEST_NS: i64 = 15_000_000_000;
+const LONGEST_NS: i64 = 30_000_000_000;
 /// Margin at either end of a stretch in which every call has its spans, nanoseconds: a call beside them would have none.
 const AROUND_NS: i64 = 50_000_000;
 /// Such a stretch has at least so many calls of a connection, and this length, nanoseconds.
@@ -229,10 +229,10 @@ mod tests {
             windows(&samples, 60_000, GAP, reach).map(|(from, to)| (from / MS as i64, to / MS as i64))
         };
         let ms = |at_ms: i64| Some(at_ms * MS as i64);
-        assert_eq!(asked([None, None]), [(26_500, 41_500); 2], "the last one");
-        assert_eq!(asked([ms(10_500), None]), [(26_500, 41_500); 2]);
+        assert_eq!(asked([None, None]), [(11_500, 41_500); 2], "as long as a slice may be");
+        assert_eq!(asked([ms(10_500), None]), [(11_500, 41_500); 2]);
         assert_eq!(asked([ms(10_500), ms(20_000)]), [(38_000, 41_500); 2], "one alone is held by both");
-        assert_eq!(asked([ms(39_000), ms(40_100)]), [(26_500, 41_500); 2], "none of any kind is");
+        assert_eq!(asked([ms(39_000), ms(40_100)]), [(11_500, 41_500); 2], "none of any kind is");
         // The slow ones are gone, and what goes on now is looked at instead.
         let early: Vec<Sample> = samples[..2].iter().chain(&samples[3..]).cloned().collect();
         let (from, to) = windows(&early, 60_000, GAP, [ms(30_000), None])[0];

@@ -127,3 +127,23 @@ fn an_agent_reconnects_with_its_token_and_ends_on_a_signal() {
     assert!(long_ago.end.lacks.iter().any(|lack| lack.contains("no packet")), "{:?}", long_ago.end);
     assert_eq!(agent.end("TERM"), Some(0));
 }
+
+/// Packet sockets in the network namespace of a side.
+fn packet_sockets(stage: &Stage, side: &str) -> usize {
+    let output = stage.on(side, "cat").arg("/proc/net/packet").output().expect("cat starts");
+    String::from_utf8_lossy(&output.stdout).lines().count().saturating_sub(1)
+}
+
+#[test]
+fn a_killed_agent_leaves_no_socket_behind() {
+    let Some(stage) = Stage::new() else { return };
+    let meter = Meter::start();
+    let agent = stage.agent("client", meter.port, &[]);
+    meter.health(stage.netns("client"), "packets", |health| {
+        health.rings.iter().any(|ring| ring.instrument == "capture" && ring.taken > 0)
+    });
+    assert!(packet_sockets(&stage, "client") > 0);
+    agent.end("KILL");
+    // The kernel closes them when the process is gone.
+    stage::until("the sockets to be gone", || (packet_sockets(&stage, "client") == 0).then_some(()));
+}

@@ -2,9 +2,11 @@
 
 pub mod cost;
 pub mod intervals;
+mod mapping;
 pub mod offcpu;
+pub mod packets;
 mod skeletons;
 pub mod stacks;
 
 /// Names of all probes: their folders, where the build looks for them.
-pub const ALL: &[&str] = &["intervals", "offcpu", "stacks"];
+pub const ALL: &[&str] = &["intervals", "offcpu", "packets", "stacks"];

@@ -8,3 +8,7 @@ pub mod intervals {
 pub mod offcpu {
     include!(concat!(env!("OUT_DIR"), "/offcpu.skel.rs"));
 }
+
+pub mod packets {
+    include!(concat!(env!("OUT_DIR"), "/packets.skel.rs"));
+}

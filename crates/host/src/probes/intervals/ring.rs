@@ -8,9 +8,9 @@
 
 #![allow(unsafe_code)]
 
+use crate::probes::mapping::Mapping;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An event in the program's layout: `struct event`.
@@ -36,36 +36,6 @@ struct Ends {
     spare_of_programs: [u64; 7],
     tail: AtomicU64,
     spare_of_reader: [u64; 7],
-}
-
-/// A mapped eBPF map.
-struct Mapping {
-    at: NonNull<libc::c_void>,
-    bytes: usize,
-}
-
-// SAFETY: the memory belongs to the map, is the same from every thread, and stays until it is unmapped on drop.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(map: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<Mapping> {
-        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory of ours.
-        let at = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
-        };
-        match NonNull::new(at) {
-            Some(at) if at.as_ptr() != libc::MAP_FAILED => Ok(Mapping { at, bytes }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: unmaps the region that `new` mapped, once; no borrow of it outlives `self`.
-        unsafe { libc::munmap(self.at.as_ptr(), self.bytes) };
-    }
 }
 
 /// The rings of all CPUs.
@@ -95,7 +65,7 @@ impl Rings {
         assert!(cpu < self.cpus, "CPU {cpu} of {}", self.cpus);
         // SAFETY: the mapping holds `cpus` of them, initially zeroed; fields that programs write are read only
         // as atomics.
-        unsafe { self.ends.at.cast::<Ends>().add(cpu).as_ref() }
+        unsafe { self.ends.entry::<Ends>(cpu).as_ref() }
     }
 
     /// Number of the next event that `cpu` will write.
@@ -117,7 +87,7 @@ impl Rings {
         // written last and at once, and read as an atomic first; once they are there the program leaves the place
         // alone until the tail passes it.
         unsafe {
-            let place = self.events.at.cast::<Raw>().add(place);
+            let place = self.events.entry::<Raw>(place);
             let last = place.cast::<AtomicU64>().add(3).as_ref().load(Ordering::Acquire);
             (last >> 32 == (number + 1) & 0xffff_ffff).then(|| place.read_volatile())
         }
