@@ -287,10 +287,6 @@ mod brief;
 #[cfg(test)]
 mod innocents;
 #[cfg(test)]
-mod mixed;
-#[cfg(test)]
-mod noisy;
-#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod replicas;

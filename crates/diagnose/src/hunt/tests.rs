@@ -1,5 +1,8 @@
 //! Verdicts on made-up evidence: what is named, and above all what is not.
 
+mod mixed;
+mod noisy;
+
 use super::lack::{Lack, Source};
 use super::*;
 use spangap_model::Doing;

@@ -1,7 +1,7 @@
 //! Waits for a CPU, softirqs, and what is named beside them.
 
-use super::tests::{MS, call, leg, lost, of};
-use super::*;
+use super::super::*;
+use super::{MS, call, leg, lost, of};
 use spangap_model::evidence::{HostPart, HostTime, LegRecord};
 use spangap_model::{Doing, Taker};
 

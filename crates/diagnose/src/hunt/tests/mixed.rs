@@ -1,7 +1,7 @@
 //! Calls of several kinds: streams, methods, with a connection of their own, without spans.
 
-use super::tests::{call, leg, lost, of};
-use super::*;
+use super::super::*;
+use super::{call, leg, lost, of};
 use spangap_model::evidence::LegRecord;
 
 #[test]
