@@ -33,8 +33,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const HALF_LIFE: Duration = Duration::from_secs(10);
 /// Weight of a place in the burden of its peer.
 const PLACE: u64 = 100;
-/// Peers whose lost places are remembered.
+/// Peers whose lost places are remembered, and those who have been served.
 const REMEMBERED: usize = 4096;
+/// Requests in line that a peer that has been served before may have without being heavier than a new one with none: a page asks several
+/// things at once.
+const ALLOWANCE: u64 = 8 * PLACE;
+/// Whoever was served this long ago makes room for others among the known.
+const KNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// Limits of one kind of answer.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,8 @@ struct State {
     looked: Option<Instant>,
     /// Places that each peer lost, as of a moment.
     lost: FxHashMap<Peer, (f64, Instant)>,
+    /// When each peer last had its place for as long as it needed.
+    served: FxHashMap<Peer, Instant>,
 }
 
 #[derive(Debug)]
@@ -124,6 +131,18 @@ impl State {
         }
     }
 
+    /// Records that a peer needs its place no more. Addresses are free: if there are too many, those who come regularly stay known.
+    fn serves(&mut self, peer: Peer, now: Instant) {
+        let is_full =
+            |served: &FxHashMap<Peer, Instant>| served.len() >= REMEMBERED && !served.contains_key(&peer);
+        if is_full(&self.served) {
+            self.served.retain(|_, at| now.duration_since(*at) < KNOWN_FOR);
+        }
+        if !is_full(&self.served) {
+            self.served.insert(peer, now);
+        }
+    }
+
     /// The burden of a peer on others: places that it holds, and places that it recently lost.
     fn burden(&self, peer: Peer, now: Instant) -> u64 {
         let holds = self.reading.values().filter(|reader| reader.peer == peer).count();
@@ -153,10 +172,13 @@ impl State {
     }
 
     /// Sends away one waiting request: the oldest of the peer with the most requests, which is the likeliest
-    /// to be abandoned.
+    /// to be abandoned. A crowd of new addresses sends away nobody who has been served before.
     fn turn_away(&mut self, now: Instant) {
         let mut requests = self.burdens(self.waiting.values().map(|waiting| waiting.peer), now);
         self.waiting.values().for_each(|waiting| *requests.entry(waiting.peer).or_default() += PLACE);
+        for (_, requests) in requests.iter_mut().filter(|(peer, _)| self.served.contains_key(peer)) {
+            *requests = requests.saturating_sub(ALLOWANCE);
+        }
         let rank = |(number, waiting): (&u64, &Waiting)| (requests[&waiting.peer], Reverse(*number));
         if let Some((_, Reverse(number))) = self.waiting.iter().map(rank).max() {
             self.waiting.remove(&number);
@@ -353,7 +375,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let had = self.of.state().reading.remove(&self.number);
+        let had = {
+            let mut state = self.of.state();
+            let had = state.reading.remove(&self.number);
+            if let Some(reader) = had.as_ref().filter(|reader| !reader.is_told) {
+                state.serves(reader.peer, Instant::now());
+            }
+            had
+        };
         if had.is_some() {
             self.of.give();
         }

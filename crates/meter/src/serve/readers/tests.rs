@@ -192,6 +192,34 @@ async fn a_full_line_turns_away_the_peer_with_the_most_requests() {
 }
 
 #[tokio::test]
+async fn a_crowd_of_new_addresses_sends_away_nobody_who_has_been_served_before() {
+    let readers = Readers::of(limits(1, NEVER, NEVER));
+    drop(readers.enter(ALONE).await.unwrap());
+    let reads = readers.enter(CROWD).await.unwrap();
+    // Several at once, as a page asks, and before all others: the oldest go first.
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        known.push(queue(&readers, ALONE).await);
+    }
+    let mut crowd = Vec::new();
+    for at in 0..3 * readers.limits.line as u32 {
+        crowd.push(queue(&readers, Peer::of(std::net::Ipv4Addr::from(0x0b00_0000 + at).into())).await);
+    }
+    drop(reads);
+    let leaves = |task: JoinHandle<Result<Place, LineFull>>| {
+        tokio::spawn(async move { task.await.expect("no panic").map(drop) })
+    };
+    let crowd: Vec<_> = crowd.into_iter().map(leaves).collect();
+    all_get(known).await;
+    let mut refused = 0;
+    for task in crowd {
+        refused += usize::from(task.await.expect("no panic") == Err(LineFull));
+    }
+    assert_eq!(refused, 2 * readers.limits.line + 3);
+    nobody_reads(&readers).await;
+}
+
+#[tokio::test]
 async fn a_request_that_is_given_up_leaves_the_line() {
     let readers = Readers::of(limits(1, NEVER, NEVER));
     let reads = readers.enter(CROWD).await.unwrap();
@@ -203,6 +231,20 @@ async fn a_request_that_is_given_up_leaves_the_line() {
     drop(reads);
     drop(got(next).await);
     nobody_reads(&readers).await;
+}
+
+#[test]
+fn who_comes_regularly_stays_known_however_many_come_once() {
+    let (mut state, now) = (State::default(), Instant::now());
+    state.serves(ALONE, now);
+    for at in 0..2 * REMEMBERED as u32 {
+        state.serves(Peer::of(std::net::Ipv4Addr::from(0x0b00_0000 + at).into()), now);
+    }
+    assert_eq!(state.served.len(), REMEMBERED);
+    state.serves(ALONE, now + KNOWN_FOR / 2);
+    state.serves(CROWD, now + KNOWN_FOR);
+    assert!(state.served.contains_key(&ALONE) && state.served.contains_key(&CROWD));
+    assert_eq!(state.served.len(), 2, "the others may come again");
 }
 
 #[test]
