@@ -44,6 +44,8 @@ pack() {
     printf 'Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: The authors of spangap <spangap@localhost>\n' "$name" "$version" "$arch"
     printf 'Section: net\nPriority: optional\nInstalled-Size: %s\n' "$(du -sk --apparent-size "$root" | cut -f 1)"
     [ -z "$depends" ] || printf 'Depends: %s\n' "$depends"
+    # `demo`, `lab` and the stories make network namespaces.
+    [ "$name" != spangap ] || printf 'Recommends: iproute2\n'
     printf 'Description: %s\n' "$summary"
     sed 's/^$/./; s/^/ /'
   } >"$root/DEBIAN/control"

@@ -100,6 +100,8 @@ need c++ build-essential
 need make make
 need pkg-config pkg-config
 need clang clang
+# As root the demonstration makes network namespaces.
+if is_root; then need ip iproute2; fi
 # A package without a command, needed for linking libbpf.
 need_header() { # need_header HEADER PACKAGE
   if ! echo "#include <$1>" | cc -E - >/dev/null 2>&1; then

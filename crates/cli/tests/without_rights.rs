@@ -74,6 +74,29 @@ fn verbs_with_probes_name_the_missing_right() {
     }
 }
 
+/// There the probes would see nothing of the process, and say that nothing held it up.
+#[test]
+fn probes_refuse_ids_of_a_container() {
+    if fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).ok() != Some(0) {
+        return println!("not run: process ids of a container: it takes root");
+    }
+    let unshared = |arguments: &[&str]| {
+        Command::new("unshare")
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc", env!("CARGO_BIN_EXE_spangap"), "host"])
+            .args(arguments)
+            .output()
+            .expect("unshare starts")
+    };
+    for verb in ["offcpu", "thieves"] {
+        let done = unshared(&[verb, "--pid", "1", "--duration", "100ms"]);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.code() == Some(1) && said.contains("hostPID: true"), "{verb}: {said}");
+    }
+    // Its own ids do no harm where the kernel translates them, or nobody is named.
+    let done = unshared(&["check", "--pid", "1", "--for", "100ms"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 #[test]
 fn check_works_and_reports_what_it_cannot_tell() {
     let Some(place) = place() else { return };

@@ -137,7 +137,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
     if !(MIN_SNAP..=MAX_SNAP).contains(&args.snap.bytes()) {
         return Err(wrong_usage("--snap: expected 128 to 262144 bytes").into());
     }
-    let pids = super::host::processes::processes("--pid", &args.pid)?;
+    let pids = super::host::processes::of_the_kernel("--pid", &args.pid)?;
     let actuator = actuator(&args)?;
     let settings = Settings {
         meter: args.meter,

@@ -18,6 +18,7 @@ pub mod net_counters;
 pub mod net_dev;
 pub mod net_tcp;
 pub mod process_cgroup;
+pub mod process_namespace;
 pub mod process_stat;
 pub mod process_status;
 pub mod schedstat;

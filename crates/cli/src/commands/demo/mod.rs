@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fault::Fault;
 use rustix::process::{Pid, Signal, kill_process};
-use spangap_lab::hosts;
+use spangap_lab::{LabError, hosts};
 use spangap_meter::engine::Meter;
 use spangap_meter::query;
 use spangap_meter::serve::Addresses;
@@ -74,10 +74,16 @@ pub fn run(args: DemoArgs) -> anyhow::Result<Outcome> {
     match hosts {
         Some(Ok(())) => return with_hosts(args),
         Some(Err(error)) if args.fault.is_some() || args.auto => return Err(error.into()),
-        Some(Err(_)) => eprintln!(
-            "spangap: run as root to see more: two hosts with an agent each, a fault between them, the case that \
-             opens by itself, its verdict, and the remedy tried on half of the connections"
-        ),
+        Some(Err(error)) => {
+            let why = match error {
+                LabError::Unavailable { why, .. } => why,
+                other => other.to_string(),
+            };
+            eprintln!(
+                "spangap: left out: two hosts with an agent each, a fault between them, the case that opens by itself, \
+                 its verdict, and the remedy tried on half of the connections: {why}"
+            );
+        }
         None => {}
     }
     let service = args.meter.start()?;

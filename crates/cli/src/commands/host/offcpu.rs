@@ -173,7 +173,7 @@ impl Reasons {
 /// The measured threads, also in words.
 fn of(args: &OffcpuArgs) -> anyhow::Result<(Subjects, String)> {
     if !args.pid.is_empty() {
-        let tgids = super::processes::processes("--pid", &args.pid)?;
+        let tgids = super::processes::of_the_kernel("--pid", &args.pid)?;
         let list: Vec<_> = tgids.iter().map(u32::to_string).collect();
         let what = if list.len() == 1 { "process" } else { "processes" };
         return Ok((Subjects::Processes(tgids), format!("{what} {}", list.join(", "))));

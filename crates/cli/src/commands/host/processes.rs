@@ -1,6 +1,7 @@
 //! Processes named on the command line.
 
 use crate::values::wrong_usage;
+use spangap_machine::facts::process_namespace;
 use spangap_machine::facts::process_status::{self, ProcessStatus};
 use spangap_machine::{FactError, read_here};
 
@@ -20,6 +21,16 @@ pub fn processes(flag: &str, pids: &[u32]) -> anyhow::Result<Vec<u32>> {
             tgids.push(tgid);
         }
     }
+    Ok(tgids)
+}
+
+/// The same for probes, which find a process by the id that the kernel knows it by.
+pub fn of_the_kernel(flag: &str, pids: &[u32]) -> anyhow::Result<Vec<u32>> {
+    let tgids = processes(flag, pids)?;
+    anyhow::ensure!(
+        tgids.is_empty() || process_namespace::has_the_kernels_ids(),
+        "{flag}: this is a container with process ids of its own, and the kernel reports others: run it with the ids of the host (hostPID: true in Kubernetes, --pid=host in Docker)"
+    );
     Ok(tgids)
 }
 

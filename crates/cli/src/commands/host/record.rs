@@ -94,7 +94,7 @@ struct Report<'a> {
 
 /// Records until the time is over or Ctrl-C is pressed, and prints a summary.
 pub fn run(args: RecordArgs) -> anyhow::Result<Outcome> {
-    let tgids = super::processes::processes("--pid", &args.pid)?;
+    let tgids = super::processes::of_the_kernel("--pid", &args.pid)?;
     let stop = signals::flag(ASKED)?;
     let used = Used::so_far();
     let cannot_write = |error: io::Error| anyhow!("cannot write {}: {error}", args.write.display());

@@ -273,7 +273,7 @@ fn live(args: &ThievesArgs) -> anyhow::Result<(Sums, Observation)> {
             Ok(Target::Cgroup(path))
         }
         (None, Some(cpus)) => Err(online(cpus)?),
-        (None, None) => Ok(Target::Pids(super::processes::processes("--pid", &args.pid)?)),
+        (None, None) => Ok(Target::Pids(super::processes::of_the_kernel("--pid", &args.pid)?)),
     };
     let all = rustix::thread::sched_getaffinity(None);
     match &target {
