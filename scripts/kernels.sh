@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the binary on other kernels: boots Debian's kernels in virtual machines (QEMU, software emulation), one after the other, runs
-# every verb of `spangap host` and `spangap sockets` there, and reports which of them work: as root, without type information, and as
-# an ordinary user. `scripts/kernels.sh [RUN...]`, where a run is
+# every verb of `spangap host` and `spangap sockets` there, and the agent, and reports which of them work: as root, without type
+# information, and as an ordinary user. `scripts/kernels.sh [RUN...]`, where a run is
 # the beginning of a version, and optionally a state of lockdown: 6.1, 6.12, 6.12:confidentiality.
 # SPANGAP sets the binary; by default the dev build is made and used. Installs nothing, and needs no root.
 set -euo pipefail

@@ -88,6 +88,10 @@ const wrong = {
     ["no reads of the service", !(json.kinds.reads > 0)],
     ["some are out of order", json.late > 0],
   ],
+  agent: (json) => {
+    const taken = (ring) => json.rings.find((one) => one.instrument === ring)?.taken ?? 0;
+    return [["no packets", taken("capture") === 0], ["no events", taken("host-record") === 0]];
+  },
   "sockets list": (json) => [["not the one connection of the service", json.sockets.length !== 1]],
   "sockets set": (json) => [
     ["nothing was changed", json.changes.length !== 1 || json.changes[0].became !== "changed"],

@@ -63,8 +63,8 @@ impl Sizes {
             return all;
         }
         let least = LEAST_BYTES as usize;
-        let cuts = (least / STEP..=LONGEST / STEP).rev().map(|steps| steps * STEP);
-        if let Some(cut) = cuts.into_iter().find(|cut| takes(*cut) <= room) {
+        let mut cuts = (least / STEP..=LONGEST / STEP).rev().map(|steps| steps * STEP);
+        if let Some(cut) = cuts.find(|cut| takes(*cut) <= room) {
             return Fit { cut, ..all };
         }
         // In one order everywhere, so that of two hosts the one with less room has a part of what the other one has.

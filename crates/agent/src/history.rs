@@ -26,7 +26,7 @@ pub(crate) struct Counts {
 
 /// The packets kept.
 pub(crate) enum History {
-    Probe(Probe),
+    Probe(Box<Probe>),
     Ring { ring: Box<Ring>, pause_ms: i32 },
 }
 
@@ -103,7 +103,7 @@ impl Opener {
     /// Opens it. If it is not by the program, says why.
     pub fn open(&self) -> Result<(History, Option<String>), RingError> {
         let why = match self.probe() {
-            Ok(probe) => return Ok((History::Probe(probe), None)),
+            Ok(probe) => return Ok((History::Probe(Box::new(probe)), None)),
             Err(why) => why,
         };
         let mut ring = Ring::open(&self.any, &self.filter(self.snap_bytes)?, self.snap_bytes, self.bytes)?;

@@ -231,7 +231,7 @@ impl Blocks {
             // SAFETY: `entry` checks that the mapping has it. The program may write to it at the same time, which its stamp tells
             // before and after.
             let (before, copy, after) = unsafe {
-                let stamp = &*(&raw const (*entry.as_ptr()).stamp);
+                let stamp = &(*entry.as_ptr()).stamp;
                 let before = stamp.load(Ordering::Acquire);
                 let record = (&raw const (*entry.as_ptr()).record).read_volatile();
                 let data = (&raw const (*entry.as_ptr()).data).read_volatile();

@@ -160,7 +160,7 @@ static __noinline int take_block(struct packets_shared *all, struct packets_stat
     return 1;
 }
 
-// Keeps a packet that opens or closes its connection. `most` is how far behind `at` the block reaches at least.
+// Keeps a packet that opens or closes its connection.
 static __always_inline void keep_opening(struct packets_shared *all, struct record *record, __u8 *at, __u32 header)
 {
     if (record->kept < header + 14 || !(at[header + 13] & OPENS_OR_CLOSES))
@@ -176,6 +176,7 @@ static __always_inline void keep_opening(struct packets_shared *all, struct reco
     PUBLISH(opening->stamp, number + 1);
 }
 
+// `most` is a power of two.
 static __always_inline int keep(struct __sk_buff *skb, struct packets_shared *all, __u32 kept, __u32 most, bool tcp)
 {
     __u32 cpu = bpf_get_smp_processor_id();
@@ -188,13 +189,20 @@ static __always_inline int keep(struct __sk_buff *skb, struct packets_shared *al
             return 0;
     }
     __u32 index = state->index, used = state->used;
-    struct block *block = bpf_map_lookup_elem(&blocks, &index);
-    if (!block || used < sizeof(struct block_head) || used > room)
+    // The barriers keep the compiler from merging comparisons and from checking a copy, which verifiers before 6.8 cannot follow.
+    barrier_var(used);
+    if (used > room || kept == 0 || kept > most)
         return 0;
+    barrier_var(used);
+    struct block *block = bpf_map_lookup_elem(&blocks, &index);
+    if (!block)
+        return 0;
+    barrier_var(kept);
+    kept = ((kept - 1) & (most - 1)) + 1;
     __u64 now = bpf_ktime_get_ns();
     struct record *record = (void *)block + used;
     __u8 *at = (__u8 *)(record + 1);
-    if (kept == 0 || kept > most || bpf_skb_load_bytes(skb, 0, at, kept))
+    if (bpf_skb_load_bytes(skb, 0, at, kept))
         return 0;
     record->time_ns = now;
     record->length = skb->len;

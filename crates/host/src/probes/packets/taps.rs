@@ -173,8 +173,8 @@ fn bind<T>(socket: &OwnedFd, address: &T) -> io::Result<()> {
 
 fn set_option(socket: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
     let length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (socket, place) = (socket.as_raw_fd(), (&raw const value).cast());
     // SAFETY: the value lives through the call, and its length is given.
-    let status =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
+    let status = unsafe { libc::setsockopt(socket, level, name, place, length) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
