@@ -258,11 +258,14 @@ fn score(rows: &[Row], judge: &str, taken_away: Option<&'static str>) -> Score {
     }
 }
 
+/// Which runs a sum is of.
+type IsOf<'f> = &'f dyn Fn(&Row) -> bool;
+
 /// Sums of runs of which something was wrong or not, and which have an earlier window or none. Those without any run are left out.
-fn parts(of: &dyn Fn(&dyn Fn(&Row) -> bool) -> Tally) -> Vec<Part> {
+fn parts(of: &dyn Fn(IsOf<'_>) -> Tally) -> Vec<Part> {
     let has_earlier = |row: &Row| row.drawn.as_ref().is_some_and(|drawn| drawn.earlier.is_some());
     let has_fault = |row: &Row| [PARTS[2], PARTS[3]].contains(&part_of(row));
-    let with = |part: &'static str, is: &dyn Fn(&Row) -> bool| Part { part, tally: of(is) };
+    let with = |part: &'static str, is: IsOf<'_>| Part { part, tally: of(is) };
     let mut parts: Vec<Part> = PARTS.map(|part| with(part, &|row| part_of(row) == part)).into();
     parts.extend([
         with("with a fault", &has_fault),
