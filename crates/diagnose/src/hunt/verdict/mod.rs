@@ -638,6 +638,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
 /// What the sheet cannot show, being no stretch of a call: a connection for every call.
 fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
     let of = |culprit: Culprit| Blamed {
+        limits: evidence.limits().cloned().collect(),
         culprit,
         meaning: about(culprit.cause, culprit.side).meaning.into(),
         remedy: about(culprit.cause, culprit.side).next.into(),
