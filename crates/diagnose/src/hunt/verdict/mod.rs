@@ -4,6 +4,7 @@ mod blameless;
 pub(super) mod document;
 mod named;
 mod read;
+mod scattered;
 
 pub use document::{
     Answer, Behind, Blamed, Effect, Excess, Experiment, Hunt, Kind, Line, Place, Questions, Seen, Win,
@@ -19,6 +20,7 @@ use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
 use named::Named;
 use read::{MOST, PLACE_MOMENTS, Read, THIRD, is_standing, read, refined};
+use scattered::scattered;
 use spangap_model::advice::{about, about_leg};
 use spangap_model::duration::format_ns;
 use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
@@ -458,7 +460,11 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     "{:.0} % of that passed while threads waited for CPUs, and no single program certainly had most of it.",
                     waits_for_cpus(answered).min(1.0) * 100.0
                 ),
-                None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+                None => scattered(
+                    &answered.ends,
+                    answered.noise,
+                    answered.asked != Asked::All || answered.knows_ends,
+                ),
             },
         },
     }
@@ -632,13 +638,13 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         without_recording: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),
+        limits: evidence.limits().cloned().collect(),
     }
 }
 
 /// What the sheet cannot show, being no stretch of a call: a connection for every call.
 fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
     let of = |culprit: Culprit| Blamed {
-        limits: evidence.limits().cloned().collect(),
         culprit,
         meaning: about(culprit.cause, culprit.side).meaning.into(),
         remedy: about(culprit.cause, culprit.side).next.into(),
