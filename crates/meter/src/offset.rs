@@ -30,7 +30,8 @@ const CUT_NS: u64 = 1_000_000;
 
 /// By how much a span may be early as a whole, nanoseconds: its start is in whole milliseconds, its duration is not.
 pub fn early_ns(start_ns: u64, duration_ns: u64) -> i64 {
-    if start_ns % CUT_NS == 0 && duration_ns % CUT_NS != 0 { CUT_NS as i64 - 1 } else { 0 }
+    let is_cut = start_ns.is_multiple_of(CUT_NS) && !duration_ns.is_multiple_of(CUT_NS);
+    if is_cut { CUT_NS as i64 - 1 } else { 0 }
 }
 
 /// A call's two legs.
@@ -202,7 +203,7 @@ mod tests {
                 let seen = [cut(client, is_cut[0]), cut(server, is_cut[1])];
                 let early = (early_ns(seen[0], took), early_ns(seen[1], *served));
                 // A duration in whole milliseconds is no sign of this: the chance is one in a million.
-                prop_assume!(took % CUT_NS != 0 && served % CUT_NS != 0);
+                prop_assume!(!took.is_multiple_of(CUT_NS) && !served.is_multiple_of(CUT_NS));
                 let d1 = seen[1] as i64 - seen[0] as i64;
                 let d2 = (seen[0] + took) as i64 - (seen[1] + served) as i64;
                 let hosts = if is_one_host { (1, 1) } else { (1, 2) };
