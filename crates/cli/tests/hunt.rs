@@ -229,3 +229,23 @@ fn recorded_files_allow_no_experiment_and_hunt_says_what_would() {
     // Without the option, nothing is said about it.
     assert!(plain.stderr.is_empty(), "{plain:?}");
 }
+
+/// A verdict from part of a capture says so, and where reading went on.
+#[test]
+fn what_could_not_be_read_is_said_beside_the_verdict() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [client, server] = ["client", "server"].map(|end| format!("{CAPTURES}/rust-spans.{end}.pcapng"));
+    std::fs::copy(&server, folder.path().join("server.pcapng")).expect("a copy");
+    let mut bytes = std::fs::read(&client).expect("a capture");
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 300].fill(0xa5);
+    std::fs::write(folder.path().join("client.pcapng"), bytes).expect("a file");
+    let folder = folder.path().display().to_string();
+    let limits = &verdict(vec![folder.clone()])["coverage"]["limits"];
+    let damage = limits.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let damage: Vec<&str> = damage.filter(|limit| limit.contains("could not be read")).collect();
+    let [damage] = damage[..] else { panic!("one place is damaged: {limits:#}") };
+    assert!(damage.contains("client.pcapng: 1 place could not be read, first at offset "), "{damage}");
+    let screen = String::from_utf8(hunt(&[folder]).stdout).expect("text");
+    assert!(screen.contains("What these figures cannot tell:\n"), "{screen}");
+}

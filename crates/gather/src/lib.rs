@@ -116,6 +116,11 @@ pub fn evidence(
         evidence.findings.extend(seen.findings);
         evidence.coverage.push(seen.coverage);
     }
+    // Relative to the folder: shorter, and the answer about a case must not reveal where the meter's files are.
+    let folder = sources.folder.join("").display().to_string();
+    for limit in evidence.coverage.iter_mut().flat_map(|one| &mut one.cannot) {
+        *limit = limit.replace(&folder, "");
+    }
     tank::leave_out_its_own(&mut evidence);
     if let Some(path) = &sources.tank {
         evidence.measured_from_unix_ns = tank::measured_from(path)?;

@@ -5,6 +5,9 @@
 //! client clock lies in [-min d2, min d1] over any period in which it is constant. Offset and path asymmetry
 //! cannot be distinguished: a leg is computed from the interval's midpoint and is accurate to within half its
 //! width. Request leg and response leg add up to the gap exactly.
+//!
+//! OpenTelemetry for JavaScript truncates the start of a span to milliseconds, and adds an exact duration: the whole span is
+//! early by up to a millisecond, so d1 and d2 bound theta less closely, and each leg by as much.
 
 use crate::ingest::origins::LiveNames;
 use rustc_hash::FxHashMap;
@@ -21,6 +24,15 @@ const IDLE_MS: u64 = 3_600_000;
 const IDLE_CROWDED_MS: u64 = 120_000;
 /// Maximum number of host pairs.
 const MAX_HOST_PAIRS: usize = 100_000;
+
+/// Granularity of truncated starts.
+const CUT_NS: u64 = 1_000_000;
+
+/// By how much a span may be early as a whole, nanoseconds: its start is in whole milliseconds, its duration is not.
+pub fn early_ns(start_ns: u64, duration_ns: u64) -> i64 {
+    let is_cut = start_ns.is_multiple_of(CUT_NS) && !duration_ns.is_multiple_of(CUT_NS);
+    if is_cut { CUT_NS as i64 - 1 } else { 0 }
+}
 
 /// A call's two legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +76,19 @@ impl Offsets {
     /// Updates the offset between two hosts with a call and splits its gap. `None` while too few calls are
     /// known, when calls contradict each other (a clock was stepped), or past the limit of host pairs. Calls
     /// within one host use one clock, and their legs are exact. `at_ms` is the call's start by the client's
-    /// clock, so that recorded spans are treated like live ones.
-    pub fn split(&mut self, hosts: (u32, u32), d1: i64, d2: i64, at_ms: u64) -> Option<Legs> {
-        let gap = u64::try_from(d1.checked_add(d2)?).ok()?;
+    /// clock, so that recorded spans are treated like live ones. `early` is by how much the client's and the server's span may
+    /// be early: see [`early_ns`].
+    pub fn split(
+        &mut self,
+        hosts: (u32, u32),
+        d1: i64,
+        d2: i64,
+        early: (i64, i64),
+        at_ms: u64,
+    ) -> Option<Legs> {
+        let gap = d1.checked_add(d2).filter(|gap| *gap >= 0)?;
         if hosts.0 == hosts.1 {
-            let (request_ns, response_ns) = (u64::try_from(d1).ok()?, u64::try_from(d2).ok()?);
-            return Some(Legs { request_ns, response_ns, bound_ns: 0 });
+            return within(gap, d1.checked_sub(early.0)?, d1.checked_add(early.1)?);
         }
         if self.by_hosts.len() >= MAX_HOST_PAIRS && !self.by_hosts.contains_key(&hosts) {
             self.refused += 1;
@@ -85,19 +104,16 @@ impl Offsets {
         // A late call from before the window does not narrow the current interval.
         if slot.epoch == epoch {
             slot.calls += 1;
-            slot.min_d1 = slot.min_d1.min(d1);
-            slot.min_d2 = slot.min_d2.min(d2);
+            slot.min_d1 = slot.min_d1.min(d1.saturating_add(early.1));
+            slot.min_d2 = slot.min_d2.min(d2.saturating_add(early.0));
         }
         let (calls, interval) = interval(slots, epoch);
         if calls < MIN_CALLS || interval.high_ns < interval.low_ns {
             return None;
         }
-        let width = interval.high_ns.checked_sub(interval.low_ns)?;
-        let middle = interval.low_ns + width / 2;
-        // d1 is at least the interval's upper end, so the leg is not negative.
-        let request_ns = u64::try_from(d1.checked_sub(middle)?).ok()?;
-        let response_ns = gap.checked_sub(request_ns)?;
-        Some(Legs { request_ns, response_ns, bound_ns: (width - width / 2) as u64 })
+        let least = d1.checked_sub(interval.high_ns)?.checked_sub(early.0)?;
+        let most = d1.checked_sub(interval.low_ns)?.checked_add(early.1)?;
+        within(gap, least, most)
     }
 
     /// Removes idle host pairs: after an hour, or when room is short after little more than the window.
@@ -126,6 +142,18 @@ impl Offsets {
     }
 }
 
+/// The legs of a gap whose request took at least and at most so long: neither leg is negative.
+fn within(gap: i64, least: i64, most: i64) -> Option<Legs> {
+    let (least, most) = (least.max(0), most.min(gap));
+    let width = most.checked_sub(least).filter(|width| *width >= 0)?;
+    let request_ns = least + (width - width / 2);
+    Some(Legs {
+        request_ns: request_ns as u64,
+        response_ns: (gap - request_ns) as u64,
+        bound_ns: (width - width / 2) as u64,
+    })
+}
+
 fn interval(slots: &[Slot; SLOTS], epoch: u64) -> (u64, Interval) {
     let recent = slots.iter().filter(|s| (s.epoch..s.epoch + SLOTS as u64).contains(&epoch) && s.calls > 0);
     let (calls, d1, d2) = recent.fold((0, i64::MAX, i64::MAX), |(calls, d1, d2), s| {
@@ -145,7 +173,7 @@ mod tests {
         fn the_bound_holds(theta in -5_000_000_000i64..5_000_000_000, legs in prop::collection::vec((0i64..50_000_000, 0i64..50_000_000), 10..200)) {
             let mut offsets = Offsets::default();
             for (i, (request, response)) in legs.iter().enumerate() {
-                let got = offsets.split((1, 2), request + theta, response - theta, 1000 + i as u64);
+                let got = offsets.split((1, 2), request + theta, response - theta, (0, 0), 1000 + i as u64);
                 prop_assert_eq!(got.is_some(), i + 1 >= MIN_CALLS as usize);
                 if let Some(got) = got {
                     prop_assert_eq!(got.request_ns + got.response_ns, (request + response) as u64);
@@ -156,10 +184,43 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// The same where the starts of spans are truncated, at either end.
+        #[test]
+        fn the_bound_holds_with_truncated_starts(
+            theta in -5_000_000_000i64..5_000_000_000,
+            is_cut in any::<[bool; 2]>(),
+            is_one_host in any::<bool>(),
+            calls in prop::collection::vec((0..900_000_000u64, 0i64..3_000_000, 0i64..3_000_000, 1..2_000_000u64), 10..200),
+        ) {
+            let mut offsets = Offsets::default();
+            let theta = if is_one_host { 0 } else { theta };
+            for (i, (start, request, response, served)) in calls.iter().enumerate() {
+                let client = 6_000_000_000_000 + start;
+                let server = (client as i64 + request + theta) as u64;
+                let took = served + (request + response) as u64;
+                let cut = |at: u64, is_cut: bool| if is_cut { at - at % CUT_NS } else { at };
+                let seen = [cut(client, is_cut[0]), cut(server, is_cut[1])];
+                let early = (early_ns(seen[0], took), early_ns(seen[1], *served));
+                // A duration in whole milliseconds is no sign of this: the chance is one in a million.
+                prop_assume!(!took.is_multiple_of(CUT_NS) && !served.is_multiple_of(CUT_NS));
+                let d1 = seen[1] as i64 - seen[0] as i64;
+                let d2 = (seen[0] + took) as i64 - (seen[1] + served) as i64;
+                let hosts = if is_one_host { (1, 1) } else { (1, 2) };
+                if let Some(got) = offsets.split(hosts, d1, d2, early, 1000 + i as u64) {
+                    prop_assert_eq!(got.request_ns + got.response_ns, (request + response) as u64);
+                    prop_assert!(got.request_ns.abs_diff(*request as u64) <= got.bound_ns);
+                } else {
+                    prop_assert!(!is_one_host && i + 1 < MIN_CALLS as usize, "known calls do not contradict each other");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_stepped_clock_is_unknown_until_the_window_has_passed() {
         let mut offsets = Offsets::default();
-        let mut call = |theta: i64, now| offsets.split((1, 2), 1000 + theta, 1000 - theta, now);
+        let mut call = |theta: i64, now| offsets.split((1, 2), 1000 + theta, 1000 - theta, (0, 0), now);
         (0..20).for_each(|i| _ = call(0, i));
         assert_eq!(call(0, 20).unwrap().bound_ns, 1000);
         assert_eq!(call(1_000_000, 30), None);
@@ -175,15 +236,18 @@ mod tests {
     fn a_late_call_changes_nothing() {
         let mut offsets = Offsets::default();
         let later = SLOT_MS * SLOTS as u64 * 10;
-        (0..20).for_each(|i| _ = offsets.split((1, 2), 1000, 1000, later + i));
-        assert_eq!(offsets.split((1, 2), 10, 10, 5), None, "nothing is known of its own time");
-        assert_eq!(offsets.split((1, 2), 1000, 1000, later).unwrap().bound_ns, 1000);
+        (0..20).for_each(|i| _ = offsets.split((1, 2), 1000, 1000, (0, 0), later + i));
+        assert_eq!(offsets.split((1, 2), 10, 10, (0, 0), 5), None, "nothing is known of its own time");
+        assert_eq!(offsets.split((1, 2), 1000, 1000, (0, 0), later).unwrap().bound_ns, 1000);
     }
 
     #[test]
     fn one_host_has_one_clock() {
         let mut offsets = Offsets::default();
-        assert_eq!(offsets.split((3, 3), 5, 7, 0), Some(Legs { request_ns: 5, response_ns: 7, bound_ns: 0 }));
-        assert_eq!(offsets.split((3, 3), -5, 7, 0), None);
+        assert_eq!(
+            offsets.split((3, 3), 5, 7, (0, 0), 0),
+            Some(Legs { request_ns: 5, response_ns: 7, bound_ns: 0 })
+        );
+        assert_eq!(offsets.split((3, 3), -5, 7, (0, 0), 0), None);
     }
 }

@@ -1,10 +1,13 @@
 //! Times of a call's spans, passed in by the caller that read them.
 
+mod truncated;
+
 use crate::exchange::Exchange;
 use rustc_hash::FxHashMap;
+use spangap_model::Side;
 
 /// Times in whole milliseconds are most likely truncated to that unit.
-const MILLISECOND_NS: i64 = 1_000_000;
+pub(crate) const MILLISECOND_NS: i64 = 1_000_000;
 /// Minimum precision of captures and most spans.
 const MICROSECOND_NS: i64 = 1_000;
 
@@ -15,6 +18,8 @@ pub struct SpanTimes {
     pub client: Option<(i64, i64)>,
     /// The SERVER span.
     pub server: Option<(i64, i64)>,
+    /// By how much each of them may be too early or too late as a whole, nanoseconds: by [`Side::index`].
+    pub off_ns: [u64; 2],
 }
 
 impl SpanTimes {
@@ -24,7 +29,8 @@ impl SpanTimes {
     pub(crate) fn of_attempt(mut self, server: &Exchange, others: &[(i64, i64)]) -> SpanTimes {
         let all = self.server.into_iter().chain(others.iter().copied());
         let mut fitting = all.filter(|(start, end)| {
-            let cut = [start, end].iter().all(|at| **at % MILLISECOND_NS == 0);
+            // Also the start alone, with a duration of full precision: see [`truncated`].
+            let cut = start % MILLISECOND_NS == 0;
             let exact_ns = if cut { MILLISECOND_NS } else { MICROSECOND_NS };
             let left_ns = server.response.as_ref().map_or(i64::MAX, |response| response.last.seen_ns);
             end.saturating_add(exact_ns) >= server.request.first.seen_ns
@@ -32,6 +38,17 @@ impl SpanTimes {
         });
         // If two fit, the choice is unknown.
         self.server = fitting.next().filter(|_| fitting.next().is_none());
+        self
+    }
+
+    /// Places spans with truncated starts as well as the packets of their hosts allow.
+    pub(crate) fn placed(mut self, halves: &[Option<Exchange>; 2]) -> SpanTimes {
+        for (side, span) in [(Side::Client, &mut self.client), (Side::Server, &mut self.server)] {
+            let Some(times) = span else { continue };
+            let late = truncated::by(*times, halves[side.index()].as_ref(), side);
+            (times.0, times.1) = (times.0 + late.middle(), times.1 + late.middle());
+            self.off_ns[side.index()] = late.half();
+        }
         self
     }
 }
@@ -67,14 +84,16 @@ mod tests {
         let unanswered = Exchange { response: None, ..attempt.clone() };
         let kept = |from_ms: i64, to_ms: i64, of: &Exchange| {
             let client = Some((0, 300 * MS));
-            let times = SpanTimes { client, server: Some((from_ms * MS, to_ms * MS)) }.of_attempt(of, &[]);
+            let times =
+                SpanTimes { client, server: Some((from_ms * MS, to_ms * MS)), ..SpanTimes::default() }
+                    .of_attempt(of, &[]);
             assert_eq!(times.client, client);
             times.server.is_some()
         };
         assert!(kept(105, 149, &attempt));
         assert!(!kept(20, 60, &attempt) && !kept(200, 240, &attempt));
         // An attempt that follows immediately.
-        let span = SpanTimes { client: None, server: Some((20 * MS, 100 * MS - 2_000)) };
+        let span = SpanTimes { server: Some((20 * MS + 1, 100 * MS - 2_000)), ..SpanTimes::default() };
         assert_eq!(span.of_attempt(&attempt, &[]).server, None);
         // The span of this attempt is listed second; if two fit, neither is taken.
         let own = (105 * MS, 149 * MS);

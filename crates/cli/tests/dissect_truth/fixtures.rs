@@ -120,3 +120,30 @@ fn spans_separate_the_application_from_the_wire() {
         assert!(app.is_some_and(|ns| ns >= 5_000_000), "{call:#}");
     }
 }
+
+/// Spans of OpenTelemetry for JavaScript are early by up to a millisecond, as long as half of these calls take. Taken at their
+/// word, some end before their call's first byte leaves.
+#[test]
+fn spans_that_begin_in_whole_milliseconds_are_placed_by_the_packets_of_their_hosts() {
+    let of = |end: &str, kind: &str| {
+        captures().join(format!("../strangers/http1-node-spans.{end}.{kind}")).to_string_lossy().into_owned()
+    };
+    let packets = ["client", "server"].map(|end| std::path::PathBuf::from(of(end, "pcapng.zst")));
+    let spans = ["client", "server"].map(|end| of(end, "spans.pb"));
+    let report = dissect(&[&packets[0], &packets[1]], &["--spans", &spans[0], "--spans", &spans[1]]);
+    assert_eq!(calls(&report).len(), 58);
+    for call in calls(&report) {
+        let legs = call["legs"].as_array().expect("legs");
+        assert_eq!(legs.len(), 9, "every moment of a call is known: {call:#}");
+        let of = |name: &str, key: &str| {
+            let leg = legs.iter().find(|leg| leg["leg"] == name).expect("the leg");
+            leg[key].as_i64().expect("nanoseconds")
+        };
+        for at_span in ["client_app_out", "server_host_in", "client_app_in"] {
+            assert!(of(at_span, "ns") >= -of(at_span, "bound_ns"), "{at_span}: {call:#}");
+            assert!(of(at_span, "bound_ns") <= 501_000, "{at_span}: {call:#}");
+        }
+        // Packets leave it some room, and the figure says how much.
+        assert!(of("client_app_out", "bound_ns") > 1_000, "{call:#}");
+    }
+}

@@ -7,7 +7,7 @@ use super::answer::Answered;
 use super::lack::{Lack, Source};
 use super::population::Population;
 use super::recorded::recorded;
-use super::suspects::{By, SUSPECTS, Sides};
+use super::suspects::{By, OPENING, SUSPECTS, Sides};
 use super::{OnStep, Owner, Step};
 use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
@@ -90,6 +90,8 @@ pub(super) struct Looked {
     both: f64,
     /// Share of calls of which that end's application is known.
     spans: [f64; 2],
+    /// Share of calls whose connections were captured from their beginning.
+    opening: f64,
     /// Share of the time on that end's host that was recorded.
     host: [f64; 2],
     /// Packets that captures are known to lack.
@@ -109,6 +111,8 @@ impl Looked {
             packets: [0, 1].map(|side: usize| share(&move |call| call.seen_in[side].is_some())),
             both: share(&|call| call.seen_in.iter().all(Option::is_some)),
             spans: [knows(Leg::ClientAppOut), knows(Leg::ServerApp)],
+            // The handshake scales the windows.
+            opening: share(&|call| call.windows.iter().any(Option::is_some)),
             host: Side::ALL.map(|side| recorded(population, side)),
             lost: packets.map(|one| one.lost).sum(),
         }
@@ -125,6 +129,8 @@ impl Looked {
             }
             By::Host => missing(self.host[side.index()], Source::host(side)),
             By::Spans => missing(self.spans[side.index()], Source::spans(side)),
+            By::SpansAndOpening => missing(self.spans[side.index()], Source::spans(side))
+                .or((self.opening < LOOKED).then_some((OPENING, self.opening))),
             By::Finding(lack) => Some((lack, 0.0)),
         }
     }

@@ -285,6 +285,8 @@ fn behind_lost_bytes(accounts: &mut [Account]) {
 #[cfg(test)]
 mod brief;
 #[cfg(test)]
+mod half_seen;
+#[cfg(test)]
 mod innocents;
 #[cfg(test)]
 mod properties;

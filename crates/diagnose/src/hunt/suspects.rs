@@ -14,6 +14,8 @@ pub(super) enum By {
     Host,
     /// Spans of that side, beside packets.
     Spans,
+    /// The same, with the beginnings of connections: what the ends agreed on there is not said again.
+    SpansAndOpening,
     /// An instrument that says so only when it finds something; what would look for it.
     Finding(Lack),
 }
@@ -32,7 +34,7 @@ const fn one(cause: Cause, sides: Sides, by: By) -> (Cause, Sides, By) {
 
 const COUNTERS: Lack = Lack::of(Source::AcceptCounters);
 const NAMES: Lack = Lack::with(Source::ClientCapture, Included::Dns);
-const OPENING: Lack = Lack::with(Source::ClientCapture, Included::Opening);
+pub(super) const OPENING: Lack = Lack::with(Source::ClientCapture, Included::Opening);
 const POOL: Lack = Lack::with(Source::ClientSpans, Included::PoolWait);
 const BEYOND: Lack = Lack::of(Source::ProxyCaptures);
 
@@ -51,7 +53,7 @@ pub(super) const SUSPECTS: &[(Cause, Sides, By)] = &[
     one(Cause::TlsHandshake, Sides::None, By::Finding(OPENING)),
     one(Cause::PoolWait, Sides::One(Side::Client), By::Finding(POOL)),
     one(Cause::ConnectionPerCall, Sides::One(Side::Client), By::Packets),
-    one(Cause::StreamLimit, Sides::One(Side::Client), By::Spans),
+    one(Cause::StreamLimit, Sides::One(Side::Client), By::SpansAndOpening),
     one(Cause::SharedConnection, Sides::One(Side::Client), By::Host),
     one(Cause::ReceiveWindow, Sides::Both, By::Packets),
     one(Cause::FlowControl, Sides::Both, By::Packets),

@@ -1,6 +1,6 @@
 //! Verdicts on made-up evidence: what is named, and above all what is not.
 
-mod mixed;
+pub mod mixed;
 mod noisy;
 
 use super::lack::{Lack, Source};

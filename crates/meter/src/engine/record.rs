@@ -5,7 +5,7 @@ use crate::ingest::origins::{Interned, NO_NAME};
 use crate::ingest::walk::SpanFacts;
 use crate::join::{Half, Joined, Retracted, waited_ms};
 use crate::keep::MAX_SPAN_BYTES;
-use crate::offset::Offsets;
+use crate::offset::{Offsets, early_ns};
 use crate::samples::Taken;
 use crate::window::CallFigures;
 use spangap_model::KeptCall;
@@ -185,5 +185,6 @@ fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined) -> Option<crate
     let start = |half: &Half| i64::try_from(half.start_ns).ok();
     let d1 = start(&call.server)?.checked_sub(start(&call.client)?)?;
     let d2 = end(&call.client)?.checked_sub(end(&call.server)?)?;
-    offsets.split(hosts, d1, d2, call.client.start_ns / 1_000_000)
+    let early = |half: &Half| early_ns(half.start_ns, half.duration_ns);
+    offsets.split(hosts, d1, d2, (early(&call.client), early(&call.server)), call.client.start_ns / 1_000_000)
 }

@@ -102,6 +102,12 @@ impl Evidence {
         self.calls.iter().filter(move |call| call.start_unix_ns >= from)
     }
 
+    /// What the captures, spans and recordings behind the calls do not contain, in sentences.
+    pub fn limits(&self) -> impl Iterator<Item = &String> {
+        let of_calls = self.coverage.iter().filter(|one| one.instrument == Instrument::Packets);
+        of_calls.flat_map(|one| &one.cannot)
+    }
+
     /// Adds the testimony of an instrument.
     pub fn hear(&mut self, testimony: Testimony) {
         self.findings.extend(testimony.findings);

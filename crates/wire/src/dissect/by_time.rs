@@ -190,7 +190,7 @@ mod tests {
         for (id, (start, end)) in (1..).zip(spans) {
             let ids = ([id; 16], [id; 8]);
             let client = Some((start * 1_000_000, end * 1_000_000));
-            all.times.insert(ids, SpanTimes { client, server: None });
+            all.times.insert(ids, SpanTimes { client, ..SpanTimes::default() });
             all.server_ports.extend(port.map(|port| (ids, port)));
         }
         let mut found: Vec<(u64, u8)> =

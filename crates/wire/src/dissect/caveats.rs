@@ -200,9 +200,12 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
         }
     }
     if reading.damaged_places > 0 {
+        let first = reading.damage.first();
+        let first = first.map_or(String::new(), |damage| format!(", first at offset {}", damage.offset));
         out.push(format!(
-            "{file}: {} places could not be read; {} bytes were skipped.",
-            reading.damaged_places, reading.damaged_bytes
+            "{file}: {} could not be read{first}; {} bytes were skipped.",
+            counted(reading.damaged_places, "place"),
+            reading.damaged_bytes
         ));
     }
     if reading.cut > 0 {

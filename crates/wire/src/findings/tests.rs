@@ -119,7 +119,11 @@ fn the_span_gives_the_cost_of_a_wait_for_a_stream() {
     let episodes =
         [vec![episode(Cause::StreamLimit, Side::Client, (START, START), (1_000, 1_900))], Vec::new()];
     assert_eq!(held_findings(&halves, &episodes)[0].cost_ns, None);
-    halves.spans = Some(SpanTimes { client: Some((START - 7_000_000, START + 2_220 * US)), server: None });
+    halves.spans = Some(SpanTimes {
+        client: Some((START - 7_000_000, START + 2_220 * US)),
+        server: None,
+        ..SpanTimes::default()
+    });
     assert_eq!(held_findings(&halves, &episodes)[0].cost_ns, Some(7_000_000));
 }
 
@@ -132,7 +136,11 @@ fn an_idle_slot_costs_only_the_time_before_it_became_free() {
     let episodes = [vec![late], Vec::new()];
     assert_eq!(held_findings(&halves, &episodes), [], "without a span nobody waited");
     for (begun_ns, waited_ns) in [(START - 7_000_000, Some(4_000_000)), (START - 2_000_000, None)] {
-        halves.spans = Some(SpanTimes { client: Some((begun_ns, START + 2_220 * US)), server: None });
+        halves.spans = Some(SpanTimes {
+            client: Some((begun_ns, START + 2_220 * US)),
+            server: None,
+            ..SpanTimes::default()
+        });
         let found = held_findings(&halves, &episodes);
         assert_eq!(found.first().and_then(|finding| finding.cost_ns), waited_ns);
         assert_eq!(found.len(), usize::from(waited_ns.is_some()));
@@ -176,10 +184,18 @@ fn the_server_is_convicted_only_with_its_span() {
     assert_eq!(find(&doubtful)[0].certainty, Certainty::Possible(Missing::ServerSpan));
     let server_clock = START + 5_000 * US;
     let arrived = server_clock + 520 * US;
-    halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 100, arrived + 9_900_000)) });
+    halves.spans = Some(SpanTimes {
+        client: None,
+        server: Some((arrived + 100, arrived + 9_900_000)),
+        ..SpanTimes::default()
+    });
     assert_eq!((find(&halves)[0].cause, find(&halves)[0].certainty), (Cause::ServerApp, Certainty::Shown));
     // Its application began late, so it was not the application.
-    halves.spans = Some(SpanTimes { client: None, server: Some((arrived + 9_800_000, arrived + 9_900_000)) });
+    halves.spans = Some(SpanTimes {
+        client: None,
+        server: Some((arrived + 9_800_000, arrived + 9_900_000)),
+        ..SpanTimes::default()
+    });
     let found = find(&halves);
     assert_eq!((found.len(), found[0].cause, found[0].cost_ns), (1, Cause::ServerQueue, Some(9_800_000)));
     assert_eq!(find(&joined(vec![call(1, START, 0)])[0]), [], "a millisecond is not most of two");
@@ -202,7 +218,8 @@ fn the_server_is_not_blamed_while_its_request_arrives() {
     let server_clock = START + 5_000 * US;
     let span = |to_us: i64| Some((server_clock + 520 * US, server_clock + to_us * US));
     let found = |to_us: i64, taps| {
-        let spans = SpanTimes { client: Some((slow.at[0], slow.at[9])), server: span(to_us) };
+        let spans =
+            SpanTimes { client: Some((slow.at[0], slow.at[9])), server: span(to_us), ..SpanTimes::default() };
         all(&halves(spans, taps), &Default::default())
             .into_iter()
             .map(|(cause, ..)| cause)
@@ -214,7 +231,7 @@ fn the_server_is_not_blamed_while_its_request_arrives() {
     // It ended before the rest arrived, so it did not wait for that.
     assert_eq!(found(40_400, [true, true]), [Cause::ServerApp]);
     // Without both ends of the request, only the span is known.
-    let spans = SpanTimes { client: None, server: span(41_500) };
+    let spans = SpanTimes { client: None, server: span(41_500), ..SpanTimes::default() };
     let mut late = halves(spans, [true, true]);
     late.exchanges.iter_mut().flatten().for_each(|half| half.doubts.hole = true);
     assert_eq!(all(&late, &Default::default())[0].0, Cause::ServerApp);
@@ -300,10 +317,18 @@ fn delays_before_the_wire_cost_the_wait_of_the_span() {
     let episodes = [vec![opened], Vec::new()];
     assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, None)]);
     // The span began when the connection had already been opening for 3 ms.
-    halves.spans = Some(SpanTimes { client: Some((START - 5_000 * US, START + 2_220 * US)), server: None });
+    halves.spans = Some(SpanTimes {
+        client: Some((START - 5_000 * US, START + 2_220 * US)),
+        server: None,
+        ..SpanTimes::default()
+    });
     assert_eq!(all(&halves, &episodes), [(Cause::ConnectionPerCall, true, Some(5_000_000))]);
     // It began long before: that time is the client's own.
-    halves.spans = Some(SpanTimes { client: Some((START - 30_000 * US, START + 2_220 * US)), server: None });
+    halves.spans = Some(SpanTimes {
+        client: Some((START - 30_000 * US, START + 2_220 * US)),
+        server: None,
+        ..SpanTimes::default()
+    });
     let both =
         [(Cause::ConnectionPerCall, true, Some(8_000_000)), (Cause::ClientApp, false, Some(22_000_000))];
     assert_eq!(all(&halves, &episodes), both);
@@ -312,8 +337,11 @@ fn delays_before_the_wire_cost_the_wait_of_the_span() {
 #[test]
 fn a_late_opening_does_not_count_as_the_cost_of_opening() {
     let mut halves = joined(vec![call(1, START, 0)]).remove(0);
-    halves.spans =
-        Some(SpanTimes { client: Some((START - 1_009_000 * US, START + 2_220 * US)), server: None });
+    halves.spans = Some(SpanTimes {
+        client: Some((START - 1_009_000 * US, START + 2_220 * US)),
+        server: None,
+        ..SpanTimes::default()
+    });
     let since = |from_us: i64, to_us: i64| (START - from_us * US, START - to_us * US);
     let opened = episode(Cause::ConnectionPerCall, Side::Client, since(1_008_000, 0), (1_000, 1_900));
     let late = |certainty| Episode {
@@ -371,7 +399,7 @@ fn a_ready_response_waited_behind_the_other() {
         slow.at[6..].iter_mut().for_each(|moment| *moment += 40_000 * US);
         let mut halves = joined(vec![slow]).remove(0);
         let server = span.map(|(from, to)| (server_clock + from * US, server_clock + to * US));
-        halves.spans = Some(SpanTimes { client: None, server });
+        halves.spans = Some(SpanTimes { server, ..SpanTimes::default() });
         let seen = |ahead_us: i64| {
             let Episode { from_ns, to_ns, .. } = possible(from_us);
             Episode { from_ns: from_ns - ahead_us * US, to_ns: to_ns - ahead_us * US, ..possible(from_us) }

@@ -7,14 +7,13 @@
 
 use crate::align::Clock;
 use crate::call::{Halves, LegTime};
+use crate::spans::MILLISECOND_NS;
 use spangap_model::{Leg, Legs, Side};
 
 mod unanswered;
 
 /// Moment `i` begins leg `i` of [`Leg::ALL`] and ends leg `i - 1`.
 const MOMENTS: usize = 10;
-/// Granularity of truncated span times.
-const CUT_NS: i64 = 1_000_000;
 /// Maximum rate difference when nothing bounds it: see [`crate::align`].
 const MAX_SLOPE: f64 = 1e-3;
 
@@ -83,7 +82,7 @@ impl Moments {
             (at[0], at[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
         }
         if let Some(((start, end), client)) = spans.client.zip(client.as_ref())
-            && is_over_before(end, client.request.first.seen_ns)
+            && is_over_before(end, spans.off_ns[Side::Client.index()], client.request.first.seen_ns)
         {
             let mut never_left = [None; MOMENTS];
             (never_left[0], never_left[9]) = (Some((start, Side::Client)), Some((end, Side::Client)));
@@ -91,7 +90,8 @@ impl Moments {
         }
         if let Some((start, end)) = spans.server {
             let whole = server.as_ref().filter(|server| !server.doubts.hole).and(at[3]);
-            let begin = application_begins((start, end), whole.map(|(at, _)| at));
+            let latest_ns = end.saturating_add_unsigned(spans.off_ns[Side::Server.index()]);
+            let begin = application_begins((start, latest_ns), whole.map(|(at, _)| at));
             (at[4], at[5]) = (Some((begin, Side::Server)), Some((end, Side::Server)));
         }
         let waited_in = unanswered::end(halves, &mut at);
@@ -165,11 +165,11 @@ impl Moments {
 
 /// Whether a call was over before its first byte left the client: the client gave up while that byte waited in a
 /// buffer of the connection, and the packets of the call came later, for nobody. A span's times may be truncated
-/// to milliseconds.
+/// to milliseconds, or the whole span is off by that.
 #[inline]
-fn is_over_before(end_ns: i64, first_ns: i64) -> bool {
-    let cut_ns = if end_ns % CUT_NS == 0 { CUT_NS } else { 0 };
-    first_ns > end_ns.saturating_add(cut_ns)
+fn is_over_before(end_ns: i64, off_ns: u64, first_ns: i64) -> bool {
+    let cut_ns = if end_ns % MILLISECOND_NS == 0 { MILLISECOND_NS } else { 0 };
+    first_ns > end_ns.saturating_add(cut_ns).saturating_add_unsigned(off_ns)
 }
 
 /// When the server's application started to work on the call: at the start of its SERVER span, or when the
@@ -222,7 +222,7 @@ struct ClockedMoments {
 /// Bounds: between moments of one clock, the resolution of its timestamps (and, if the server's clock is mapped,
 /// the uncertainty of its rate); between moments of both, half the width of the offset's interval plus the
 /// resolution. Without any bound on the offset, only the sum of both directions is known: each gets half of it,
-/// with that half as its bound.
+/// with that half as its bound. A span that may be off as a whole adds by how much.
 pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTime>) {
     let mut moments = Moments::of(halves).closed();
     let mapped = map(&mut moments, clocks);
@@ -249,9 +249,33 @@ pub(crate) fn legs(halves: &Halves, clocks: Clocks<'_>) -> (i64, u64, Vec<LegTim
             }
             _ => resolution,
         };
+        let bound_ns = bound_ns.saturating_add(off_ns(halves, &moments, (from, to)));
         legs.push(LegTime { legs: moments.legs_between(from, to), ns, bound_ns });
     }
     (start_ns, duration_ns, legs)
+}
+
+/// How far a leg may be off because the whole of a span is: the legs at its ends, not what lies between them.
+fn off_ns(halves: &Halves, moments: &Moments, (from, to): (usize, usize)) -> u64 {
+    let Some(spans) = halves.spans.filter(|spans| spans.off_ns != [0; 2]) else { return 0 };
+    // By the other clock, a millisecond is a little longer or shorter.
+    let of = |moment: usize| match moment {
+        0 | 9 => spans.off_ns[Side::Client.index()],
+        4 | 5 => (spans.off_ns[Side::Server.index()] as f64 * (1.0 + MAX_SLOPE)).ceil() as u64,
+        _ => 0,
+    };
+    let began_ns = spans.server.map(|(start, _)| start);
+    match (from, to) {
+        (0, 9) => 0,
+        // Both are off by the same. But if the span may have begun before the request was complete, the application may have
+        // begun with that.
+        (4, 5) if moments.0[4].map(|(at, _)| at) == began_ns => {
+            let whole = moments.0[3].zip(began_ns);
+            whole
+                .map_or(0, |((whole, _), began)| (whole.saturating_add_unsigned(of(4)) - began).max(0) as u64)
+        }
+        _ => of(from).saturating_add(of(to)),
+    }
 }
 
 /// Maps the moments to one clock; removes those that cannot be mapped from `moments`.

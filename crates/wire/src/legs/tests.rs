@@ -25,12 +25,27 @@ fn call_of<'a>(world: &'a World, halves: &Halves) -> &'a TrueCall {
 
 /// Adds the spans of this call, by the clocks of their hosts.
 fn with_spans(world: &World, halves: &mut Halves) {
-    let TrueCall { at, early_ns, .. } = *call_of(world, halves);
+    with_early_spans(world, halves, [false; 2]);
+}
+
+/// The same, with starts that are truncated to milliseconds at some ends, and durations that are not.
+fn with_early_spans(world: &World, halves: &mut Halves, early: [bool; 2]) {
+    let TrueCall { at, early_ns, resent, .. } = *call_of(world, halves);
     let begins = at[4] - early_ns.unwrap_or(0);
-    halves.spans = Some(SpanTimes {
-        client: Some((world.shows(world.client, at[0]), world.shows(world.client, at[9]))),
-        server: Some((world.shows(1 - world.client, begins), world.shows(1 - world.client, at[5]))),
-    });
+    let span = |capture: usize, (start, end): (i64, i64), is_early: bool| {
+        let (start, end) = (world.shows(capture, start), world.shows(capture, end));
+        // A duration in whole milliseconds would look as if both times were truncated.
+        let is_early = is_early && (end - start) % MILLISECOND_NS != 0;
+        let cut = if is_early { start.rem_euclid(MILLISECOND_NS) } else { 0 };
+        Some((start - cut, end - cut))
+    };
+    let spans = SpanTimes {
+        client: span(world.client, (at[0], at[9]), early[0]),
+        // Nothing is served before its first byte can be read.
+        server: span(1 - world.client, (begins, at[5]), early[1] && !resent[0]),
+        ..SpanTimes::default()
+    };
+    halves.spans = Some(spans.placed(&halves.exchanges));
 }
 
 /// The time from one moment to a later one on the client's clock. Only the server's tap shows when the request
@@ -67,14 +82,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn true_legs_are_within_their_bounds(world in any_world(), spans in any::<bool>()) {
+    fn true_legs_are_within_their_bounds(world in any_world(), spans in any::<bool>(), early in any::<[bool; 2]>()) {
         let (joiner, mut calls) = joined(&world);
         let clock = Clock::fit(&joiner.bounds, world.resolution_ns as u32).expect("calls bound the clocks");
         prop_assert_eq!(clock.stretches.len(), 1);
         let found = |halves: &&mut Halves| usize::from(halves.captures[0]) == world.client;
         for halves in calls.iter_mut().filter(found) {
             if spans {
-                with_spans(&world, halves);
+                with_early_spans(&world, halves, early);
             }
             check(&world, halves, Some(&clock))?;
             // Without the clocks, the sum of both directions is halved.

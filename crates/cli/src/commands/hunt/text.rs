@@ -45,6 +45,7 @@ pub fn write(hunt: &Hunt, width: usize) -> String {
     // Where there is nothing to explain, one paragraph says so.
     if hunt.verdict == Kind::Nothing && hunt.sheet.is_empty() {
         say(0, &[&hunt.words, &seen(hunt), &suspects_in_short(hunt)].map(|part| part.as_str()).join(" "));
+        limits(hunt, &mut say);
         other(hunt).into_iter().for_each(|words| say(2, &words));
         beside(&mut out, hunt, width);
         return out;
@@ -62,6 +63,7 @@ pub fn write(hunt: &Hunt, width: usize) -> String {
         let _ = writeln!(out, "{}", wrapped(words, width, indent));
     };
     say(2, &format!("Seen: {}", seen(hunt)));
+    limits(hunt, &mut say);
     hunt.culprits.iter().flat_map(about).for_each(|words| say(2, &words));
     other(hunt).into_iter().for_each(|words| say(2, &words));
     beside(&mut out, hunt, width);
@@ -122,19 +124,22 @@ fn seen(hunt: &Hunt) -> String {
     };
     let aside = match seen.set_aside {
         0 => String::new(),
-        calls => format!("; {calls} are of kinds too rare to compare"),
+        calls => format!("; {} of kinds too rare to compare", are(calls)),
     };
     let unrecorded = match seen.without_recording {
         0 => String::new(),
-        calls => format!("; {calls} are left out, because no recording of a host covers them"),
+        calls => format!("; {} left out, because no recording shows their threads", are(calls)),
     };
     let left_out = match seen.without_spans {
         0 => String::new(),
-        calls => format!("; {calls} without spans are left out, because those with spans say more"),
+        calls => format!(
+            "; {calls} without spans {} left out, because those with spans say more",
+            if calls == 1 { "is" } else { "are" }
+        ),
     };
     let not_behind = match seen.not_behind_proxies {
         0 => String::new(),
-        calls => format!("; {calls} are left out, because no capture behind the proxy covers them"),
+        calls => format!("; {} left out, because no capture behind the proxy covers them", are(calls)),
     };
     let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
     format!(
@@ -145,6 +150,22 @@ fn seen(hunt: &Hunt) -> String {
         hunt.excess.pair,
         percent(seen.with_legs),
     )
+}
+
+fn are(calls: u64) -> String {
+    if calls == 1 { "1 is".into() } else { format!("{calls} are") }
+}
+
+/// What could not be read: a verdict from half a file must not look like one from all of it.
+fn limits(hunt: &Hunt, say: &mut impl FnMut(usize, &str)) {
+    let limits = &hunt.coverage.limits;
+    if !limits.is_empty() {
+        say(0, "What these figures cannot tell:");
+    }
+    limits.iter().take(SOME).for_each(|limit| say(4, &format!("  {limit}")));
+    if limits.len() > SOME {
+        say(4, &format!("  and {} more; `--json` has them", limits.len() - SOME));
+    }
 }
 
 /// What speaks for a culprit and against it, and what mends it.

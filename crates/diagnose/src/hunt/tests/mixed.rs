@@ -67,7 +67,7 @@ fn without_spans(n: i64, ms: i64) -> CallRecord {
     call(n, "/a", legs, Vec::new())
 }
 
-fn with_spans(n: i64, server_ms: i64, client_in_ms: i64) -> CallRecord {
+pub(in crate::hunt) fn with_spans(n: i64, server_ms: i64, client_in_ms: i64) -> CallRecord {
     let legs = vec![
         leg(Leg::ClientAppOut, 0),
         leg(Leg::RequestWire, 0),

@@ -288,14 +288,17 @@ pub struct Seen {
     /// others were observed there.
     #[serde(skip_serializing_if = "is_zero")]
     pub not_behind_proxies: u64,
-    /// Calls that are not compared, because a host was not recorded at the time, and others have that
-    /// recording.
+    /// Calls that are not compared, because no recording shows what their threads did on a host, and others
+    /// have that recording.
     #[serde(skip_serializing_if = "is_zero")]
     pub without_recording: u64,
     /// Share of the time that has an owner, or lies in legs of one host or one direction.
     pub with_legs: f64,
     /// The ends whose hosts were recorded.
     pub hosts: Vec<String>,
+    /// What could not be read or was not recorded, in sentences that name the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
 }
 
 /// The result of trying a remedy.

@@ -6,6 +6,7 @@ mod headline;
 mod limits;
 mod named;
 mod read;
+mod scattered;
 mod unanswered;
 mod words;
 
@@ -275,6 +276,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         without_recording: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),
+        limits: evidence.limits().cloned().collect(),
     }
 }
 

@@ -189,7 +189,10 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         let kind = if place.is_some() { Kind::Place } else { Kind::Unknown };
         return Read { place, by_chance: Some(named), ..Read::of(kind) };
     }
-    if let Some((kind, culprits)) = convicted.filter(|_| covered >= COVERED) {
+    // Legs by a clock that cannot be that of the packets are nobody's time; what packets show, they do by their own.
+    let is_one_clock = answered.answered_unsent <= MOST;
+    let holds = |named: &[Named]| is_one_clock || named.iter().all(|named| is_event(named.culprit.cause));
+    if let Some((kind, culprits)) = convicted.filter(|(_, named)| covered >= COVERED && holds(named)) {
         // Of calls whose begin nobody saw, most may have passed before it.
         let known = answered.asked != Asked::All || answered.knows_ends && !contradicts(answered);
         if known || !culprits.iter().all(|named| always_there(named.culprit.cause)) {

@@ -2,6 +2,7 @@
 
 use super::document::Place;
 use super::read::{MOST, PLACE_MOMENTS, Read, refined};
+use super::scattered::scattered;
 use super::{Asked, Kind, Named, Owner};
 use crate::hunt::answer::Answered;
 use crate::hunt::shares::Share;
@@ -119,7 +120,11 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     "{:.0} % of that passed while threads waited for CPUs, and no single program certainly had most of it.",
                     waits_for_cpus(answered).min(1.0) * 100.0
                 ),
-                None => "No single cause accounts for most of that, and it did not pass in one place.".into(),
+                None => scattered(
+                    &answered.ends,
+                    answered.noise,
+                    answered.asked != Asked::All || answered.knows_ends,
+                ),
             },
         },
     }

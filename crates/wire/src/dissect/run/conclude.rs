@@ -76,7 +76,8 @@ impl Run<'_> {
             halves.spans = match &halves.exchanges[Side::Server.index()] {
                 Some(server) => spans.map(|spans| spans.of_attempt(server, others)),
                 None => spans,
-            };
+            }
+            .map(|spans| spans.placed(&halves.exchanges));
         }
         halves.never_arrived = self.never_arrived(link, &halves);
         let moments = Moments::of(&halves).closed();
