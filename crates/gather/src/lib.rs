@@ -11,6 +11,7 @@ mod covered;
 mod documents;
 pub mod ends;
 pub mod hosts;
+mod pair;
 pub mod perfetto;
 mod sources;
 pub mod spans;
@@ -122,6 +123,9 @@ pub fn evidence(
         *limit = limit.replace(&folder, "");
     }
     tank::leave_out_its_own(&mut evidence);
+    if sources.case.is_some() {
+        pair::leave_out_others(&mut evidence);
+    }
     if let Some(path) = &sources.tank {
         evidence.measured_from_unix_ns = tank::measured_from(path)?;
     }

@@ -32,6 +32,8 @@ pub struct Sources {
     pub tank: Option<PathBuf>,
     /// Saved documents of other instruments.
     pub documents: Vec<PathBuf>,
+    /// The report of the case that the files belong to: then all spans are of one pair.
+    pub case: Option<PathBuf>,
     /// Other files.
     pub others: Vec<PathBuf>,
 }
@@ -44,6 +46,7 @@ enum Kind {
     Recording,
     Tank,
     Document,
+    Case,
     Other,
 }
 
@@ -81,7 +84,8 @@ impl Sources {
             Kind::Recording => self.recordings.push(file),
             Kind::Document => self.documents.push(file),
             Kind::Tank if self.tank.is_none() => self.tank = Some(file),
-            Kind::Tank | Kind::Other => self.others.push(file),
+            Kind::Case if self.case.is_none() => self.case = Some(file),
+            Kind::Tank | Kind::Case | Kind::Other => self.others.push(file),
         }
         Ok(())
     }
@@ -124,6 +128,9 @@ fn kind_of(name: &str, begin: &[u8]) -> Kind {
     if !matches!(first, Some(b'{' | b'[')) {
         return if spangap_meter::ingest::file::is_otlp_protobuf(begin) { Kind::Spans } else { Kind::Other };
     }
+    if ["\"pair\"", "\"trigger\"", "\"opened_unix_ms\""].into_iter().all(has) {
+        return Kind::Case;
+    }
     if has("\"resourceSpans\"") || has("\"resource_spans\"") || has("\"traceId\"") || has("\"traceID\"") {
         return Kind::Spans;
     }
@@ -147,6 +154,11 @@ mod tests {
             ("x", b"{\n \"runs\": [{\"stack\": \"rust\"}]}", Kind::Tank),
             ("x", b"{\n \"evidence\": {\n  \"version\": 1,", Kind::Document),
             ("truth.json", b"{\"culprit\": \"rto\"}", Kind::Other),
+            (
+                "x",
+                b"{\"id\":\"7\",\"pair\":{},\"state\":\"open\",\"trigger\":{},\"opened_unix_ms\":1",
+                Kind::Case,
+            ),
             ("spans.pb", b"\x0a\x30\x0a\x18\x0a\x16\x0a\x0cservice.name\x12\x06\x0a\x04shop", Kind::Spans),
             ("x", b"\0\0\0\x32\x0a\x30\x0a\x18\x0a\x16\x0a\x0cservice.name\x12\x06", Kind::Spans),
             ("x", b"\0\0\x10\0\x28\xb5\x2f\xfd", Kind::Spans),

@@ -132,6 +132,7 @@ fn spans_that_begin_in_whole_milliseconds_are_placed_by_the_packets_of_their_hos
     let spans = ["client", "server"].map(|end| of(end, "spans.pb"));
     let report = dissect(&[&packets[0], &packets[1]], &["--spans", &spans[0], "--spans", &spans[1]]);
     assert_eq!(calls(&report).len(), 58);
+    truth::consistent(&report);
     for call in calls(&report) {
         let legs = call["legs"].as_array().expect("legs");
         assert_eq!(legs.len(), 9, "every moment of a call is known: {call:#}");

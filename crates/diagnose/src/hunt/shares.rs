@@ -34,6 +34,12 @@ impl Share {
         let (low, high) = (self.low - below.max(0.0), self.high + above.max(0.0));
         Share { low: low.min(self.mid - FLOOR), mid: self.mid, high: high.max(self.mid + FLOOR) }
     }
+
+    /// With its interval, in per cent.
+    pub fn percent(self) -> String {
+        let of = |share: f64| format!("{:.0}", share.clamp(-9.99, 9.99) * 100.0);
+        format!("{} % ({} to {} %)", of(self.mid), of(self.low), of(self.high))
+    }
 }
 
 /// A call in one of the two groups being compared.

@@ -45,6 +45,9 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     match (server(3).zip(server(6)), server(4).zip(server(5))) {
         _ if unanswered => {}
         (wire, Some((start, end))) => {
+            // A span that goes on when the response has left, such as of a framework that ends it in a later turn, holds nothing
+            // up any more.
+            let end = server(7).map_or(end, |left| end.min(left));
             let span_ns = end - start;
             if let Some(cost) = most(whole_ns.map_or(span_ns, |whole_ns| whole_ns.min(span_ns))) {
                 out.push(finding(

@@ -1,7 +1,6 @@
 //! Words for time that no culprit accounts for and that no single leg has: how much of it passed at one end is a fact all the same.
 
 use super::read::MOST;
-use super::words::percent;
 use crate::hunt::shares::Share;
 use spangap_model::Side;
 use std::collections::BTreeMap;
@@ -25,7 +24,7 @@ pub fn scattered(ends: &BTreeMap<Option<Side>, Share>, noise: Share, knows_ends:
         }
         _ => String::new(),
     };
-    format!("No single cause accounts for most of that; {} of it passed {at}.{noise}", percent(*share))
+    format!("No single cause accounts for most of that; {} of it passed {at}.{noise}", share.percent())
 }
 
 #[cfg(test)]

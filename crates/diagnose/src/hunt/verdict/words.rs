@@ -5,14 +5,8 @@ use super::read::{MOST, PLACE_MOMENTS, Read, refined};
 use super::scattered::scattered;
 use super::{Asked, Kind, Named, Owner};
 use crate::hunt::answer::Answered;
-use crate::hunt::shares::Share;
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
-
-pub fn percent(share: Share) -> String {
-    let of = |share: f64| format!("{:.0}", share.clamp(-9.99, 9.99) * 100.0);
-    format!("{} % ({} to {} %)", of(share.mid), of(share.low), of(share.high))
-}
 
 pub fn words(read: &Read, answered: &Answered) -> String {
     let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
@@ -37,7 +31,7 @@ pub fn words(read: &Read, answered: &Answered) -> String {
 
 /// Who or what accounts for the time, as a sentence after the one that says how much it is.
 fn accounts_for(read: &Read, answered: &Answered) -> String {
-    let who = |named: &Named| format!("{} accounts for {}", named.culprit, percent(named.share));
+    let who = |named: &Named| format!("{} accounts for {}", named.culprit, named.share.percent());
     match (read.kind, &read.place) {
         (Kind::One | Kind::Several, _) => {
             let who: Vec<String> = read.culprits.iter().map(who).collect();
@@ -46,22 +40,22 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
         (Kind::Nothing, _) => format!(
             "{} of that passed while threads waited for CPUs behind many others, none of which caused most of the \
              wait.",
-            percent(answered.noise)
+            answered.noise.percent()
         ),
         (_, Some(place)) if place.both_ways && answered.asked != Asked::All => format!(
             "{} of that passed on the network between the hosts, in both directions; no single cause accounts for most \
              of it.",
-            percent(place.share)
+            place.share.percent()
         ),
         (_, Some(place)) if place.both_ways => format!(
             "{} of that passed on the network between the hosts, in both directions, with no other cause. The path \
              takes that long; only a reference can tell whether it always did (`--against`).",
-            percent(place.share)
+            place.share.percent()
         ),
         (_, Some(place)) if read.is_usual_place => format!(
             "{} of that passed in {}, {}. Only a reference can tell whether the server always takes that long \
              (`--against`).",
-            percent(place.share),
+            place.share.percent(),
             place.leg,
             place.leg.in_words()
         ),
@@ -77,14 +71,14 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                 false if is_unowned(place, answered) => "the evidence does not say why",
                 false => "no single cause accounts for most of it",
             };
-            format!("{} of that passed {}; {why}.", percent(place.share), at(place))
+            format!("{} of that passed {}; {why}.", place.share.percent(), at(place))
         }
         _ if read.beside_noise.is_some() => format!(
             "{} of that passed while threads waited for CPUs behind many others. But most of these calls, and hardly any \
              others, also show {}: {}. A run on a quieter machine would tell how much of the wait that causes.",
-            percent(answered.noise),
+            answered.noise.percent(),
             read.beside_noise.map_or(String::new(), |named| named.culprit.to_string()),
-            read.beside_noise.map_or(String::new(), |named| percent(named.share)),
+            read.beside_noise.map_or(String::new(), |named| named.share.percent()),
         ),
         _ if answered.asked != Asked::All && read.by_chance.is_none() && answered.noise.mid > MOST => {
             let largest = answered.shares.iter().find(|(owner, _)| !matches!(owner, Owner::Noise(_)));
@@ -96,12 +90,12 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     Owner::Place(legs) | Owner::Between(legs) => legs.in_words().to_string(),
                     Owner::Hop(hop, legs) => format!("{} behind proxy {hop}", legs.in_words()),
                 };
-                format!(" Another {} belongs to: {name}.", percent(*share))
+                format!(" Another {} belongs to: {name}.", share.percent())
             });
             format!(
                 "{} of that passed while threads waited for CPUs behind many others.{rest} A run on a quieter machine would tell \
                  whether that is more than noise.",
-                percent(answered.noise)
+                answered.noise.percent()
             )
         }
         _ => match &read.by_chance {
@@ -112,7 +106,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
             None => match &read.untold {
                 Some(place) => format!(
                     "{} of that passed {}. {}",
-                    percent(place.share),
+                    place.share.percent(),
                     at(place),
                     untold(place, answered)
                 ),
