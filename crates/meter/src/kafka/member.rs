@@ -243,8 +243,9 @@ impl Member {
             let custody = Custody::read(&committed.text);
             let mine = self.state().counted.get(&partition).copied();
             let owner = custody.owner();
+            let is_mine = owner.is_none_or(|owner| owner == self.reader);
             let (from, time_ms, waiting) = match (mine, committed.offset) {
-                (Some(mine), _) if owner.is_none_or(|owner| owner == self.reader) => {
+                (Some(mine), _) if is_mine => {
                     self.compare(&mine, committed.offset);
                     (mine.next_offset, mine.time_ms, Some(mine.waiting))
                 }
@@ -263,7 +264,11 @@ impl Member {
             {
                 let mut state = self.state();
                 state.owed.remove(&partition);
-                state.unsettled.remove(&partition);
+                // What this meter has committed and not written is settled when it is written, and not before: the partition may
+                // be taken away again.
+                if !is_mine {
+                    state.unsettled.remove(&partition);
+                }
                 let next_offset = at.count_from;
                 let claim = PartitionMark { partition, next_offset, time_ms, waiting: waiting.unwrap_or(0) };
                 let claim = (mine != Some(claim)).then_some(claim);
