@@ -65,8 +65,11 @@ async function answer<T>(path: string, url: string, request: RequestInit, signal
   return body as T;
 }
 
+/** The ends as the API takes them, which counts each minute that either of them is in: the end of a stretch is not in it. */
+const ends = ({ from, to }: Stretch): Stretch => ({ from, to: Math.max(from, to - 1) });
+
 /** A range that ends now is asked for as such, so that its tag holds for a minute. */
-const time = (view: View): Query => (view.fixed ? { from: view.fixed.from, to: view.fixed.to } : { window: view.range.window });
+const time = (view: View): Query => (view.fixed ? { ...ends(view.fixed) } : { window: view.range.window });
 
 /** Filters by name, which every question about several pairs takes. */
 const names = (filters: Filters): Query => {
@@ -77,13 +80,18 @@ const names = (filters: Filters): Query => {
 /** To the minute: a stretch that moves with the clock is another question only once a minute. */
 const minute = (unixS: number) => Math.floor(unixS / 60) * 60;
 
+/** The stretch compared with. */
+const beside = (view: View, nowS: number): Query => {
+  const before = againstStretch(view, minute(nowS));
+  return before ? { against_from: before.from, against_to: ends(before).to } : {};
+};
+
 /** Rows of a page of the table. */
 export const ROWS = 50;
 /** Steps of the small plot of a row. */
 const ROW_STEPS = 30;
 
 export function askPairs(view: View, nowS: number, top: number, signal: AbortSignal): Promise<PairsReport> {
-  const before = againstStretch(view, minute(nowS));
   return get(
     "/api/v1/pairs",
     {
@@ -96,8 +104,7 @@ export function askPairs(view: View, nowS: number, top: number, signal: AbortSig
       order: view.descending ? undefined : "ascending",
       top,
       offset: view.page > 1 ? (view.page - 1) * top : undefined,
-      against_from: before?.from,
-      against_to: before?.to,
+      ...beside(view, nowS),
       steps: ROW_STEPS,
     },
     signal,
@@ -123,8 +130,7 @@ export function askPair(view: View, pair: PairName, signal: AbortSignal): Promis
 
 /** The pair's row beside the stretch compared with. */
 export function askBeside(view: View, pair: PairName, nowS: number, signal: AbortSignal): Promise<PairsReport> {
-  const before = againstStretch(view, minute(nowS));
-  return get("/api/v1/pairs", { ...pairQuery(pair), ...time(view), against_from: before?.from, against_to: before?.to, top: 1 }, signal);
+  return get("/api/v1/pairs", { ...pairQuery(pair), ...time(view), ...beside(view, nowS), top: 1 }, signal);
 }
 
 export function askWorst(view: View, pair: PairName, cells: Cells | null, limit: number, signal: AbortSignal): Promise<WorstReport> {

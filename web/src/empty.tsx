@@ -28,9 +28,11 @@ export function recordedFrom(c: Coverage | null, nowS: number): number | null {
   return begins > started - 60 ? started : begins;
 }
 
-/** Seconds of a stretch in which calls were recorded: time in which nobody recorded is no time without losses. */
+/** Seconds of a stretch in which calls were recorded: time in which nobody recorded is no time without losses. Sums are of whole
+ * minutes, of those at both ends, too. */
 export function recordedSeconds(c: Coverage | null, nowS: number, { from, to }: Stretch): number {
-  const [start, end] = [Math.max(from, recordedFrom(c, nowS) ?? from), Math.min(to, nowS)];
+  const [first, last] = [Math.floor(from / 60) * 60, Math.ceil(to / 60) * 60];
+  const [start, end] = [Math.max(first, recordedFrom(c, nowS) ?? first), Math.min(last, nowS)];
   const missed = (c?.holes ?? []).reduce((sum, hole) => sum + Math.max(0, Math.min(hole.to_unix_s, end) - Math.max(hole.from_unix_s, start)), 0);
   return Math.max(1, end - start - missed);
 }

@@ -66,7 +66,7 @@ export function RangeLine({ view, nowS, go, against }: Props & { against: Stretc
     const named = AGAINST.find((one) => one === word);
     const from = fixed?.from ?? Math.floor(nowS / 60) * 60 - view.range.seconds;
     const length = fixed ? fixed.to - fixed.from : view.range.seconds;
-    const stretch = against ?? { from: from - length, to: from - 1 };
+    const stretch = against ?? { from: from - length, to: from };
     go({ ...view, against: word === "fixed" ? stretch : (named ?? null), sort: word === "none" && view.sort === "change" ? "lost" : view.sort, page: 1 });
   };
   return (

@@ -225,7 +225,7 @@ export function samePair(a: PairName | null, b: PairName | null): boolean {
   return a === b || (a !== null && b !== null && pairKey(a) === pairKey(b));
 }
 
-/** Start and end of the period shown, as of now. */
+/** Start and end of the period shown, as of now. The end is not in it, so that 10:00 to 10:03 is three minutes. */
 export function shownStretch(view: View, nowS: number): Stretch {
   return view.fixed ?? { from: nowS - view.range.seconds, to: nowS };
 }
@@ -238,7 +238,7 @@ export function againstStretch(view: View, nowS: number): Stretch | null {
   const shown = shownStretch(view, nowS);
   const length = shown.to - shown.from;
   if (against === "previous") {
-    const to = Math.floor(shown.from / 60) * 60 - 1;
+    const to = Math.floor(shown.from / 60) * 60;
     return { from: Math.max(0, to - length), to };
   }
   const back = against === "day" ? 86_400 : 604_800;

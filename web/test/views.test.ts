@@ -150,6 +150,7 @@ test("what is lost in a second is of the seconds in which somebody recorded", ()
   assert.equal(recordedSeconds({ ...held(40, 5_000, 4_800), holes: [{ from_unix_s: 6_000, to_unix_s: 6_260 }] }, 6_300, range), 640, "but for a hole");
   assert.equal(recordedSeconds(held(40, 6_240, 6_000), 6_300, { from: 0, to: 1_000 }), 1, "nobody divides by nothing");
   assert.equal(recordedSeconds(held(9_000, 0, 0), 6_300, { from: 6_000, to: 9_000 }), 300, "the future is not recorded");
+  assert.equal(recordedSeconds(held(9_000, 0, 0), 6_300, { from: 6_010, to: 6_179 }), 180, "sums are of whole minutes");
 });
 
 test("a view survives its way through the URL, whatever the names", () => {
@@ -193,7 +194,7 @@ test("the stretch compared with has no minute in common with the one shown", () 
     const view: View = { ...START, range, against: "previous" };
     const [shown, before] = [shownStretch(view, now), againstStretch(view, now)!];
     assert.equal(before.to - before.from, range.seconds);
-    assert.ok(Math.floor(before.to / 60) < Math.floor(shown.from / 60), range.window);
+    assert.equal(before.to, Math.floor(shown.from / 60) * 60, `${range.window}: ends where the minutes of the other begin`);
   }
   const fixed = { from: 86_400 * 10, to: 86_400 * 10 + 600 };
   assert.deepEqual(againstStretch({ ...START, fixed, against: "day" }, now), { from: 86_400 * 9, to: 86_400 * 9 + 600 });
