@@ -1,4 +1,4 @@
-// The meter's JSON API: every shape as in the meter's `report.rs`, which a test compares with it, and the functions that
+// The meter's JSON API: every shape as in the meter's `report/`, which a test compares with it, and the functions that
 // fetch them. A key's name ends in its unit. Absent keys are optional here; `null` means "unknown".
 
 import type { Explanation } from "./explain_api";

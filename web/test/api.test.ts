@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { differences, rustShapes, typescriptShapes, violations } from "./shapes";
 
-const REPORT = readFileSync("../crates/meter/src/report.rs", "utf8");
+const REPORT = ["mod", "coverage"].map((file) => readFileSync(`../crates/meter/src/report/${file}.rs`, "utf8")).join("\n");
 const API = readFileSync("src/api.ts", "utf8");
 /** What api.ts has beside the shapes. */
 const OWN = ["PairName"];

@@ -1,4 +1,4 @@
-// Reads the JSON shapes of both sides, the meter's `report.rs` and the page's `api.ts`, into one form.
+// Reads the JSON shapes of both sides, the meter's `report/` and the page's `api.ts`, into one form.
 
 import ts from "typescript";
 

@@ -126,21 +126,15 @@ pub fn unseen_by_side(rows: &[(&Row<'_>, f64)], others: &[(&Row<'_>, f64)]) -> [
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{MS, call, leg, of};
+    use super::super::innocents::running;
+    use super::super::tests::{call, leg, of};
     use super::super::{Hunt, Kind};
     use super::*;
     use spangap_model::evidence::{HostPart, HostTime, LegRecord};
     use spangap_model::{Cause, Culprit, Doing, Leg};
 
     fn stopped(ms: i64, is_recorded: bool) -> LegRecord {
-        let part = HostPart {
-            doing: Doing::Stopped,
-            behind: None,
-            waited_for: None,
-            woken_by: None,
-            waker: None,
-            ns: (ms * MS) as u64,
-        };
+        let part = HostPart { doing: Doing::Stopped, ..running(ms) };
         let host = HostTime { parts: vec![part], ..HostTime::default() };
         LegRecord { host: is_recorded.then_some(host), ..leg(Leg::ClientAppIn, ms) }
     }

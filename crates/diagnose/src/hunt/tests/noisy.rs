@@ -1,5 +1,6 @@
 //! Waits for a CPU, softirqs, and what is named beside them.
 
+use super::super::innocents::running;
 use super::super::*;
 use super::{MS, call, leg, lost, of};
 use spangap_model::evidence::{HostPart, HostTime, LegRecord};
@@ -116,15 +117,7 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
     assert!(lost.culprits[0].share.high < 0.6, "of everything it has no more than before: {lost:#?}");
     // Late threads have calls queued before them: that the client then works through these is not the reason.
     let own = |ms: i64| {
-        let part = HostPart {
-            doing: Doing::Running,
-            behind: None,
-            waited_for: None,
-            woken_by: None,
-            waker: None,
-            ns: (ms * MS) as u64,
-        };
-        let host = HostTime { parts: vec![part], ..HostTime::default() };
+        let host = HostTime { parts: vec![running(ms)], ..HostTime::default() };
         LegRecord { host: Some(host), ..leg(Leg::ClientAppOut, ms) }
     };
     let queued = with(

@@ -4,11 +4,10 @@
 #include "clock.h"
 #include "task.h"
 #include "asleep.h"
+#include "ring.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-// A ring has 1 << ring_shift events; those of CPU n begin at n << ring_shift.
-const volatile __u32 ring_shift = 0;
 // One less than the entries of `tasks` and `watched`, a power of two.
 const volatile __u32 task_mask = 0;
 // Whether the tracepoint's arguments include how `prev` left (Linux 5.18).
@@ -23,24 +22,6 @@ const volatile bool only_waits = false;
 
 #define NET_RX 3
 #define DEVICES 256
-// Places reserved for events of interrupts that come in between.
-#define SLACK 64
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct event);
-} events SEC(".maps");
-
-struct {
-    __uint(type, BPF_MAP_TYPE_ARRAY);
-    __uint(map_flags, BPF_F_MMAPABLE);
-    __uint(max_entries, 1);
-    __type(key, __u32);
-    __type(value, struct ring);
-} rings SEC(".maps");
 
 // What has been reported about a thread, when it last ran, and how it sleeps: together, because a switch needs most of
 // it, and because neighbours that run on different CPUs should not share a cache line.
@@ -86,89 +67,6 @@ struct {
     __type(key, __u32);
     __type(value, __u64);
 } ports SEC(".maps");
-
-static __always_inline struct ring *ring_of(__u32 cpu)
-{
-    return bpf_map_lookup_elem(&rings, &cpu);
-}
-
-// The ring is full as far as is known: checks how far the reader is by now. Returns how many events were lost before,
-// or -1 if there is no room; then `losing` more are lost. A name that finds no room is not an event: it is sent next
-// time.
-static __noinline int look_for_room(struct ring *ring, __u32 losing)
-{
-    if (!ring)
-        return -1;
-    __u64 limit = ring->tail + (1ull << ring_shift) - SLACK;
-    if (ring->head >= limit) {
-        if (losing) {
-            __sync_fetch_and_add(&ring->lost, 1);
-            __sync_fetch_and_add(&ring->untold, 1);
-        }
-        return -1;
-    }
-    __u64 untold = __sync_lock_test_and_set(&ring->untold, 0);
-    if (untold > 0xffff) {
-        // The limit remains exceeded, so that the next event comes here and reports the rest.
-        __sync_fetch_and_add(&ring->untold, untold - 0xffff);
-        return 0xffff;
-    }
-    ring->limit = limit;
-    return untold;
-}
-
-struct place {
-    struct event *event;
-    __u64 number;
-    __u64 lost;
-};
-
-// Takes the next place of this CPU's ring. Programs of softirqs and threads can be interrupted by another one.
-static __always_inline bool take(struct ring *ring, __u32 cpu, bool interruptible, bool name, struct place *place)
-{
-    __u64 head = ring->head;
-    place->lost = 0;
-    if (head >= *(volatile __u64 *)&ring->limit) {
-        int lost = look_for_room(ring, !name);
-        if (lost < 0)
-            return false;
-        place->lost = lost;
-    }
-    if (interruptible)
-        head = __sync_fetch_and_add(&ring->head, 1);
-    else
-        *(volatile __u64 *)&ring->head = head + 1;
-    place->number = head;
-    __u32 index = cpu << ring_shift | ((__u32)head & ((1u << ring_shift) - 1));
-    place->event = bpf_map_lookup_elem(&events, &index);
-    return place->event;
-}
-
-// Makes the event valid.
-static __always_inline void give(struct place *place, __u8 kind, __u8 state)
-{
-    __u64 last = kind | (__u64)state << 8 | place->lost << 16 | (place->number + 1) << 32;
-#if defined(__TARGET_ARCH_x86)
-    barrier();
-    *(volatile __u64 *)&place->event->kind = last;
-#else
-    __sync_lock_test_and_set((__u64 *)&place->event->kind, last);
-#endif
-}
-
-static __always_inline bool tell(struct ring *ring, __u32 cpu, bool interruptible, __u8 kind, __u64 time_or_text,
-                                 __u64 a, __u32 b, __u32 c)
-{
-    struct place place;
-    if (!take(ring, cpu, interruptible, true, &place))
-        return false;
-    place.event->time_ns = time_or_text;
-    place.event->a = a;
-    place.event->b = b;
-    place.event->c = c;
-    give(&place, kind, 0);
-    return true;
-}
 
 static __always_inline __u64 cgroup_of(struct task_struct *task)
 {

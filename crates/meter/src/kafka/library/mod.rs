@@ -1,9 +1,12 @@
 //! librdkafka, loaded when it is wanted: whoever does not read Kafka needs no such library, and nobody waits for it to
-//! be compiled. Declarations as in `rdkafka.h` of version 1.9 and later, which are stable.
+//! be compiled.
 
 #![allow(unsafe_code)]
 
+mod abi;
+
 use super::member::{Committed, Group};
+use abi::{Functions, RdList, RdMessage, RdPartition};
 use libloading::Library as Loaded;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -23,103 +26,6 @@ const ERR_ASSIGN: c_int = -175;
 const ERR_FATAL: c_int = -150;
 const ERR_NO_OFFSET: c_int = -168;
 const OFFSET_END: i64 = -1;
-
-#[repr(C)]
-struct RdMessage {
-    err: c_int,
-    rkt: *mut c_void,
-    partition: i32,
-    payload: *mut c_void,
-    len: usize,
-    key: *mut c_void,
-    key_len: usize,
-    offset: i64,
-    private: *mut c_void,
-}
-
-#[repr(C)]
-struct RdPartition {
-    topic: *mut c_char,
-    partition: i32,
-    offset: i64,
-    metadata: *mut c_void,
-    metadata_size: usize,
-    opaque: *mut c_void,
-    err: c_int,
-    private: *mut c_void,
-}
-
-#[repr(C)]
-struct RdList {
-    cnt: c_int,
-    size: c_int,
-    elems: *mut RdPartition,
-}
-
-type OnError = extern "C" fn(*mut c_void, c_int, *const c_char, *mut c_void);
-type OnRebalance = extern "C" fn(*mut c_void, c_int, *mut RdList, *mut c_void);
-
-/// Declares the functions, and loads each by its name.
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        #[allow(non_snake_case)]
-        #[derive(Debug)]
-        struct Functions {
-            // SAFETY: these are types; each call has its reason.
-            $($name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            _loaded: Loaded,
-        }
-
-        impl Functions {
-            fn find(loaded: Loaded) -> Result<Functions, libloading::Error> {
-                Ok(Functions {
-                    $($name: {
-                        // SAFETY: the type is that of the function in `rdkafka.h`; the library stays loaded as long as it is
-                        // called.
-                        *unsafe { loaded.get(concat!("rd_kafka_", stringify!($name), "\0").as_bytes())? }
-                    },)*
-                    _loaded: loaded,
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    version: fn() -> c_int;
-    version_str: fn() -> *const c_char;
-    err2str: fn(c_int) -> *const c_char;
-    conf_new: fn() -> *mut c_void;
-    conf_destroy: fn(*mut c_void);
-    conf_set: fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
-    conf_set_opaque: fn(*mut c_void, *mut c_void);
-    conf_set_rebalance_cb: fn(*mut c_void, OnRebalance);
-    conf_set_error_cb: fn(*mut c_void, OnError);
-    new: fn(c_int, *mut c_void, *mut c_char, usize) -> *mut c_void;
-    destroy: fn(*mut c_void);
-    poll_set_consumer: fn(*mut c_void) -> c_int;
-    subscribe: fn(*mut c_void, *const RdList) -> c_int;
-    consumer_poll: fn(*mut c_void, c_int) -> *mut RdMessage;
-    consumer_close: fn(*mut c_void) -> c_int;
-    message_destroy: fn(*mut RdMessage);
-    message_timestamp: fn(*const RdMessage, *mut c_int) -> i64;
-    assign: fn(*mut c_void, *const RdList) -> c_int;
-    incremental_assign: fn(*mut c_void, *const RdList) -> *mut c_void;
-    incremental_unassign: fn(*mut c_void, *const RdList) -> *mut c_void;
-    assignment_lost: fn(*mut c_void) -> c_int;
-    committed: fn(*mut c_void, *mut RdList, c_int) -> c_int;
-    commit: fn(*mut c_void, *const RdList, c_int) -> c_int;
-    offsets_for_times: fn(*mut c_void, *mut RdList, c_int) -> c_int;
-    query_watermark_offsets: fn(*mut c_void, *const c_char, i32, *mut i64, *mut i64, c_int) -> c_int;
-    get_watermark_offsets: fn(*mut c_void, *const c_char, i32, *mut i64, *mut i64) -> c_int;
-    pause_partitions: fn(*mut c_void, *mut RdList) -> c_int;
-    resume_partitions: fn(*mut c_void, *mut RdList) -> c_int;
-    topic_partition_list_new: fn(c_int) -> *mut RdList;
-    topic_partition_list_add: fn(*mut RdList, *const c_char, i32) -> *mut RdPartition;
-    topic_partition_list_destroy: fn(*mut RdList);
-    error_string: fn(*const c_void) -> *const c_char;
-    error_destroy: fn(*mut c_void);
-}
 
 /// Why the library cannot be used.
 #[derive(Debug, thiserror::Error)]
