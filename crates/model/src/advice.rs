@@ -241,7 +241,8 @@ pub fn about(cause: Cause, side: Option<Side>) -> Advice {
         ),
         Cause::TlsHandshake => (
             "waited for a TLS handshake",
-            "the connection was new, and client and server had to agree on keys before the request could be sent",
+            "the connection was new: it took a round trip to open, and client and server had to agree on keys before the \
+             request could be sent",
             "Keep connections open and reuse them; allow session resumption and TLS 1.3, and check the CPU cost of \
              handshakes.",
         ),

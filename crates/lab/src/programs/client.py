@@ -54,11 +54,11 @@ class Connection(http.client.HTTPConnection):
             begun = time.time_ns()
             address = socket.getaddrinfo(told.name, port, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]
             waited("dns", trace, begun, time.time_ns())
+        begun = time.time_ns()
         self.sock = socket.create_connection((address, int(port)))
         self.sock.settimeout(told.timeout or None)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is not None:
-            begun = time.time_ns()
             self.sock = context.wrap_socket(self.sock)
             waited("tls", trace, begun, time.time_ns())
 

@@ -82,6 +82,11 @@ impl Scene {
         Scene::connected(1000, 20)
     }
 
+    /// The connection's TCP handshake.
+    pub fn handshake_mut(&mut self) -> &mut Handshake {
+        &mut self.handshake
+    }
+
     /// Sets the time of the following events.
     pub fn at(&mut self, now_us: i64) -> &mut Scene {
         assert!(now_us >= self.now_us, "the scene is told in order");

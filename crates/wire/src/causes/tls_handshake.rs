@@ -1,5 +1,8 @@
-//! The TLS handshake at the beginning of a connection, as an interval: a call that was made while the connection
-//! was not open yet waited for it.
+//! The opening of a TLS connection, as intervals: a call that was made while the connection was not open yet waited
+//! for the TLS handshake, and for that of TCP before it.
+//!
+//! The round trip of TCP is part of it because no call pays for one without the other. If a SYN or its answer was
+//! repeated, that wait has a cause of its own, and so has a client that dawdles between both handshakes.
 //!
 //! The rule follows records by their headers alone, so it needs no keys, and works with any snap length that
 //! leaves the headers. The handshake begins with the ClientHello. In TLS 1.3 it ends, for the client, with the
@@ -137,6 +140,7 @@ impl Memory {
                 let answered = self.sides[Side::Server.index()].next > 0;
                 let end = if self.tls13 { at } else { self.last };
                 if answered && end.0 > self.hello.0 {
+                    found.extend(self.tcp(view));
                     found.push(self.episode(end, view));
                 }
             }
@@ -144,26 +148,43 @@ impl Memory {
         }
     }
 
+    /// The TCP handshake before it.
+    fn tcp(&self, view: View<'_>) -> Option<Episode> {
+        let handshake = view.handshake;
+        let (syn, ack) = (handshake.syn?, handshake.ack?);
+        let is_plain =
+            handshake.syns == 1 && handshake.syn_acks == 1 && ack.0 > syn.0 && ack.0 <= self.hello.0;
+        is_plain.then(|| {
+            opening(view, syn, ack, ["the connection is opened", "TCP's handshake is over {us} later"])
+        })
+    }
+
     fn episode(&self, end: (i64, u64), view: View<'_>) -> Episode {
-        let sent = view.of(Side::Client).next;
-        let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
-        let took_us = super::nanos(self.hello.0, end.0) / 1000;
-        Episode {
-            cause: Cause::TlsHandshake,
-            certainty: Certainty::Shown,
-            side: None,
-            sender: Side::Client,
-            from_ns: self.hello.0,
-            to_ns: end.0,
-            start: sent,
-            end: sent,
-            stream_id: None,
-            copies: Copies::One,
-            evidence: PacketProofs::of(&[
-                evidence(self.hello, What::text("the client's hello: the TLS handshake begins")),
-                evidence(end, What::with("the handshake is over {us} later", took_us, 0)),
-            ]),
-        }
+        let words = ["the client's hello: the TLS handshake begins", "the handshake is over {us} later"];
+        opening(view, self.hello, end, words)
+    }
+}
+
+/// A handshake from its first packet to its last.
+fn opening(view: View<'_>, from: (i64, u64), end: (i64, u64), [begins, over]: [&'static str; 2]) -> Episode {
+    let sent = view.of(Side::Client).next;
+    let evidence = |(time_ns, packet): (i64, u64), what| PacketProof { packet, time_ns, what };
+    let took_us = super::nanos(from.0, end.0) / 1000;
+    Episode {
+        cause: Cause::TlsHandshake,
+        certainty: Certainty::Shown,
+        side: None,
+        sender: Side::Client,
+        from_ns: from.0,
+        to_ns: end.0,
+        start: sent,
+        end: sent,
+        stream_id: None,
+        copies: Copies::One,
+        evidence: PacketProofs::of(&[
+            evidence(from, What::text(begins)),
+            evidence(end, What::with(over, took_us, 0)),
+        ]),
     }
 }
 
@@ -182,12 +203,18 @@ mod tests {
         of.iter().flat_map(one).collect()
     }
 
-    fn found(told: &[(Side, i64, Vec<u8>)]) -> Vec<(i64, i64)> {
-        let mut scene = Scene::at_client();
+    fn opened(mut scene: Scene, told: &[(Side, i64, Vec<u8>)]) -> Vec<(i64, i64)> {
         for (from, at_us, bytes) in told {
             scene.at(*at_us).payload(*from, bytes);
         }
         scene.found.iter().filter(|e| e.cause == Cause::TlsHandshake).map(|e| (e.from_ns, e.to_ns)).collect()
+    }
+
+    /// The TLS handshake alone, of a connection whose SYN was sent twice.
+    fn found(told: &[(Side, i64, Vec<u8>)]) -> Vec<(i64, i64)> {
+        let mut scene = Scene::at_client();
+        scene.handshake_mut().syns = 2;
+        opened(scene, told)
     }
 
     #[test]
@@ -217,6 +244,26 @@ mod tests {
             "a hello whose first segment ends before it says so"
         );
         assert_eq!(found(&[&told[..1], &pieces[2..]].concat()), [(100_000, 1_700_000)]);
+    }
+
+    #[test]
+    fn the_round_trip_of_tcp_is_part_of_it_unless_a_syn_was_repeated() {
+        let told = [
+            (CLIENT, 100, records(&[(22, 300)])),
+            (SERVER, 1500, records(&[(22, 90), (20, 1), (23, 900)])),
+            (CLIENT, 1700, records(&[(20, 1), (23, 53)])),
+        ];
+        // The hello left 100 us after TCP's handshake, which took 1,020 us.
+        let tls = (100_000, 1_700_000);
+        assert_eq!(opened(Scene::at_client(), &told), [(-1_020_000, 0), tls]);
+        for (syns, syn_acks) in [(2, 1), (1, 2)] {
+            let mut scene = Scene::at_client();
+            let handshake = scene.handshake_mut();
+            (handshake.syns, handshake.syn_acks) = (syns, syn_acks);
+            assert_eq!(opened(scene, &told), [tls], "{syns} SYNs, {syn_acks} answers");
+        }
+        // A handshake that failed opened nothing.
+        assert_eq!(opened(Scene::at_client(), &told[..2]), []);
     }
 
     #[test]

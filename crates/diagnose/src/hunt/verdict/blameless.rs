@@ -26,7 +26,7 @@ pub fn is_blameless(named: &Named, answered: &Answered) -> bool {
         // Messages of the same size take as long to send, unless something holds them up.
         Cause::LargePayload => answered.larger < LARGER,
         // Where ordinary calls open connections as well, something holds up the opening of some.
-        Cause::ConnectionPerCall => {
+        Cause::ConnectionPerCall | Cause::TlsHandshake => {
             answered.present.get(&named.owner).is_some_and(|present| present.ordinary_share > ALSO)
         }
         _ => false,
