@@ -18,6 +18,7 @@ mod signals;
 mod temporary;
 mod values;
 mod web;
+mod whole_file;
 
 use std::process::ExitCode;
 

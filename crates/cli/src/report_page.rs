@@ -1,6 +1,7 @@
 //! Pages of `--html`: a document and the page that draws it, in one self-contained file. The pages are built
 //! from `web/src/tank/` and `web/src/report/`, and embedded in the binary.
 
+use crate::whole_file;
 use anyhow::Context;
 use serde::Serialize;
 use spangap_report::html::escaped;
@@ -99,7 +100,7 @@ pub fn write_tank(path: &Path, report: &spangap_bench::report::TankReport) -> an
 }
 
 fn put(path: &Path, page: &str) -> anyhow::Result<()> {
-    std::fs::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))
+    whole_file::write(path, page).with_context(|| format!("cannot write the page ({})", path.display()))
 }
 
 fn filled(page: &str, document: &impl Serialize) -> anyhow::Result<String> {

@@ -46,6 +46,24 @@ fn a_cause_that_owns_most_of_the_time_is_named_with_its_remedy() {
 }
 
 #[test]
+fn a_trace_that_does_not_fit_on_the_disk_leaves_no_part_of_itself() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // As on a full disk, a write fails after the first 512 or 1,024 bytes.
+    let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let output = Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_spangap"), "hunt"])
+        .args(both("nagle-client"))
+        .args(["--perfetto", "calls.perfetto-trace"])
+        .current_dir(&folder)
+        .output()
+        .expect("it starts");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot write the trace (calls.perfetto-trace)"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+}
+
+#[test]
 fn ordinary_calls_have_no_culprit() {
     for name in ["rust-unary", "cpp-callback-one", "go-one", "reordered", "nagle-off-one-write"] {
         let hunt = verdict(both(name));

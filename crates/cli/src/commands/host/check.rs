@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::output::width;
 use crate::signals::{self, ASKED};
 use crate::values::{Duration, wrong_usage};
+use crate::whole_file;
 use anyhow::Context;
 use clap::Args;
 use spangap_host::check::{
@@ -131,7 +132,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
         look.sockets = Some(sockets(&pids));
     }
     if let Some(path) = &args.save {
-        fs::write(path, write_readings(&first, &second.seen()))
+        whole_file::write(path, write_readings(&first, &second.seen()))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let findings = check::findings(&look);

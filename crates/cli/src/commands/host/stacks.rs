@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use crate::values::{Duration, wrong_usage};
+use crate::whole_file;
 use anyhow::Context;
 use clap::Args;
 use spangap_bench::tank::cpus::Cpus;
@@ -111,7 +112,7 @@ pub fn run(args: StacksArgs) -> anyhow::Result<Outcome> {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    whole_file::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The requested CPUs, all of which must be online.

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use crate::values::{Duration, wrong_usage};
+use crate::whole_file;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use spangap_bench::tank::cpus::Cpus;
@@ -455,7 +456,7 @@ fn finish(sums: Sums, seen: Observation, args: &ThievesArgs) -> anyhow::Result<O
                 Report::Thieves { report: &ThievesPage::new(&report) }.write(path)?;
             }
             if let Some(path) = &args.svg {
-                std::fs::write(path, picture::svg(&report))
+                whole_file::write(path, picture::svg(&report))
                     .with_context(|| format!("cannot write the picture ({})", path.display()))?;
             }
             let causes: Vec<&str> = report.causes.iter().map(|cause| cause.cause).collect();

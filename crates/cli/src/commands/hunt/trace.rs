@@ -1,5 +1,6 @@
 //! The slowest calls as a trace for Perfetto.
 
+use crate::whole_file;
 use anyhow::{Context, bail};
 use spangap_gather::whole::{Selection, gather};
 use spangap_gather::{Progress, Sources, perfetto};
@@ -23,5 +24,5 @@ pub fn write(
     let Some(trace) = perfetto::trace(&gathered) else {
         bail!("--perfetto {}: not written: the captures have no call to draw", path.display());
     };
-    std::fs::write(path, trace).with_context(|| format!("cannot write the trace ({})", path.display()))
+    whole_file::write(path, trace).with_context(|| format!("cannot write the trace ({})", path.display()))
 }

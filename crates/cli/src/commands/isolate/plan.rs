@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::output::width;
 use crate::values::wrong_usage;
+use crate::whole_file;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use spangap_isolate::kernel::Live;
@@ -12,9 +13,8 @@ use spangap_isolate::topology::Topology;
 use spangap_isolate::verify::proof;
 use spangap_machine::{Host, parse_readings};
 use spangap_model::Cpus;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -123,7 +123,8 @@ pub fn run(args: PlanArgs) -> anyhow::Result<Outcome> {
     plan.before = before;
     if let Some(path) = &args.write {
         let document = format!("{}\n", serde_json::to_string_pretty(&plan)?);
-        keep(path, &document).with_context(|| format!("cannot write {}", path.display()))?;
+        whole_file::write_private(path, &document)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     let output = match args.json {
         true => format!("{}\n", serde_json::to_string_pretty(&plan)?),
@@ -214,23 +215,6 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
-}
-
-/// Atomically writes a file that only its owner can read.
-fn keep(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let written =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, path)
-        });
-    if written.is_err() {
-        // The error is reported; the temporary file is of no use.
-        let _ = fs::remove_file(&beside);
-    }
-    written
 }
 
 fn print(output: &str) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use crate::output::width;
 use crate::report_page::Report;
 use crate::signals::{self, ASKED};
 use crate::values::{Duration, wrong_usage};
+use crate::whole_file;
 use anyhow::Context;
 use clap::Args;
 use spangap_isolate::kernel::{Kernel, Live};
@@ -229,5 +230,5 @@ fn policy(interfaces: &[String]) -> Policy {
 }
 
 fn write(path: &Path, content: &str) -> anyhow::Result<()> {
-    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+    whole_file::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }

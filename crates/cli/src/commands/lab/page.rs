@@ -4,6 +4,7 @@ use super::excerpts::{self, Dissected};
 use crate::Outcome;
 use crate::output::print_text;
 use crate::values::wrong_usage;
+use crate::whole_file;
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::Value;
@@ -70,7 +71,7 @@ pub fn run(args: PageArgs) -> anyhow::Result<Outcome> {
     let page = markdown(scenario, &file, [fault, near_miss], &shown, host.as_ref());
     for (name, text) in [(file, drawn), (format!("{name}.md"), page)] {
         let path = write.join(&name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        whole_file::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         print_text(&format!("{}\n", args.write.join(name).display()))?;
     }
     Ok(Outcome::Done)

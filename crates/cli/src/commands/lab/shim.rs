@@ -1,6 +1,7 @@
 //! `spangap lab shim`: the library that scenarios preload into programs, for manual use.
 
 use crate::Outcome;
+use crate::whole_file;
 use anyhow::Context;
 use clap::Args;
 use spangap_lab::shim;
@@ -28,7 +29,7 @@ fn words() -> String {
 
 /// Writes the library.
 pub fn run(args: ShimArgs) -> anyhow::Result<Outcome> {
-    std::fs::write(&args.write, shim::LIBRARY)
+    whole_file::write(&args.write, shim::LIBRARY)
         .with_context(|| format!("cannot write {}", args.write.display()))?;
     Ok(Outcome::Done)
 }
