@@ -9,12 +9,16 @@
 //! What is not shown stays open. A thread that is awake takes its next call without a wake-up; it had the
 //! call, at the latest, once it had answered the previous one, and earlier time is unknown. A sleep on a lock
 //! or inside the kernel is not a hand-over: the sleeper still holds the call.
+//!
+//! A thread between the reader and the writer may have been awake as well, so that no wake-up leads from the reader
+//! to the writer. A writer that slept when the call was read, and answered nothing else since, still began no sooner
+//! than another thread woke it; who had the call before that is unknown.
 
 use super::{Connection, Hands};
 use crate::event::{Event, Tid, Waker, What};
 use std::collections::{BTreeMap, HashMap};
 
-/// Maximum number of sleeps kept, about 100 MB; later calls are not followed from thread to thread.
+/// Maximum number of sleeps kept, about 130 MB; later calls are not followed from thread to thread.
 const MOST_SLEEPS: usize = 2_000_000;
 /// Maximum number of sleeps examined for one call; a call with more is not followed.
 const MOST_OF_ONE: usize = 10_000;
@@ -54,6 +58,8 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 struct Wake {
     at_ns: u64,
+    /// When the sleep began.
+    since_ns: u64,
     tid: Tid,
     end: End,
 }
@@ -115,7 +121,7 @@ impl Handovers {
                     Waker::Softirq { vector: NET_RX, .. } => End::Packet,
                     _ => End::Otherwise,
                 };
-                let wake = Wake { at_ns, tid: woken.tid, end };
+                let wake = Wake { at_ns, since_ns: woken.since_ns, tid: woken.tid, end };
                 self.wakes.push(wake);
                 self.of_thread.entry(woken.tid).or_default().push(wake);
             }
@@ -201,12 +207,25 @@ impl Handovers {
                     holds.push(Hold { tid, from_ns: read_ns, to_ns });
                     break;
                 }
-                (None, None) => break,
+                (None, None) => {
+                    if holds.is_empty() {
+                        let woken_ns = self.roused(tid, read_ns, to_ns);
+                        holds.extend(woken_ns.map(|from_ns| Hold { tid, from_ns, to_ns }));
+                    }
+                    break;
+                }
             }
         }
         holds.reverse();
         holds.retain(|hold| hold.to_ns > hold.from_ns);
         holds
+    }
+
+    /// When another thread woke this one from what it slept at since before some moment.
+    fn roused(&self, tid: Tid, slept_ns: u64, until_ns: u64) -> Option<u64> {
+        let first = self.sleeps(tid, slept_ns, until_ns).last()?;
+        let by_another = matches!(first.end, End::By(by) if by != tid);
+        (by_another && first.since_ns <= slept_ns).then_some(first.at_ns)
     }
 
     /// The threads that handled a call made by this host, from `from_ns` to the write, as far back as

@@ -242,9 +242,10 @@ fn what_a_worker_did_before_it_had_the_call_is_not_the_calls() {
     assert_eq!(hands_of(WORKER, &another), [(WORKER, 3300, 3500)]);
     let given = woken(3200, WORKER, 500, Waker::Task(LOOP));
     assert_eq!(hands_of(WORKER, &[given, another[0], another[1]]), [(WORKER, 3300, 3500)]);
-    // Woken by a thread that did not have the call, it may have got it from anywhere.
-    assert_eq!(hands_of(WORKER, &[woken(3200, WORKER, 500, Waker::Task(HOG))]), []);
+    // Woken before the call was read, or by no thread, it may have got it from anywhere.
     assert_eq!(hands_of(WORKER, &[woken(3050, WORKER, 500, Waker::Task(LOOP))]), []);
+    let timer = Waker::Hardirq(crate::event::Irq::Timer);
+    assert_eq!(hands_of(WORKER, &[woken(3200, WORKER, 500, timer)]), []);
     // Before that, it gave the loop another call's answer.
     let back = |at| woken(at, LOOP, at - 10, Waker::Task(WORKER));
     let another = answered_another(3350, LOOP);
@@ -258,6 +259,21 @@ fn what_a_worker_did_before_it_had_the_call_is_not_the_calls() {
         hands_of(LOOP, &[given, back(3300), back(3450)]),
         [(LOOP, 3100, 3200), (WORKER, 3200, 3450), (LOOP, 3450, 3500)]
     );
+}
+
+/// Such as a queue's thread that was awake when the reader put the call there: nobody had to wake it. The worker sleeps again
+/// while it has the call, and its last wake-up hands it nothing.
+#[test]
+fn a_worker_that_slept_when_the_call_was_read_had_it_from_its_first_wake_up_on() {
+    let by_queue = woken(3200, WORKER, 500, Waker::Task(HOG));
+    let slept = woken(3400, WORKER, 3250, Waker::Hardirq(crate::event::Irq::Timer));
+    let for_interpreter = woken(3450, WORKER, 3410, Waker::Task(HOG));
+    assert_eq!(hands_of(WORKER, &[by_queue, slept, for_interpreter]), [(WORKER, 3200, 3500)]);
+    // It slept only later, and may have had the call before; or it answered another call meanwhile.
+    let later = woken(3200, WORKER, 3150, Waker::Task(HOG));
+    assert_eq!(hands_of(WORKER, &[later, slept]), []);
+    let another = answered_another(3300, WORKER);
+    assert_eq!(hands_of(WORKER, &[by_queue, another[0], another[1]]), [(WORKER, 3300, 3500)]);
 }
 
 #[test]
