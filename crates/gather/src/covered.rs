@@ -1,8 +1,10 @@
 //! Legs of calls that a host recording covers, and the threads that handled their bytes.
 
+use spangap_host::event::What;
 use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Window};
 use spangap_host::recording::{Recording, RecordingError};
 use spangap_wire::hosts::HostLeg;
+use std::collections::HashSet;
 
 /// A leg that a recording covers, with the threads that handled its bytes.
 pub(crate) struct Covered {
@@ -11,12 +13,24 @@ pub(crate) struct Covered {
     pub(crate) hands: Hands,
 }
 
-/// The legs that a recording covers, the hand-overs of calls between threads, and the end of the recording.
+/// What a recording has of some legs.
+pub(crate) struct Cover {
+    /// The legs that it covers.
+    pub(crate) legs: Vec<Covered>,
+    /// Hand-overs of calls between threads.
+    pub(crate) handovers: Handovers,
+    /// End of the recording.
+    pub(crate) ended_ns: u64,
+    /// Whether it has reads or writes at the other end of the legs' connections.
+    pub(crate) other_end: bool,
+}
+
+/// Finds the legs that a recording covers.
 pub(crate) fn cover(
     recording: &mut Recording,
     legs: &[HostLeg],
     on_damage: &mut dyn FnMut(RecordingError),
-) -> (Vec<Covered>, Handovers, u64) {
+) -> Cover {
     let began_ns = recording.meta().began_ns;
     let covered: Vec<(HostLeg, Window)> = legs
         .iter()
@@ -25,11 +39,16 @@ pub(crate) fn cover(
         .collect();
     let windows: Vec<Window> = covered.iter().map(|(_, window)| *window).collect();
     let mut finder = Finder::new(&windows);
+    let other_ends: HashSet<(u16, u16)> = legs.iter().map(|leg| (leg.peer.port, leg.local.port)).collect();
+    let mut other_end = false;
     let mut ended_ns = began_ns;
     if !covered.is_empty() {
         // A recording ends at its first damage; what comes before it counts.
         let damage = recording.read(&mut |event| {
             ended_ns = ended_ns.max(event.time_ns);
+            if let What::Read { at, .. } | What::Wrote { at, .. } = &event.what {
+                other_end |= other_ends.contains(&(at.local_port, at.peer_port));
+            }
             finder.on(event);
         });
         damage.unwrap_or_else(on_damage);
@@ -39,7 +58,7 @@ pub(crate) fn cover(
     let (hands, handovers) = finder.finish(&|tid| names.tgid(tid));
     let all = covered.into_iter().zip(hands).map(|((leg, window), hands)| Covered { leg, window, hands });
     let known = all.filter(|one| one.hands.any() && one.window.to_ns <= ended_ns);
-    (known.collect(), handovers, ended_ns)
+    Cover { legs: known.collect(), handovers, ended_ns, other_end }
 }
 
 /// A leg in the time of the recording's events.

@@ -1,7 +1,7 @@
 //! Host recordings, joined with the legs of calls that passed on those hosts.
 
 use crate::GatherError;
-use crate::covered::{cover, window};
+use crate::covered::{Cover, cover, window};
 use crate::tracks::{Track, Tracker};
 use spangap_host::event::{Irq, Waker as By};
 use spangap_host::overlay::{Handovers, Hands, Layer, Read, SplitWindow, Window};
@@ -69,7 +69,7 @@ fn split_by_one(
         return 0;
     }
     let caveats = &mut dissection.caveats;
-    let (covered, handovers, ended_ns) =
+    let Cover { legs: covered, handovers, ended_ns, other_end } =
         cover(recording, legs, &mut |error| caveats.push(format!("{error}.")));
     let (windows, hands): (Vec<Window>, Vec<Hands>) =
         covered.iter().map(|one| (one.window, one.hands)).unzip();
@@ -86,11 +86,17 @@ fn split_by_one(
     let taken: HashSet<(usize, usize, usize)> = covered.iter().map(|one| id(&one.leg)).collect();
     legs.retain(|leg| !taken.contains(&id(leg)));
     if covered.is_empty() {
-        dissection.caveats.push(format!(
-            "{} covers the time of calls shown, but no reads or writes on their connections: it was recorded for \
-             other processes.",
-            file.display()
-        ));
+        let why = match other_end {
+            true => {
+                "the program at one end of the calls shown, but none of their legs lies on its host alone: without its \
+                 spans, a call is only what packets show of it"
+            }
+            false => {
+                "the time of calls shown, but no reads or writes on their connections: it was recorded for other \
+                 processes"
+            }
+        };
+        dissection.caveats.push(format!("{} covers {why}.", file.display()));
     }
     covered.len()
 }

@@ -88,6 +88,7 @@ pub fn dissection(
 ) -> Result<Dissection, GatherError> {
     let mut dissection = dissect(captures, settings, on_progress)?;
     dissection.caveats.extend(span_caveats);
+    dissection.caveats.extend(spans::unmatched(&dissection, &settings.spans));
     hosts::split_legs(&mut dissection, recordings)?;
     Ok(dissection)
 }

@@ -5,6 +5,8 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::ingest::file::{Input, read};
 use spangap_meter::ingest::times::{HalfTimes, TimesReader};
 use spangap_model::Side;
+use spangap_wire::call::Call;
+use spangap_wire::dissect::Dissection;
 use spangap_wire::spans::Spans;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -96,6 +98,23 @@ pub fn read_all(
     Ok(all)
 }
 
+/// Says that spans in the files belong to none of the calls shown, because nothing in the packets tells which is whose.
+pub fn unmatched(dissection: &Dissection, spans: &Spans) -> Option<String> {
+    let of_client = spans.times.values().filter(|times| times.client.is_some()).count();
+    let is_bare = |call: &&Call| {
+        let mut halves = call.halves.exchanges.iter().flatten();
+        call.halves.spans.is_none() && halves.all(|half| half.trace.is_none())
+    };
+    let (bare, all) = (dissection.calls.iter().filter(is_bare).count(), dissection.calls.len());
+    (of_client > 0 && 2 * bare > all).then(|| {
+        format!(
+            "{bare} of the {all} calls shown have none of the {of_client} CLIENT spans in the files: their packets carry no \
+             trace context, and no times of a span fit one of them alone. What passed in the client before their first \
+             byte and after their last is in no figure."
+        )
+    })
+}
+
 /// Whether it was stored or already present.
 fn add(spans: &mut Spans, half: HalfTimes) -> bool {
     let key = (half.trace_id, half.client_span_id);
@@ -127,6 +146,41 @@ fn add(spans: &mut Spans, half: HalfTimes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spangap_wire::call::Halves;
+    use spangap_wire::exchange::{Exchange, TraceContext};
+    use spangap_wire::spans::SpanTimes;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn spans_that_fit_no_call_are_told_unless_packets_name_them() {
+        let call = |trace: Option<TraceContext>| {
+            let exchanges = [Some(Exchange { trace, ..Exchange::default() }), None];
+            Call {
+                halves: Halves { exchanges, ..Halves::default() },
+                connection: 0,
+                ends: None,
+                start_ns: 0,
+                duration_ns: 1,
+                legs: Vec::new(),
+                findings: Vec::new(),
+                hosts: BTreeMap::new(),
+                section: 0,
+                hops: Vec::new(),
+                path: Vec::new(),
+            }
+        };
+        let mut spans = Spans::default();
+        spans.times.insert(([1; 16], [2; 8]), SpanTimes { client: Some((1, 9)), ..SpanTimes::default() });
+        let said = |calls: Vec<Call>, spans: &Spans| {
+            unmatched(&Dissection { calls, ..Dissection::default() }, spans)
+        };
+        let told = said(vec![call(None), call(None)], &spans).unwrap();
+        assert!(told.starts_with("2 of the 2 calls shown have none of the 1 CLIENT spans"), "{told}");
+        // Of a sample of all spans, the packets tell whose they are.
+        let traced = Some(TraceContext { trace_id: [3; 16], span_id: [4; 8] });
+        assert_eq!(said(vec![call(traced), call(traced)], &spans), None);
+        assert_eq!(said(vec![call(None)], &Spans::default()), None);
+    }
 
     #[test]
     fn the_first_of_two_contradicting_spans_counts() {

@@ -101,6 +101,15 @@ impl Halves {
     pub fn is_of_two_clocks(&self) -> bool {
         self.exchanges.iter().flatten().any(|half| half.doubts.clock_set)
     }
+
+    /// The end of the only tap that has the call; `None` if both do.
+    pub fn lone(&self) -> Option<Side> {
+        match &self.exchanges {
+            [Some(_), None] => Some(Side::Client),
+            [None, Some(_)] => Some(Side::Server),
+            _ => None,
+        }
+    }
 }
 
 /// A finished call.

@@ -88,6 +88,8 @@ named! {
         SynArrived = "syn-arrived",
         /// Whether a segment was retransmitted or overtaken on the path.
         SentTwice = "sent-twice",
+        /// Whether the client sent bytes once that came twice.
+        SentOnce = "sent-once",
         /// Activity of the server's host.
         ServerHost = "server-host",
         /// Activity of the client's host.
@@ -162,6 +164,10 @@ impl Missing {
                 "whether it was retransmitted, or overtaken on the path: a capture at the sender's end, IP \
                  identification or TCP timestamps would tell"
             }
+            Missing::SentOnce => {
+                "the client's capture: it tells bytes sent again, because the first copy was dropped behind the server's \
+                 tap, from bytes sent once that the path delivered twice"
+            }
             Missing::ServerHost => "a record of the server's host: run queue, softirq, accept queue",
             Missing::ClientHost => "a record of the client's host",
             Missing::ListenCounters => {
@@ -224,7 +230,7 @@ impl Missing {
             Missing::ClientHost => Need::HostRecording(Side::Client),
             Missing::ListenCounters => Need::HostCheck(Side::Server),
             Missing::EndsEarly | Missing::WindowScale | Missing::RoundTrip => Need::LongerCapture,
-            Missing::SocketOption | Missing::MetByCalls => Need::Capture(Side::Client),
+            Missing::SocketOption | Missing::MetByCalls | Missing::SentOnce => Need::Capture(Side::Client),
             Missing::ReceiverSilent
             | Missing::SentLate
             | Missing::MoreToSend

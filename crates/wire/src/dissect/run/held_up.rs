@@ -60,7 +60,7 @@ impl Run<'_> {
         let mut explained = Vec::new();
         self.opening(link, halves, &mut episodes);
         ready::settle(moments, &mut episodes);
-        receiver_drop::settle(&mut episodes);
+        receiver_drop::settle(&mut episodes, halves.lone());
         let mut found = if episodes.iter().all(Vec::is_empty) {
             Vec::new()
         } else {
