@@ -277,8 +277,13 @@ impl Tank<'_> {
             Ok(peers) => peers,
             Err(error) => return Ok(Outcome::NotRun(format!("cannot resolve {target}: {error}"))),
         };
-        watch.calibrates("raw ping-pong");
-        let floor = self.floors.of(self.settings, planned, self.programs, self.stop)?;
+        let floor = match self.settings.floor {
+            true => {
+                watch.calibrates("raw ping-pong");
+                self.floors.of(self.settings, planned, self.programs, self.stop)?
+            }
+            false => None,
+        };
         let limit = match planned.asked.stack {
             Stack::Raw => None,
             _ => *self.limits.entry(target.clone()).or_insert_with(|| observations::stream_limit(&peers)),

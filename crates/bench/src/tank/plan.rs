@@ -58,6 +58,8 @@ pub struct TankSettings {
     pub trace: Option<bool>,
     /// Number of repetitions of the whole plan.
     pub repeat: u32,
+    /// Whether raw ping-pong under the same load is measured before each run.
+    pub floor: bool,
 }
 
 /// What triggers a call.
@@ -319,6 +321,7 @@ pub(super) mod tests {
             export: None,
             trace: None,
             repeat: 1,
+            floor: true,
         }
     }
 

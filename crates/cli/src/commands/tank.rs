@@ -195,6 +195,9 @@ pub struct TankArgs {
     /// Write the result as a page with its pictures, for any browser, offline
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     html: Option<PathBuf>,
+    /// Do without the raw ping-pong under the same load before each run, for callers that only want the calls
+    #[arg(long, hide = true)]
+    no_floor: bool,
     /// End with the process that started this one
     #[arg(long, hide = true)]
     with_parent: bool,
@@ -268,6 +271,7 @@ impl TankArgs {
             export: export_settings(self.otlp, self.service_name),
             trace: self.trace.map(|trace| trace == Switch::On),
             repeat: self.repeat,
+            floor: !self.no_floor,
         };
         if settings.runs() > 1 {
             settings.duration_ns.get_or_insert(SWEEP_NS);

@@ -2,7 +2,8 @@
 
 use super::answer::{Answered, answer};
 use super::population::{EFFECTIVE, Kind, Population, Row, is_stream, quantile};
-use super::{Asked, Question};
+use super::shares::Share;
+use super::{Asked, Owner, Question};
 use std::collections::BTreeMap;
 
 /// Calls of a reference that are enough to compare with.
@@ -26,6 +27,8 @@ pub enum Beside {
     AsLong {
         /// Then that they are slow says nothing about this window.
         slow_as_often: bool,
+        /// What they do take longer, nanoseconds, if that is spread over so many causes and legs that none has enough of it.
+        spread_ns: Option<f64>,
     },
     /// They take longer, and why.
     Longer(Box<Answered>),
@@ -55,8 +58,11 @@ pub fn against(population: &Population<'_>, reference: &Population<'_>) -> Besid
         })
         .collect();
     match answer(Asked::Against, &rows, &others, population) {
-        Some(answered) if is_more(&answered) => Beside::Longer(Box::new(answered)),
-        _ => Beside::AsLong { slow_as_often: is_slow_as_often(population, &pairs) },
+        Some(answered) if is_more(&answered) && !is_spread(&answered) => Beside::Longer(Box::new(answered)),
+        answered => Beside::AsLong {
+            slow_as_often: is_slow_as_often(population, &pairs),
+            spread_ns: answered.filter(is_more).map(|answered| answered.each_ns.mid),
+        },
     }
 }
 
@@ -79,6 +85,14 @@ fn is_slow_as_often(population: &Population<'_>, pairs: &Pairs<'_, '_>) -> bool 
 fn is_more(answered: &Answered) -> bool {
     let least = LEAST_NS.max(LEAST_OF_REFERENCE * answered.baseline_ns);
     answered.each_ns.low > 0.0 && answered.each_ns.mid >= least
+}
+
+/// Whether a difference is made of many small ones: nobody has half of it, nor as much as another load changes in a single leg.
+/// Programs that were started anew, sleep for longer or find other work in their caches are a little slower everywhere.
+fn is_spread(answered: &Answered) -> bool {
+    let has_enough =
+        |(_, share): &(Owner, Share)| share.mid >= HALF || share.mid * answered.each_ns.mid >= LEAST_NS;
+    !answered.shares.iter().any(has_enough)
 }
 
 /// Calls of the same kind: ours, and those of the reference.
@@ -253,6 +267,33 @@ mod tests {
     fn a_few_microseconds_are_within_what_another_load_changes() {
         let same = beside(&serves(1_150, 100), &serves(1_000, 100));
         assert_eq!((same.verdict, named(&same)), (Kind::Nothing, None), "{same:#?}");
+    }
+
+    #[test]
+    fn a_difference_that_is_a_little_of_everything_is_what_two_windows_differ_by() {
+        // Five legs, each of which takes so much longer than before.
+        let of = |us: i64| {
+            evidence((0..200).map(move |n| {
+                let legs = [
+                    Leg::ClientAppOut,
+                    Leg::RequestWire,
+                    Leg::ServerHostIn,
+                    Leg::ServerHostOut,
+                    Leg::ClientAppIn,
+                ];
+                let legs: Vec<LegRecord> =
+                    legs.map(|one| LegRecord { ns: (100 + us) * 1_000, ..leg(one, 0) }).into();
+                CallRecord {
+                    duration_ns: legs.iter().map(|leg| leg.ns).sum::<i64>() as u64,
+                    ..call(n * 20, "/a", legs, Vec::new())
+                }
+            }))
+        };
+        let little = beside(&of(60), &of(0));
+        assert_eq!((little.verdict, named(&little)), (Kind::Nothing, None), "{little:#?}");
+        assert!(little.words.contains("300 us longer"), "{}", little.words);
+        let much = beside(&of(250), &of(0));
+        assert_ne!(much.verdict, Kind::Nothing, "{much:#?}");
     }
 
     #[test]

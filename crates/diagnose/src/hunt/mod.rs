@@ -17,6 +17,7 @@ mod answer;
 mod behind;
 pub mod catalogue;
 mod contrary;
+mod foreign_clock;
 mod held_up;
 mod in_turn;
 mod knock_on;
@@ -129,6 +130,17 @@ pub fn hunt(evidence: &Evidence, question: &Question<'_>) -> Hunt {
 
 /// The same, and reports progress: each suspect as it is ruled out.
 pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut OnStep<'_>) -> Hunt {
+    let without = foreign_clock::without_foreign_spans(evidence);
+    let is_foreign = without.is_some();
+    let evidence = without.as_ref().unwrap_or(evidence);
+    let mut hunt = answered(evidence, question, on_step);
+    if is_foreign {
+        hunt.coverage.limits.push(foreign_clock::LEFT_ASIDE.into());
+    }
+    hunt
+}
+
+fn answered(evidence: &Evidence, question: &Question<'_>, on_step: &mut OnStep<'_>) -> Hunt {
     let (calls, not_behind_proxies) = sampled::seen_behind_proxies(logical::calls(evidence, question));
     let (mut calls, without_spans) = sampled::with_spans(calls);
     find_queues(&mut calls);
@@ -140,13 +152,16 @@ pub fn hunt_aloud(evidence: &Evidence, question: &Question<'_>, on_step: &mut On
     let held_up = question.slower.is_none().then(|| held_up::held_up(&population)).flatten();
     let beside = beside_reference(&calls, &recorded, noise, question);
     let compared = !matches!(beside, Beside::Nothing);
-    let slow_as_often = matches!(beside, Beside::AsLong { slow_as_often: true });
+    let (slow_as_often, spread_ns) = match &beside {
+        Beside::AsLong { slow_as_often, spread_ns } => (*slow_as_often, *spread_ns),
+        Beside::Nothing | Beside::Longer(_) => (false, None),
+    };
     let all = match beside {
         Beside::Nothing => answer::all(&population),
         Beside::AsLong { .. } => None,
         Beside::Longer(answered) => Some(*answered),
     };
-    let answers = verdict::Answers { slow, held_up, all, compared, slow_as_often };
+    let answers = verdict::Answers { slow, held_up, all, compared, slow_as_often, spread_ns };
     let mut hunt = verdict::of(evidence, question, &population, answers, on_step);
     hunt.coverage.without_spans = without_spans as u64;
     hunt.coverage.not_behind_proxies = not_behind_proxies as u64;

@@ -208,6 +208,9 @@ pub const STACKS: &[(&str, &str, u32)] = &[
     ("cpp", "go", 1),
 ];
 
+/// Near misses that limit the workers of their target, which tonic's alone can: its stack is not drawn.
+pub const OWN_NEAR_MISS: &[&str] = &["server-app"];
+
 /// Payloads of requests and of responses, bytes.
 pub const SIZES: (u64, u64) = (16, 64 << 10);
 /// Runs with payloads, in per cent.

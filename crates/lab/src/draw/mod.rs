@@ -8,8 +8,8 @@ use crate::host_clock::HostClock;
 use crate::scenario::{Case, Scenario, Value};
 use crate::scenarios;
 use distribution::{
-    BUSY, FAULTS, FEW_PER_S, INNOCENT, MOST_PPM, NOISE, OFFSETS, OTHER_PAIR, PARTS, Part, Range, Row, SECOND,
-    SIZES, STACKS, WITH_CLOCKS, WITH_SIZES,
+    BUSY, FAULTS, FEW_PER_S, INNOCENT, MOST_PPM, NOISE, OFFSETS, OTHER_PAIR, OWN_NEAR_MISS, PARTS, Part,
+    Range, Row, SECOND, SIZES, STACKS, WITH_CLOCKS, WITH_SIZES,
 };
 use earlier::EarlierWindow;
 use fastrand::Rng;
@@ -133,6 +133,7 @@ impl DrawnRun {
             stop_ns: in_words(log_uniform(&mut random, SECOND.0, SECOND.1)),
         };
         let around = row.around;
+        let own_target = near_miss && OWN_NEAR_MISS.contains(&row.scenario);
         let earlier = EarlierWindow::draw(&mut random, row.scenario, near_miss, &settings);
         DrawnRun {
             seed,
@@ -141,7 +142,8 @@ impl DrawnRun {
             scenario: row.scenario.to_owned(),
             near_miss,
             settings,
-            stacks: (around.stacks && (target != "rust" || client != "rust")).then_some(stacks),
+            stacks: (around.stacks && !own_target && (target != "rust" || client != "rust"))
+                .then_some(stacks),
             sizes: (around.sizes && with_sizes).then_some(Sizes { request_bytes, response_bytes }),
             clocks: if around.clocks && with_clock { vec![clock] } else { Vec::new() },
             noise,
@@ -299,6 +301,15 @@ mod tests {
             *scenarios.entry(&run.scenario).or_default() += 1;
         }
         assert_eq!(scenarios.len(), INNOCENT.len() + FAULTS.len(), "{scenarios:?}");
+    }
+
+    #[test]
+    fn near_misses_with_workers_keep_the_target_that_has_them() {
+        let runs: Vec<DrawnRun> = (1..=4_000).map(|number| DrawnRun::draw(1, number, 1)).collect();
+        let of =
+            |near_miss| move |run: &&DrawnRun| run.scenario == "server-app" && run.near_miss == near_miss;
+        assert!(runs.iter().filter(of(true)).all(|run| run.stacks.is_none()));
+        assert!(runs.iter().filter(of(false)).any(|run| run.stacks.is_some()));
     }
 
     #[test]

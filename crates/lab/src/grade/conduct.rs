@@ -171,7 +171,7 @@ fn judge(
         return Ok(row);
     }
     let shown = match settings.blind {
-        true => blind::copy(&kept.folder, scratch, number)?,
+        true => blind::show(&kept.folder, scratch, number, blind::Means::Copy)?,
         false => kept.folder.clone(),
     };
     let begun = Instant::now();

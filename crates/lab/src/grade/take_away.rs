@@ -1,6 +1,6 @@
 //! Removal of evidence: the same run as recorded by somebody with fewer instruments.
 
-use super::blind;
+use super::blind::{self, Means};
 use crate::{LabError, folder};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use spangap_model::Side;
@@ -56,12 +56,12 @@ impl TakeAway {
         }
     }
 
-    /// Copies the evidence of a run into a new folder below `scratch`, without what is removed.
+    /// Shows the evidence of a run in a new folder below `scratch`, without what is removed.
     ///
     /// # Errors
     /// Reading or writing fails.
-    pub fn copy(self, run: &Path, scratch: &Path, number: usize) -> Result<PathBuf, LabError> {
-        let shown = blind::copy(run, scratch, number)?;
+    pub fn show(self, run: &Path, scratch: &Path, number: usize, means: Means) -> Result<PathBuf, LabError> {
+        let shown = blind::show(run, scratch, number, means)?;
         let before = shown.join(folder::BEFORE);
         if self == TakeAway::Before && before.is_dir() {
             fs::remove_dir_all(&before).map_err(LabError::file("remove", &before))?;
@@ -90,7 +90,7 @@ impl TakeAway {
                         let whole = fs::read(&path).map_err(LabError::file("read", &path))?;
                         let short = snapped(&whole, SNAP)
                             .map_err(|why| LabError::file("understand", &path)(std::io::Error::other(why)))?;
-                        fs::write(&path, short).map_err(LabError::file("write", &path))?;
+                        blind::replace(&path, &short)?;
                     }
                 }
             }
@@ -100,7 +100,8 @@ impl TakeAway {
                     if path.exists() {
                         let mut document: ExportTraceServiceRequest = folder::read_json(&path)?;
                         keep_some(&mut document);
-                        folder::write_json(&path, &document)?;
+                        let text = serde_json::to_vec(&document).expect("it is plain data");
+                        blind::replace(&path, &text)?;
                     }
                 }
             }
@@ -245,7 +246,7 @@ mod tests {
             fs::write(run.join(file), "{}").expect("a file");
         }
         let left = |what: TakeAway, number| -> Vec<&str> {
-            let shown = what.copy(&run, root.path(), number).expect("a copy");
+            let shown = what.show(&run, root.path(), number, Means::Link).expect("a copy");
             folder::EVIDENCE.into_iter().filter(|file| !shown.join(file).exists()).collect()
         };
         assert_eq!(left(TakeAway::Hosts, 1), ["client.host", "server.host"]);
@@ -259,9 +260,9 @@ mod tests {
         for file in folder::EVIDENCE {
             fs::write(run.join(folder::BEFORE).join(file), "{}").expect("a file");
         }
-        let shown = TakeAway::Hosts.copy(&run, root.path(), 4).expect("a copy");
+        let shown = TakeAway::Hosts.show(&run, root.path(), 4, Means::Link).expect("a copy");
         assert_eq!(before(&shown), folder::EVIDENCE.len() - 2);
-        let shown = TakeAway::Before.copy(&run, root.path(), 5).expect("a copy");
+        let shown = TakeAway::Before.show(&run, root.path(), 5, Means::Link).expect("a copy");
         assert!(!shown.join(folder::BEFORE).exists() && shown.join("server.host").exists());
         for one in TakeAway::ALL {
             assert_eq!(one.name().parse(), Ok(one));

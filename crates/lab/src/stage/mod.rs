@@ -255,7 +255,8 @@ impl<'a> Stage<'a> {
         let address = format!("{}:{PORT}", hosts::SERVER);
         let (warmup, duration) = (traffic::text(tank.warmup), traffic::text(tank.duration));
         let otlp = format!("http://{COLLECTOR}");
-        let arguments = ["tank", &address, "--stack", &tank.stack, "--otlp", &otlp, "--json"];
+        // Nobody reads what raw ping-pong would take here, and everything is being recorded meanwhile.
+        let arguments = ["tank", &address, "--stack", &tank.stack, "--otlp", &otlp, "--json", "--no-floor"];
         let mut command = self.spangap_on(Side::Client, &tank.around, &arguments);
         command.args(["--warmup", &warmup, "--duration", &duration]).args(&tank.arguments);
         let program = Program::start("tank", command, &self.folder)?;

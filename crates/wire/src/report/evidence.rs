@@ -4,6 +4,7 @@ use super::CallReport;
 use super::build::{call_report, clock_of, side_of};
 use crate::call::Call;
 use crate::dissect::{CaptureTotals, Dissection};
+use crate::exchange::{Part, Protocol};
 use crate::hops::path::hosts_along;
 use crate::hops::{PathLeg, Stage};
 use spangap_model::CallStatus;
@@ -38,12 +39,27 @@ fn records(dissection: &Dissection) -> Vec<CallRecord> {
 }
 
 /// Each capture may have begun after the handshake; one that has it is enough. Of a connection that is not listed, nothing
-/// is known.
+/// is known. HTTP/2 lets in no more than its own windows do: for messages of more than the first one, a capture that cuts packets
+/// does not show how much that was.
 fn windows(call: &Call, dissection: &Dissection) -> [Option<u64>; 2] {
     let connection = dissection.connection_of(call);
     let seen = || connection.into_iter().flat_map(|connection| connection.seen.iter().flatten());
-    [0, 1].map(|side: usize| seen().filter_map(|facts| facts.windows[side]).max())
+    let windows = [0, 1].map(|side: usize| seen().filter_map(|facts| facts.windows[side]).max());
+    if dissection.captures.iter().all(|capture| capture.reading.cut == 0) {
+        return windows;
+    }
+    let halves = || call.halves.exchanges.iter().flatten();
+    let halves = || halves().filter(|half| matches!(half.protocol, Protocol::Grpc | Protocol::Http2));
+    let is_long = |part: &Part| part.end.saturating_sub(part.start) > FIRST_HTTP2_WINDOW;
+    let long = [
+        halves().filter_map(|half| half.response.as_ref()).any(is_long),
+        halves().any(|half| is_long(&half.request)),
+    ];
+    [0, 1].map(|side: usize| windows[side].filter(|_| !long[side]))
 }
+
+/// What HTTP/2 lets in before anything else is agreed on, bytes.
+const FIRST_HTTP2_WINDOW: u64 = 65_535;
 
 fn path(call: &Call) -> Vec<HopLeg> {
     let mut hosts = Vec::new();
@@ -134,4 +150,27 @@ fn coverage(dissection: &Dissection) -> Vec<Coverage> {
         }
     };
     dissection.captures.iter().enumerate().map(of_one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::samples;
+
+    #[test]
+    fn a_capture_that_cuts_packets_does_not_show_what_http2_let_in_of_a_long_message() {
+        let windows = |request_bytes: u64, cut: u64| {
+            let mut dissection = samples::dissection();
+            for capture in &mut dissection.captures {
+                capture.reading.cut = cut;
+            }
+            for half in dissection.calls[0].halves.exchanges.iter_mut().flatten() {
+                half.request.end = half.request.start + request_bytes;
+            }
+            evidence(&dissection).calls[0].windows
+        };
+        assert_eq!(windows(900_000, 0), [Some(64 << 10); 2]);
+        assert_eq!(windows(900_000, 12), [Some(64 << 10), None]);
+        assert_eq!(windows(900, 12), [Some(64 << 10); 2]);
+    }
 }

@@ -11,9 +11,9 @@ use crate::findings::is_loss;
 use spangap_model::{Cause, Side};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Number of episodes kept per connection, the latest. As many calls may wait at once, each with an episode
-/// of its own, until both of its halves are joined.
-pub const MAX_EPISODES: usize = 1024;
+/// Number of episodes kept per connection, the latest. Each call may have one of its own, and asks for it when it is settled: half as
+/// many calls may be joined and wait for that, beside those in flight and those that one capture is read ahead of the other.
+pub const MAX_EPISODES: usize = 2048;
 /// Episodes of one kind before the first call: a connection that is opened has one.
 const MAX_OPENING: usize = 4;
 /// A call that begins later after its connection was opened did not wait for that.
@@ -263,7 +263,7 @@ mod tests {
 
         #[test]
         fn they_are_those_that_looking_at_all_gives(
-            told in prop::collection::vec((0i64..3000, 0i64..400, prop::option::of(1u32..6), any::<bool>()), 0..1400),
+            told in prop::collection::vec((0i64..3000, 0i64..400, prop::option::of(1u32..6), any::<bool>()), 0..2500),
             asked in prop::collection::vec((0i64..3000, 0i64..500, 1u32..6, any::<bool>(), 0u64..1500), 1..20),
         ) {
             let mut kept = Episodes::default();
@@ -301,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn a_call_still_has_its_episode_when_all_that_may_settle_and_those_in_flight_have_theirs() {
+        let mut kept = Episodes::default();
+        for n in 0..1_024 + 200 {
+            kept.push(episode((n, 10), Some(1 + n as u32), Side::Client, 0));
+        }
+        assert_eq!(kept.of(&exchange(5, 10, 1, Protocol::Grpc, 9)).len(), 1);
+    }
+
+    #[test]
     fn a_short_call_looks_at_few_of_many() {
         let mut kept = Episodes::default();
         for n in 0..5_000 {
@@ -309,6 +318,9 @@ mod tests {
         let around = kept.shared.around(450_000, 450_200).count();
         assert!((3..=3 * BLOCK as usize).contains(&around), "{around} of {}", kept.len());
         assert_eq!(kept.of(&exchange(450_000, 200, 1, Protocol::Grpc, 9)).len(), 3);
-        assert_eq!((kept.len(), kept.shared.blocks.len() as u64), (MAX_EPISODES, 1024 / BLOCK + 1));
+        assert_eq!(
+            (kept.len(), kept.shared.blocks.len() as u64),
+            (MAX_EPISODES, MAX_EPISODES as u64 / BLOCK + 1)
+        );
     }
 }

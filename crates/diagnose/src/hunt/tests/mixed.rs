@@ -1,8 +1,10 @@
 //! Calls of several kinds: streams, methods, with a connection of their own, without spans.
 
+use super::super::innocents::{by_thread, running};
 use super::super::*;
 use super::{call, leg, lost, of};
-use spangap_model::evidence::LegRecord;
+use spangap_model::Doing;
+use spangap_model::evidence::{HostPart, LegRecord};
 
 #[test]
 fn streams_last_as_long_as_they_are_meant_to() {
@@ -133,4 +135,48 @@ fn of_streams_alone_nobody_says_that_nothing_is_wrong() {
     let quick =
         (0..400).map(|n| call(n, "/b", vec![leg(Leg::ClientAppOut, 0), leg(Leg::ServerApp, 1)], Vec::new()));
     assert_eq!(of((0..40).map(stream).chain(quick)).verdict, Kind::Nothing);
+}
+
+#[test]
+fn what_holds_up_a_few_calls_comes_before_the_work_that_all_of_them_wait_for() {
+    // A server that takes 20 ms; every 30th call is stopped for 15 ms, and takes 12 ms longer for what that sets off elsewhere.
+    let hunt = of((0..900).map(|n| {
+        let slow = n % 30 == 0;
+        let stop = HostPart { doing: Doing::Stopped, ..running(15) };
+        let read = match slow {
+            true => by_thread(Leg::ClientAppIn, 3, 17, vec![stop, running(2)]),
+            false => leg(Leg::ClientAppIn, 0),
+        };
+        let after = leg(Leg::ServerHostOut, if slow { 10 } else { 0 });
+        let legs =
+            vec![leg(Leg::ClientAppOut, 0), by_thread(Leg::ServerApp, 7, 20, vec![running(20)]), after, read];
+        call(n * 3, "/a", legs, Vec::new())
+    }));
+    assert_eq!((hunt.verdict, hunt.question), (Kind::Place, "slow"), "{hunt:#?}");
+    assert_eq!(hunt.place.as_ref().map(|place| place.leg), Some(Legs::one(Leg::ClientAppIn)), "{hunt:#?}");
+}
+
+#[test]
+fn what_all_calls_consist_of_is_no_answer_beside_stops_elsewhere() {
+    // Three calls of 42 are stopped for 40 ms, too few to compare; all wait 20 ms for the server.
+    let stopped = |side: Side| {
+        of((0..42).map(|n| {
+            let stop = HostPart { doing: Doing::Stopped, ..running(40) };
+            let [served, read] = match (n % 14 == 5, side) {
+                (false, _) => [by_thread(Leg::ServerApp, 7, 20, vec![running(20)]), leg(Leg::ClientAppIn, 0)],
+                (true, Side::Server) => {
+                    [by_thread(Leg::ServerApp, 7, 60, vec![stop, running(20)]), leg(Leg::ClientAppIn, 0)]
+                }
+                (true, Side::Client) => [
+                    by_thread(Leg::ServerApp, 7, 20, vec![running(20)]),
+                    by_thread(Leg::ClientAppIn, 3, 40, vec![stop]),
+                ],
+            };
+            call(n * 20, "/a", vec![leg(Leg::ClientAppOut, 0), served, read], Vec::new())
+        }))
+    };
+    let client = stopped(Side::Client);
+    assert_eq!((client.verdict, client.place.is_none()), (Kind::Unknown, true), "{client:#?}");
+    let server = stopped(Side::Server);
+    assert_eq!(server.place.map(|place| place.leg), Some(Legs::one(Leg::ServerApp)));
 }

@@ -129,3 +129,24 @@ fn what_is_shown_is_named_beside_noise_and_what_queues_behind_noise_is_not() {
     );
     assert!(queued.culprits.is_empty(), "{queued:#?}");
 }
+
+#[test]
+fn work_that_slow_calls_alone_have_is_not_the_machines_noise() {
+    // Slow calls wait for CPUs for 24 ms, and their server runs for 10; that of others runs for so long.
+    let of = |ordinary_ms: i64| {
+        let served = |ms: i64| {
+            let host = HostTime { parts: vec![running(ms)], ..HostTime::default() };
+            LegRecord { host: Some(host), ..leg(Leg::ServerApp, ms) }
+        };
+        of((0..240).map(|n| match n % 8 {
+            0 => call(n, "/a", vec![waited(Leg::ServerHostIn, 24, n, 9), served(10)], vec![]),
+            _ => call(n, "/a", vec![leg(Leg::ServerHostIn, 0), served(ordinary_ms)], vec![]),
+        }))
+    };
+    let hashes = of(1);
+    assert_eq!((hashes.verdict, hashes.culprits.len()), (Kind::Unknown, 0), "{hashes:#?}");
+    assert!(hashes.words.contains("also show server-app (server)"), "{}", hashes.words);
+    // A busy machine stretches what all calls do.
+    let stretched = of(6);
+    assert_eq!((stretched.verdict, stretched.culprits.len()), (Kind::Nothing, 0), "{stretched:#?}");
+}

@@ -1,7 +1,8 @@
 //! Which of the answers comes first.
 
-use super::read::{Read, THIRD, is_standing};
+use super::read::{MOST, Read, THIRD, is_event, is_standing};
 use super::{Asked, FOOTNOTE, Kind, Named, Owner, Place, Question, SEEN, SLOW_NS};
+use crate::claims::{host_of, is_held_up, is_of_host};
 use crate::hunt::account::QUEUE;
 use crate::hunt::answer::Answered;
 use crate::hunt::shares::Share;
@@ -49,6 +50,10 @@ pub fn headline(
         Some(slow) if slow.0.kind == Kind::Nothing => (None, Some(slow)),
         slow => (slow, None),
     };
+    let all = all.map(|(read, answered)| match is_beside_an_event(&read, &answered) {
+        true => (read.without_place(), answered),
+        false => (read, answered),
+    });
     // Of everything, a place is said of calls that take long alone, or where a few of them have most of the time; what is shown,
     // of any.
     let all = all.filter(|(read, answered)| {
@@ -67,7 +72,9 @@ pub fn headline(
                 }
                 (Kind::One, _) => true,
                 // What calls always consist of is no answer to why some are slow.
-                (Kind::Place, Kind::Place) if all.0.is_usual_place => slow.1.of_all >= FOOTNOTE,
+                (Kind::Place, Kind::Place) if all.0.is_usual_place => {
+                    slow.1.of_all >= FOOTNOTE || shows_why(&slow.1)
+                }
                 (Kind::Place, Kind::Place) => true,
                 // Who leads among slow calls, and is not certain there, is not certain of all.
                 (Kind::Place, Kind::One) if is_led_by(&slow.1, &all.0) => true,
@@ -98,6 +105,29 @@ fn beside_reference(slow: Option<(Read, Answered)>, all: (Read, Answered)) -> (R
         (named, _) => named,
     };
     if first { slow } else { all }
+}
+
+/// Whether what holds calls up one by one has most of an excess, though its interval leaves room for doubt.
+fn shows_why(slow: &Answered) -> bool {
+    let first = slow.shares.first();
+    first.is_some_and(|(owner, share)| {
+        let is_shown = |cause| is_event(cause) && is_held_up(cause);
+        matches!(owner, Owner::Culprit(culprit) if is_shown(culprit.cause)) && share.mid > MOST
+    })
+}
+
+/// Whether what all calls consist of is told of a place, while a recording shows what held up calls elsewhere for some of their
+/// time: calls do not always consist of that, so that the place is no answer.
+fn is_beside_an_event(read: &Read, answered: &Answered) -> bool {
+    let Some(place) = read.place.as_ref().filter(|_| answered.asked == Asked::All) else { return false };
+    let is_path = |leg: Leg| matches!(leg, Leg::RequestWire | Leg::ResponseWire);
+    let place = if is_path(place.leg.first) { None } else { Some(host_of(place.leg)) };
+    let is_elsewhere = |owner: &Owner| {
+        matches!(owner, Owner::Culprit(culprit)
+            if is_held_up(culprit.cause) && is_of_host(culprit.cause) && culprit.side != place)
+    };
+    let is_some = |share: &Share| share.mid >= FOOTNOTE && share.low > 0.0;
+    answered.shares.iter().any(|(owner, share)| is_elsewhere(owner) && is_some(share))
 }
 
 /// Whether what one answer names has the most of another one's time.

@@ -4,11 +4,11 @@ use super::{Blamed, Hunt, Kind, Question};
 use crate::hunt::answer::knows_ends;
 use crate::hunt::catalogue::{self, NotLooked};
 use crate::hunt::lack::Lack;
-use crate::hunt::population::{Population, Row};
+use crate::hunt::population::{EFFECTIVE, Population, Row};
 use spangap_model::advice::about;
 use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many calls that captures lack are too many to say of all that nothing is wrong.
 const NOT_CAPTURED: f64 = 0.02;
@@ -44,11 +44,42 @@ pub fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
             .to_owned();
         hunt.culprits = vec![of(Culprit::of(Cause::Retries))];
         hunt.verdict = Kind::One;
-    } else if hunt.verdict == Kind::Nothing && opened > 1 && 2 * opened >= population.rows.len() {
+        return;
+    }
+    if hunt.verdict != Kind::Nothing {
+        return;
+    }
+    if let Some((culprit, calls)) = held_up_opening(population) {
+        hunt.words = format!(
+            "{calls} of {} calls waited for {culprit} while their connection opened, before the first byte of their request.",
+            population.rows.len()
+        );
+        hunt.culprits = vec![of(culprit)];
+        hunt.verdict = Kind::One;
+    } else if opened > 1 && 2 * opened >= population.rows.len() {
         hunt.words = format!("{opened} of {} calls opened their connection first.", population.rows.len());
         hunt.culprits = vec![of(Culprit::at(Cause::ConnectionPerCall, Side::Client))];
         hunt.verdict = Kind::One;
     }
+}
+
+/// What held up the opening of connections, as packets show, before the first byte of so many requests that it is no single
+/// case. Where no span shows when a call began, that is on no sheet.
+fn held_up_opening(population: &Population<'_>) -> Option<(Culprit, u64)> {
+    let begins_with_bytes =
+        |call: &CallRecord| !call.legs.iter().any(|leg| leg.legs.first == Leg::ClientAppOut);
+    let mut calls: BTreeMap<Culprit, f64> = BTreeMap::new();
+    for row in population.rows.iter().filter(|row| begins_with_bytes(row.call.record)) {
+        let of_opening = row.call.record.findings.iter().find(|finding| {
+            let is_of_opening = matches!(finding.culprit.cause, Cause::SynLoss | Cause::AcceptOverflow);
+            is_of_opening && finding.is_shown() && finding.hop.is_none_or(|hop| hop == 0)
+        });
+        if let Some(finding) = of_opening {
+            *calls.entry(finding.culprit).or_default() += row.call.weight;
+        }
+    }
+    let (culprit, calls) = calls.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    (calls >= EFFECTIVE).then_some((culprit, calls.round() as u64))
 }
 
 /// Calls that spans show and captures lack may be the slow ones: of the others alone nothing is said of all.

@@ -48,6 +48,8 @@ pub(super) struct Answers {
     pub compared: bool,
     /// Whether as many calls of the reference are as slow as those that stand out.
     pub slow_as_often: bool,
+    /// What calls take longer than in the reference, nanoseconds, where that is spread over everything.
+    pub spread_ns: Option<f64>,
 }
 
 /// What both questions come to.
@@ -58,7 +60,7 @@ pub(super) fn of(
     answers: Answers,
     on_step: &mut OnStep<'_>,
 ) -> Hunt {
-    let Answers { slow, held_up, all, compared, slow_as_often } = answers;
+    let Answers { slow, held_up, all, compared, slow_as_often, spread_ns } = answers;
     let covered = read::covered(population);
     let usual_ns = population.median_ns();
     let read_of = |answered: Option<Answered>| answered.map(|answered| (read(&answered, covered), answered));
@@ -85,7 +87,7 @@ pub(super) fn of(
         None => match population.few().filter(|_| !slow_as_often) {
             Some(few) => unanswered::too_few(&few),
             None if population.are_streams() => unanswered::streams(population),
-            None => unanswered::nothing(question, compared, usual_ns),
+            None => unanswered::nothing(question, compared, spread_ns, usual_ns),
         },
     };
     hunt.questions = answers;

@@ -63,6 +63,11 @@ impl Read {
         }
     }
 
+    /// The same without the place that it tells.
+    pub fn without_place(self) -> Read {
+        Read { kind: Kind::Unknown, place: None, is_usual_place: false, ..self }
+    }
+
     /// Share of the first culprit.
     pub fn lead(&self) -> f64 {
         self.culprits.first().map_or(0.0, |named| named.share.mid)
@@ -237,7 +242,7 @@ fn tells_apart(named: &Named, answered: &Answered) -> bool {
 
 /// What a program does itself: a busy machine stretches it, and does not bring it about.
 fn is_own_doing(cause: Cause) -> bool {
-    matches!(cause, Cause::ServerQueue | Cause::ClientApp)
+    matches!(cause, Cause::ServerQueue | Cause::ClientApp | Cause::ServerApp)
 }
 
 /// What calls always consist of.

@@ -8,14 +8,19 @@ use spangap_model::evidence::Evidence;
 /// Noise explains few calls where it has nearly all of what they take: something else may have the rest.
 const NEARLY_ALL: f64 = 0.75;
 
-pub fn nothing(question: &Question<'_>, compared: bool, usual_ns: u64) -> Hunt {
+pub fn nothing(question: &Question<'_>, compared: bool, spread_ns: Option<f64>, usual_ns: u64) -> Hunt {
     let usual = format_ns(usual_ns);
-    let words = match (question.slower, compared) {
+    let words = match (question.slower, spread_ns) {
+        (None, Some(ns)) => format!(
+            "Nothing to explain: calls took {} longer, on average, than those of the reference, a little of it in every leg, as \
+             two windows of the same programs differ. The median call takes {usual}.",
+            format_ns(ns as u64)
+        ),
         (Some(_), _) => format!(
             "Nothing to explain: too few calls are that slow, or they take no longer than others of their kind. The \
              median is {usual}."
         ),
-        (_, true) => {
+        _ if compared => {
             format!("Nothing to explain: the median call takes {usual}, no longer than in the reference.")
         }
         _ => format!("Nothing stands out: the median call takes {usual}, and hardly any takes much longer."),

@@ -1,23 +1,21 @@
 //! Grades a draw: makes each run (or takes an existing one), and asks the judge in question and the naive ones,
 //! with all evidence and with some removed.
 
-use super::known::known;
-use super::report::{JudgeResult, MissingStack, Outcome, Row, Shares};
-use super::standing::{Known, excess_ns, stands};
+use super::judging::Judging;
+use super::report::{MissingStack, Outcome, Row};
 use crate::LabError;
 use crate::clocks::Retime;
 use crate::draw::DrawnRun;
-use crate::grade::ask::{Judge, JudgeError};
-use crate::grade::conclusion::Conclusion;
+use crate::grade::ask::Judge;
 use crate::grade::conduct::Scratch;
 use crate::grade::folders::ExistingRun;
 use crate::grade::take_away::TakeAway;
-use crate::grade::{baselines, blind};
 use crate::{folder, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 /// Maximum number of attempts per run, until one acts.
@@ -48,6 +46,8 @@ pub struct DrawSettings<'a> {
     pub judge: Judge,
     /// Evidence to remove in additional passes.
     pub take_away: Vec<TakeAway>,
+    /// How many existing runs are judged at a time. Runs that are made have the machine to themselves.
+    pub jobs: usize,
     /// Missing stacks, and why.
     pub missing: Vec<(String, String)>,
     /// Shifts recordings to the clock of their host.
@@ -78,7 +78,27 @@ pub fn conduct(
 ) -> Result<(Vec<Row>, Vec<MissingStack>), LabError> {
     let makes = tasks.iter().any(|task| matches!(task, Task::Draw { .. }));
     let scratch = Scratch::of(makes, &settings.state, &settings.spangap)?;
+    let judging = Judging {
+        judge: &settings.judge,
+        take_away: &settings.take_away,
+        interrupted: &settings.interrupted,
+        scratch: scratch.path(),
+    };
     let mut not_drawn: Vec<MissingStack> = Vec::new();
+    let rows = match makes {
+        true => one_by_one(tasks, &judging, settings, &mut not_drawn)?,
+        false => side_by_side(tasks, &judging, settings)?,
+    };
+    scratch.remove()?;
+    Ok((rows, not_drawn))
+}
+
+fn one_by_one(
+    tasks: &[Task],
+    judging: &Judging<'_>,
+    settings: &DrawSettings<'_>,
+    not_drawn: &mut Vec<MissingStack>,
+) -> Result<Vec<Row>, LabError> {
     let mut rows = Vec::new();
     for (place, task) in tasks.iter().enumerate() {
         if settings.interrupted.load(Relaxed) {
@@ -87,11 +107,10 @@ pub fn conduct(
         let graded = match task {
             Task::There(kept) => {
                 (settings.tell)(Progress::Begins(&kept.name()));
-                let number = kept.truth.drawn.as_ref().map_or(place as u64 + 1, |drawn| drawn.number);
-                judged(Row::new(number, kept.name()), kept, scratch.path(), settings)
+                judging.of_existing(place, kept)
             }
             Task::Draw { seed, number, attempt } => {
-                drawn((*seed, *number, *attempt), scratch.path(), settings, &mut not_drawn)
+                drawn((*seed, *number, *attempt), judging, settings, not_drawn)
             }
         };
         match graded {
@@ -103,14 +122,57 @@ pub fn conduct(
             Err(error) => return Err(error),
         }
     }
-    scratch.remove()?;
-    Ok((rows, not_drawn))
+    Ok(rows)
+}
+
+/// Judges existing runs, several at a time: nothing is being recorded that this could disturb.
+fn side_by_side(
+    tasks: &[Task],
+    judging: &Judging<'_>,
+    settings: &DrawSettings<'_>,
+) -> Result<Vec<Row>, LabError> {
+    let next = AtomicUsize::new(0);
+    let (send, receive) = channel();
+    let mut rows: Vec<(usize, Row)> = Vec::new();
+    let mut failed = None;
+    std::thread::scope(|scope| {
+        for _ in 0..settings.jobs.clamp(1, tasks.len().max(1)) {
+            let (send, next) = (send.clone(), &next);
+            scope.spawn(move || {
+                while !judging.interrupted.load(Relaxed) {
+                    let place = next.fetch_add(1, Relaxed);
+                    let Some(Task::There(kept)) = tasks.get(place) else { return };
+                    // Nobody listens any more once a run could not be graded.
+                    if send.send((place, judging.of_existing(place, kept))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        for (place, graded) in receive {
+            match graded {
+                Ok(row) => {
+                    (settings.tell)(Progress::Begins(&row.run));
+                    (settings.tell)(Progress::Over(&row));
+                    rows.push((place, row));
+                }
+                Err(LabError::Interrupted) => {}
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+    });
+    rows.sort_by_key(|(place, _)| *place);
+    failed.map_or_else(|| Ok(rows.into_iter().map(|(_, row)| row).collect()), Err)
 }
 
 /// Draws until a run acts.
 fn drawn(
     (seed, number, only): (u64, u64, Option<u64>),
-    scratch: &Path,
+    judging: &Judging<'_>,
     settings: &DrawSettings<'_>,
     not_drawn: &mut Vec<MissingStack>,
 ) -> Result<Row, LabError> {
@@ -125,14 +187,14 @@ fn drawn(
         (settings.tell)(Progress::Begins(&name));
         let out = match &settings.out {
             Some(out) => out.join(format!("{number:04}")),
-            None => scratch.join("made"),
+            None => judging.scratch.join("made"),
         };
         let made = there(&out, &drawn)?.map_or_else(|| make(&drawn, &out, settings), Ok);
         let mut one = Row::new(number, name);
         one.drawn = Some(drawn);
         match made {
             Ok(kept) if kept.truth.acted => {
-                one = judged(one, &kept, scratch, settings)?;
+                one = judging.of(one, &kept, number as usize)?;
                 if settings.out.is_none() {
                     one.folder = None;
                     fs::remove_dir_all(&out).map_err(LabError::file("remove", &out))?;
@@ -228,81 +290,8 @@ fn make(drawn: &DrawnRun, out: &Path, settings: &DrawSettings<'_>) -> Result<Exi
     Ok(ExistingRun { folder: out.to_owned(), truth })
 }
 
-/// Asks every judge about a run that acted.
-fn judged(
-    mut row: Row,
-    kept: &ExistingRun,
-    scratch: &Path,
-    settings: &DrawSettings<'_>,
-) -> Result<Row, LabError> {
-    row.folder = Some(kept.folder.clone());
-    if let Some(drawn) = &kept.truth.drawn {
-        row.drawn = Some(drawn.clone());
-    }
-    if !kept.truth.acted {
-        row.outcome = Outcome::DidNotAct;
-        return Ok(row);
-    }
-    let known = known(kept)?;
-    row.truth = known.faults.iter().map(|fault| fault.culprit.to_string()).collect();
-    row.excess_ns = excess_ns(&known);
-    let mut took: Vec<u64> = known.calls.iter().map(|(_, ns)| *ns).collect();
-    took.sort_unstable();
-    row.median_ns = took.get(took.len() / 2).copied();
-    let with: Vec<Option<TakeAway>> =
-        std::iter::once(None).chain(settings.take_away.iter().copied().map(Some)).collect();
-    for taken_away in with {
-        let number = row.number as usize;
-        let shown = match taken_away {
-            None => blind::copy(&kept.folder, scratch, number)?,
-            Some(what) => what.copy(&kept.folder, scratch, number)?,
-        };
-        let said = said(&shown, &known, taken_away, settings);
-        fs::remove_dir_all(&shown).map_err(LabError::file("remove", &shown))?;
-        row.said.extend(said?);
-    }
-    Ok(row)
-}
-
-fn said(
-    shown: &Path,
-    known: &Known,
-    taken_away: Option<TakeAway>,
-    settings: &DrawSettings<'_>,
-) -> Result<Vec<JudgeResult>, LabError> {
-    let begun = Instant::now();
-    let name = settings.judge.name();
-    let evidence = match settings.judge.evidence(shown, &settings.interrupted) {
-        Err(JudgeError::Interrupted) => return Err(LabError::Interrupted),
-        gathered => gathered.map_err(|error| error.to_string()),
-    };
-    let mut all = Vec::new();
-    match settings.judge.conclude(shown, evidence.as_ref().map_err(String::clone), &settings.interrupted) {
-        Ok(conclusion) => {
-            let mut said = JudgeResult::new(name, taken_away, &conclusion, known);
-            said.judge_s = Some(begun.elapsed().as_secs_f64());
-            all.push(said);
-        }
-        Err(JudgeError::Interrupted) => return Err(LabError::Interrupted),
-        Err(error) => all.push(JudgeResult::failed(name, taken_away, error.to_string())),
-    }
-    if taken_away.is_none() {
-        match &evidence {
-            Ok((evidence, _)) => {
-                for (name, conclusion) in baselines::NAMES.iter().zip(baselines::conclude(evidence)) {
-                    all.push(JudgeResult::new((*name).to_owned(), None, &conclusion, known));
-                }
-            }
-            Err(error) => all.extend(
-                baselines::NAMES.map(|name| JudgeResult::failed(name.to_owned(), None, error.clone())),
-            ),
-        }
-    }
-    Ok(all)
-}
-
 impl Row {
-    fn new(number: u64, run: String) -> Row {
+    pub(super) fn new(number: u64, run: String) -> Row {
         Row {
             number,
             run,
@@ -316,50 +305,6 @@ impl Row {
             error: None,
             folder: None,
             run_s: None,
-        }
-    }
-}
-
-impl JudgeResult {
-    fn new(
-        judge: String,
-        taken_away: Option<TakeAway>,
-        conclusion: &Conclusion,
-        known: &Known,
-    ) -> JudgeResult {
-        let stands = stands(known, conclusion);
-        JudgeResult {
-            judge,
-            taken_away: taken_away.map(TakeAway::name),
-            verdict: Some(conclusion.words()),
-            standing: Some(stands.standing),
-            grounded: stands.grounded,
-            innocents: stands.innocents.iter().map(ToString::to_string).collect(),
-            share: stands.share.map(|(interval, constructed)| Shares {
-                constructed,
-                low: interval.low,
-                high: interval.high,
-            }),
-            why: conclusion.why.clone(),
-            error: None,
-            judge_s: None,
-            stands: Some(stands),
-        }
-    }
-
-    fn failed(judge: String, taken_away: Option<TakeAway>, error: String) -> JudgeResult {
-        JudgeResult {
-            judge,
-            taken_away: taken_away.map(TakeAway::name),
-            verdict: None,
-            standing: None,
-            grounded: None,
-            innocents: Vec::new(),
-            share: None,
-            why: None,
-            error: Some(error),
-            judge_s: None,
-            stands: None,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! and asks; [`standing`] classifies each conclusion, and this module sums them up: both are pure.
 
 pub mod conduct;
+mod judging;
 pub mod known;
 pub mod report;
 pub mod standing;

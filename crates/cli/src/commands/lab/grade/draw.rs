@@ -19,6 +19,7 @@ use spangap_lab::grade::yardstick::{conduct, text};
 use spangap_machine::facts::uptime;
 use spangap_machine::read_here;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 /// The tasks of a draw; `None` if the arguments do not ask for one.
 pub fn tasks(args: &GradeArgs) -> anyhow::Result<Option<Vec<Task>>> {
@@ -66,6 +67,7 @@ pub fn run(args: GradeArgs, tasks: &[Task]) -> anyhow::Result<Outcome> {
         state: args.state.state,
         judge,
         take_away: args.take_away,
+        jobs: args.jobs.map_or_else(cpus, NonZeroUsize::get),
         missing: missing().context("cannot find the programs of the stacks")?,
         retime: &clocks::retime,
         out,
@@ -108,6 +110,11 @@ fn missing() -> anyhow::Result<Vec<(String, String)>> {
         }
     }
     Ok(missing.into_iter().collect())
+}
+
+/// CPUs that this process may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// Load averages of 1, 5 and 15 minutes; empty if the machine does not report them.

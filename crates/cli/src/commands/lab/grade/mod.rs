@@ -18,6 +18,7 @@ use spangap_lab::scenario::Scenario;
 use spangap_lab::{LabError, scenarios};
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time;
@@ -63,6 +64,9 @@ pub struct GradeArgs {
     /// Also judge drawn runs without this evidence: hosts, spans, client, server, snap, spans-10%, before
     #[arg(long, value_name = "WHAT")]
     take_away: Vec<TakeAway>,
+    /// How many existing drawn runs are judged at a time [default: as many as there are CPUs]
+    #[arg(long, value_name = "N", requires = "runs")]
+    jobs: Option<NonZeroUsize>,
     /// How long the judge may take for a run
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     judge_limit: Duration,
