@@ -47,7 +47,14 @@ export interface PairRow {
   worst: WorstRow[];
   worst_complete_above_ns?: number;
   before?: PairBefore;
+  beyond?: BeyondUsual;
   lost_ns_by_step?: number[];
+}
+
+export interface BeyondUsual {
+  client_ns_total: number;
+  gap_ns_total: number;
+  since_unix_ms: number;
 }
 
 export interface PairBefore {

@@ -161,6 +161,12 @@ function lacking(call: CallReport): string | null {
   return `The ${which} no longer held whole: the bytes were overwritten before the mate came, so only times and host are known.`;
 }
 
+/** Whether a row of both spans is marked. */
+function differing({ client_span: client, server_span: server }: CallReport): boolean {
+  const all = [compare(facts(client), facts(server)), compare(attributes(client?.span.attributes), attributes(server?.span.attributes)), compare(attributes(client?.resource?.attributes), attributes(server?.resource?.attributes))];
+  return all.flat().some((row) => row.differs && !EXPECTED_TO_DIFFER.has(row.name));
+}
+
 function Spans({ call }: { call: CallReport }) {
   const { client_span: client, server_span: server } = call;
   const summary: Compared[] = [
@@ -358,7 +364,7 @@ export function CallView({ view, cases, keepsTraces, onSettings }: Props) {
           </Panel>
         )}
         {kept && (
-          <Panel title="Both spans" aside={<span class="quiet">≠ marks what differs</span>}>
+          <Panel title="Both spans" aside={differing(kept) ? <span class="quiet">≠ marks what differs</span> : undefined}>
             <Spans call={kept} />
           </Panel>
         )}

@@ -2,7 +2,7 @@
 
 import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./cases_api";
 import { useEffect, useState } from "preact/hooks";
-import { askCase } from "./ask";
+import { askCase, askWhole } from "./ask";
 import { AgentCommand } from "./empty";
 import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
@@ -11,6 +11,7 @@ import { useAnswer } from "./live";
 import { Code, Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
 import { toHash, type CaseList, type Go, type View } from "./state";
 import { causeWords, HuntView, shareWords } from "./verdict";
+import { legWords } from "./whole_words";
 
 const STATES: { state: State; hint: string }[] = [
   { state: "open", hint: "slices are being fetched and read" },
@@ -67,7 +68,8 @@ const OPENED: Record<string, string> = { baseline: "slower than usual", threshol
 
 /** Rows per page of the list. */
 const CASES_SHOWN = 50;
-const ALL_STATES: State[] = ["open", "explained", "proven", "regressed", "unknown", "fixed"];
+/** In the order in which they ask for somebody: what is not explained, what is not mended, what is over. */
+const ALL_STATES: State[] = ["open", "unknown", "regressed", "explained", "proven", "fixed"];
 
 /** Cases in the requested state that contain the requested words. */
 export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[] {
@@ -186,7 +188,8 @@ function Figures({ report }: { report: CaseReport }) {
     ["when slow", report.before],
     ["since it is fixed", report.after],
   ];
-  const columns = named.flatMap(([name, gap]): [string, CaseGap][] => (gap ? [[name, gap]] : []));
+  // A period without a call has no figures.
+  const columns = named.flatMap(([name, gap]): [string, CaseGap][] => (gap && gap.calls !== 0 ? [[name, gap]] : []));
   if (columns.length === 0) return null;
   const rows: [string, (gap: CaseGap) => number | undefined][] = [
     ["gap p50", (gap) => gap.gap?.p50_ns],
@@ -276,9 +279,16 @@ const OPENED_BY: Record<string, string> = {
   person: "because somebody asked",
 };
 
+/** The host's name, with its first address where another host has the same name. */
+export function hostName(agent: Agent, agents: Agent[]): string {
+  const isAlone = agents.every((other) => other.id === agent.id || other.host_name !== agent.host_name);
+  return isAlone && agent.host_name !== "" ? agent.host_name : [agent.host_name, agent.addresses?.[0] ?? agent.id].filter((part) => part !== "").join(" · ");
+}
+
 /** The host's name if its agent is known, else the beginning of its long id. */
 export function agentName(id: string, agents: Agent[]): string {
-  return agents.find((one) => one.id === id)?.host_name ?? (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
+  const agent = agents.find((one) => one.id === id);
+  return agent ? hostName(agent, agents) : (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-6)}` : id);
 }
 
 const timeOf = (unixMs: number) => new Date(unixMs).toLocaleTimeString([], { hour12: false });
@@ -298,6 +308,60 @@ export function sinceWords({ time_line: events = [], usual, opened_unix_ms: open
   return `Slow since some time between ${timeOf(usualTo)} and ${timeOf(out)}; the first slow call ended at ${timeOf(first)}.`;
 }
 
+/** A sentence without its side: the same of both ends is said once. */
+const ofNoSide = (one: string) => one.replace(/\b(client|server)\b/g, "side");
+
+/** What the case lacks, each reason once, and what to do about it. */
+function Lacks({ report, listens }: { report: CaseReport; listens: Listens | null }) {
+  const words = report.verdict?.words ?? "";
+  const all = [...new Set(report.lacks ?? [])].filter((one) => !words.includes(one));
+  const said = all.filter((one, at) => all.findIndex((other) => ofNoSide(other) === ofNoSide(one)) === at);
+  const isTwice = (one: string) => all.some((other) => other !== one && ofNoSide(other) === ofNoSide(one));
+  const without = (["client", "server"] as const).filter((side) => report.hosts && !report.hosts[side]?.agent);
+  return (
+    <>
+      {said.map((one) => (
+        <p key={one} class="note">
+          {isTwice(one) ? one.replace(/\b(?:the )?(client|server)\b/, "both ends") : one}
+        </p>
+      ))}
+      {without.length > 0 && report.state !== "open" && (
+        <p class="remedy">
+          <b>Do:</b> run an agent on {without.length === 2 ? "both hosts" : `the host of the ${without[0]}`}: <AgentCommand listens={listens} />. The next case of this pair then has packets and threads of {without.length === 2 ? "both ends" : "this end"}. Until then, the pair's own view tells what sets its slow calls apart.
+        </p>
+      )}
+    </>
+  );
+}
+
+/** Legs that are worth a word. */
+const LEG_SHARE = 0.2;
+
+/** In which leg the time passed: measured of the first call that the verdict rests on. */
+function LegOf({ report, view }: { report: CaseReport; view: View }) {
+  const id = report.files?.some((file) => file.name.endsWith(".pcapng")) ? report.hunt?.trace_ids?.[0] : undefined;
+  const asked = useAnswer("leg", id ? `${report.id} ${id}` : null, (signal) => askWhole([report.id], id ?? "", signal), 0);
+  const call = id ? asked.data?.calls[0] : undefined;
+  if (!id || !call || call.legs.length === 0) return null;
+  const legs = call.legs.filter((leg, at) => leg.ns >= call.duration_ns * LEG_SHARE || (at === 0 && call.legs.length === 1)).sort((a, b) => b.ns - a.ns);
+  if (legs.length === 0) return null;
+  return (
+    <p class="summary leg-of">
+      In which leg:{" "}
+      {legs.map((leg, at) => (
+        <span key={leg.leg}>
+          {at > 0 && ", "}
+          <b>{legWords(leg.leg)}</b> {duration(leg.ns)}
+          {leg.bound_ns > 0 && ` ± ${duration(leg.bound_ns)}`}
+        </span>
+      ))}{" "}
+      of the {duration(call.duration_ns)} of <a href={callAddress(report, view, id)}>call {id.slice(0, 8)}</a>.
+    </p>
+  );
+}
+
+const callAddress = (report: CaseReport, view: View, traceId: string) => toHash({ ...view, place: "call", pair: null, caseId: report.id, call: { traceId, clientSpanId: "" } });
+
 /** The calls that the verdict is based on, each with a link. */
 function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   const ids = report.hunt?.trace_ids ?? [];
@@ -306,7 +370,7 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
     <p class="summary calls-of">
       Calls it rests on:{" "}
       {ids.map((id) => (
-        <a key={id} data-row={id} href={toHash({ ...view, place: "call", pair: null, caseId: report.id, call: { traceId: id, clientSpanId: "" } })} title={id}>
+        <a key={id} data-row={id} href={callAddress(report, view, id)} title={id}>
           <code>{id.slice(0, 8)}</code>
         </a>
       ))}
@@ -317,7 +381,7 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
 /** Polling interval of a case while it changes every second, whether or not spans arrive. */
 const FOLLOW_MS = 2_000;
 
-export function CaseView({ view, beat, agents }: { view: View; beat: number; agents: Agent[] }) {
+export function CaseView({ view, beat, agents, listens }: { view: View; beat: number; agents: Agent[]; listens: Listens | null }) {
   const id = view.caseId ?? "";
   const [more, setMore] = useState(0);
   const again = () => setMore((before) => before + 1);
@@ -332,6 +396,7 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
   const hosts = report?.hosts;
   const proof = report?.experiments?.filter((one) => one.outcome === "proven" || one.outcome === "refuted").at(-1);
   const since = report ? sinceWords(report) : null;
+  const lacks = (report?.lacks ?? []).join(" ");
   return (
     <div id="case">
       <div class="view-head">
@@ -352,24 +417,21 @@ export function CaseView({ view, beat, agents }: { view: View; beat: number; age
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
             {report.excess_ns != null && (report.hunt?.question === "all" ? `, ${duration(report.excess_ns)} a call` : `, each ${duration(report.excess_ns)} beyond ordinary ones`)}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>
-          {(report.lacks ?? []).map((one, at) => (
-            <p key={at} class="note">
-              {one}
-            </p>
-          ))}
+          <Lacks report={report} listens={listens} />
           {hosts && (
             <p class="summary">
               {(["client", "server"] as const).map((side) => {
                 const host = hosts[side];
                 return (
                   <span key={side} class={host?.agent ? "" : "quiet"}>
-                    {side}: {host?.agent ? <span title={`agent ${host.agent}`}>{agentName(host.agent, agents)}{host.rule ? ` (by ${host.rule})` : ""}</span> : `no agent${host?.why_not ? `: ${host.why_not}` : ""}`}.{" "}
+                    {side}: {host?.agent ? <span title={`agent ${host.agent}`}>{agentName(host.agent, agents)}{host.rule ? ` (by ${host.rule})` : ""}</span> : `no agent${host?.why_not && !lacks.includes(host.why_not) ? `: ${host.why_not}` : ""}`}.{" "}
                   </span>
                 );
               })}
             </p>
           )}
           <CallsOf report={report} view={view} />
+          <LegOf report={report} view={view} />
           {report.hunt ? (
             <HuntView hunt={report.hunt} state={report.state}>
               <Experiments report={report} onChange={again} />

@@ -37,9 +37,39 @@ const KEYS: [string, string][] = [
   ["?", "this list"],
 ];
 
+/** Where each question is answered. */
+const WHERE: [string, string][] = [
+  ["which pair costs most", "Fleet: the first row; the column Beyond usual for what became slower"],
+  ["since when", "its case, or the bars above the table"],
+  ["on which node", "its case, else the pair: What sets slow calls apart"],
+  ["in which leg", "its case; of all calls, the pair: Where a call's time goes"],
+  ["why, and what to do", "its case: Why, and Do"],
+  ["did it help", "its case: Experiments, and Did it help; else the pair with compare with"],
+];
+
 export function KeysDialog() {
   return (
-    <table>
+    <>
+      <h3>Where to find what</h3>
+      <table class="wrapped">
+        <tbody>
+          {WHERE.map(([question, words]) => (
+            <tr key={question}>
+              <th scope="row">{question}</th>
+              <td>{words}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <h3>Keys</h3>
+      <Keys />
+    </>
+  );
+}
+
+function Keys() {
+  return (
+    <table class="wrapped">
       <tbody>
         {KEYS.map(([key, words]) => (
           <tr key={key}>

@@ -1,7 +1,7 @@
 // All pairs: what they lost together, over time, and each in a row.
 
 import { useRef, useState } from "preact/hooks";
-import type { Coverage, Matching, PairBefore, PairRow, PairsReport } from "./api";
+import type { Coverage, Matching, PairBefore, PairRow, PairsReport, Quantiles } from "./api";
 import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
 import { CaseState, foundWords } from "./cases";
 import type { CaseRow } from "./cases_api";
@@ -51,8 +51,10 @@ interface Column {
 const COLUMNS: Column[] = [
   { sort: "pair", title: "Client → server", hint: "calling and called service" },
   { sort: "calls", title: "Calls", hint: "calls in the distributions" },
-  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix could win; next to it, as a share of the client's waiting time" },
-  { sort: "change", title: "Change", hint: "time lost in each second, against the stretch compared with" },
+  { sort: "beyond", title: "Beyond usual", hint: "what clients wait in each second beyond what the pair usually takes, since it is slower, wherever the time passes; known of pairs with a case that is not fixed" },
+  { sort: "waited", title: "Client time", hint: "what clients waited in each second, in all; below it the part in the server's spans and the part in the gap" },
+  { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix between the two spans could win; next to it, as a share of the client's time" },
+  { sort: "change", title: "Change", hint: "what clients waited in each second, against the stretch compared with" },
   { sort: "gap_p50", title: "Gap p50", hint: "median of client duration minus server duration, with its 95 % interval" },
   { sort: "gap_p99", title: "Gap p99", hint: "99th percentile of the gap, with its 95 % interval" },
   { sort: "client_p99", title: "Client p99", hint: "99th percentile of the client spans' durations" },
@@ -74,15 +76,58 @@ export function direction([low, high]: [number, number]): "up" | "down" | "open"
 
 function Change({ row, before, seconds }: { row: PairRow; before: PairBefore | undefined; seconds: [number, number] }) {
   if (!before) return <td class="number" data-label="change">–</td>;
-  const perSecond = row.lost_ns_total / seconds[0] - before.lost_ns_total / seconds[1];
+  const perSecond = waitedNs(row.client_duration) / seconds[0] - waitedNs(before.client_duration) / seconds[1];
   if (before.calls === 0) return <td class="number" data-label="change">new</td>;
   if (row.calls === 0) return <td class="number" data-label="change">ended</td>;
-  const p99 = difference(row.gap.p99_ci95_ns, before.gap.p99_ci95_ns);
-  const went = direction(p99);
-  const words = went === "open" ? "p99 not told apart" : `p99 ${change(row.gap.p99_ns - before.gap.p99_ns)}`;
+  const compared = [["client", row.client_duration, before.client_duration], ["gap", row.gap, before.gap]] as const;
   return (
-    <td class="number" data-label="change" title={`gap p99 was ${duration(before.gap.p99_ns)}, is ${duration(row.gap.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
-      {change(perSecond)}/s <span class={`interval went-${went}`}>{words}</span>
+    <td class="number" data-label="change">
+      {change(perSecond)}/s
+      {compared.map(([name, now, was]) => {
+        const p99 = difference(now.p99_ci95_ns, was.p99_ci95_ns);
+        const went = direction(p99);
+        return (
+          <span key={name} class={`interval went-${went}`} title={`${name} p99 was ${duration(was.p99_ns)}, is ${duration(now.p99_ns)}; the difference lies between ${change(p99[0])} and ${change(p99[1])}`}>
+            {" "}
+            {name} p99 {went === "open" ? "not told apart" : change(now.p99_ns - was.p99_ns)}
+          </span>
+        );
+      })}
+    </td>
+  );
+}
+
+/** What clients waited, in all. */
+const waitedNs = (client: Quantiles) => client.mean_ns * client.count;
+
+/** The client's time as a bar: the server's spans, and the gap. As long as its share of the longest of all rows. */
+function Waited({ row, seconds, most }: { row: PairRow; seconds: number; most: number }) {
+  const waited = waitedNs(row.client_duration);
+  const gap = lostShare(row) ?? 0;
+  const words = `${duration(waited)} in all: ${duration(waited - row.lost_ns_total)} in the server's spans, ${duration(row.lost_ns_total)} in the gap`;
+  const long = most > 0 ? (waited / most) * 100 : 0;
+  return (
+    <td class="number waited" data-label="client time" title={words}>
+      {rate(waited, seconds)}
+      <svg class="split" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label={words}>
+        <rect class="leg-server" x="0" y="0" width={long * (1 - gap)} height="6" />
+        <rect class="leg-gap" x={long * (1 - gap)} y="0" width={long * gap} height="6" />
+      </svg>
+    </td>
+  );
+}
+
+/** What clients wait beyond the usual, in each second since the pair is slower. */
+function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number, number] }) {
+  const { beyond } = row;
+  if (!beyond) return <td class="number beyond" data-label="beyond usual">–</td>;
+  const sinceS = beyond.since_unix_ms / 1000;
+  const all = Math.max(1, beyond.client_ns_total);
+  const inGap = beyond.gap_ns_total / all;
+  const where = inGap > 0.9 ? "in the gap" : inGap < 0.1 ? "in the server's span" : `${percent(inGap)} in the gap`;
+  return (
+    <td class="number beyond" data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
+      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span>
     </td>
   );
 }
@@ -99,12 +144,16 @@ interface RowProps {
   range: [number, number];
   seconds: [number, number];
   comparing: boolean;
+  showsBeyond: boolean;
+  /** The longest client time of all rows, and the end of the stretch: of the time beyond the usual, which may have begun within it. */
+  mostWaited: number;
+  stretch: [number, number];
   isRecorded: boolean;
   stepS: number | undefined;
   cases: CaseRow[];
 }
 
-function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }: RowProps) {
+function Row({ row, view, range, seconds, comparing, showsBeyond, mostWaited, stretch, isRecorded, stepS, cases }: RowProps) {
   // A service may be called "*": which names stand for all is known from what is grouped.
   const anyClient = row.client === "*" && (view.by === "server" || view.by === "method");
   const anyServer = row.server === "*" && view.by === "client";
@@ -142,6 +191,8 @@ function Row({ row, view, range, seconds, comparing, isRecorded, stepS, cases }:
       <td class="number" data-label="calls" title={`${count(row.calls)} calls`}>
         {shortCount(row.calls)}
       </td>
+      {showsBeyond && <Beyond row={row} stretch={stretch} />}
+      <Waited row={row} seconds={seconds[0]} most={mostWaited} />
       <td class="number lost" data-label="lost">
         <b>{duration(row.lost_ns_total)}</b> <span class="interval">{percent(lostShare(row))}</span>
       </td>
@@ -181,6 +232,13 @@ function useSteadyOrder(rows: PairRow[], key: string, held: () => boolean): Pair
   return shown;
 }
 
+/** By what the rows are ordered, in words. */
+function orderWords({ sort, descending }: View, showsBeyond: boolean): string {
+  if (sort !== "beyond") return `by ${(COLUMNS.find((column) => column.sort === sort)?.title ?? sort).toLowerCase()}${descending ? "" : ", least first"}`;
+  const then = descending ? "most time lost in the gap first" : "least time lost in the gap first";
+  return showsBeyond ? `those first whose clients wait longest beyond the usual; then ${then}` : `${then}: no pair shown has a case of being slower than usual`;
+}
+
 interface TableProps {
   report: PairsReport;
   view: View;
@@ -199,6 +257,8 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
   const comparing = report.against_unix_s !== undefined;
   const range = plotRange(rows.flatMap((row) => (comparing && row.before ? [row.gap, row.before.gap] : [row.gap])));
   const matching = report.matching;
+  const showsBeyond = rows.some((row) => row.beyond);
+  const mostWaited = rows.reduce((most, row) => Math.max(most, waitedNs(row.client_duration)), 0);
   const sortBy = (sort: Sort) => go({ ...view, sort, descending: sort === view.sort ? !view.descending : true, page: 1 });
   const heading = (column: Column) => {
     const way = (column.sort === "pair") === view.descending ? "ascending" : "descending";
@@ -218,12 +278,13 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
       <table class="pairs">
         <caption>
           {count(number)} {number === 1 ? "row" : "rows"}
-          {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view)}
+          {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view)}, {orderWords(view, showsBeyond)}
         </caption>
         <thead>
           <tr>
             {COLUMNS.flatMap((column) => {
               if (column.sort === "change" && !comparing) return [];
+              if (column.sort === "beyond" && !showsBeyond) return [];
               const one = heading(column);
               if (column.sort === "gap_p99") {
                 const plot = (
@@ -250,7 +311,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
         </thead>
         <tbody ref={body}>
           {rows.map((row) => (
-            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} isRecorded={isRecorded} stepS={report.step_s} cases={cases} />
+            <Row key={pairKey(row)} row={row} view={view} range={range} seconds={seconds} comparing={comparing} showsBeyond={showsBeyond} mostWaited={mostWaited} stretch={[report.from_unix_s, report.to_unix_s]} isRecorded={isRecorded} stepS={report.step_s} cases={cases} />
           ))}
         </tbody>
       </table>

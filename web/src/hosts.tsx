@@ -1,10 +1,12 @@
 // Agents: which hosts they watch, how far back their rings reach, what they cost and what they lost.
 
 import type { Agent, AgentsReport, Ring } from "./cases_api";
+import { hostName } from "./cases";
 import { AgentCommand } from "./empty";
 import { bytes, count, dayAndClock, percent, span } from "./format";
 import type { Listens } from "./listens";
 import { Panel, ShareBar, Waiting } from "./parts";
+import { toHash, type View } from "./state";
 
 const nsToS = (ns: number | null | undefined) => (ns == null || ns <= 0 ? null : ns / 1e9);
 
@@ -42,14 +44,14 @@ const HEADS: [string, string][] = [
 
 const text = (value: unknown): string => (typeof value === "string" ? value : JSON.stringify(value));
 
-function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; namesake: boolean }) {
+function AgentView({ agent, nowS, name }: { agent: Agent; nowS: number; name: string }) {
   const seen = agent.last_seen_unix_ms === undefined ? null : agent.last_seen_unix_ms / 1000;
   const problems = [...(agent.given_up ?? []).map((one) => ({ word: "given up", one })), ...(agent.lacks ?? []).map((one) => ({ word: "not seen", one }))];
   const memory = agent.memory_limit_bytes ? (agent.memory_bytes ?? 0) / agent.memory_limit_bytes : null;
   const cpu = agent.cpu_limit ? (agent.cpu_share ?? 0) / agent.cpu_limit : null;
   return (
     <Panel
-      title={`${agent.host_name || agent.id}${namesake ? ` · ${agent.addresses?.[0] ?? agent.id}` : ""}`}
+      title={name}
       aside={
         <span class={agent.connected ? "pill" : "pill bad"}>
           {agent.connected ? `connected${agent.since_unix_ms === undefined ? "" : ` since ${dayAndClock(agent.since_unix_ms / 1000)}`}` : `gone${seen === null ? "" : `, last seen ${span(nowS - seen)} ago`}`}
@@ -124,7 +126,7 @@ function AgentView({ agent, nowS, namesake }: { agent: Agent; nowS: number; name
   );
 }
 
-export function HostsView({ report, none, nowS, listens }: { report: AgentsReport | null; none: boolean; nowS: number; listens: Listens | null }) {
+export function HostsView({ view, report, none, nowS, listens }: { view: View; report: AgentsReport | null; none: boolean; nowS: number; listens: Listens | null }) {
   if (!report && !none) return <Waiting>Loading the agents…</Waiting>;
   if (!report || report.agents.length === 0) {
     return (
@@ -145,10 +147,11 @@ export function HostsView({ report, none, nowS, listens }: { report: AgentsRepor
   return (
     <>
       <p class="headline">
-        {count(connected)} of {count(report.agents.length)} agents connected.{missed > 0 ? ` Of slow calls, ${count(unmatched?.client ?? 0)} client and ${count(unmatched?.server ?? 0)} server sides ran on no host with an agent.` : ""}
+        {count(connected)} of {count(report.agents.length)} agents connected.{missed > 0 ? ` Of slow calls, ${count(unmatched?.client ?? 0)} client and ${count(unmatched?.server ?? 0)} server sides ran on no host with an agent: ` : ""}
+        {missed > 0 && <a href={toHash({ ...view, place: "cases", caseId: null, cases: { state: "unknown", q: "", page: 1 } })}>cases without a verdict</a>}
       </p>
       {sorted.map((agent) => (
-        <AgentView key={agent.id} agent={agent} nowS={nowS} namesake={sorted.some((other) => other.id !== agent.id && other.host_name === agent.host_name)} />
+        <AgentView key={agent.id} agent={agent} nowS={nowS} name={hostName(agent, sorted)} />
       ))}
     </>
   );

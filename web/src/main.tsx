@@ -21,7 +21,7 @@ import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
 import { againstStretch, parseHash, START, toHash, type Go, type Place, type View } from "./state";
 import { focusRow, isBack, rowsBehind } from "./way_back";
-import { restoreTheme, setTheme, theme, THEMES } from "./theme";
+import { restoreTheme, nextOf, setTheme, theme } from "./theme";
 import type { Annotation } from "./timeline";
 
 function useView(): [View, Go] {
@@ -156,12 +156,11 @@ function App() {
   }, [dialog]);
 
   const nextTheme = () => {
-    setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length] ?? "system");
+    setTheme(nextOf(theme()));
     redraw((n) => n + 1);
   };
 
   const rows = cases.data?.cases ?? [];
-  const open = rows.filter((one) => one.state !== "fixed" && one.state !== "unknown").length;
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
   const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, services: [one.service], href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
   const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, services: [one.pair.client, one.pair.server], href: toHash({ ...view, place: "case", caseId: one.id }) }));
@@ -195,7 +194,7 @@ function App() {
         </h1>
         <nav aria-label="Views">
           {tab("fleet", "Fleet", view.place === "fleet" || view.place === "pair" || (view.place === "call" && !view.caseId))}
-          {tab("cases", "Cases", view.place === "cases" || view.place === "case" || (view.place === "call" && view.caseId !== null), open > 0 ? String(open) : "")}
+          {tab("cases", "Cases", view.place === "cases" || view.place === "case" || (view.place === "call" && view.caseId !== null), rows.length > 0 ? String(rows.length) : "")}
           {tab("hosts", "Hosts", view.place === "hosts", connected > 0 ? String(connected) : "")}
         </nav>
         <span class="grow" />
@@ -209,7 +208,7 @@ function App() {
         <button type="button" class="icon" title="settings" aria-label="settings" onClick={() => setDialog("settings")}>
           ⚙
         </button>
-        <button type="button" class="icon" title="keys (?)" aria-label="keys" onClick={() => setDialog("keys")}>
+        <button type="button" class="icon" title="help (?)" aria-label="help" onClick={() => setDialog("keys")}>
           ?
         </button>
       </header>
@@ -243,11 +242,11 @@ function App() {
           {view.place === "pair" && <PairView key={JSON.stringify(view.pair)} view={view} nowS={nowS} beat={beat} coverage={coverage.data} cases={rows} annotations={annotations} go={go} />}
           {view.place === "call" && <CallView view={view} cases={rows} keepsTraces={coverage.data?.kept !== undefined} onSettings={() => setDialog("settings")} />}
           {view.place === "cases" && <CasesView view={view} cases={cases.data?.cases ?? null} none={noCases.current} listens={listens} go={go} />}
-          {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} />}
-          {view.place === "hosts" && <HostsView report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} listens={listens} />}
+          {view.place === "case" && <CaseView view={view} beat={beat} agents={agents.data?.agents ?? []} listens={listens} />}
+          {view.place === "hosts" && <HostsView view={view} report={agents.data} none={agents.data === null && !agents.stale && agents.error === null} nowS={nowS} listens={listens} />}
         </Guarded>
       </main>}
-      {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Keys" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}
+      {dialog && <Dialog onClose={() => setDialog(null)} title={dialog === "keys" ? "Help" : "Settings"}>{dialog === "keys" ? <KeysDialog /> : <><SettingsDialog onDone={() => setDialog(null)} /><SignedIn /></>}</Dialog>}
     </>
   );
 }

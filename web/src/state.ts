@@ -21,7 +21,7 @@ export interface Stretch {
 }
 
 /** Columns by which pairs can be sorted, by their names in the API. */
-export const SORTS = ["pair", "calls", "lost", "change", "gap_p50", "gap_p99", "client_p99", "server_p99", "negative", "attempts", "match"] as const;
+export const SORTS = ["pair", "calls", "beyond", "waited", "lost", "change", "gap_p50", "gap_p99", "client_p99", "server_p99", "negative", "attempts", "match"] as const;
 
 export type Sort = (typeof SORTS)[number];
 
@@ -98,7 +98,7 @@ export const START: View = {
   against: null,
   filters: NO_FILTERS,
   by: "kept",
-  sort: "lost",
+  sort: "beyond",
   descending: true,
   page: 1,
   map: false,

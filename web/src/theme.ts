@@ -42,6 +42,13 @@ export function restoreTheme(): void {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
 }
 
+/** The next choice: first the one that looks different from what the system has, so that each click but the last changes what is seen. */
+export function nextOf(now: Theme): Theme {
+  const other: Theme[] = matchMedia("(prefers-color-scheme: dark)").matches ? ["light", "dark"] : ["dark", "light"];
+  const order: Theme[] = ["system", ...other];
+  return order[(order.indexOf(now) + 1) % order.length] ?? "system";
+}
+
 export function isDark(): boolean {
   const chosen = theme();
   return chosen === "system" ? matchMedia("(prefers-color-scheme: dark)").matches : chosen === "dark";

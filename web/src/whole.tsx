@@ -92,6 +92,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
   const whole: Zoom = { from: -call.duration_ns * 0.03, to: call.duration_ns * 1.03 };
   const [zoom, setZoom] = useState<Zoom>(whole);
   const [chosen, setChosen] = useState("");
+  const [pointed, setPointed] = useState("");
   const [all, setAll] = useState(false);
   const [place, width] = useWidth();
   const drag = useRef<{ x: number; zoom: Zoom } | null>(null);
@@ -178,7 +179,10 @@ export function WholeAxis({ call }: { call: WholeCall }) {
         onPointerDown={(event) => {
           drag.current = { x: event.clientX, zoom };
         }}
+        onPointerLeave={() => setPointed("")}
         onPointerMove={(event) => {
+          const under = event.target instanceof Element ? event.target.closest(":has(> title)") : null;
+          setPointed(under?.querySelector(":scope > title")?.textContent ?? "");
           const begun = drag.current;
           if (!begun || event.buttons === 0) return;
           const length = begun.zoom.to - begun.zoom.from;
@@ -222,7 +226,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
       </svg>
       </div>
       <p class="chosen" role="status">
-        {chosen || "Point at anything, or click it, to read what it is."}
+        {pointed || chosen || "Point at anything to read what it is; a click keeps it here."}
       </p>
       <Key threads={call.tracks.length > 0} />
     </div>

@@ -1,7 +1,7 @@
 //! All pairs of the meter, watched slot by slot: those that left their baseline, exceed the threshold, or are
 //! back to normal.
 
-use crate::report::{GapRow, Spread};
+use crate::report::{GapRow, Measure, Spread};
 use crate::trigger::{Counts, Figure, LEAST_CALLS, Left, Remembered, State, Watch, Window};
 use rustc_hash::FxHashMap;
 use spangap_meter::engine::Meter;
@@ -53,8 +53,15 @@ pub enum What {
         /// Number of calls in this slot.
         calls: u64,
     },
-    /// The pair has been as usual for a minute after an excursion, without a remedy on trial.
+    /// The pair has been as usual for a minute after an excursion, without a remedy on trial: by each window, and by all calls of
+    /// the minute together.
     Back {
+        /// By what the pair left its baseline, and is back.
+        by: Measure,
+        /// Whether the other measure is clearly slower than usual.
+        other_is_slower: bool,
+        /// The pair before the excursion.
+        usual: GapRow,
         /// The pair during the excursion.
         before: GapRow,
         /// The pair since then.
@@ -375,10 +382,21 @@ impl Pair {
         out.windows_accustomed = 0;
         out.windows_fine += 1;
         add(&mut out.fine, counts);
-        if out.windows_fine >= BACK
-            && let Some(out) = self.excursion.take()
-        {
+        if out.windows_fine < BACK {
+            return;
+        }
+        let of = out.figure.of();
+        if out.usual.are_slower(&out.fine, of) {
+            // A window may have too few calls for a p99, a minute has more: it was not as usual, and the next one may be.
+            out.windows_fine = 0;
+            return;
+        }
+        if let Some(out) = self.excursion.take() {
+            let usual = out.usual.stretch();
             tell(What::Back {
+                by: out.figure.measure(),
+                other_is_slower: out.usual.are_slower(&out.fine, 1 - of),
+                usual: row(&usual.counts, usual.from_unix_ms, usual.to_unix_ms),
                 before: row(&out.slow, out.from_unix_ms, out.slow_to_unix_ms),
                 after: row(&out.fine, out.fine_from_unix_ms, at),
             });
@@ -426,7 +444,10 @@ mod tests {
         assert!(left.usual_ns < 1_300_000 && left.now_ns > 35_000_000, "{left:?}");
         assert!(matches!(out[2].1, What::Out { is_new: false, .. }));
         let back = slots(13, 1.0);
-        let [(_, What::Back { before, after })] = &back[..] else { panic!("{back:?}") };
+        let [(_, What::Back { by, other_is_slower, usual, before, after })] = &back[..] else {
+            panic!("{back:?}")
+        };
+        assert_eq!((*by, *other_is_slower, usual.calls), (Measure::Gap, false, 3_000));
         assert!(before.gap.p50_ns > 30_000_000 && after.gap.p99_ns < 2_000_000, "{before:?} {after:?}");
         assert_eq!((before.calls, after.calls), (300, 1200));
         assert_eq!(after.to_unix_ms - after.from_unix_ms, 60_000);
@@ -485,7 +506,7 @@ mod tests {
         assert_eq!(pair.slots(24, true, 1.0), []);
         assert_eq!(pair.slots(11, false, 1.0), []);
         let back = pair.slots(1, false, 1.0);
-        let [What::Back { before, after }] = &back[..] else { panic!("{back:?}") };
+        let [What::Back { before, after, .. }] = &back[..] else { panic!("{back:?}") };
         assert_eq!((before.calls, after.calls), (300, 1_200), "none of the calls meanwhile");
         assert_eq!(after.from_unix_ms, 58 * SLOT_MS);
         // A remedy that helps half of the calls: the pair is outside without it, and remains so after it.
@@ -499,6 +520,59 @@ mod tests {
         let out = pair.slots(20, false, 40.0);
         assert!(out.iter().all(|what| matches!(what, What::Out { is_new: false, .. })), "{out:?}");
         assert!(out.len() >= 19, "{}", out.len());
+    }
+
+    /// Windows of fifty calls, of which some take much longer, or else are as usual; the server takes 2 ms.
+    fn few(pair: &mut Simulated, slots: usize, gap_ms: f64, tail: u64) -> Vec<What> {
+        let Simulated(pair, calls, at) = pair;
+        let mut told = Vec::new();
+        for _ in 0..slots {
+            *at += SLOT_MS;
+            calls.more(50 - tail, gap_ms);
+            let now = calls.more(tail, 4.0 * gap_ms);
+            pair.slot(now, None, false, *at, &mut |what| told.push(what));
+        }
+        told
+    }
+
+    #[test]
+    fn a_tail_that_stays_is_not_back_although_no_window_has_a_p99() {
+        let mut pair = Simulated::new();
+        few(&mut pair, 30, 1.0, 0);
+        assert!(few(&mut pair, 4, 40.0, 0).iter().any(|what| matches!(what, What::Out { .. })));
+        // Each window is as usual in its median, mean and p90; of six hundred calls, two in a hundred take four times as long.
+        assert_eq!(few(&mut pair, 24, 1.0, 1), []);
+        let back = few(&mut pair, 12, 1.0, 0);
+        let [What::Back { usual, after, .. }] = &back[..] else { panic!("{back:?}") };
+        assert!(after.gap.p99_ns < usual.gap.p99_ns * 3 / 2, "{after:?} {usual:?}");
+    }
+
+    #[test]
+    fn a_measure_that_is_not_the_case_s_own_is_told_of() {
+        let (mut pair, mut at) = (Pair::default(), 0);
+        let mut all = [Histogram::new(), Histogram::new()];
+        // Of fifty calls, one has another gap, which its server's span makes up for.
+        let mut slots = |slots: usize, client_ms: u64, other_gap_ms: u64| {
+            let mut told = Vec::new();
+            for _ in 0..slots {
+                at += SLOT_MS;
+                for n in 0..50 {
+                    all[0].record(if n == 0 { other_gap_ms } else { 1 } * 1_000_000);
+                    all[1].record(client_ms * 1_000_000);
+                }
+                let now = [Counts::of(&all[0]), Counts::of(&all[1])];
+                pair.slot(now, None, false, at, &mut |what| told.push(what));
+            }
+            told
+        };
+        slots(30, 21, 1);
+        slots(4, 80, 1);
+        let back = slots(12, 21, 5);
+        let told = back.iter().find_map(|what| match what {
+            What::Back { by, other_is_slower, .. } => Some((*by, *other_is_slower)),
+            _ => None,
+        });
+        assert_eq!(told, Some((Measure::ClientDuration, true)), "{back:?}");
     }
 
     #[test]

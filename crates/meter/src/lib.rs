@@ -21,4 +21,5 @@ pub mod rpc_status;
 pub mod samples;
 pub mod serve;
 pub mod spool;
+pub mod usual;
 pub mod window;

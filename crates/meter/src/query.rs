@@ -98,6 +98,7 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
         worst: stats.worst.iter().take(WORST_SHOWN).map(worst_row).collect(),
         worst_complete_above_ns: stats.worst_complete_above_ns(WORST_SHOWN),
         before: None,
+        beyond: None,
         lost_ns_by_step: None,
     }
 }

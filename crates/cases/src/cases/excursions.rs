@@ -1,10 +1,11 @@
 //! What becomes of pairs from slot to slot: excursions that open cases, cases that are fixed or regress, and pairs in doubt, of which every
 //! call is kept.
 
-use super::{CLOSELY, Cases, NotOpened, is_of, moment, pair_row};
-use crate::report::{CaseReport, GapRow, Measure, Moment, PairRow, State, Trigger};
-use crate::trigger::{Figure, Left};
+use super::{CLOSELY, Cases, Inner, NotOpened, is_of, moment, pair_row};
+use crate::report::{CaseReport, CaseRow, GapRow, Measure, Moment, PairRow, Spread, State, Trigger};
+use crate::trigger::Left;
 use crate::watching::{Event, SLOT_MS, What};
+use spangap_meter::usual::{Usual, UsualOfPairs};
 use spangap_model::PairKey;
 use spangap_model::duration::format_ns;
 use std::cmp::Reverse;
@@ -14,6 +15,61 @@ const AGAIN_MS: u64 = 60_000;
 const AGAIN: u32 = 2;
 /// Sooner, if it loses so many times as much as when that one was opened.
 const MUCH_WORSE: u64 = 4;
+
+/// What was measured of a pair that is back: the mean and the p99 of what it had left its baseline by.
+fn fixed_words(by: Measure, other_is_slower: bool, usual: &GapRow, after: &GapRow) -> String {
+    let of = |measure: Measure| match measure {
+        Measure::Gap => ("gap", &usual.gap, &after.gap),
+        Measure::ClientDuration => ("client duration", &usual.client_duration, &after.client_duration),
+    };
+    let figures = |(name, usual, now): (&str, &Spread, &Spread)| {
+        let [mean, p99] = [[now.mean_ns, usual.mean_ns], [now.p99_ns, usual.p99_ns]]
+            .map(|[now, usual]| format!("{} (usually {})", format_ns(now), format_ns(usual)));
+        format!("{name} mean {mean}, p99 {p99}")
+    };
+    let other = match by {
+        Measure::Gap => Measure::ClientDuration,
+        Measure::ClientDuration => Measure::Gap,
+    };
+    let but = if other_is_slower {
+        format!("; but not in the other measure: {}", figures(of(other)))
+    } else {
+        String::new()
+    };
+    format!("fixed: for a minute the pair has been as usual in what its case was opened for: {}{but}", figures(of(by)))
+}
+
+/// Cases whose usual figures the table of pairs gets to know.
+const TOLD: usize = 256;
+/// What was usual longer ago says nothing of now.
+const TOLD_FOR_MS: u64 = 24 * 3_600_000;
+
+impl Inner {
+    /// Usual figures of pairs with a case that is not fixed: of the oldest one of each, since the later ones may have begun slow.
+    fn usual(&self, now_ms: u64) -> UsualOfPairs {
+        let mut told = UsualOfPairs::new();
+        let mut cases: Vec<&CaseReport> = self.cases.values().collect();
+        cases.sort_by_key(|case| Reverse(case.row.opened_unix_ms));
+        let is_told = |case: &&CaseReport| {
+            !matches!(case.row.state, State::Fixed) && case.row.opened_unix_ms + TOLD_FOR_MS > now_ms
+        };
+        for case in cases.into_iter().filter(is_told).take(TOLD) {
+            let (Some(usual), CaseRow { pair, method, .. }) = (&case.usual, &case.row) else { continue };
+            let key = PairKey {
+                client: pair.client.as_str().into(),
+                server: pair.server.as_str().into(),
+                method: method.as_deref().map(Into::into),
+            };
+            let usual = Usual {
+                client_mean_ns: usual.client_duration.mean_ns,
+                gap_mean_ns: usual.gap.mean_ns,
+                since_unix_ms: usual.to_unix_ms,
+            };
+            told.insert(key, usual);
+        }
+        told
+    }
+}
 
 impl Cases {
     /// What became of the pairs since the last one. [`Cases::run`] has it every five seconds.
@@ -28,6 +84,7 @@ impl Cases {
         };
         self.follow_all(events, now_ms);
         self.make_room();
+        self.meter.set_usual(self.inner().usual(now_ms));
     }
 
     /// Where the budget does not do for all that are out, those go first that have had no case, and of these the ones that lost the most:
@@ -63,7 +120,10 @@ impl Cases {
             What::Doubtful => self.watch_closely(&pair, now_ms),
             What::Within => self.watch_no_more(&pair),
             What::Over { calls } => self.begin_over(&pair, calls, now_ms),
-            What::Back { before, after } => self.is_fixed(&pair, &before, &after, now_ms),
+            What::Back { by, other_is_slower, usual, before, after } => {
+                let what = fixed_words(by, other_is_slower, &usual, &after);
+                self.is_fixed(&pair, [usual, before, after], &what, now_ms);
+            }
             What::Accustomed { since_unix_ms } => self.is_accustomed(&pair, since_unix_ms, now_ms),
         }
         None
@@ -94,12 +154,8 @@ impl Cases {
         let why = format!("triggered: {} {now} instead of {usual}", left.figure);
         let first =
             Moment { unix_ms: since_unix_ms, what: "the first window outside the baseline ended".into() };
-        let by = match left.figure {
-            Figure::Gap(_) => Measure::Gap,
-            Figure::Client(_) => Measure::ClientDuration,
-        };
         let time_line = vec![first, moment(now_ms, why)];
-        let slow = (by, Some(left.level_ns()));
+        let slow = (left.figure.measure(), Some(left.level_ns()));
         match self.begin(&pair, Trigger::Baseline, slow, time_line, now_ms) {
             Ok(id) => drop(self.inner().of_excursion.insert(pair, (id, times, lost_ns))),
             Err(NotOpened::Budget(_)) => return Some(pair_row(&pair)),
@@ -120,7 +176,7 @@ impl Cases {
     }
 
     /// The excursion is over: its cases are fixed.
-    fn is_fixed(&self, pair: &PairKey, before: &GapRow, after: &GapRow, now_ms: u64) {
+    fn is_fixed(&self, pair: &PairKey, [usual, before, after]: [GapRow; 3], what: &str, now_ms: u64) {
         let mut inner = self.inner();
         inner.of_excursion.remove(pair);
         let of_pair = |case: &&mut CaseReport| {
@@ -132,9 +188,9 @@ impl Cases {
         let mut changed = Vec::new();
         for case in inner.cases.values_mut().filter(of_pair) {
             case.row.state = State::Fixed;
+            case.usual.get_or_insert_with(|| usual.clone());
             case.before = Some(before.clone());
             case.after = Some(after.clone());
-            let what = "fixed: the pair has been back to its usual figures for a minute";
             case.time_line.push(moment(now_ms, what));
             changed.push(case.clone());
         }

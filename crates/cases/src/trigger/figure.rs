@@ -1,5 +1,6 @@
 //! What is compared of a window: statistics of its gaps and of its client durations.
 
+use crate::report::Measure;
 use std::fmt;
 
 /// A window has at least this many calls to have a p99: with fewer calls it would be the largest value, which grows with their number.
@@ -45,6 +46,14 @@ pub(super) const FIGURES: [Figure; 8] = [
 pub(super) const SLOWEST: [Figure; 2] = [Figure::Gap(Statistic::Slowest), Figure::Client(Statistic::Slowest)];
 
 impl Figure {
+    /// What it is a statistic of.
+    pub fn measure(self) -> Measure {
+        match self {
+            Figure::Gap(_) => Measure::Gap,
+            Figure::Client(_) => Measure::ClientDuration,
+        }
+    }
+
     /// Index of the two distributions: gaps, client durations.
     pub fn of(self) -> usize {
         match self {

@@ -61,6 +61,13 @@ const OVER: u64 = 3;
 /// can be told apart from them.
 const RECENT: usize = 18;
 
+/// Statistics by which stretches are compared.
+const STATISTICS: [Statistic; 4] = [Statistic::Median, Statistic::Mean, Statistic::P90, Statistic::P99];
+
+fn is_clearly_slower(now_ns: f64, usual_ns: f64) -> bool {
+    now_ns > FACTOR * usual_ns && now_ns > usual_ns + LEAST_NS
+}
+
 /// A figure that left its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Left {
@@ -208,11 +215,10 @@ impl Watch {
     /// Whether calls of one time range took clearly longer than others: in the median, in the mean, at p90 or
     /// at p99, gaps or client durations.
     pub fn are_slower(slow: &[Counts; 2], usual: &[Counts; 2]) -> bool {
-        let statistics = [Statistic::Median, Statistic::Mean, Statistic::P90, Statistic::P99];
         slow.iter().zip(usual).any(|(slow, usual)| {
-            statistics.iter().any(|statistic| {
+            STATISTICS.iter().any(|statistic| {
                 let both = slow.statistic(*statistic).zip(usual.statistic(*statistic));
-                both.is_some_and(|(slow, usual)| slow > FACTOR * usual && slow > usual + LEAST_NS)
+                both.is_some_and(|(slow, usual)| is_clearly_slower(slow, usual))
             })
         })
     }
@@ -222,6 +228,7 @@ impl Watch {
         Remembered(Watch {
             baseline: self.baseline.clone(),
             recent: self.recent.clone(),
+            older: self.older.clone(),
             p99_ns: self.p99_ns,
             ..Watch::default()
         })
@@ -357,6 +364,28 @@ impl Remembered {
     /// Whether a window is out of their range in this figure.
     pub fn is_out(&self, window: &Window, figure: Figure) -> bool {
         self.0.lefts(window, true).flatten().any(|left| left.figure == figure)
+    }
+
+    /// All calls it was learned from.
+    pub fn stretch(&self) -> Stretch {
+        let mut all = Stretch::default();
+        let some = self.0.older.iter().chain(&self.0.recent).filter(|stretch| stretch.windows > 0);
+        some.for_each(|stretch| all.add(stretch));
+        all
+    }
+
+    /// Whether these calls, of many windows, take clearly longer in this figure's distribution, in a way that chance does not
+    /// explain. Each window by itself may have too few calls to show that.
+    pub fn are_slower(&self, counts: &[Counts; 2], of: usize) -> bool {
+        let usual = &self.stretch().counts[of];
+        let now = &counts[of];
+        STATISTICS.iter().any(|statistic| {
+            let Some((now_ns, usual_ns)) = now.statistic(*statistic).zip(usual.statistic(*statistic)) else {
+                return false;
+            };
+            let level_ns = (usual_ns.max(1.0) * now_ns).sqrt() as u64;
+            is_clearly_slower(now_ns, usual_ns) && self.0.chance(of, level_ns, &[now]) < CHANCE_OF_ONE
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::offset::Offsets;
 use crate::pairs::{Grouping, PairLimits, Pairs};
 use crate::pending::Key;
 use crate::samples::Samples;
+use crate::usual::UsualOfPairs;
 use crate::window::{Minute, Windows, minute_of};
 use partitions::{PartitionMark, Partitions};
 use spangap_model::accounting::Malformed;
@@ -208,6 +209,7 @@ pub struct Meter {
     interest: Interest,
     origins: Origins,
     state: Mutex<State>,
+    usual: Mutex<Arc<UsualOfPairs>>,
 }
 
 #[derive(Debug)]
@@ -281,6 +283,7 @@ impl Meter {
             ),
             origins: Origins::new(settings.origin_limits, settings.grouping.part()),
             state: Mutex::new(state),
+            usual: Mutex::default(),
             settings,
         }
     }

@@ -6,8 +6,10 @@ use crate::ingest::origins::Interned;
 use crate::ingest::versions::VersionChange;
 use crate::join::ServiceCounts;
 use crate::samples::Drawn;
+use crate::usual::UsualOfPairs;
 use crate::window::Minute;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
+use std::sync::{Arc, PoisonError};
 
 impl Meter {
     /// Copies of the minutes that are open or not yet taken by [`Meter::take_minutes`].
@@ -49,6 +51,16 @@ impl Meter {
     /// Version changes of services, oldest first.
     pub fn version_changes(&self) -> Vec<VersionChange> {
         self.origins.read().versions().changes().cloned().collect()
+    }
+
+    /// Takes over how long calls of pairs usually take that are slower than that.
+    pub fn set_usual(&self, usual: UsualOfPairs) {
+        *self.usual.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(usual);
+    }
+
+    /// What was taken over last.
+    pub fn usual(&self) -> Arc<UsualOfPairs> {
+        self.usual.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the per-call sample size of one pair, for each interval, instead of the default; `None` restores

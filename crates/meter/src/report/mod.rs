@@ -111,9 +111,23 @@ pub struct PairRow {
     /// The same pair in the time range of the comparison; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub before: Option<PairBefore>,
+    /// Time of clients beyond the usual, if the pair has left it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub beyond: Option<BeyondUsual>,
     /// Time lost in each step of the time range, oldest first; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_ns_by_step: Option<Vec<u64>>,
+}
+
+/// Time that clients waited longer than usual, in the part of the time range since the pair left its usual durations.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BeyondUsual {
+    /// In all.
+    pub client_ns_total: u64,
+    /// Of it in the gap; the rest is in the server's spans.
+    pub gap_ns_total: u64,
+    /// Start of it, Unix milliseconds.
+    pub since_unix_ms: u64,
 }
 
 /// A pair in the time range of the comparison.

@@ -7,6 +7,7 @@ use super::fleet::Filter;
 use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
 use crate::report::*;
+use crate::usual::{Beyond, Usual};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use spangap_model::{Histogram, PairKey, PairStats};
@@ -55,6 +56,8 @@ impl By {
 enum Sort {
     #[default]
     Lost,
+    Beyond,
+    Waited,
     Pair,
     Calls,
     GapP50,
@@ -112,7 +115,7 @@ impl Table {
 
     /// Whether more than time and calls is needed to determine rows and order.
     fn needs_distributions(&self) -> bool {
-        let by_sums = matches!(self.sort, Sort::Lost | Sort::Pair | Sort::Calls | Sort::Change | Sort::Match);
+        let by_sums = matches!(self.sort, Sort::Lost | Sort::Beyond | Sort::Pair | Sort::Calls | Sort::Match);
         self.asks_for_worst() || !by_sums
     }
 
@@ -133,13 +136,15 @@ impl Table {
     fn number(&self, stats: &PairStats) -> f64 {
         let quantile = |of: &Histogram, q: f64| of.quantile(q).map_or(0, |found| found.value_ns);
         let number = match self.sort {
+            // What a call of a pair takes can be in the server's span alone.
+            Sort::Waited | Sort::Change => return waited(stats),
             Sort::GapP50 => quantile(&stats.gap, 0.5),
             Sort::GapP99 => quantile(&stats.gap, 0.99),
             Sort::ClientP99 => quantile(&stats.client, 0.99),
             Sort::ServerP99 => quantile(&stats.server, 0.99),
             Sort::Negative => stats.negative.values().sum(),
             Sort::Attempts => stats.attempts_over_one,
-            Sort::Lost | Sort::Pair | Sort::Calls | Sort::Change | Sort::Match => 0,
+            Sort::Lost | Sort::Beyond | Sort::Pair | Sort::Calls | Sort::Match => 0,
         };
         number as f64
     }
@@ -153,6 +158,11 @@ impl Table {
         let asked = if self.order == Some(Order::Ascending) { natural.reverse() } else { natural };
         asked.then_with(|| b.lost_ns.cmp(&a.lost_ns)).then_with(|| a.key.cmp(&b.key))
     }
+}
+
+/// How long clients waited, nanoseconds.
+fn waited(stats: &PairStats) -> f64 {
+    stats.client.sum_ns() as f64
 }
 
 /// A row that may be shown, with its sort key.
@@ -177,6 +187,8 @@ struct Making<'a> {
     filter: &'a Filter,
     table: &'a Table,
     matches: Matches,
+    /// By row: what clients waited beyond the usual.
+    beyond: HashMap<PairKey, Beyond>,
 }
 
 /// The table of one time range.
@@ -190,7 +202,10 @@ pub(super) async fn pairs(
     let against = table.against()?;
     api.query(wanted, move |api, cancel| {
         let overview = api.meter.overview();
-        let making = Making { api, cancel, filter: &filter, table: &table, matches: Matches::new(&overview) };
+        let matches = Matches::new(&overview);
+        let beyond = HashMap::new();
+        let mut making = Making { api, cancel, filter: &filter, table: &table, matches, beyond };
+        making.beyond = making.beyond_usual(stretch)?;
         let sums = making.sums(stretch)?;
         let before = against.map(|stretch| Ok(making.sums(stretch)?.rows)).transpose()?;
         let of_pairs = sums.filtered_out + sums.rows.len() as u64;
@@ -202,7 +217,7 @@ pub(super) async fn pairs(
         }
         if let (Some(before), Some(against)) = (before, against) {
             matching.lost_before_ns_total = Some(before.values().map(|lost| nanoseconds(*lost)).sum());
-            making.put_beside(&mut candidates, before, seconds(stretch), seconds(against));
+            making.put_beside(&mut candidates, before, stretch, against)?;
         }
         matching.pairs = candidates.len() as u64;
         candidates.sort_unstable_by(|a, b| table.compare(a, b));
@@ -322,7 +337,8 @@ impl Making<'_> {
                     let [client, server] = self.matches.of(&key);
                     client.unwrap_or(2.0).min(server.unwrap_or(2.0))
                 }
-                Sort::Lost | Sort::Pair | Sort::Change => lost_ns as f64,
+                Sort::Lost | Sort::Pair => lost_ns as f64,
+                Sort::Beyond => self.beyond.get(&key).map_or(0.0, |beyond| beyond.client_ns as f64),
                 _ => told.unwrap_or(0.0),
             };
             Some(Candidate { key, calls: lost.calls, lost_ns, number })
@@ -330,28 +346,59 @@ impl Making<'_> {
         Ok(sums.into_iter().filter_map(candidate).collect())
     }
 
+    /// What clients waited beyond the usual, by row: since each pair left it.
+    fn beyond_usual(&self, (from_s, to_s): (u64, u64)) -> Result<HashMap<PairKey, Beyond>, HistoryError> {
+        let usual = self.api.meter.usual();
+        let mut rows: HashMap<PairKey, Beyond> = HashMap::new();
+        let is_in = |usual: &Usual| usual.since_unix_ms / 1_000 <= to_s;
+        let asked = |key: &PairKey| self.filter.matches(key) && usual.get(key).is_some_and(is_in);
+        if !usual.keys().any(asked) {
+            return Ok(rows);
+        }
+        let (view, memory) = self.api.store.view(self.cancel, asked)?;
+        for (key, usual) in usual.iter().filter(|(key, _)| asked(key)) {
+            let since = (from_s.max(usual.since_unix_ms / 1_000), to_s);
+            view.pairs_of(since, &memory, |one| one == key, |key, stats| {
+                let beyond = usual.beyond(&stats);
+                match rows.get_mut(&self.table.by.group(key.clone())) {
+                    Some(row) => row.add(beyond),
+                    None => drop(rows.insert(self.table.by.group(key), beyond)),
+                }
+            })?;
+        }
+        Ok(rows)
+    }
+
     /// Sorts by change if requested; a pair without calls since then gets its own row.
     fn put_beside(
         &self,
         candidates: &mut Vec<Candidate>,
         mut before: HashMap<PairKey, Lost>,
-        now_s: f64,
-        before_s: f64,
-    ) {
-        let change = |now_ns: u64, was: Lost| now_ns as f64 / now_s - nanoseconds(was) as f64 / before_s;
+        stretch: (u64, u64),
+        against: (u64, u64),
+    ) -> Result<(), HistoryError> {
         let is_asked = self.table.sort == Sort::Change;
+        let mut waited_before: HashMap<PairKey, f64> = HashMap::new();
+        if is_asked {
+            let matches = |key: &PairKey| self.filter.matches(key);
+            self.stats(against, matches, |key, stats| {
+                waited_before.insert(key, waited(&stats));
+            })?;
+        }
+        let was = |key: &PairKey| waited_before.get(key).map_or(0.0, |was_ns| was_ns / seconds(against));
         for one in candidates.iter_mut() {
-            let was = before.remove(&one.key).unwrap_or_default();
+            before.remove(&one.key);
             if is_asked {
-                one.number = change(one.lost_ns, was);
+                one.number = one.number / seconds(stretch) - was(&one.key);
             }
         }
         if !self.table.asks_for_worst() {
-            candidates.extend(before.into_iter().map(|(key, was)| {
-                let number = if is_asked { change(0, was) } else { 0.0 };
+            candidates.extend(before.into_keys().map(|key| {
+                let number = if is_asked { -was(&key) } else { 0.0 };
                 Candidate { key, calls: 0, lost_ns: 0, number }
             }));
         }
+        Ok(())
     }
 
     /// The rows of these keys, in this order.
@@ -381,7 +428,12 @@ impl Making<'_> {
         let row = |key: &PairKey| {
             let none = || query::pair_row(key, &PairStats::default(), &self.matches);
             let row = rows.remove(key).unwrap_or_else(none);
-            PairRow { before: against.map(|_| before.remove(key).unwrap_or_default()), ..row }
+            let beyond = self.beyond.get(key).map(|beyond| BeyondUsual {
+                client_ns_total: beyond.client_ns,
+                gap_ns_total: beyond.gap_ns,
+                since_unix_ms: beyond.since_unix_ms,
+            });
+            PairRow { beyond, before: against.map(|_| before.remove(key).unwrap_or_default()), ..row }
         };
         Ok(shown.iter().map(row).collect())
     }
