@@ -117,6 +117,9 @@ function Waited({ row, seconds, most }: { row: PairRow; seconds: number; most: n
   );
 }
 
+/** This share of the client's time. */
+const MUCH = 0.1;
+
 /** What clients wait beyond the usual, in each second since the pair is slower. */
 function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number, number] }) {
   const { beyond } = row;
@@ -124,10 +127,12 @@ function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number
   const sinceS = beyond.since_unix_ms / 1000;
   const all = Math.max(1, beyond.client_ns_total);
   const inGap = beyond.gap_ns_total / all;
+  // Red is for what matters to this pair.
+  const isMuch = beyond.client_ns_total > MUCH * waitedNs(row.client_duration);
   const where = inGap > 0.9 ? "in the gap" : inGap < 0.1 ? "in the server's span" : `${percent(inGap)} in the gap`;
   return (
-    <td class="number beyond" data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
-      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span>
+    <td class={`number beyond${isMuch ? " much" : ""}`} data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
+      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span> <span class="interval">since {dayAndClock(sinceS).slice(toS - sinceS < 86_400 ? 11 : 0)}</span>
     </td>
   );
 }
