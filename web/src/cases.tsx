@@ -11,7 +11,7 @@ import { useAnswer } from "./live";
 import { Code, Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
 import { toHash, type CaseList, type Go, type View } from "./state";
 import { causeWords, HuntView, shareWords } from "./verdict";
-import { legWords } from "./whole_words";
+import { boundWords, legWords } from "./whole_words";
 
 const STATES: { state: State; hint: string }[] = [
   { state: "open", hint: "slices are being fetched and read" },
@@ -71,12 +71,16 @@ const CASES_SHOWN = 50;
 /** In the order in which they ask for somebody: what is not explained, what is not mended, what is over. */
 const ALL_STATES: State[] = ["open", "unknown", "regressed", "explained", "proven", "fixed"];
 
+/** Cases that are not over, which the navigation counts; among the states of the list. */
+export const isLive = (one: CaseRow) => one.state !== "fixed";
+const LIVE = "live";
+
 /** Cases in the requested state that contain the requested words. */
 export function chosenCases(cases: CaseRow[], { state, q }: CaseList): CaseRow[] {
   const words = q.toLowerCase().split(/\s+/);
   const passes = (one: CaseRow) => {
     const said = `${one.pair.client} ${one.pair.server} ${one.method ?? ""} ${foundWords(one)}`.toLowerCase();
-    return (state === "" || one.state === state) && words.every((word) => said.includes(word));
+    return (state === "" || (state === LIVE ? isLive(one) : one.state === state)) && words.every((word) => said.includes(word));
   };
   return cases.filter(passes);
 }
@@ -97,6 +101,9 @@ export function CasesView({ view, cases, none, listens, go }: { view: View; case
         <span class="segmented" role="group" aria-label="In which state">
           <button type="button" aria-pressed={list.state === ""} onClick={() => show({ ...list, state: "", page: 1 })}>
             all {count(cases.length)}
+          </button>
+          <button type="button" aria-pressed={list.state === LIVE} onClick={() => show({ ...list, state: LIVE, page: 1 })}>
+            not fixed {count(cases.filter(isLive).length)}
           </button>
           {there.map(([state, n]) => (
             <button key={state} type="button" aria-pressed={list.state === state} onClick={() => show({ ...list, state, page: 1 })}>
@@ -204,7 +211,7 @@ function Figures({ report }: { report: CaseReport }) {
   return (
     <Panel title={after ? "Did it help" : "How slow it is"} aside={<span class="quiet">{after ? "the pair before and after" : "the pair against its own past"}</span>}>
       <div class="scroller" tabIndex={0} role="region" aria-label="The pair over time">
-        <table class="figures">
+        <table class="figures stacks">
           <thead>
             <tr>
               <th scope="col">
@@ -228,11 +235,11 @@ function Figures({ report }: { report: CaseReport }) {
                 <tr key={label}>
                   <th scope="row">{label}</th>
                   {columns.map(([name, gap]) => (
-                    <td key={name} class="number">
+                    <td key={name} class="number" data-label={name}>
                       {of(gap) === undefined ? "–" : duration(of(gap) ?? 0)}
                     </td>
                   ))}
-                  {before && after && <td class="number">{of(before) === undefined || of(after) === undefined ? "" : change((of(after) ?? 0) - (of(before) ?? 0))}</td>}
+                  {before && after && <td class="number" data-label="change">{of(before) === undefined || of(after) === undefined ? "" : change((of(after) ?? 0) - (of(before) ?? 0))}</td>}
                 </tr>
               ),
             )}
@@ -241,7 +248,7 @@ function Figures({ report }: { report: CaseReport }) {
                 calls
               </th>
               {columns.map(([name, gap]) => (
-                <td key={name} class="number quiet">
+                <td key={name} class="number quiet" data-label={name}>
                   {gap.calls === undefined ? "–" : count(gap.calls)}
                 </td>
               ))}
@@ -311,6 +318,9 @@ export function sinceWords({ time_line: events = [], usual, opened_unix_ms: open
 /** A sentence without its side: the same of both ends is said once. */
 const ofNoSide = (one: string) => one.replace(/\b(client|server)\b/g, "side");
 
+/** What the meter says where agents are there, and the spans do not tell on which of them a call ran. */
+const OF_SEVERAL = /several agents/;
+
 /** What the case lacks, each reason once, and what to do about it. */
 function Lacks({ report, listens }: { report: CaseReport; listens: Listens | null }) {
   const words = report.verdict?.words ?? "";
@@ -322,12 +332,20 @@ function Lacks({ report, listens }: { report: CaseReport; listens: Listens | nul
     <>
       {said.map((one) => (
         <p key={one} class="note">
-          {isTwice(one) ? one.replace(/\b(?:the )?(client|server)\b/, "both ends") : one}
+          {isTwice(one) ? one.replace(/\b(?:the )?(client|server)\b/, "either end") : one}
         </p>
       ))}
       {without.length > 0 && report.state !== "open" && (
         <p class="remedy">
-          <b>Do:</b> run an agent on {without.length === 2 ? "both hosts" : `the host of the ${without[0]}`}: <AgentCommand listens={listens} />. The next case of this pair then has packets and threads of {without.length === 2 ? "both ends" : "this end"}. Until then, the pair's own view tells what sets its slow calls apart.
+          <b>Do:</b>{" "}
+          {all.some((one) => OF_SEVERAL.test(one)) ? (
+            <>let the spans name a host that only one agent has: as <code>network.local.address</code> or <code>host.id</code>, or by a <code>host.name</code> of its own.</>
+          ) : (
+            <>
+              run an agent on {without.length === 2 ? "both hosts" : `the host of the ${without[0]}`}: <AgentCommand listens={listens} />.
+            </>
+          )}{" "}
+          The next case of this pair then has packets and threads of {without.length === 2 ? "both ends" : "this end"}. Until then, the pair's own view tells what sets its slow calls apart.
         </p>
       )}
     </>
@@ -341,7 +359,8 @@ const LEG_SHARE = 0.2;
 function LegOf({ report, view }: { report: CaseReport; view: View }) {
   const id = report.files?.some((file) => file.name.endsWith(".pcapng")) ? report.hunt?.trace_ids?.[0] : undefined;
   const asked = useAnswer("leg", id ? `${report.id} ${id}` : null, (signal) => askWhole([report.id], id ?? "", signal), 0);
-  const call = id ? asked.data?.calls[0] : undefined;
+  // Nothing depends on this line: a meter of another version may answer otherwise.
+  const call = id ? asked.data?.calls?.[0] : undefined;
   if (!id || !call || call.legs.length === 0) return null;
   const legs = call.legs.filter((leg, at) => leg.ns >= call.duration_ns * LEG_SHARE || (at === 0 && call.legs.length === 1)).sort((a, b) => b.ns - a.ns);
   if (legs.length === 0) return null;
@@ -352,7 +371,7 @@ function LegOf({ report, view }: { report: CaseReport; view: View }) {
         <span key={leg.leg}>
           {at > 0 && ", "}
           <b>{legWords(leg.leg)}</b> {duration(leg.ns)}
-          {leg.bound_ns > 0 && ` ± ${duration(leg.bound_ns)}`}
+          {boundWords(leg)}
         </span>
       ))}{" "}
       of the {duration(call.duration_ns)} of <a href={callAddress(report, view, id)}>call {id.slice(0, 8)}</a>.

@@ -1,7 +1,7 @@
 // All pairs: what they lost together, over time, and each in a row.
 
 import { useRef, useState } from "preact/hooks";
-import type { Coverage, Matching, PairBefore, PairRow, PairsReport, Quantiles } from "./api";
+import type { Coverage, Matching, PairBefore, PairRow, PairsReport } from "./api";
 import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
 import { CaseState, foundWords } from "./cases";
 import type { CaseRow } from "./cases_api";
@@ -11,7 +11,7 @@ import { axisLabel, change, count, dayAndClock, duration, percent, rate, shortCo
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
-import { lostShare } from "./pair_sums";
+import { lostShare, waitedNs } from "./pair_sums";
 import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
 import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Go, type Sort, type Stretch, type View } from "./state";
 import { TimelineView, type Annotation } from "./timeline";
@@ -97,9 +97,6 @@ function Change({ row, before, seconds }: { row: PairRow; before: PairBefore | u
   );
 }
 
-/** What clients waited, in all. */
-const waitedNs = (client: Quantiles) => client.mean_ns * client.count;
-
 /** The client's time as a bar: the server's spans, and the gap. As long as its share of the longest of all rows. */
 function Waited({ row, seconds, most }: { row: PairRow; seconds: number; most: number }) {
   const waited = waitedNs(row.client_duration);
@@ -117,17 +114,22 @@ function Waited({ row, seconds, most }: { row: PairRow; seconds: number; most: n
   );
 }
 
+/** This share of the client's time. */
+const MUCH = 0.1;
+
 /** What clients wait beyond the usual, in each second since the pair is slower. */
 function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number, number] }) {
   const { beyond } = row;
   if (!beyond) return <td class="number beyond" data-label="beyond usual">–</td>;
   const sinceS = beyond.since_unix_ms / 1000;
-  const all = Math.max(1, beyond.client_ns_total);
-  const inGap = beyond.gap_ns_total / all;
+  if (beyond.client_ns_total === 0) return <td class="number beyond" data-label="beyond usual" title={`as usual since ${dayAndClock(sinceS)}`}>none</td>;
+  const inGap = beyond.gap_ns_total / beyond.client_ns_total;
+  // Red is for what matters to this pair.
+  const isMuch = beyond.client_ns_total > MUCH * waitedNs(row.client_duration);
   const where = inGap > 0.9 ? "in the gap" : inGap < 0.1 ? "in the server's span" : `${percent(inGap)} in the gap`;
   return (
-    <td class="number beyond" data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
-      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span>
+    <td class={`number beyond${isMuch ? " much" : ""}`} data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
+      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span> <span class="interval">since {dayAndClock(sinceS).slice(toS - sinceS < 86_400 ? 11 : 0)}</span>
     </td>
   );
 }
@@ -275,7 +277,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
   const filtered = matching && matching.of_pairs > matching.pairs && view.by === "kept";
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Pairs">
-      <table class="pairs">
+      <table class={`pairs${comparing ? " comparing" : ""}`}>
         <caption>
           {count(number)} {number === 1 ? "row" : "rows"}
           {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view)}, {orderWords(view, showsBeyond)}

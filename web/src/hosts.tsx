@@ -18,12 +18,12 @@ function RingLine({ ring, nowS }: { ring: Ring; nowS: number }) {
   return (
     <tr>
       <th scope="row">{KEPT[ring.instrument] ?? ring.instrument}</th>
-      <td class="number">{from === null || to === null ? "empty" : span(to - from)}</td>
-      <td class="number">{to === null ? "–" : to >= nowS - 5 ? "now" : `${span(nowS - to)} ago`}</td>
-      <td class="number">{ring.bytes === undefined ? "–" : bytes(ring.bytes)}</td>
-      <td class="number">{count(taken)}</td>
-      <td class={lost > 0 ? "number bad" : "number"}>{count(lost)}{lost > 0 && taken + lost > 0 ? ` (${percent(lost / (taken + lost))})` : ""}</td>
-      <td class={missed > UNDER_WAY ? "number bad" : "number"}>{!ring.canaries_sent ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
+      <td class="number" data-label="reaches back">{from === null || to === null ? "empty" : span(to - from)}</td>
+      <td class="number" data-label="until">{to === null ? "–" : to >= nowS - 5 ? "now" : `${span(nowS - to)} ago`}</td>
+      <td class="number" data-label="memory">{ring.bytes === undefined ? "–" : bytes(ring.bytes)}</td>
+      <td class="number" data-label="taken">{count(taken)}</td>
+      <td class={lost > 0 ? "number bad" : "number"} data-label="lost">{count(lost)}{lost > 0 && taken + lost > 0 ? ` (${percent(lost / (taken + lost))})` : ""}</td>
+      <td class={missed > UNDER_WAY ? "number bad" : "number"} data-label="test packets seen">{!ring.canaries_sent ? "–" : `${count(ring.canaries_seen ?? 0)} of ${count(ring.canaries_sent)}`}</td>
     </tr>
   );
 }
@@ -101,7 +101,7 @@ function AgentView({ agent, nowS, name }: { agent: Agent; nowS: number; name: st
         )}
         {(agent.rings ?? []).length > 0 && (
           <div class="scroller" tabIndex={0} role="region" aria-label={`Rings of ${agent.host_name}, agent ${agent.id}`}>
-            <table>
+            <table class="stacks">
               <thead>
                 <tr>
                   <th scope="col" title="what the agent keeps the last of, in memory">keeps</th>

@@ -5,7 +5,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
 import { askAgents, askAnnotations, askCases, askCoverage, askPage } from "./ask";
 import { CallView } from "./call";
-import { CasesView, CaseView } from "./cases";
+import { CasesView, CaseView, isLive } from "./cases";
+import { count } from "./format";
 import { CoverageWord } from "./coverage";
 import { Dialog, KeysDialog, SettingsDialog } from "./dialogs";
 import { eventWords } from "./experiment_words";
@@ -161,6 +162,7 @@ function App() {
   };
 
   const rows = cases.data?.cases ?? [];
+  const live = rows.filter(isLive).length;
   const connected = agents.data?.agents.filter((agent) => agent.connected).length ?? 0;
   const versions: Annotation[] = (changed.data?.versions ?? []).map((one) => ({ unixS: one.unix_ms / 1000, text: `${one.service} ${one.before} → ${one.version}`, services: [one.service], href: toHash({ ...view, place: "fleet", filters: { ...view.filters, service: one.service } }) }));
   const opened: Annotation[] = rows.map((one) => ({ unixS: one.opened_unix_ms / 1000, text: `case ${titleOf({ ...one.pair, method: one.method ?? undefined })}`, services: [one.pair.client, one.pair.server], href: toHash({ ...view, place: "case", caseId: one.id }) }));
@@ -176,10 +178,10 @@ function App() {
     };
   });
   const annotations = [...versions, ...opened, ...happened].sort((a, b) => a.unixS - b.unixS);
-  const tab = (place: Place, words: string, isHere: boolean, more = "") => (
+  const tab = (place: Place, words: string, isHere: boolean, more = "", hint = "") => (
     <a key={place} class="tab" href={toHash({ ...view, place, pair: null, call: null, caseId: null, cells: null })} aria-current={isHere ? "page" : undefined}>
       {words}
-      {more !== "" && <span class="tab-count">{more}</span>}
+      {more !== "" && <span class="tab-count" title={hint}>{more}</span>}
     </a>
   );
   const clockOff = clockWords();
@@ -194,8 +196,8 @@ function App() {
         </h1>
         <nav aria-label="Views">
           {tab("fleet", "Fleet", view.place === "fleet" || view.place === "pair" || (view.place === "call" && !view.caseId))}
-          {tab("cases", "Cases", view.place === "cases" || view.place === "case" || (view.place === "call" && view.caseId !== null), rows.length > 0 ? String(rows.length) : "")}
-          {tab("hosts", "Hosts", view.place === "hosts", connected > 0 ? String(connected) : "")}
+          {tab("cases", "Cases", view.place === "cases" || view.place === "case" || (view.place === "call" && view.caseId !== null), live > 0 ? String(live) : "", `${count(live)} of ${count(rows.length)} cases are not fixed`)}
+          {tab("hosts", "Hosts", view.place === "hosts", connected > 0 ? String(connected) : "", `${count(connected)} agents are connected`)}
         </nav>
         <span class="grow" />
         <CoverageWordOn view={view} coverage={coverage.data} />

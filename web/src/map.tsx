@@ -18,17 +18,21 @@ const BEFORE_PX = 60;
 
 const cubic = (t: number, a: number, b: number, c: number, d: number) => (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t ** 2 * c + t ** 3 * d;
 
-const NODE = { width: 168, height: 30, gapX: 120, gapY: 16 };
+const WIDE = { width: 168, height: 30, gapX: 120, gapY: 16, letters: 22 };
+/** On a phone: two services beside each other. */
+const NARROW = { ...WIDE, width: 132, gapX: 62, letters: 16 };
 
 /** Cuts between characters as displayed: half of one is unreadable. */
-const shorten = (name: string) => {
+const shorten = (name: string, letters: number) => {
   const all = [...visible(name)];
-  return all.length > 22 ? `${all.slice(0, 13).join("")}…${all.slice(-8).join("")}` : all.join("");
+  const end = Math.floor(letters * 0.36);
+  return all.length > letters ? `${all.slice(0, letters - end - 1).join("")}…${all.slice(-end).join("")}` : all.join("");
 };
 
 export function MapView({ report, view }: { report: PairsReport; view: View }) {
   const rows = report.pairs;
   if (rows.length === 0) return <p class="waiting">No pair passes the filters.</p>;
+  const NODE = matchMedia("(max-width: 720px)").matches ? NARROW : WIDE;
   const spots = place(rows.map((row) => ({ from: row.client, to: row.server })));
   const layers = [...spots.values()].reduce((most, spot) => Math.max(most, spot.layer + 1), 1);
   const perLayer = new Map<number, number>();
@@ -96,7 +100,7 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
                 <title>{`${words}; shows its pairs`}</title>
                 <rect class="node" x={x} y={y} width={NODE.width} height={NODE.height} rx="6" />
                 <text class="node-name" aria-hidden="true" x={x + NODE.width / 2} y={y + NODE.height / 2 + 4} text-anchor="middle">
-                  {shorten(name)}
+                  {shorten(name, NODE.letters)}
                 </text>
               </a>
             );

@@ -12,7 +12,7 @@ import { change, clock, counted, duration, interval, percent, rate, stretchWords
 import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
-import { Apart, Distributions, Legs, lostShare } from "./pair_sums";
+import { Apart, Distributions, Legs, lostShare, waitedNs } from "./pair_sums";
 import { againstStretch, rangeWords, shownStretch, toHash, type Cells, type Go, type View } from "./state";
 import { Happened, isAbout, type Annotation } from "./timeline";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
@@ -93,6 +93,13 @@ function Versus({ row: now, seconds, isRecorded }: { row: PairRow | undefined; s
               </tr>
             );
           })}
+          <tr>
+            <th scope="row">client time per second</th>
+            <td class="number">{rate(waitedNs(before.client_duration), seconds[1])}</td>
+            <td class="number">{rate(waitedNs(now.client_duration), seconds[0])}</td>
+            <td class="number">{change(waitedNs(now.client_duration) / seconds[0] - waitedNs(before.client_duration) / seconds[1])}/s</td>
+            <td class="quiet">sums have no interval</td>
+          </tr>
           <tr>
             <th scope="row">time lost per second</th>
             <td class="number">{rate(before.lost_ns_total, seconds[1])}</td>

@@ -4,9 +4,12 @@ import type { LegReport, PairRow, Quantiles } from "./api";
 import { count, duration, interval, percent } from "./format";
 import { statusHint, statusWord } from "./worst";
 
+/** What clients waited, in all. */
+export const waitedNs = (client: Quantiles) => client.mean_ns * client.count;
+
 /** Which part of the time that the client waited lies between the two spans. */
 export function lostShare(row: PairRow): number | null {
-  const waited = row.client_duration.mean_ns * row.client_duration.count;
+  const waited = waitedNs(row.client_duration);
   return waited > 0 ? Math.min(1, row.lost_ns_total / waited) : null;
 }
 

@@ -1,7 +1,7 @@
 // Which stretch of time is shown, and which it is compared with.
 
 import { span, stretchWords } from "./format";
-import { AGAINST, RANGES, type Go, type Stretch, type View } from "./state";
+import { START, AGAINST, RANGES, type Go, type Stretch, type View } from "./state";
 
 const two = (n: number) => String(n).padStart(2, "0");
 
@@ -67,7 +67,7 @@ export function RangeLine({ view, nowS, go, against }: Props & { against: Stretc
     const from = fixed?.from ?? Math.floor(nowS / 60) * 60 - view.range.seconds;
     const length = fixed ? fixed.to - fixed.from : view.range.seconds;
     const stretch = against ?? { from: from - length, to: from };
-    go({ ...view, against: word === "fixed" ? stretch : (named ?? null), sort: word === "none" && view.sort === "change" ? "lost" : view.sort, page: 1 });
+    go({ ...view, against: word === "fixed" ? stretch : (named ?? null), sort: word === "none" && view.sort === "change" ? START.sort : view.sort, page: 1 });
   };
   return (
     <div class="rangeline">

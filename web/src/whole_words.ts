@@ -68,14 +68,15 @@ export const isShown = (found: Found) => found.certainty === "shown";
 const SHARE_WORTH_SAYING = 0.02;
 const BOUND_WORTH_SAYING = 0.002;
 
+/** A bound that no digit of the figure feels is not worth reading. */
+export const boundWords = (leg: LegPart) => (leg.bound_ns >= leg.ns * BOUND_WORTH_SAYING && leg.bound_ns > 0 ? ` ± ${duration(leg.bound_ns)}` : "");
+
 /** `105 ms = 100 ms (server: application) + 3.2 ms ± 12 us (network: request) + 1.1 ms (5 other legs)`. */
 export function sumWords(call: WholeCall): string {
   const sorted = [...call.legs].sort((a, b) => b.ns - a.ns);
   const said = sorted.filter((leg, at) => at === 0 || leg.ns >= call.duration_ns * SHARE_WORTH_SAYING);
   const rest = sorted.filter((leg) => !said.includes(leg));
-  // A bound that no digit of the figure feels is not worth reading.
-  const bound = (leg: LegPart) => (leg.bound_ns >= leg.ns * BOUND_WORTH_SAYING && leg.bound_ns > 0 ? ` ± ${duration(leg.bound_ns)}` : "");
-  const one = (leg: LegPart) => `${duration(leg.ns)}${bound(leg)} (${legWords(leg.leg)})`;
+  const one = (leg: LegPart) => `${duration(leg.ns)}${boundWords(leg)} (${legWords(leg.leg)})`;
   const others = rest.length > 0 ? ` + ${duration(rest.reduce((sum, leg) => sum + leg.ns, 0))} (${rest.length} other leg${rest.length > 1 ? "s" : ""})` : "";
   return `${duration(call.duration_ns)} = ${said.map(one).join(" + ")}${others}`;
 }

@@ -90,7 +90,7 @@ test("on a browser an hour ahead, an undo that is due in minutes is not overdue"
   const now = Date.now();
   experiment.in_force = { ...experiment.in_force!, since_unix_ms: now, until_unix_ms: now + 600_000, guard_unix_ms: now + 605_000 };
   const page = await offBy(HOUR_MS);
-  await page.route("**/api/v1/cases*/**", (route) => route.fulfill({ json: report }));
+  await page.route(`**/api/v1/cases/${report.id}`, (route) => route.fulfill({ json: report }));
   await page.goto(`${meter.page}#case=${report.id}`);
   await says(page, ".undo", /undone in (10|\d) min/);
   assert.equal(await page.locator(".undo.bad").count(), 0);

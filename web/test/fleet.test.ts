@@ -64,6 +64,29 @@ test("a search narrows the pairs, is in the address, and is undone by going back
   await page.waitForFunction(() => document.querySelector<HTMLInputElement>("#search")?.value === "");
 });
 
+test("a pair that is slower than usual says how much, where and since when, and the table by what it is ordered", { skip }, async () => {
+  await says(page, ".pairs caption", /most time lost in the gap first: no pair shown has a case/);
+  assert.equal(await page.locator(".pairs td.beyond").count(), 0);
+  const asked = "**/api/v1/pairs?*";
+  await page.route(asked, async (route) => {
+    assert.match(route.request().url(), /sort=beyond/);
+    const answer = await route.fetch();
+    const report = (await answer.json()) as PairsReport;
+    const last = report.pairs.at(-1)!;
+    const all = last.client_duration.mean_ns * last.client_duration.count;
+    last.beyond = { client_ns_total: all / 2, gap_ns_total: 0, since_unix_ms: report.to_unix_s * 1000 - 60_000 };
+    await route.fulfill({ response: answer, json: report });
+  });
+  await page.reload();
+  await says(page, ".pairs caption", /those first whose clients wait longest beyond the usual/);
+  await says(page, ".pairs tbody tr:last-child td.beyond.much", /s\/s in the server's span since \d\d:\d\d/);
+  assert.equal(await page.locator(".pairs td.beyond.much").count(), 1);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.unroute(asked);
+  await page.reload();
+  await rowsBecome(ALL);
+});
+
 test("filters by service and node hold together and can be taken off", { skip }, async () => {
   await page.getByRole("button", { name: "filter" }).click();
   await page.getByLabel("service", { exact: true }).fill("checkout");
