@@ -7,6 +7,7 @@ use spangap_host::halted;
 use spangap_host::probes::intervals::{self, Waits};
 use spangap_host::recording::{Meta, Part, RecordError, Rolling};
 use spangap_machine::Host;
+use spangap_machine::facts::system_name;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -146,11 +147,10 @@ impl Setup {
             ring_events: self.ring_events,
             waits,
         };
-        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let meta = Meta {
             spangap: env!("CARGO_PKG_VERSION").into(),
-            host: read("/proc/sys/kernel/hostname"),
-            kernel: read("/proc/sys/kernel/osrelease"),
+            host: system_name::host_here(),
+            kernel: system_name::kernel_here(),
             command: vec!["spangap".into(), "agent".into()],
             ..Meta::default()
         };

@@ -10,7 +10,7 @@ use crate::slice;
 use spangap_fleet::PROTOCOL;
 use spangap_fleet::v1::fleet_client::FleetClient;
 use spangap_fleet::v1::{self, from_agent, from_meter};
-use spangap_machine::facts::boot_id;
+use spangap_machine::facts::{boot_id, system_name};
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
@@ -295,10 +295,10 @@ fn hello(
     v1::Hello {
         protocol: PROTOCOL,
         spangap: env!("CARGO_PKG_VERSION").into(),
-        host_name: read("/proc/sys/kernel/hostname"),
+        host_name: system_name::host_here(),
         machine_id: machine_id.into_iter().find(|id| !id.is_empty()).unwrap_or_default(),
         boot_id: boot_id::here().unwrap_or_default(),
-        kernel: read("/proc/sys/kernel/osrelease"),
+        kernel: system_name::kernel_here(),
         netns: own.unwrap_or(0),
         session,
         payload: v1::Payload::from(settings.payload).into(),

@@ -4,7 +4,7 @@ use crate::openings::Opened;
 use crate::settings::Payload;
 use serde::Serialize;
 use spangap_machine::Host;
-use spangap_machine::facts::{cpuinfo, uptime};
+use spangap_machine::facts::{cpuinfo, meminfo, system_name, uptime};
 
 /// The file. Its first keys are the same as in files of `lab run`.
 #[derive(Debug, Serialize)]
@@ -58,21 +58,15 @@ pub(crate) fn machine(
     lacks: Vec<String>,
 ) -> Machine {
     let host = Host::below("/");
-    let line =
-        |path: &str| host.read(path).ok().and_then(|text| Some(text.lines().next()?.trim().to_owned()));
     let cpuinfo = cpuinfo::parse(&host.read(cpuinfo::PATH).unwrap_or_default());
-    let memory = host.read("/proc/meminfo").ok().and_then(|text| {
-        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))?;
-        kib.trim().parse::<u64>().ok()
-    });
     let load = host.parsed(uptime::LOADAVG, uptime::load);
     Machine {
-        kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+        kernel: system_name::kernel_here(),
         cpus: cpuinfo.count,
         cpu_model: cpuinfo.model,
-        memory_bytes: memory.map(|kib| kib * 1024),
+        memory_bytes: host.parsed(meminfo::PATH, meminfo::total_bytes).ok(),
         load: load.map_or_else(|_| Vec::new(), |load| load.averages.to_vec()),
-        host: line("/proc/sys/kernel/hostname").unwrap_or_default(),
+        host: system_name::host_here(),
         spangap: env!("CARGO_PKG_VERSION"),
         payload,
         payload_words: match payload {

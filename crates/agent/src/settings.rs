@@ -1,6 +1,7 @@
 //! The agent's settings.
 
 use spangap_fleet::v1;
+use spangap_machine::facts::process_status;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -96,9 +97,7 @@ const SLICE_COPIES: u64 = 5;
 
 /// Resident memory of this process.
 pub(crate) fn resident_bytes() -> u64 {
-    let page = rustix::param::page_size() as u64;
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * page
+    process_status::own_resident_bytes().unwrap_or(0)
 }
 
 /// Bytes of each part.

@@ -4,7 +4,7 @@
 //! threads, so after some cases each arena would hold as much as the largest of them took.
 #![allow(unsafe_code)]
 
-use rustix::param::page_size;
+use spangap_machine::facts::process_status::own_resident_bytes;
 
 /// Growth of the process from which it is worth a look, bytes.
 const WORTH_BYTES: u64 = 16 << 20;
@@ -18,19 +18,13 @@ pub(crate) struct Freed {
 impl Freed {
     /// Gives freed memory back where the process has grown since the last time.
     pub fn give_back_if_grown(&mut self) {
-        let Some(resident) = resident_bytes() else { return };
+        let Ok(resident) = own_resident_bytes() else { return };
         if resident > self.after_bytes + WORTH_BYTES {
             give_back();
-            self.after_bytes = resident_bytes().unwrap_or(resident);
+            self.after_bytes = own_resident_bytes().unwrap_or(resident);
         }
         self.after_bytes = self.after_bytes.min(resident);
     }
-}
-
-fn resident_bytes() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_size() as u64)
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -54,7 +48,7 @@ mod tests {
 
     #[test]
     fn what_threads_have_freed_goes_back_to_the_system() {
-        let mut freed = Freed { after_bytes: resident_bytes().expect("/proc") };
+        let mut freed = Freed { after_bytes: own_resident_bytes().expect("/proc") };
         // Each is alive until the look, with a piece at the end of its arena that is in use.
         let both = Arc::new(Barrier::new(THREADS + 1));
         let threads: Vec<_> = (0..THREADS)
@@ -71,9 +65,9 @@ mod tests {
             })
             .collect();
         both.wait();
-        let before = resident_bytes().expect("/proc");
+        let before = own_resident_bytes().expect("/proc");
         freed.give_back_if_grown();
-        let after = resident_bytes().expect("/proc");
+        let after = own_resident_bytes().expect("/proc");
         both.wait();
         for thread in threads {
             assert!(thread.join().expect("no panic").is_some());

@@ -119,6 +119,9 @@ pub struct Row {
     pub verdict: ArmVerdict,
     /// Verdict in words.
     pub words: String,
+    /// Why there is no verdict, if there is none.
+    #[serde(skip)]
+    pub without_verdict: Option<String>,
 }
 
 /// Two arms.
@@ -234,6 +237,7 @@ fn row(pair: &ArmPair, point: &PointPair, metric: Metric, adjusted: Option<f64>,
         interleaved: interleaved(&point.a, &point.b),
         verdict: ArmVerdict::CannotTell,
         words: String::new(),
+        without_verdict: None,
     };
     words::judge(&mut row, &pair.b.name, needed, (a.len(), b.len()));
     row

@@ -1,7 +1,8 @@
 //! Statistics for few repetitions: an interval for a ratio, and probabilities adjusted for many comparisons.
 //!
 //! Both hold for any distribution: they assume only that, without a difference, any repetition could as well
-//! belong to the other arm.
+//! belong to the other arm. Written here, because with four runs an arm only an enumeration of all relabelings, over
+//! all comparisons at once, gives a probability that holds; the usual libraries approximate by a normal distribution.
 
 use std::cmp::Ordering;
 

@@ -9,12 +9,23 @@ use std::fmt::{self, Display, Formatter};
 
 /// Decides the verdict of a row and words it. `figures` counts the runs of each arm that have the metric.
 pub(super) fn judge(row: &mut Row, b: &str, needed: usize, figures: (usize, usize)) {
-    let (verdict, words) = verdict(row, b, needed, figures);
-    (row.verdict, row.words) = (verdict, words);
+    match verdict(row, b, needed, figures) {
+        Ok((verdict, words)) => (row.verdict, row.words) = (verdict, words),
+        Err(why) => {
+            (row.verdict, row.words) = (ArmVerdict::CannotTell, format!("cannot tell: {why}"));
+            row.without_verdict = Some(why);
+        }
+    }
 }
 
-fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVerdict, String) {
-    let cannot_tell = |why: String| (ArmVerdict::CannotTell, format!("cannot tell: {why}"));
+/// A verdict in words, or why there is none.
+fn verdict(
+    row: &Row,
+    b: &str,
+    needed: usize,
+    figures: (usize, usize),
+) -> Result<(ArmVerdict, String), String> {
+    let cannot_tell = Err;
     if figures == (0, 0) {
         return cannot_tell("no run has this figure".into());
     }
@@ -45,7 +56,7 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVe
     }
     let outside = low > 1.0 || high < 1.0;
     if !outside {
-        return (ArmVerdict::NoDifferenceSeen, format!("no difference seen ({range})"));
+        return Ok((ArmVerdict::NoDifferenceSeen, format!("no difference seen ({range})")));
     }
     if row.adjusted_probability.is_none_or(|p| p > 1.0 - CONFIDENCE) {
         return cannot_tell(format!("chance alone goes this far among so many comparisons ({range})"));
@@ -54,14 +65,14 @@ fn verdict(row: &Row, b: &str, needed: usize, figures: (usize, usize)) -> (ArmVe
     let more = low > 1.0;
     let (least, most) = if more { (low, high) } else { (1.0 / high, 1.0 / low) };
     let times = format!("{}x to {}x", digits(least), digits(most));
-    match (row.metric.is_speed(), row.metric == Metric::ThroughputPerS, more) {
+    Ok(match (row.metric.is_speed(), row.metric == Metric::ThroughputPerS, more) {
         (false, _, true) => (ArmVerdict::Dearer, format!("{b} needs {times} as much CPU")),
         (false, _, false) => (ArmVerdict::Cheaper, format!("{b} needs {times} less CPU")),
         (true, throughput, more) if throughput == more => {
             (ArmVerdict::Faster, format!("{b} is {times} faster"))
         }
         (true, ..) => (ArmVerdict::Slower, format!("{b} is {times} slower")),
-    }
+    })
 }
 
 fn too_few(row: &Row, needed: usize) -> String {
@@ -104,11 +115,9 @@ pub(super) fn summary(pairs: &[PairComparison]) -> String {
         value(row.metric, row.median_b),
         pair.b
     );
-    match row.verdict {
-        ArmVerdict::NoDifferenceSeen => {
-            format!("No comparison shows a difference. {seen}; its interval includes none.")
-        }
-        _ => format!("{seen}. That is not a verdict: {}.", row.words.trim_start_matches("cannot tell: ")),
+    match &row.without_verdict {
+        Some(why) => format!("{seen}. That is not a verdict: {why}."),
+        None => format!("No comparison shows a difference. {seen}; its interval includes none."),
     }
 }
 

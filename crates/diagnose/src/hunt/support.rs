@@ -29,7 +29,9 @@ pub(super) fn weigh(blamed: &mut Blamed, evidence: &Evidence, answered: Option<&
     blamed.speaks_against.extend(silent.take(MOST).map(|coverage| {
         format!(
             "{} watched {} ({} seen) and does not show it.",
-            coverage.instrument, coverage.source, coverage.seen
+            coverage.instrument.in_words(),
+            coverage.source,
+            coverage.seen
         )
     }));
 }
@@ -95,7 +97,7 @@ fn would_show(coverage: &Coverage, culprit: Culprit) -> bool {
 
 fn sentence(finding: &Finding) -> String {
     let sure = if finding.is_shown() { "shows" } else { "considers possible:" };
-    let mut words = format!("{} {sure} {}", finding.instrument, finding.culprit);
+    let mut words = format!("{} {sure} {}", finding.instrument.in_words(), finding.culprit);
     if let Some(ns) = finding.cost_ns {
         words += &format!(", {}", format_ns(ns));
     }

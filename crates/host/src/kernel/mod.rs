@@ -8,6 +8,7 @@ mod refusal;
 pub use refusal::{ProbeError, quiet, refused};
 
 use spangap_machine::facts::process_status::{self, ProcessStatus};
+use spangap_machine::facts::system_name;
 use spangap_machine::read_here;
 use std::fmt;
 use std::path::Path;
@@ -115,8 +116,9 @@ impl Kernel {
             Some("confidentiality") => Lockdown::Confidentiality,
             _ => Lockdown::Unknown,
         };
+        let release = root.join(system_name::KERNEL.trim_start_matches('/'));
         Kernel {
-            release: text("proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string(),
+            release: read_here(&release.to_string_lossy(), system_name::parse).unwrap_or_default(),
             btf: std::fs::File::open(root.join("sys/kernel/btf/vmlinux")).is_ok(),
             capabilities: capabilities.unwrap_or(0),
             user_namespace,

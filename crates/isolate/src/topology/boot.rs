@@ -2,7 +2,7 @@
 
 use super::Boot;
 use super::reading::Reading;
-use spangap_machine::facts::boot_id;
+use spangap_machine::facts::{boot_id, system_name};
 use spangap_machine::{FactError, Known};
 use spangap_model::Cpus;
 
@@ -10,10 +10,7 @@ const CMDLINE: &str = "/proc/cmdline";
 
 /// Reads the settings.
 pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
-    let line = |reading: &mut Reading, path: &str| {
-        reading.needed(path, |_, text| Ok(text.trim().to_owned())).unwrap_or_default()
-    };
-    let cmdline = line(reading, CMDLINE);
+    let cmdline = reading.needed(CMDLINE, |_, text| Ok(text.trim().to_owned())).unwrap_or_default();
     let option = |reading: &mut Reading, name: &str| {
         let value = value_of(&cmdline, name)?;
         reading.keep(cpus_of(name, value, online))
@@ -23,7 +20,7 @@ pub(super) fn read(reading: &mut Reading, online: &Cpus) -> Boot {
     let nohz_full = reading.list("/sys/devices/system/cpu/nohz_full");
     Boot {
         id: reading.needed(boot_id::PATH, boot_id::parse).unwrap_or_default(),
-        kernel: line(reading, "/proc/sys/kernel/osrelease"),
+        kernel: reading.needed(system_name::KERNEL, system_name::parse).unwrap_or_default(),
         isolated: isolated.or_else(|| option(reading, "isolcpus")).unwrap_or_default(),
         nohz_full: nohz_full.or_else(|| option(reading, "nohz_full")).unwrap_or_default(),
         rcu_nocbs: option(reading, "rcu_nocbs").unwrap_or_default(),

@@ -8,7 +8,7 @@ use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use spangap_machine::Host;
-use spangap_machine::facts::{cpuinfo, process_stat, stat, uptime};
+use spangap_machine::facts::{cpuinfo, meminfo, process_stat, stat, system_name, uptime};
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,23 +126,16 @@ impl Before {
         let grown = |of: fn(&Cpu) -> u64| {
             both.map(|(before, after)| of(&after).saturating_sub(of(&before)) * tick_ns)
         };
-        let first_line = |path: &str| {
-            let text = host.read(path).ok()?;
-            Some(text.lines().next()?.trim().to_owned())
-        };
-        let memory = field(host, "/proc/meminfo", "MemTotal");
         let cpuinfo = cpuinfo::parse(&host.read(cpuinfo::PATH).unwrap_or_default());
         let library = |stack: &str, library: &str| {
             let run = &tank["runs"][0];
             Some(format!("{}, {}", run[stack].as_str()?, run[library].as_str()?))
         };
         Machine {
-            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            kernel: host.parsed(system_name::KERNEL, system_name::parse).unwrap_or_default(),
             cpus: cpuinfo.count,
             cpu_model: cpuinfo.model,
-            memory_bytes: memory
-                .and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok())
-                .map(|kib| kib * 1024),
+            memory_bytes: host.parsed(meminfo::PATH, meminfo::total_bytes).ok(),
             virtualization: cpuinfo.is_virtual.then(|| hypervisor(host)),
             cgroup_version: match host.list("/sys/fs/cgroup") {
                 Ok(entries) if entries.iter().any(|entry| entry == "cgroup.controllers") => Some(2),
@@ -193,16 +186,6 @@ fn cpu(host: &Host) -> Option<Cpu> {
     let all = host.parsed(stat::PATH, stat::parse).ok()?.all?;
     let own = host.parsed(&format!("/proc/self/{}", process_stat::NAME), process_stat::parse).ok()?;
     Some(Cpu { busy: all.busy + all.irq + all.softirq, steal: all.steal, own: own.cpu_ticks })
-}
-
-/// Value behind a name and a colon.
-fn field(host: &Host, path: &str, name: &str) -> Option<String> {
-    let text = host.read(path).ok()?;
-    let value = text.lines().find_map(|line| {
-        let (found, value) = line.split_once(':')?;
-        (found.trim() == name).then(|| value.trim().to_owned())
-    })?;
-    Some(value).filter(|value| !value.is_empty())
 }
 
 fn hypervisor(host: &Host) -> String {

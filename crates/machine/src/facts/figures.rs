@@ -20,6 +20,11 @@ pub fn nanoseconds(word: &str) -> Option<u64> {
     digits(word).filter(|ns| *ns < TOO_MUCH_NS)
 }
 
+/// Bytes from a size such as `2048 kB`, by which the kernel means KiB.
+pub fn kib(size: &str) -> Option<u64> {
+    count(size.strip_suffix("kB")?.trim_end())?.checked_mul(1024)
+}
+
 fn digits(word: &str) -> Option<u64> {
     // `parse` would also accept a sign.
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
@@ -55,6 +60,10 @@ mod tests {
             assert!(number::<i64>("/p", bad).is_err(), "{bad}");
         }
         assert_eq!((count("7"), count("+7"), count("-7"), count("")), (Some(7), None, None, None));
+        assert_eq!(
+            (kib("2048 kB"), kib("2048"), kib("-1 kB"), kib("kB")),
+            (Some(2048 << 10), None, None, None)
+        );
         // Negative steal time, as produced by some hypervisors.
         assert_eq!((count("18446744073709551615"), nanoseconds("18446744073709551615")), (None, None));
     }

@@ -13,6 +13,7 @@ pub mod cpu_table;
 pub mod cpuinfo;
 pub mod descriptors;
 pub mod figures;
+pub mod meminfo;
 pub mod mountinfo;
 pub mod net_counters;
 pub mod net_dev;
@@ -24,6 +25,7 @@ pub mod process_status;
 pub mod schedstat;
 pub mod softnet_stat;
 pub mod stat;
+pub mod system_name;
 #[cfg(test)]
 mod tests;
 pub mod uptime;

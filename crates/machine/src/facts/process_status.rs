@@ -1,5 +1,6 @@
 //! `/proc/PID/status`, of a process or thread: lines of a name, a colon and a value.
 
+use super::figures;
 use crate::{FactError, Known};
 use spangap_model::Cpus;
 
@@ -66,6 +67,14 @@ impl<'a> ProcessStatus<'a> {
         self.needed("TracerPid", "a line TracerPid", "the number of a process", |value| value.parse().ok())
     }
 
+    /// Resident memory; absent for threads of the kernel.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn resident_bytes(&self) -> Known<u64> {
+        self.needed("VmRSS", "a line VmRSS", "a size in kB", figures::kib)
+    }
+
     /// Effective capabilities.
     ///
     /// # Errors
@@ -93,12 +102,20 @@ impl<'a> ProcessStatus<'a> {
     }
 }
 
+/// Resident memory of this process.
+///
+/// # Errors
+/// There is no /proc.
+pub fn own_resident_bytes() -> Known<u64> {
+    crate::read_here("/proc/self/status", |path, text| ProcessStatus::new(path, text).resident_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TEXT: &str = "Name:\tkworker/0:1\nUmask:\t0000\nState:\tI (idle)\nTgid:\t12\nNgid:\t0\nPid:\t13\nPPid:\t2\n\
-        TracerPid:\t99\nCapEff:\t000001ffffffffff\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
+        TracerPid:\t99\nVmRSS:\t    2048 kB\nCapEff:\t000001ffffffffff\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
 
     #[test]
     fn values_of_lines() {
@@ -106,6 +123,8 @@ mod tests {
         assert_eq!((status.name(), status.process(), status.tracer()), (Ok("kworker/0:1"), Ok(12), Ok(99)));
         assert_eq!((status.capabilities(), status.allowed_list()), (Ok((1 << 41) - 1), Ok("0-3")));
         assert_eq!(status.allowed().unwrap().to_string(), "0-3");
+        assert_eq!(status.resident_bytes(), Ok(2 << 20));
+        assert!(own_resident_bytes().expect("this is a process of Linux") > 0);
         // A name must match in full: `Pid` is not `PPid`, and `Cpus_allowed` not the list.
         assert_eq!((status.field("Pid"), status.field("Cpus_allowed")), (Some("13"), Some("f")));
         assert_eq!(status.field("Speculation_Store_Bypass"), None);

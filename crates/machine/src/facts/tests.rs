@@ -49,6 +49,8 @@ const READERS: &[(&str, Reader)] = &[
         }
         Ok(())
     }),
+    ("MemTotal:       16384 kB\n", |text| done(meminfo::total_bytes("/p", text))),
+    ("6.1.0\n", |text| done(system_name::parse("/p", text))),
     ("TcpExt: A B\nTcpExt: 1 -2\n", |text| done(net_counters::parse("/p", text))),
     ("a\nb\n eth0:1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n", |text| done(net_dev::rx_packets("/p", text))),
     (

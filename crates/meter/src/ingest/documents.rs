@@ -54,7 +54,7 @@ pub fn read<'a>(
                 delivery.skip(place, format!("no spans in this document: {found}"), None);
             }
             Err(error) => {
-                broken.get_or_insert(error.to_string());
+                broken.get_or_insert(format!("JSON that breaks off: {error}"));
                 let began = if scanner.by_line() { "" } else { "; nothing after it could be read" };
                 delivery.skip(error.place, format!("not JSON: {error}{began}"), None);
                 if !scanner.by_line() {

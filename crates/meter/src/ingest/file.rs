@@ -171,12 +171,7 @@ pub fn read_from<'a>(
         };
         delivery.skip_somewhere(place, format!("reading ended here: {error}"), None);
     }
-    // What a JSON reader stumbled over says itself what it expected.
-    let in_words = |found: String| match found.strip_prefix("expected ") {
-        Some(rest) => format!("JSON that breaks off: expected {rest}"),
-        None => found,
-    };
-    let format = format.map_err(|found| ReadError::UnknownFormat { file, found: in_words(found) })?;
+    let format = format.map_err(|found| ReadError::UnknownFormat { file, found })?;
     let mut report = delivery.report;
     report.format = format!("{format}{}", compression.name());
     report.bytes = source.offset();

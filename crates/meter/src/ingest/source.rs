@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
     pub fn consume(&mut self, len: usize) -> &[u8] {
         let bytes = &self.window[self.start..self.start + len];
         self.offset += len as u64;
-        self.line += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.line += memchr::memchr_iter(b'\n', bytes).count() as u64;
         self.start += len;
         bytes
     }

@@ -24,7 +24,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use spangap_machine::facts::process_stat;
+use spangap_machine::facts::{process_stat, process_status};
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -347,9 +347,8 @@ pub(super) fn covered(covered: Covered, from_s: u64) -> Option<u64> {
 
 /// Resident memory and CPU time of this process; `None` where there is no /proc.
 fn process_figures() -> Option<ProcessFigures> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let resident_bytes = process_status::own_resident_bytes().ok()?;
     let stat = process_stat::of(std::process::id()).ok()??;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    // USER_HZ is 100 on every Linux architecture in use; pages of 4 KiB likewise here.
-    Some(ProcessFigures { resident_bytes: pages * 4096, cpu_s: stat.own_ticks as f64 / 100.0 })
+    // USER_HZ is 100 on every Linux architecture in use.
+    Some(ProcessFigures { resident_bytes, cpu_s: stat.own_ticks as f64 / 100.0 })
 }

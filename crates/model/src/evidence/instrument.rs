@@ -25,3 +25,13 @@ named! {
         Other = "other",
     }
 }
+
+impl Instrument {
+    /// What a sentence calls it: its name, unless the name says nothing.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Instrument::Other => "another tool",
+            known => known.name(),
+        }
+    }
+}

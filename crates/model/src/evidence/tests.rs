@@ -4,10 +4,34 @@ use super::*;
 use crate::{Cause, Culprit, Doing, Leg, Legs, Side, Taker, WaitReason};
 use proptest::prelude::*;
 
+fn side() -> impl Strategy<Value = Option<Side>> {
+    prop::option::of(prop::sample::select(&Side::ALL[..]))
+}
+
+fn when() -> impl Strategy<Value = Option<Interval>> {
+    prop::option::of((0..i64::MAX / 2, 0..i64::MAX / 2)).prop_map(|ends| {
+        ends.map(|(from_unix_ns, long)| Interval { from_unix_ns, to_unix_ns: from_unix_ns + long })
+    })
+}
+
+fn coverage() -> impl Strategy<Value = Coverage> {
+    let counts = any::<(String, u64, u64, Vec<String>)>();
+    (prop::sample::select(&Instrument::ALL[..]), side(), when(), counts).prop_map(
+        |(instrument, side, when, (source, seen, lost, cannot))| Coverage {
+            instrument,
+            source,
+            side,
+            when,
+            seen,
+            lost,
+            cannot,
+        },
+    )
+}
+
 fn finding() -> impl Strategy<Value = Finding> {
     let culprit =
-        (prop::sample::select(&Cause::ALL[..]), prop::option::of(prop::sample::select(&Side::ALL[..])))
-            .prop_map(|(cause, side)| Culprit { cause, side });
+        (prop::sample::select(&Cause::ALL[..]), side()).prop_map(|(cause, side)| Culprit { cause, side });
     let certainty = prop_oneof![
         Just(Certainty::Shown),
         prop::sample::select(&Missing::ALL[..]).prop_map(Certainty::Possible)
@@ -19,19 +43,13 @@ fn finding() -> impl Strategy<Value = Finding> {
         any::<(String, String)>().prop_map(|(client, server)| Scope::Pair { client, server }),
         any::<(String, String)>().prop_map(|(client, server)| Scope::Connection { client, server }),
     ];
-    let when = prop::option::of((0..i64::MAX / 2, 0..i64::MAX / 2)).prop_map(|ends| {
-        ends.map(|(from_unix_ns, long)| Interval { from_unix_ns, to_unix_ns: from_unix_ns + long })
-    });
+    let when = when();
     let proof = prop_oneof![
         any::<(u8, u64, i64, String)>().prop_map(|(capture, packet, time_unix_ns, what)| {
             Proof::Packet(PacketRecord { capture, packet, time_unix_ns, what })
         }),
-        (prop::option::of(taker()), any::<u64>()).prop_map(|(taker, ns)| Proof::Stretch {
-            side: None,
-            doing: Doing::Runnable,
-            taker,
-            ns
-        }),
+        (side(), prop::sample::select(&Doing::ALL[..]), prop::option::of(taker()), any::<u64>())
+            .prop_map(|(side, doing, taker, ns)| Proof::Stretch { side, doing, taker, ns }),
         any::<(String, String)>().prop_map(|(place, value)| Proof::Value { place, value }),
     ];
     let instrument = prop::sample::select(&Instrument::ALL[..]);
@@ -63,6 +81,7 @@ fn taker() -> impl Strategy<Value = Taker> {
             pid,
             name
         }),
+        any::<(u32, Option<String>)>().prop_map(|(tid, name)| Taker::Sibling { tid, name }),
         any::<(String, Option<String>)>().prop_map(|(vector, device)| Taker::Softirq { vector, device }),
         any::<(u32, Option<String>)>().prop_map(|(line, name)| Taker::Interrupt { line, name }),
     ]
@@ -77,9 +96,12 @@ fn waker() -> impl Strategy<Value = Waker> {
     ]
 }
 
-fn leg() -> impl Strategy<Value = LegRecord> {
-    let legs = (0..Leg::ALL.len(), 0..Leg::ALL.len())
-        .prop_map(|(one, other)| Legs { first: Leg::ALL[one.min(other)], last: Leg::ALL[one.max(other)] });
+fn legs() -> impl Strategy<Value = Legs> {
+    (0..Leg::ALL.len(), 0..Leg::ALL.len())
+        .prop_map(|(one, other)| Legs { first: Leg::ALL[one.min(other)], last: Leg::ALL[one.max(other)] })
+}
+
+fn host_time() -> impl Strategy<Value = Option<HostTime>> {
     let reason = prop::option::of(prop::sample::select(&WaitReason::ALL[..]));
     let part = (
         prop::sample::select(&Doing::ALL[..]),
@@ -105,7 +127,11 @@ fn leg() -> impl Strategy<Value = LegRecord> {
     let host =
         (any::<Vec<String>>(), any::<Vec<u32>>(), prop::option::of(read), prop::collection::vec(part, 0..4))
             .prop_map(|(threads, tids, read, parts)| HostTime { threads, tids, read, parts });
-    (legs, any::<(i64, u64)>(), prop::option::of(host)).prop_map(|(legs, (ns, bound_ns), host)| LegRecord {
+    prop::option::of(host)
+}
+
+fn leg() -> impl Strategy<Value = LegRecord> {
+    (legs(), any::<(i64, u64)>(), host_time()).prop_map(|(legs, (ns, bound_ns), host)| LegRecord {
         legs,
         ns,
         bound_ns,
@@ -113,36 +139,53 @@ fn leg() -> impl Strategy<Value = LegRecord> {
     })
 }
 
+fn hop() -> impl Strategy<Value = HopLeg> {
+    let place = prop_oneof![
+        legs().prop_map(HopPlace::Leg),
+        Just(HopPlace::Proxy),
+        Just(HopPlace::ProxyOrWire),
+        Just(HopPlace::BetweenAttempts),
+    ];
+    (place, any::<(u8, u8, i64, u64)>(), host_time()).prop_map(
+        |(place, (hop, attempt, ns, bound_ns), host)| HopLeg { hop, attempt, place, ns, bound_ns, host },
+    )
+}
+
+prop_compose! {
+    fn call()(
+        (trace_id, span_id, client, server, method) in any::<(Option<String>, Option<String>, Option<String>, Option<String>, Option<String>)>(),
+        (seen_in, windows) in any::<([Option<u8>; 2], [Option<u64>; 2])>(),
+        (start_unix_ns, duration_ns, request_bytes, response_bytes) in any::<(i64, u64, u64, Option<u64>)>(),
+        (retryable, stands_for) in any::<(bool, Option<u32>)>(),
+        legs in prop::collection::vec(leg(), 0..4),
+        path in prop::collection::vec(hop(), 0..4),
+        findings in prop::collection::vec(finding(), 0..4),
+    ) -> CallRecord {
+        CallRecord {
+            trace_id, span_id, client, server, method, seen_in, windows, start_unix_ns, duration_ns,
+            request_bytes, response_bytes, retryable, stands_for: stands_for.map(f64::from), legs, path, findings,
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn evidence_goes_to_json_and_back(
+        calls in prop::collection::vec(call(), 0..3),
         findings in prop::collection::vec(finding(), 0..4),
-        legs in prop::collection::vec(leg(), 0..4),
-        (trace_id, method, start_unix_ns, duration_ns) in any::<(Option<String>, Option<String>, i64, u64)>(),
-        (matching_calls, measured_from_unix_ns, skew) in any::<(u64, Option<i64>, Option<(i32, i32)>)>(),
+        coverage in prop::collection::vec(coverage(), 0..3),
+        (matching_calls, measured_from_unix_ns, spans) in any::<(u64, Option<i64>, Option<(u64, u64)>)>(),
+        clocks in any::<Option<(i64, i64, u64, Option<(i32, i32)>)>>(),
     ) {
-        let call = CallRecord { trace_id, method, start_unix_ns, duration_ns, legs, findings: findings.clone(), ..CallRecord::default() };
-        let clocks = Clocks { skew_ppm: skew.map(|(low, high)| (f64::from(low), f64::from(high))), ..Clocks::default() };
-        let coverage = Coverage {
-            instrument: Instrument::Packets,
-            source: "client.pcap".into(),
-            side: Some(Side::Client),
-            when: None,
-            seen: 3,
-            lost: 1,
-            cannot: vec!["No clocks.".into()],
-        };
-        let evidence = Evidence {
-            calls: vec![call],
-            matching_calls,
-            measured_from_unix_ns,
-            clocks: Some(clocks),
-            findings,
-            coverage: vec![coverage],
-            ..Evidence::default()
-        };
+        let clocks = clocks.map(|(offset_low_ns, offset_high_ns, stretches, skew)| {
+            let skew_ppm = skew.map(|(low, high)| (f64::from(low), f64::from(high)));
+            Clocks { offset_low_ns, offset_high_ns, skew_ppm, stretches }
+        });
+        let spans = spans.map(|(joined, extra_attempts)| SpanCounts { joined, extra_attempts });
+        let evidence =
+            Evidence { version: Version, calls, matching_calls, measured_from_unix_ns, clocks, spans, findings, coverage };
         let text = serde_json::to_string(&evidence).expect("it is plain data");
         prop_assert_eq!(serde_json::from_str::<Evidence>(&text).expect(&text), evidence);
     }

@@ -2,7 +2,7 @@
 
 use super::build::call_report;
 use super::records;
-use super::words::leg_words;
+use super::words::{leg_words, leg_words_from};
 use super::{CallReport, DissectReport};
 use crate::call::Call;
 use crate::dissect::Dissection;
@@ -194,7 +194,7 @@ pub(super) fn stage_words(hop: u8, stage: Stage) -> String {
         Stage::Call(legs) if hop == 0 => leg_words(legs),
         Stage::Call(legs) => {
             let before = if hop == 1 { "proxy".to_owned() } else { format!("proxy {hop}") };
-            format!("{} (hop {hop})", leg_words(legs).replace("client:", &format!("{before}:")))
+            format!("{} (hop {hop})", leg_words_from(&before, legs))
         }
         Stage::ProxyRequest { with_wire: false } => format!("{proxy}: request, until it is passed on"),
         Stage::ProxyRequest { with_wire: true } => {

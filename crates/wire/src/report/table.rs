@@ -6,6 +6,7 @@ use super::{
     CallReport, CaptureReport, CauseSumReport, ClockReport, ConnectionReport, DissectReport, PairReport,
     SumsReport,
 };
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use spangap_report::cut::keep_end;
 use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
@@ -120,12 +121,12 @@ pub(super) fn clock_line(report: &DissectReport) -> Option<String> {
             Some(between(first?, second?, &pair.clock))
         });
         let lines: Vec<String> = pairs.collect();
-        return (!lines.is_empty()).then(|| lines.join(" ").replace(". Clocks: that", "; that"));
+        return (!lines.is_empty()).then(|| format!("Clocks: {}.", lines.join("; ")));
     };
     let Some(clock) = &report.clock else {
         return Some("Clocks: no packet is in both captures, so they cannot be compared.".into());
     };
-    Some(between(first, second, clock))
+    Some(format!("Clocks: {}.", between(first, second, clock)))
 }
 
 fn between(first: &CaptureReport, second: &CaptureReport, clock: &ClockReport) -> String {
@@ -144,12 +145,12 @@ fn between(first: &CaptureReport, second: &CaptureReport, clock: &ClockReport) -
             format_ns(high.unsigned_abs())
         ),
     };
-    let mut text = format!("Clocks: that of {} is {relation} that of {}", second.file, first.file);
+    let mut text = format!("that of {} is {relation} that of {}", second.file, first.file);
     text += &rate(clock);
     if clock.stretches.len() > 1 {
         text += &format!("; a clock was stepped or changed its rate: {} stretches", clock.stretches.len());
     }
-    text + "."
+    text
 }
 
 fn rate(clock: &ClockReport) -> String {
@@ -414,10 +415,9 @@ fn connection_rows(connections: &[&ConnectionReport], all: u64, width: usize) ->
         text += &aligned(&rows, |column| [0, 4, 5].contains(&column));
         let hidden = all.saturating_sub(connections.len().min(CONNECTIONS) as u64);
         if hidden > 0 {
-            text += &format!(
-                "    … and {}\n",
-                counted(hidden, "more connection").replace("more connections", "more")
-            );
+            let more =
+                if hidden == 1 { "1 more connection".into() } else { format!("{} more", grouped(hidden)) };
+            text += &format!("    … and {more}\n");
         }
     }
     for connection in connections.iter().take(CONNECTIONS) {

@@ -28,17 +28,22 @@ pub(super) fn part_words(part: &HostPart) -> String {
 
 /// The name of a leg in words.
 pub(super) fn leg_words(legs: Legs) -> String {
+    leg_words_from("client", legs)
+}
+
+/// The same with another name for the host that calls.
+pub(super) fn leg_words_from(client: &str, legs: Legs) -> String {
     if legs.first == legs.last {
         let words = match legs.first {
-            Leg::ClientAppOut => "client: application to wire",
-            Leg::ClientSend => "client: sending the request",
+            Leg::ClientAppOut => return format!("{client}: application to wire"),
+            Leg::ClientSend => return format!("{client}: sending the request"),
             Leg::RequestWire => "network: request",
             Leg::ServerHostIn => "server: wire to application",
             Leg::ServerApp => "server: application",
             Leg::ServerHostOut => "server: application to wire",
             Leg::ServerSend => "server: sending the response",
             Leg::ResponseWire => "network: response",
-            Leg::ClientAppIn => "client: wire to application",
+            Leg::ClientAppIn => return format!("{client}: wire to application"),
             Leg::NoResponse => "server: no response",
         };
         return words.into();
@@ -51,7 +56,10 @@ pub(super) fn leg_words(legs: Legs) -> String {
     ];
     match all.iter().find(|(first, last, _)| (*first, *last) == (legs.first, legs.last)) {
         Some((.., words)) => (*words).into(),
-        None => format!("{} … {}", leg_words(Legs::one(legs.first)), leg_words(Legs::one(legs.last))),
+        None => {
+            let [first, last] = [legs.first, legs.last].map(|leg| leg_words_from(client, Legs::one(leg)));
+            format!("{first} … {last}")
+        }
     }
 }
 

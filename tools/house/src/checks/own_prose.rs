@@ -4,23 +4,52 @@
 use crate::rules;
 use crate::tree::{Tree, Violation};
 
-/// Text before a literal that is being compared.
-const BEFORE: [&str; 8] =
-    ["==", "!=", "starts_with(", "ends_with(", "contains(", "strip_prefix(", "strip_suffix(", "split_once("];
+/// Text before a literal that is being compared, or taken out of a sentence.
+const BEFORE: [&str; 18] = [
+    "==",
+    "!=",
+    "starts_with(",
+    "ends_with(",
+    "contains(",
+    "strip_prefix(",
+    "strip_suffix(",
+    "split_once(",
+    "split(",
+    "splitn(",
+    "split_terminator(",
+    "find(",
+    "matches(",
+    "match_indices(",
+    "trim_start_matches(",
+    "trim_end_matches(",
+    "replace(",
+    "replacen(",
+];
 /// Text after a literal that is being compared.
-const AFTER: [&str; 3] = ["==", "!=", "=>"];
+const AFTER: [&str; 4] = ["==", "!=", "=>", "|"];
 
-/// Comparisons with a literal of several words in the crates, except with other programs' words; test code is
-/// exempt.
+/// Comparisons with a literal of words in the crates, also by the name of a constant, except with other
+/// programs' words; test code is exempt.
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     let inside = |path: &str| path.starts_with("crates/") && !rules::FOREIGN_WORDS.contains(&path);
     for (file, rust) in tree.rust_files().filter(|(file, _)| inside(&file.path) && !file.is_test()) {
         let lines: Vec<&str> = file.text.lines().collect();
         for (line, literal) in rust.literals.iter().filter(|(line, _)| !rust.is_test_line(*line)) {
-            if has_words(literal) && is_compared(&lines, *line, literal) {
+            let mut at: Vec<usize> = Vec::new();
+            if (has_two_words(literal) || is_phrase(literal))
+                && is_compared(&lines, *line, &format!("\"{literal}\""))
+            {
+                at.push(*line);
+            }
+            let name = constant(lines.get(line - 1).copied().unwrap_or_default());
+            if let Some(name) = name.filter(|_| is_phrase(literal)) {
+                let uses = (1..=lines.len()).filter(|line| !rust.is_test_line(*line));
+                at.extend(uses.filter(|line| is_compared(&lines, *line, name)));
+            }
+            for line in at {
                 let text = format!("compares with {literal:?}, expected a value: sentences are for people");
-                findings.push(Violation::new(file, *line, text));
+                findings.push(Violation::new(file, line, text));
             }
         }
     }
@@ -28,15 +57,31 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Whether it contains a blank between two words.
-fn has_words(literal: &str) -> bool {
+fn has_two_words(literal: &str) -> bool {
     let is_word = |text: Option<&str>| text.is_some_and(|word| word.contains(char::is_alphanumeric));
     literal.split_once(' ').is_some_and(|(one, other)| is_word(Some(one)) && is_word(Some(other)))
 }
 
-/// Whether a literal on this line, counted from 1, is an operand of a comparison.
-fn is_compared(lines: &[&str], line: usize, literal: &str) -> bool {
+/// Whether it reads as part of a sentence: it has a blank and a word of three small letters, and no end of line,
+/// which marks a format.
+fn is_phrase(literal: &str) -> bool {
+    let is_word = |word: &str| word.chars().filter(|letter| letter.is_lowercase()).count() >= 3;
+    literal.contains(' ')
+        && !literal.ends_with("\\n")
+        && literal.split(|letter: char| !letter.is_alphabetic()).any(is_word)
+}
+
+/// The name of the constant that a line defines as text.
+fn constant(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("const ").or_else(|| line.split_once("static "))?;
+    let (name, kind) = after.split_once(':')?;
+    (kind.trim_start().starts_with('&') && !before.contains('"')).then_some(name)
+}
+
+/// Whether this text on this line, counted from 1, is an operand of a comparison.
+fn is_compared(lines: &[&str], line: usize, operand: &str) -> bool {
     let own = lines.get(line - 1).copied().unwrap_or_default();
-    own.match_indices(&format!("\"{literal}\"")).any(|(at, found)| {
+    own.match_indices(operand).any(|(at, found)| {
         let alone = own[..at].trim().is_empty();
         let before = if alone {
             line.checked_sub(2).and_then(|above| lines.get(above).copied())
@@ -46,7 +91,10 @@ fn is_compared(lines: &[&str], line: usize, literal: &str) -> bool {
         let (before, after) = (before.unwrap_or_default().trim_end(), own[at + found.len()..].trim_start());
         // The literal may be borrowed.
         let before = before.trim_end_matches('&').trim_end();
-        BEFORE.iter().any(|mark| before.ends_with(mark)) || AFTER.iter().any(|mark| after.starts_with(mark))
+        // `||` joins conditions, of which a literal is none.
+        let joins = after.starts_with("||");
+        BEFORE.iter().any(|mark| before.ends_with(mark))
+            || !joins && AFTER.iter().any(|mark| after.starts_with(mark))
     })
 }
 
@@ -58,7 +106,9 @@ mod tests {
 
     #[test]
     fn sentences_that_are_made_marks_and_tests_pass() {
-        let code = "fn f() {\n    g(\"all of it\");\n    if a == \"b\" || a.starts_with(\"# \") || a.contains(\" (\") {}\n\
+        let code = "fn f() {\n    g(\"all of it\");\n    if a == \"b\" || a.starts_with(\"# \") || a.contains(\" (\") || a.find(\"IRQ \") {}\n\
+                        const MARK: &str = \"spans index 1\\n\"; if a.starts_with(MARK) || a.contains(\"span\") { g(SENTENCE) }\n\
+                        const SENTENCE: &str = \"all of it\";\n\
                     let x = (a == b, \"of the path\");\n}\n\
                     #[cfg(test)]\nmod tests { fn g() { assert!(a == \"all of it\"); } }\n";
         let tree = tree_of(&[
@@ -83,12 +133,19 @@ mod tests {
             "    );",
             "    why ==",
             "        \"all of it\"",
+            "    let (text, rest) = why.split_once(\" that includes \");",
+            "    let at = why.find(\"held by \");",
+            "    matches!(why, \"not known\" | \"of no use\")",
+            "    const HEAD: &str = \"Not looked: \";",
+            "    why.trim_start_matches(HEAD)",
+            "    g(why.replace(\". Clocks: that\", \"; that\"), HEAD)",
             "}",
         ];
         let found = texts(check(&tree_of(&[("crates/diagnose/src/judge/mod.rs", &lines.join("\n"))])));
         let at: Vec<&str> = found.iter().filter_map(|text| text.split(": compares with ").next()).collect();
         let of = |line: usize| format!("crates/diagnose/src/judge/mod.rs:{line}");
-        assert_eq!(at, [of(2), of(3), of(4), of(4), of(5), of(11)]);
+        let expected = [2, 3, 4, 4, 5, 11, 12, 13, 14, 16, 17];
+        assert_eq!(at, expected.map(of));
         assert!(found[0].contains("compares with \"permission denied\", expected a value"), "{}", found[0]);
     }
 }

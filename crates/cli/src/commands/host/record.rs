@@ -13,6 +13,7 @@ use spangap_host::probes::cost::Cost;
 use spangap_host::probes::intervals::{Settings, Waits};
 use spangap_host::recording::{Kinds, Meta, RecordError, Recorded, Recorder};
 use spangap_machine::Host;
+use spangap_machine::facts::system_name;
 use spangap_model::duration::format_ns;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
@@ -153,11 +154,10 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 fn meta() -> Meta {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
     Meta {
         spangap: env!("CARGO_PKG_VERSION").into(),
-        host: read("/proc/sys/kernel/hostname"),
-        kernel: read("/proc/sys/kernel/osrelease"),
+        host: system_name::host_here(),
+        kernel: system_name::kernel_here(),
         command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         ..Meta::default()
     }

@@ -209,7 +209,7 @@ fn beside(out: &mut String, hunt: &Hunt, width: usize) {
     for finding in hunt.beside.iter().take(SOME) {
         let sure = if finding.is_shown() { "" } else { "possible: " };
         let note = if finding.note.is_empty() { String::new() } else { format!(": {}", finding.note) };
-        let line = format!("  {sure}{} ({}){note}", finding.culprit, finding.instrument);
+        let line = format!("  {sure}{} ({}){note}", finding.culprit, finding.instrument.in_words());
         let _ = writeln!(out, "{}", wrapped(&line, width, 4));
     }
 }

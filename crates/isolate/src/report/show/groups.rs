@@ -21,8 +21,8 @@ pub(super) fn is_net(group: &Group) -> bool {
     group.owner == Owner::Ours && group.path.ends_with("-net")
 }
 
-/// CPUs and name of each group that is confined to at most half of the CPUs, and to fewer than its parent.
-pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, String)> {
+/// CPUs of each group that is confined to at most half of the CPUs, and to fewer than its parent.
+pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, &Group)> {
     let Some(cpusets) = &topology.cpusets else { return Vec::new() };
     let online = topology.online();
     let tree = Tree::new(cpusets);
@@ -31,7 +31,7 @@ pub(super) fn restricted(topology: &Topology) -> Vec<(Cpus, String)> {
         let narrower = tree.parent[*at].and_then(|parent| tree.effective(parent)) != Some(effective);
         let here = effective.both(&online);
         let held = narrower && !here.is_empty() && here.len() * 2 <= online.len();
-        held.then(|| (here, name(&cpusets.groups[*at])))
+        held.then(|| (here, &cpusets.groups[*at]))
     };
     (0..cpusets.groups.len()).filter(|at| !is_net(&cpusets.groups[*at])).filter_map(|at| few(&at)).collect()
 }
@@ -47,6 +47,11 @@ pub(super) fn name(group: &Group) -> String {
         Owner::Systemd { unit } => unit.clone(),
         _ => group.path.clone(),
     }
+}
+
+/// Whether it belongs to one container.
+pub(super) fn is_container(group: &Group) -> bool {
+    matches!(group.owner, Owner::Kubelet { container: Some(_), .. })
 }
 
 /// Kind of a group, as a countable noun.

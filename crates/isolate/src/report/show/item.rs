@@ -136,7 +136,7 @@ pub(super) fn items(report: &ShowReport, cpu: &CpuReport) -> Vec<Item> {
         push(Item::Steered { interface: steered.interface.clone(), queues: [steered.queue].into() });
     }
     // The container that owns it is already mentioned.
-    let told = |name: &&String| !cpu.exclusive_to.is_empty() && name.contains(" container ");
+    let told = |name: &&String| !cpu.exclusive_to.is_empty() && cpu.container_groups.contains(*name);
     let groups: BTreeSet<String> = cpu.groups.iter().filter(|name| !told(name)).cloned().collect();
     if !groups.is_empty() {
         push(Item::Groups(groups));

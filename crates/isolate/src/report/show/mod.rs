@@ -14,7 +14,7 @@ pub mod text;
 pub(super) mod words;
 
 use crate::plan::{Plan, Refusal};
-use crate::topology::{CpuLoad, Irq, Topology};
+use crate::topology::{CpuLoad, Group, Irq, Topology};
 use serde::Serialize;
 use spangap_model::Cpus;
 use spangap_model::evidence::Testimony;
@@ -115,6 +115,9 @@ pub struct CpuReport {
     pub exclusive_to: Vec<String>,
     /// Cgroups confined to at most half of the CPUs, including this one.
     pub groups: Vec<String>,
+    /// Those of them that are a container's.
+    #[serde(skip)]
+    pub container_groups: BTreeSet<String>,
 }
 
 /// An interrupt of an interface on one CPU.
@@ -177,6 +180,7 @@ impl ShowReport {
             load.filter(|_| whole > 0).map(|load| ticks(&load) as f64 / whole as f64)
         };
         let planned = self.planned.as_ref().and_then(|planned| planned.net_cpus.as_ref());
+        let restricted = || over.groups.get(&cpu).into_iter().flatten().copied();
         CpuReport {
             cpu,
             softirq_share: share(|load| load.softirq_ticks),
@@ -202,7 +206,11 @@ impl ShowReport {
                 .filter(|one| one.cpus.contains(cpu))
                 .map(|one| format!("{}/{}", one.pod, one.container))
                 .collect(),
-            groups: over.groups.get(&cpu).cloned().unwrap_or_default(),
+            groups: restricted().map(groups::name).collect(),
+            container_groups: restricted()
+                .filter(|group| groups::is_container(group))
+                .map(groups::name)
+                .collect(),
         }
     }
 }
@@ -237,7 +245,7 @@ struct ReadingDeltas<'a> {
     all_irqs: BTreeMap<u32, u64>,
     of_interfaces: BTreeMap<u32, Vec<InterruptReport>>,
     steered: BTreeMap<u32, Vec<SteeredReport>>,
-    groups: BTreeMap<u32, Vec<String>>,
+    groups: BTreeMap<u32, Vec<&'a Group>>,
 }
 
 impl<'a> ReadingDeltas<'a> {
@@ -284,9 +292,9 @@ impl<'a> ReadingDeltas<'a> {
                 }
             }
         }
-        for (cpus, name) in groups::restricted(now) {
+        for (cpus, group) in groups::restricted(now) {
             for cpu in cpus.iter() {
-                over.groups.entry(cpu).or_default().push(name.clone());
+                over.groups.entry(cpu).or_default().push(group);
             }
         }
         over

@@ -1,4 +1,8 @@
 //! Header compression of HTTP/2 (RFC 7541), decoded to the meaning of the fields.
+//!
+//! Written here, because the libraries decode for a peer: from the first byte of a connection, with nothing lost. A
+//! capture may begin in the middle or have holes. Then entries of the table are unknown, and a block that refers to
+//! one still has other fields worth reading.
 
 use super::field::{Head, Meaning, Name};
 use super::table::{Entry, Found, STATIC, Table, Text, static_name};

@@ -1,5 +1,9 @@
 //! TLS: decrypted if the keys are known, otherwise turns of application data.
 //!
+//! The libraries are peers of a connection: they negotiate keys, and give up at the first lost byte. An observer gets
+//! the keys from elsewhere, and reads on behind a hole. So records and key schedules are written here; ciphers and
+//! hashes are those of RustCrypto.
+//!
 //! *Decrypted* (TLS 1.3, and 1.2 with AES-GCM or ChaCha20): the content is a conversation of its own. Its bytes
 //! have the stream offsets of their record's payload, starting at its first byte; offsets jump from record to
 //! record, and both ends of a connection compute the same ones. A byte was seen when its ciphertext was, except

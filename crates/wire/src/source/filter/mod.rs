@@ -4,6 +4,9 @@
 //! `portrange` (for IP packets only), with an optional `src` or `dst`, combined by `and`, `or`, `not` and
 //! parentheses. Offsets are relative to the network header (SKF_NET_OFF), so that one program serves every kind
 //! of interface.
+//!
+//! libpcap has such a compiler, but its programs are made for one link type each, and it would be a C library that the
+//! binary needs on every host.
 
 mod expression;
 mod program;
