@@ -327,6 +327,26 @@ mod tests {
     }
 
     #[test]
+    fn uploads_that_a_server_begins_to_work_on_are_compared_although_most_of_their_time_is_that() {
+        let over = |way_ms: i64| {
+            evidence((0..60).map(move |n| {
+                let legs = vec![
+                    leg(Leg::ClientAppOut, 0),
+                    leg(Leg::ClientSend, 3),
+                    leg(Leg::RequestWire, way_ms),
+                    leg(Leg::ServerHostIn, -3),
+                    leg(Leg::ServerApp, 4),
+                    leg(Leg::ResponseWire, way_ms),
+                    leg(Leg::ClientAppIn, 0),
+                ];
+                CallRecord { request_bytes: 600_000, ..call(n * 20, "/a", legs, Vec::new()) }
+            }))
+        };
+        let longer = beside(&over(20), &over(0));
+        assert_eq!(named(&longer), Some(Culprit::of(Cause::NetworkDelay)), "{longer:#?}");
+    }
+
+    #[test]
     fn what_slow_calls_show_comes_before_a_smaller_difference_of_all() {
         // Every tenth call waits for a retransmission; and the server takes a millisecond longer than it did.
         let now = evidence((0..300).map(|n| {

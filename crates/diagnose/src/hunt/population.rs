@@ -289,11 +289,17 @@ pub fn are_many(rows: &[&Row<'_>]) -> bool {
 }
 
 /// Whether a call is one whose messages go on for as long as it does: it is meant to last. Its server works while it sends, or
-/// while it still receives, for half of the call or longer.
+/// while it still receives, for half of the call or longer. A server also begins while a single large request still arrives, which
+/// takes as long as the way to it does.
 pub fn is_stream(call: &CallRecord) -> bool {
-    let both = [Leg::ServerHostIn, Leg::ServerHostOut].map(|leg| call.leg_ns(Legs::one(leg)).min(0));
-    2 * both.iter().sum::<i64>().unsigned_abs() >= call.duration_ns && call.duration_ns > 0
+    let [receives, sends] =
+        [Leg::ServerHostIn, Leg::ServerHostOut].map(|leg| call.leg_ns(Legs::one(leg)).min(0));
+    let receives = if call.request_bytes > AT_ONCE { 0 } else { receives };
+    2 * (receives + sends).unsigned_abs() >= call.duration_ns && call.duration_ns > 0
 }
+
+/// A request of more bytes arrives in several pieces, whatever its protocol: the first window of HTTP/2, and more than TCP begins with.
+const AT_ONCE: u64 = 64 << 10;
 
 impl Usual {
     fn of(durations: Vec<(u64, f64)>) -> Usual {

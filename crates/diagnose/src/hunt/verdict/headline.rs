@@ -126,8 +126,7 @@ fn is_beside_an_event(read: &Read, answered: &Answered) -> bool {
         matches!(owner, Owner::Culprit(culprit)
             if is_held_up(culprit.cause) && is_of_host(culprit.cause) && culprit.side != place)
     };
-    let is_some = |share: &Share| share.mid >= FOOTNOTE && share.low > 0.0;
-    answered.shares.iter().any(|(owner, share)| is_elsewhere(owner) && is_some(share))
+    answered.shares.iter().any(|(owner, share)| is_elsewhere(owner) && share.mid >= FOOTNOTE)
 }
 
 /// Whether what one answer names has the most of another one's time.
