@@ -65,11 +65,11 @@ async function ofFleet(meter) {
 
 async function ofCase(meter) {
   const { cases } = await (await fetch(`${meter}api/v1/cases`)).json();
-  const proven = cases.find((one) => one.state === "proven" || one.state === "fixed");
+  const proven = cases.find((one) => one.state === "proven") ?? cases.find((one) => one.state === "fixed" && one.verdict?.culprit);
   if (!proven) throw new Error(`${meter} has no proven case`);
   const { client, server } = proven.pair;
   const view = `${meter}#case=${encodeURIComponent(proven.id)}`;
-  await take("page-case", view, { width: 1280, height: 1150, until: "#case .sheet" });
+  await take("page-case", view, { width: 1280, height: 1150, until: ".leg-of b" });
   await take("page-experiment", view, { width: 1280, height: 1150, until: ".experiment.proven", element: ".experiment.proven" });
   // One whose spans the case has, if there is one.
   const whole = async (page) => {

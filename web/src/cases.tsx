@@ -361,6 +361,8 @@ function LegOf({ report, view }: { report: CaseReport; view: View }) {
   const asked = useAnswer("leg", id ? `${report.id} ${id}` : null, (signal) => askWhole([report.id], id ?? "", signal), 0);
   // Nothing depends on this line: a meter of another version may answer otherwise.
   const call = id ? asked.data?.calls?.[0] : undefined;
+  // Its line is there from the beginning, so that nothing below it moves.
+  if (id && !asked.data && !asked.isNone && !asked.error) return <p class="summary leg-of">In which leg: <span class="quiet">one of its calls is being read…</span></p>;
   if (!id || !call || call.legs.length === 0) return null;
   const legs = call.legs.filter((leg, at) => leg.ns >= call.duration_ns * LEG_SHARE || (at === 0 && call.legs.length === 1)).sort((a, b) => b.ns - a.ns);
   if (legs.length === 0) return null;

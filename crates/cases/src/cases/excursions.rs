@@ -36,7 +36,10 @@ fn fixed_words(by: Measure, other_is_slower: bool, usual: &GapRow, after: &GapRo
     } else {
         String::new()
     };
-    format!("fixed: for a minute the pair has been as usual in what its case was opened for: {}{but}", figures(of(by)))
+    format!(
+        "fixed: for a minute the pair has been as usual in what its case was opened for: {}{but}",
+        figures(of(by))
+    )
 }
 
 /// Cases whose usual figures the table of pairs gets to know.
