@@ -137,22 +137,25 @@ mod tests {
     }
 
     /// Every tenth call, and every call if `all` do, opens a connection; every tenth takes 1,000 ms for that, any other 10.
-    fn opens(all: bool) -> Hunt {
+    fn opens(culprit: Culprit, all: bool) -> Hunt {
         of((0..300).map(|n| {
             let (is_slow, is_opened) = (n % 10 == 0, all || n % 10 == 0);
             let ms = if is_slow { 1_000 } else { 10 };
             let legs = vec![leg(Leg::ClientAppOut, if is_opened { ms } else { 0 }), leg(Leg::ServerApp, 1)];
             let mut opened = lost(ms as u64);
-            opened.culprit = Culprit::at(Cause::ConnectionPerCall, Side::Client);
+            opened.culprit = culprit;
             call(n * 10, "/a", legs, if is_opened { vec![opened] } else { Vec::new() })
         }))
     }
 
     #[test]
     fn what_ordinary_calls_do_as_well_is_not_why_others_are_slow() {
-        assert_eq!(named(&opens(false)), Some(Cause::ConnectionPerCall));
-        let all = opens(true);
-        assert_eq!((named(&all), place(&all)), (None, Some(Legs::one(Leg::ClientAppOut))), "{all:#?}");
+        let per_call = Culprit::at(Cause::ConnectionPerCall, Side::Client);
+        for culprit in [per_call, Culprit::of(Cause::TlsHandshake)] {
+            assert_eq!(named(&opens(culprit, false)), Some(culprit.cause));
+            let all = opens(culprit, true);
+            assert_eq!((named(&all), place(&all)), (None, Some(Legs::one(Leg::ClientAppOut))), "{all:#?}");
+        }
     }
 
     /// An application that stalls so often, for half a second, among quick calls every 10 ms.
