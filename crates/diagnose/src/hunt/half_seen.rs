@@ -50,7 +50,7 @@ fn what_held_up_the_opening_of_connections_comes_before_the_connections() {
     let named = |hunt: &Hunt| hunt.culprits.iter().map(|one| one.culprit.cause).collect::<Vec<_>>();
     let lost = of(10);
     assert_eq!(named(&lost), [Cause::SynLoss], "{lost:#?}");
-    assert!(lost.words.starts_with("20 of 200 calls waited for syn-loss"), "{}", lost.words);
+    assert!(lost.words.contains(&Culprit::of(Cause::SynLoss).to_string()), "{}", lost.words);
     // Two are no more than chance.
     assert_eq!(named(&of(100)), [Cause::ConnectionPerCall]);
 }
