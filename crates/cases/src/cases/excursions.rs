@@ -125,7 +125,7 @@ impl Cases {
             What::Over { calls } => self.begin_over(&pair, calls, now_ms),
             What::Back { by, other_is_slower, usual, before, after } => {
                 let what = fixed_words(by, other_is_slower, &usual, &after);
-                self.is_fixed(&pair, [usual, before, after], &what, now_ms);
+                self.is_fixed(&pair, [*usual, before, after], &what, now_ms);
             }
             What::Accustomed { since_unix_ms } => self.is_accustomed(&pair, since_unix_ms, now_ms),
         }
