@@ -61,7 +61,7 @@ pub enum What {
         /// Whether the other measure is clearly slower than usual.
         other_is_slower: bool,
         /// The pair before the excursion.
-        usual: GapRow,
+        usual: Box<GapRow>,
         /// The pair during the excursion.
         before: GapRow,
         /// The pair since then.
@@ -396,7 +396,7 @@ impl Pair {
             tell(What::Back {
                 by: out.figure.measure(),
                 other_is_slower: out.usual.are_slower(&out.fine, 1 - of),
-                usual: row(&usual.counts, usual.from_unix_ms, usual.to_unix_ms),
+                usual: Box::new(row(&usual.counts, usual.from_unix_ms, usual.to_unix_ms)),
                 before: row(&out.slow, out.from_unix_ms, out.slow_to_unix_ms),
                 after: row(&out.fine, out.fine_from_unix_ms, at),
             });

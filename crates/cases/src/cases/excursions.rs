@@ -49,7 +49,7 @@ const TOLD_FOR_MS: u64 = 24 * 3_600_000;
 
 impl Inner {
     /// Usual figures of pairs with a case that is not fixed: of the oldest one of each, since the later ones may have begun slow.
-    fn usual(&self, now_ms: u64) -> UsualOfPairs {
+    pub(super) fn usual(&self, now_ms: u64) -> UsualOfPairs {
         let mut told = UsualOfPairs::new();
         let mut cases: Vec<&CaseReport> = self.cases.values().collect();
         cases.sort_by_key(|case| Reverse(case.row.opened_unix_ms));
@@ -125,7 +125,7 @@ impl Cases {
             What::Over { calls } => self.begin_over(&pair, calls, now_ms),
             What::Back { by, other_is_slower, usual, before, after } => {
                 let what = fixed_words(by, other_is_slower, &usual, &after);
-                self.is_fixed(&pair, [usual, before, after], &what, now_ms);
+                self.is_fixed(&pair, [*usual, before, after], &what, now_ms);
             }
             What::Accustomed { since_unix_ms } => self.is_accustomed(&pair, since_unix_ms, now_ms),
         }

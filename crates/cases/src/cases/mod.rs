@@ -171,6 +171,8 @@ impl Cases {
         if written.is_err() {
             self.agents.count(|refused| refused.not_written += 1);
         }
+        // A row that names the case has its figures as well. Nobody who saves holds the cases.
+        self.meter.set_usual(self.inner().usual(now_unix_ms()));
     }
 
     pub(crate) fn unmatched(&self, side: usize) {
