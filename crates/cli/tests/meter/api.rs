@@ -22,7 +22,7 @@ fn errors_name_what_was_expected() {
         ("/api/v1/pairs?window=15", 400, "window=15: expected a number and a unit"),
         ("/api/v1/pairs?from=x", 400, "from=x: expected a whole number from 0"),
         ("/api/v1/pairs?top=-1", 400, "top=-1: expected a whole number from 0"),
-        ("/api/v1/pairs?sort=beauty", 400, "sort=beauty: expected one of lost, pair, calls"),
+        ("/api/v1/pairs?sort=beauty", 400, "sort=beauty: expected one of lost, beyond, waited, pair, calls"),
         ("/api/v1/pairs?top=1&top=2", 400, "top is given more than once"),
         ("/api/v1/pairs?from=20&to=10", 400, "from 20 lies after to 10"),
         ("/api/v1/pair", 400, "expected client=SERVICE and server=SERVICE"),

@@ -46,10 +46,12 @@ fn own(blamed: &mut Blamed, answered: &Answered) {
     let Some((_, present)) = present else { return };
     let calls = answered.calls.round();
     let ns = |ns: f64| format_ns(ns.max(0.0) as u64);
+    // The mean of all calls in question belongs to those that show it alone.
+    let each_ns = present.ns * answered.calls / present.calls.max(f64::MIN_POSITIVE);
     blamed.speaks_for.push(format!(
         "{} of the {calls} calls show it, for {} each on average.",
         present.calls.round(),
-        ns(present.ns)
+        ns(each_ns)
     ));
     // Calls with an event are compared with those that have none of it.
     if answered.baseline_ns > 0.0 && !answered.by_event {

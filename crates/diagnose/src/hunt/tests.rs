@@ -345,6 +345,21 @@ fn an_instrument_that_looked_and_shows_nothing_speaks_against() {
 }
 
 #[test]
+fn what_a_cause_costs_is_told_of_the_calls_that_show_it() {
+    let quick = |n| call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 1)], Vec::new());
+    let hunt = of((0..400).map(|n| match n % 40 {
+        0 | 10 | 20 => {
+            call(n, "/a", vec![leg(Leg::ServerApp, 2), leg(Leg::ResponseWire, 201)], vec![lost(200)])
+        }
+        30 => call(n, "/a", vec![leg(Leg::ServerApp, 202), leg(Leg::ResponseWire, 1)], Vec::new()),
+        _ => quick(n),
+    }));
+    let rto = &hunt.culprits[0];
+    let words = "30 of the 40 calls show it, for 200 ms each on average.";
+    assert!(rto.speaks_for.iter().any(|line| line == words), "{rto:?}");
+}
+
+#[test]
 fn few_calls_that_take_most_of_the_time_are_not_nothing_and_convict_nobody() {
     let hunt = of((0..30).map(|n| match n {
         7 => call(n, "/a", vec![leg(Leg::ServerApp, 0), leg(Leg::ResponseWire, 1_000)], vec![lost(1_000)]),
