@@ -208,7 +208,7 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
             {explained.data ? <ExplanationView
                 explanation={explained.data}
                 slowAsAll={
-                  culprit && (
+                  culprit === undefined ? undefined : (
                     <>
                       No attribute sets some of its calls apart: as far as these samples show, they are slow alike. Why is told by the pair's case: <a href={toHash({ ...view, place: "case", caseId: culprit.id })}>{foundWords(culprit)}</a>.
                     </>
