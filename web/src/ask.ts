@@ -111,10 +111,10 @@ export function askPairs(view: View, nowS: number, top: number, signal: AbortSig
   );
 }
 
-/** Edges of the service map: the pairs that lost most, whatever page the table shows. */
+/** Edges of the service map: the pairs slower than usual, then those that lost most, whatever page the table shows. */
 export function askEdges(view: View, top: number, signal: AbortSignal): Promise<PairsReport> {
   const { node, status } = view.filters;
-  return get("/api/v1/pairs", { ...time(view), ...names(view.filters), node, status, by: "pair", top }, signal);
+  return get("/api/v1/pairs", { ...time(view), ...names(view.filters), node, status, by: "pair", sort: "beyond", top }, signal);
 }
 
 export function askTimeline(filters: Filters, stretch: Stretch, steps: number, signal: AbortSignal): Promise<Timeline> {

@@ -7,7 +7,7 @@ import type { CaseRow } from "./cases_api";
 import { dayAndClock, duration } from "./format";
 import { KeptTraceView } from "./kept_trace";
 import { useAnswer } from "./live";
-import { attributes } from "./otlp";
+import { attributes, type OtlpSide } from "./otlp";
 import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
 import { compare, EXPECTED_TO_DIFFER, facts, nanos, statusOf, type Compared } from "./spans";
 import { toHash, type View } from "./state";
@@ -167,11 +167,18 @@ function differing({ client_span: client, server_span: server }: CallReport): bo
   return all.flat().some((row) => row.differs && !EXPECTED_TO_DIFFER.has(row.name));
 }
 
+/** The host's name, with its address where the other end's host has the same name. */
+function hostOf(name: string | undefined, side: OtlpSide | null, other: string | undefined): string {
+  if (name === undefined) return "unknown";
+  const address = name === other ? (attributes(side?.span.attributes).get("network.local.address") ?? attributes(side?.resource?.attributes).get("network.local.address")) : undefined;
+  return address ? `${name} · ${address}` : name;
+}
+
 function Spans({ call }: { call: CallReport }) {
   const { client_span: client, server_span: server } = call;
   const summary: Compared[] = [
     { name: "service", client: call.client, server: call.server, differs: false },
-    { name: "host", client: call.client_host ?? "unknown", server: call.server_host ?? "unknown", differs: false },
+    { name: "host", client: hostOf(call.client_host, client, call.server_host), server: hostOf(call.server_host, server, call.client_host), differs: false },
     { name: "duration", client: duration(call.client_ns), server: duration(call.server_ns), differs: false },
   ];
   const spanRows = compare(facts(client), facts(server));

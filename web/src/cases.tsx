@@ -4,6 +4,7 @@ import type { Agent, CaseGap, CaseReport, CaseRow, CaseState as State } from "./
 import { useEffect, useState } from "preact/hooks";
 import { askCase, askWhole } from "./ask";
 import { AgentCommand } from "./empty";
+import { isOver } from "./experiment_words";
 import { Experiments, isRunning } from "./experiments";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
 import type { Listens } from "./listens";
@@ -16,7 +17,7 @@ import { boundWords, legWords } from "./whole_words";
 const STATES: { state: State; hint: string }[] = [
   { state: "open", hint: "slices are being fetched and read" },
   { state: "explained", hint: "the evidence names what owns the time" },
-  { state: "proven", hint: "an experiment had the effect that was predicted" },
+  { state: "proven", hint: "an experiment had the effect that was predicted, and was undone: calls stay slow until the remedy is deployed" },
   { state: "fixed", hint: "the pair is back where it was" },
 ];
 
@@ -147,7 +148,11 @@ export function CasesView({ view, cases, none, listens, go }: { view: View; case
                       <PairTitle pair={{ ...one.pair, method: one.method ?? undefined }} />
                     </a>
                   </th>
-                  <td class="found">{one.verdict ? foundWords(one) : <span class="quiet">{foundWords(one)}</span>}</td>
+                  <td class="found">
+                    <a class={one.verdict ? undefined : "quiet"} href={toHash({ ...view, place: "case", caseId: one.id })}>
+                      {foundWords(one)}
+                    </a>
+                  </td>
                   <td class="number" data-label="its share">
                     {one.verdict?.share ? shareWords(one.verdict.share) : "–"}
                   </td>
@@ -355,6 +360,18 @@ function Lacks({ report, listens }: { report: CaseReport; listens: Listens | nul
 /** Legs that are worth a word. */
 const LEG_SHARE = 0.2;
 
+/** On which host the named cause is, if the verdict names a side. */
+function NodeOf({ report, agents }: { report: CaseReport; agents: Agent[] }) {
+  const side = report.verdict?.side;
+  if (!report.verdict?.culprit || (side !== "client" && side !== "server")) return null;
+  const agent = report.hosts?.[side]?.agent;
+  return (
+    <p class="summary leg-of">
+      On which node: <b>{agent ? agentName(agent, agents) : "unknown"}</b>, {agent ? `the ${side}'s` : `no agent was found for the ${side}'s host`}.
+    </p>
+  );
+}
+
 /** In which leg the time passed: measured of the first call that the verdict rests on. */
 function LegOf({ report, view }: { report: CaseReport; view: View }) {
   const id = report.files?.some((file) => file.name.endsWith(".pcapng")) ? report.hunt?.trace_ids?.[0] : undefined;
@@ -399,6 +416,9 @@ function CallsOf({ report, view }: { report: CaseReport; view: View }) {
   );
 }
 
+/** Proven, and nothing of the experiment is left in force. */
+const isOnlyProven = ({ state, experiments = [] }: CaseReport) => state === "proven" && experiments.every((one) => isOver(one) && one.in_force === undefined);
+
 /** Polling interval of a case while it changes every second, whether or not spans arrive. */
 const FOLLOW_MS = 2_000;
 
@@ -433,6 +453,11 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
           <Steps state={report.state} isProven={proof?.outcome === "proven"} />
           <p class="verdict-words">{report.verdict ? <Code text={report.verdict.words} /> : (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
           {proof && <p class="proof">{proof.words}</p>}
+          {isOnlyProven(report) && (
+            <p class="remedy">
+              <b>Proven, not mended:</b> the experiment was undone, so calls stay as slow as they were until you deploy the remedy. The case is fixed once the pair is back where it was.
+            </p>
+          )}
           <p class="summary">
             {since && `${since} `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
             {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
@@ -453,6 +478,7 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
           )}
           <CallsOf report={report} view={view} />
           <LegOf report={report} view={view} />
+          <NodeOf report={report} agents={agents} />
           {report.hunt ? (
             <HuntView hunt={report.hunt} state={report.state}>
               <Experiments report={report} onChange={again} />

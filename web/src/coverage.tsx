@@ -73,9 +73,15 @@ export function CoverageWord({ coverage }: { coverage: Coverage | null }) {
   );
 }
 
+/** Calls whose response size no span states. */
+const OF_SIZES = /^the size of the response is unknown/;
+
 export function CoverageView({ coverage: c }: { coverage: Coverage }) {
   const { spans } = c;
-  const said = findings(c).sort((a, b) => Number(b.level === "wrong") - Number(a.level === "wrong"));
+  const all = findings(c);
+  // True of most fleets, and of no consequence to most readers.
+  const aside = all.filter((one) => OF_SIZES.test(one.text));
+  const said = all.filter((one) => !aside.includes(one)).sort((a, b) => Number(b.level === "wrong") - Number(a.level === "wrong"));
   const Remark = ({ at }: { at: number }) => <li class={said[at]?.level ?? "note"}>{said[at]?.text}</li>;
   const tile = (key: string, label: string, value: string, hint: string, bad: boolean, swatch = false) => (
     <div key={key} class={bad ? "tile bad" : "tile"} title={hint}>
@@ -126,6 +132,9 @@ export function CoverageView({ coverage: c }: { coverage: Coverage }) {
       <details>
         <summary>services, arrival, memory and limits</summary>
         <div class="more">
+          {aside.map((one) => (
+            <p key={one.text}>{one.text}</p>
+          ))}
           <p>
             Half of all mates came within {duration(c.mate_delay.p50_ns)} of each other, 99 % within {duration(c.mate_delay.p99_ns)}, the slowest within {duration(c.mate_delay.max_ns)}. Pending spans take {bytes(c.pending_bytes)} of at most {bytes(c.pending_bytes_limit)}; whole spans for the worst calls {bytes(c.whole_bytes)}.
           </p>

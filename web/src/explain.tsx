@@ -1,5 +1,6 @@
 // What sets the slow calls of a pair apart: attributes by how much of the excess the calls that carry them have.
 
+import type { ComponentChildren } from "preact";
 import type { Difference, Explanation, Named, Rise } from "./explain_api";
 import { count, counted, duration, figure, percent, visible } from "./format";
 import { ShareBar, Spark } from "./parts";
@@ -125,14 +126,17 @@ function Rises({ rises, where }: { rises: Rise[]; where: string }) {
   );
 }
 
-/** `of` says which calls were sampled, where it is not all of them; `where` tells several pairs on one page apart. */
-export function ExplanationView({ explanation: e, of = " of the last minute", where = "" }: { explanation: Explanation; of?: string; where?: string }) {
+/** `slowAsAll` is where to look when no call stands out of the others, because all of them became slower. `of` says which calls were sampled, where it is not all of them; `where` tells several pairs on one page apart. */
+export function ExplanationView({ explanation: e, of = " of the last minute", where = "", slowAsAll }: { explanation: Explanation; of?: string; where?: string; slowAsAll?: ComponentChildren | undefined }) {
   const looked = `${counted(e.attributes, "attribute")} of ${counted(e.sampled, "call")}, sampled from ${count(e.calls)}`;
   if (e.sampled === 0) return <p class="quiet">No call{of} is held whole{e.without_spans > 0 ? `: of ${count(e.without_spans)} sampled ones the spans were overwritten` : ""}.</p>;
   const nothing = e.differs.length === 0 && e.rises_with.length === 0;
+  // Of what could not be tested nothing is known.
+  const isAlike = nothing && slowAsAll !== undefined && e.tested > 0;
   return (
     <>
-      {nothing && <p>{e.tested === 0 ? "Not known: no attribute differs among enough of these calls to be tested." : "Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number."}</p>}
+      {isAlike && <p>{slowAsAll}</p>}
+      {nothing && <p class={isAlike ? "quiet" : undefined}>{e.tested === 0 ? "Not known: no attribute differs among enough of these calls to be tested." : "Nothing does: calls with any one value have no more of the excess than as many others, and the gap goes with no number."}</p>}
       {e.differs.length > 0 && (
         <div class="scroller" tabIndex={0} role="region" aria-label={`What sets slow calls apart${where}`}>
           <table class="explained calls">

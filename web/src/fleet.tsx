@@ -46,13 +46,15 @@ interface Column {
   sort: Sort;
   title: string;
   hint: string;
+  /** Of which time it is, beside a column of another time. */
+  of?: string;
 }
 
 const COLUMNS: Column[] = [
   { sort: "pair", title: "Client → server", hint: "calling and called service" },
   { sort: "calls", title: "Calls", hint: "calls in the distributions" },
-  { sort: "beyond", title: "Beyond usual", hint: "what clients wait in each second beyond what the pair usually takes, since it is slower, wherever the time passes; known of pairs with a case that is not fixed" },
-  { sort: "waited", title: "Client time", hint: "what clients waited in each second, in all; below it the part in the server's spans and the part in the gap" },
+  { sort: "beyond", title: "Beyond usual", of: "since its case", hint: "seconds of waiting per second, of all clients together, in the time since the pair is slower (not the whole range): what they wait beyond what the pair usually takes, wherever the time passes; known of pairs with a case that is not fixed" },
+  { sort: "waited", title: "Client time", of: "whole range", hint: "seconds of waiting per second, of all clients together, over the whole chosen range: what they waited in all; below it the part in the server's spans and the part in the gap" },
   { sort: "lost", title: "Time lost", hint: "sum of all gaps: what a fix between the two spans could win; next to it, as a share of the client's time" },
   { sort: "change", title: "Change", hint: "what clients waited in each second, against the stretch compared with" },
   { sort: "gap_p50", title: "Gap p50", hint: "median of client duration minus server duration, with its 95 % interval" },
@@ -118,7 +120,7 @@ function Waited({ row, seconds, most }: { row: PairRow; seconds: number; most: n
 const MUCH = 0.1;
 
 /** What clients wait beyond the usual, in each second since the pair is slower. */
-function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number, number] }) {
+function Beyond({ row, its, stretch: [fromS, toS] }: { row: PairRow; its: CaseRow | undefined; stretch: [number, number] }) {
   const { beyond } = row;
   if (!beyond) return <td class="number beyond" data-label="beyond usual">–</td>;
   const sinceS = beyond.since_unix_ms / 1000;
@@ -126,10 +128,12 @@ function Beyond({ row, stretch: [fromS, toS] }: { row: PairRow; stretch: [number
   const inGap = beyond.gap_ns_total / beyond.client_ns_total;
   // Red is for what matters to this pair.
   const isMuch = beyond.client_ns_total > MUCH * waitedNs(row.client_duration);
-  const where = inGap > 0.9 ? "in the gap" : inGap < 0.1 ? "in the server's span" : `${percent(inGap)} in the gap`;
+  // A verdict from packets knows more than the two spans.
+  const shows = inGap > 0.9 ? "shows in the gap" : inGap < 0.1 ? "shows in the server's span" : `shows to ${percent(inGap)} in the gap`;
+  const where = its?.verdict?.culprit ? null : shows;
   return (
-    <td class={`number beyond${isMuch ? " much" : ""}`} data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans`}>
-      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> <span class="interval">{where}</span> <span class="interval">since {dayAndClock(sinceS).slice(toS - sinceS < 86_400 ? 11 : 0)}</span>
+    <td class={`number beyond${isMuch ? " much" : ""}`} data-label="beyond usual" title={`clients waited ${duration(beyond.client_ns_total)} longer than usual since ${dayAndClock(sinceS)}: ${duration(beyond.gap_ns_total)} of it in the gap, ${duration(beyond.client_ns_total - beyond.gap_ns_total)} in the server's spans; a SERVER span may begin before all of its request has arrived`}>
+      <b>{rate(beyond.client_ns_total, Math.max(1, toS - Math.max(fromS, sinceS)))}</b> {where && <span class="interval">{where}</span>} <span class="interval">since {dayAndClock(sinceS).slice(toS - sinceS < 86_400 ? 11 : 0)}</span>
     </td>
   );
 }
@@ -193,13 +197,13 @@ function Row({ row, view, range, seconds, comparing, showsBeyond, mostWaited, st
       <td class="number" data-label="calls" title={`${count(row.calls)} calls`}>
         {shortCount(row.calls)}
       </td>
-      {showsBeyond && <Beyond row={row} stretch={stretch} />}
+      {showsBeyond && <Beyond row={row} its={its} stretch={stretch} />}
       <Waited row={row} seconds={seconds[0]} most={mostWaited} />
       <td class="number lost" data-label="lost">
         <b>{duration(row.lost_ns_total)}</b> <span class="interval">{percent(lostShare(row))}</span>
       </td>
       {comparing && <Change row={row} before={isRecorded ? row.before : undefined} seconds={seconds} />}
-      <td class="sparkline">{row.lost_ns_by_step && stepS && <Spark values={row.lost_ns_by_step} label={`time lost per ${span(stepS)}, at most ${duration(Math.max(...row.lost_ns_by_step))}`} />}</td>
+      <td class="sparkline">{row.lost_ns_by_step && stepS && <Spark values={row.lost_ns_by_step} label={`time lost in the gap per ${span(stepS)}, at most ${duration(Math.max(...row.lost_ns_by_step))}`} />}</td>
       <td class="number" data-label="gap p50">
         <Figure ns={row.gap.p50_ns} ci95={row.gap.p50_ci95_ns} calls={row.gap.count} />
       </td>
@@ -209,7 +213,7 @@ function Row({ row, view, range, seconds, comparing, showsBeyond, mostWaited, st
       <td class="plotted">
         <Whisker gap={row.gap} range={range} before={comparing ? row.before?.gap : undefined} />
       </td>
-      <td class="number wide">{row.calls > 0 ? duration(row.client_p99_ns) : "–"}</td>
+      <td class="number wide client-p99" data-label="client p99">{row.calls > 0 ? duration(row.client_p99_ns) : "–"}</td>
       <td class="number wide">{row.calls > 0 ? duration(row.server_p99_ns) : "–"}</td>
       <td class="number wide">{shortCount(row.negative)}</td>
       <td class="number wide">{shortCount(row.attempts_over_one)}</td>
@@ -270,6 +274,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
         <button type="button" title={column.hint} onClick={() => sortBy(column.sort)}>
           {column.title}
         </button>
+        {showsBeyond && column.of && <span class="interval"> {column.of}</span>}
       </th>
     );
   };
@@ -281,6 +286,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
         <caption>
           {count(number)} {number === 1 ? "row" : "rows"}
           {filtered ? ` of ${count(matching.of_pairs)} pass the filters` : ""}, {rangeWords(view)}, {orderWords(view, showsBeyond)}
+          {showsBeyond && "; s/s: seconds of waiting per second"}
         </caption>
         <thead>
           <tr>
@@ -302,7 +308,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
               if (column.sort === (comparing ? "change" : "lost")) {
                 const spark = (
                   <th key="spark" scope="col" class="sparkline">
-                    over time
+                    gap over time
                   </th>
                 );
                 return [one, spark];
@@ -368,11 +374,12 @@ function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; co
   const [open, setOpen] = useState(false);
   const set = (changed: Partial<Filters>, inPlace = false) => go({ ...view, filters: { ...view.filters, ...changed }, page: 1 }, inPlace);
   const set_filters = FIELDS.filter(({ key }) => view.filters[key] !== "");
+  const opener = useRef<HTMLButtonElement>(null);
   const lists = open ? offered(rows, (coverage?.services ?? []).map((s) => s.service)) : {};
   return (
     <div class="toolbar">
       <Search label="Search pairs" placeholder="search pairs" value={view.filters.q} onSearch={(q, inPlace) => set({ q }, inPlace)} />
-      <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
+      <button ref={opener} type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
         filter{set_filters.length > 0 ? ` (${set_filters.length})` : ""}
       </button>
       <label>
@@ -407,7 +414,15 @@ function Toolbar({ view, rows, coverage, go }: { view: View; rows: PairRow[]; co
         </button>
       )}
       {open && (
-        <div class="filters">
+        <div
+          class="filters"
+          onKeyDown={(event) => {
+            if (event.key !== "Escape") return;
+            event.stopPropagation();
+            setOpen(false);
+            opener.current?.focus();
+          }}
+        >
           {FIELDS.map(({ key, label, hint, short = hint }) => (
             <label key={key} title={hint}>
               {label}
@@ -482,7 +497,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
           {compared && !isRecorded && <p class="note">Nothing was recorded in the stretch compared with: what there is begins at {dayAndClock(begins)}.</p>}
           {pairs.error && <Failed>{pairs.error}</Failed>}
           <div class={pairs.stale ? "stale" : ""}>
-            {view.map && (edges.data ? <MapView report={edges.data} view={view} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
+            {view.map && (edges.data ? <MapView report={edges.data} view={view} caseFor={(row) => caseOf(row, cases)} /> : edges.error ? <Failed>{edges.error}</Failed> : <Waiting>Loading the map…</Waiting>)}
             {!view.map && report.pairs.length === 0 && <p class="waiting">{isEmpty ? noCalls(coverage, shown, rangeWords(view)) : "No pair passes the filters."}</p>}
             {!view.map && report.pairs.length > 0 && <Table report={report} view={view} answered={pairs.stale ? "" : key} seconds={seconds} cases={cases} isRecorded={isRecorded} go={go} />}
             {!view.map && <Pager view={view} total={report.matching?.pairs ?? report.pairs.length} go={go} />}

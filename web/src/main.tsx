@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import type { ComponentChildren } from "preact";
-import { useEffect, useErrorBoundary, useRef, useState } from "preact/hooks";
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { askAgents, askAnnotations, askCases, askCoverage, askPage } from "./ask";
 import { CallView } from "./call";
 import { CasesView, CaseView, isLive } from "./cases";
@@ -118,7 +118,8 @@ function App() {
     document.title = view.place === "fleet" ? "spangap" : `${name} – spangap`;
   }, [view]);
 
-  useEffect(() => {
+  // With what is drawn, and not after it: a key pressed as soon as a dialog is gone would be taken for one of the dialog's.
+  useLayoutEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       // The address is ahead of what is drawn: two keys in a row are two steps.
       const view = parseHash(location.hash);
@@ -204,7 +205,7 @@ function App() {
         <p id="freshness" role="status" class={pulse.problem ? "late" : ""}>
           {freshness}
         </p>
-        <button type="button" class="icon" title={`theme: ${theme()} (t)`} aria-label={`theme: ${theme()}`} onClick={nextTheme}>
+        <button type="button" class="icon" title={`theme: ${theme()}; press for ${nextOf(theme())} (t)`} aria-label={`theme: ${theme()}`} onClick={nextTheme}>
           {theme() === "dark" ? "☾" : theme() === "light" ? "☀" : "◐"}
         </button>
         <button type="button" class="icon" title="settings" aria-label="settings" onClick={() => setDialog("settings")}>

@@ -1,6 +1,8 @@
 // The service map: who calls whom, and how much time is lost between them. Limited to the pairs that lose the most.
 
-import type { PairsReport } from "./api";
+import type { PairRow, PairsReport } from "./api";
+import { CaseState, foundWords } from "./cases";
+import type { CaseRow } from "./cases_api";
 import { count, duration, visible } from "./format";
 import { place } from "./layout";
 import { titleOf } from "./parts";
@@ -29,7 +31,11 @@ const shorten = (name: string, letters: number) => {
   return all.length > letters ? `${all.slice(0, letters - end - 1).join("")}…${all.slice(-end).join("")}` : all.join("");
 };
 
-export function MapView({ report, view }: { report: PairsReport; view: View }) {
+/** What clients wait beyond the usual of a pair; nothing where no case says that it is slower. */
+const beyondOf = (row: PairRow) => row.beyond?.client_ns_total ?? 0;
+
+/** `caseFor` finds a pair's case that is not over. */
+export function MapView({ report, view, caseFor }: { report: PairsReport; view: View; caseFor: (row: PairRow) => CaseRow | undefined }) {
   const rows = report.pairs;
   if (rows.length === 0) return <p class="waiting">No pair passes the filters.</p>;
   const NODE = matchMedia("(max-width: 720px)").matches ? NARROW : WIDE;
@@ -45,11 +51,19 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
     const free = (tallest - (perLayer.get(spot.layer) ?? 1)) * (NODE.height + NODE.gapY);
     return [10 + spot.layer * (NODE.width + NODE.gapX), 18 + free / 2 + spot.row * (NODE.height + NODE.gapY)];
   };
-  const most = rows.reduce((a, row) => Math.max(a, row.lost_ns_total), 1);
+  // Where pairs are slower than usual, these are what matters; else the gaps are.
+  const byBeyond = rows.some((row) => beyondOf(row) > 0);
+  const weight = (row: PairRow) => (byBeyond ? beyondOf(row) : row.lost_ns_total);
+  const most = rows.reduce((a, row) => Math.max(a, weight(row)), 1);
+  const withCases = rows.flatMap((row): [PairRow, CaseRow][] => {
+    const its = caseFor(row);
+    return its ? [[row, its]] : [];
+  });
+  const cased = new Map(withCases);
   const lost = new Map<string, number>();
   for (const row of rows) lost.set(row.server, (lost.get(row.server) ?? 0) + row.lost_ns_total);
   // Only the widest arrows have labels, closer to the caller where an arrow turns back.
-  const labelled = new Set([...rows].sort((a, b) => b.lost_ns_total - a.lost_ns_total).slice(0, LABELS));
+  const labelled = new Set(rows.filter((row) => weight(row) > 0).sort((a, b) => weight(b) - weight(a)).slice(0, LABELS));
   const all = report.matching?.pairs ?? rows.length;
   const ends = (name: "client" | "server") => rows.reduce((all, row) => all.set(row[name], (all.get(row[name]) ?? 0) + 1), new Map<string, number>());
   const [leaving, arriving] = [ends("client"), ends("server")];
@@ -62,7 +76,7 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
             const back = x2 <= x1;
             const [fromX, fromY, toX, toY] = [x1 + NODE.width, y1 + NODE.height / 2, back ? x2 + NODE.width : x2, y2 + NODE.height / 2];
             const bend = back ? 60 : Math.max(40, (toX - fromX) / 2);
-            const share = row.lost_ns_total / most;
+            const share = weight(row) / most;
             const wide = 1 + 6 * Math.sqrt(share);
             // The tip is wider than its line, and the line ends inside it.
             const [length, half] = [(back ? -1 : 1) * (6 + wide), 3 + 0.8 * wide];
@@ -75,9 +89,12 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
             const at = toX - fromX > NODE.gapX ? BEFORE_PX / (3 * bend) : isLate ? LATE : 1 - LATE;
             const [labelX, labelY] = [cubic(at, fromX, fromX + bend, toX - bend, toX), cubic(at, fromY, fromY, toY, toY)];
             const opacity = 0.35 + 0.65 * Math.sqrt(share);
-            const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost by ${count(row.calls)} calls`;
+            const its = cased.get(row);
+            const slower = beyondOf(row) > 0 ? `, clients waited ${duration(beyondOf(row))} beyond the usual` : "";
+            const words = `${titleOf(row)}: ${duration(row.lost_ns_total)} lost in the gap by ${count(row.calls)} calls${slower}${its ? `; case ${its.state}: ${foundWords(its)}` : ""}`;
+            const mark = beyondOf(row) > 0 ? "slow" : its ? "has-case" : undefined;
             return (
-              <a key={pairKey(row)} data-row={pairKey(row)} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })}>
+              <a key={pairKey(row)} data-row={pairKey(row)} class={mark} href={toHash({ ...view, place: "pair", pair: { client: row.client, server: row.server, method: row.method }, cells: null })}>
                 <title>{words}</title>
                 <path class="reach" d={path} />
                 <g opacity={opacity}>
@@ -86,7 +103,7 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
                 </g>
                 {labelled.has(row) && !back && (
                   <text class="edge-label" aria-hidden="true" x={labelX} y={labelY - 4 - wide / 2} text-anchor="middle">
-                    {duration(row.lost_ns_total)}
+                    {duration(weight(row))}
                   </text>
                 )}
               </a>
@@ -107,8 +124,19 @@ export function MapView({ report, view }: { report: PairsReport; view: View }) {
           })}
         </svg>
       </div>
+      {withCases.length > 0 && (
+        <ul class="annotations" aria-label="Cases of these pairs">
+          {withCases.map(([row, its]) => (
+            <li key={its.id}>
+              <CaseState state={its.state} /> {titleOf(row)}: <a href={toHash({ ...view, place: "case", caseId: its.id })}>{foundWords(its)}</a>
+            </li>
+          ))}
+        </ul>
+      )}
       <figcaption class="quiet">
-        {all > rows.length ? `The ${count(rows.length)} of ${count(all)} pairs that lose most. ` : ""}An arrow goes from caller to called; the wider it is, the more time is lost there. A service shows its pairs, an arrow its pair.
+        {all > rows.length ? `The ${count(rows.length)} of ${count(all)} pairs that lose most. ` : ""}An arrow goes from caller to called;{" "}
+        {byBeyond ? "the wider it is, the longer its clients wait beyond the usual, wherever the time passes. Red: slower than usual" : "the wider it is, the more time is lost in the gap, between the two spans"}
+        {rows.some((row) => cased.has(row) && beyondOf(row) === 0) ? `${byBeyond ? "; y" : ". Y"}ellow: has a case` : ""}. A service shows its pairs, an arrow its pair.
       </figcaption>
     </figure>
   );

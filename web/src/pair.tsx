@@ -205,7 +205,16 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
             )}
           </Panel>
           <Panel title="What sets slow calls apart" aside={<span class="quiet">of the last minute, among all attributes of both spans</span>}>
-            {explained.data ? <ExplanationView explanation={explained.data} /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
+            {explained.data ? <ExplanationView
+                explanation={explained.data}
+                slowAsAll={
+                  culprit === undefined ? undefined : (
+                    <>
+                      No attribute sets some of its calls apart: as far as these samples show, they are slow alike. Why is told by the pair's case: <a href={toHash({ ...view, place: "case", caseId: culprit.id })}>{foundWords(culprit)}</a>.
+                    </>
+                  )
+                }
+              /> : explained.error ? <Failed>{explained.error}</Failed> : <Waiting>Looking at the samples…</Waiting>}
           </Panel>
           <Panel title="Worst calls" aside={<span class="quiet">largest gap first</span>}>
             {worst.data ? <WorstView view={view} report={worst.data} keptFromMs={coverage?.kept?.from_unix_ms ?? null} cells={cells} onCells={(chosen: Cells | null) => go({ ...view, cells: chosen })} /> : worst.error ? <Failed>{worst.error}</Failed> : <Waiting>Loading the worst calls…</Waiting>}

@@ -35,13 +35,15 @@ export function facts(side: OtlpSide | null): Map<string, string> {
   const [start, end] = [nanos(span.startTimeUnixNano), nanos(span.endTimeUnixNano)];
   const code = span.status?.code ?? 0;
   const said = span.status?.message;
+  // Many a span has its end in attributes alone.
+  const byAttributes = code === 0 ? statusOf(side) : null;
   const found = new Map([
     ["name", span.name ?? ""],
     ["kind", KINDS[span.kind ?? 0] ?? String(span.kind)],
     ["span id", span.spanId ?? ""],
     ["start", moment(start)],
     ["end", moment(end)],
-    ["status", `${CODES[code] ?? code}${said ? `: ${said}` : ""}`],
+    ["status", `${byAttributes ? `${byAttributes}, by its attributes` : (CODES[code] ?? code)}${said ? `: ${said}` : ""}`],
   ]);
   (span.events ?? []).forEach((event, i) => {
     const offset = duration(Number(nanos(event.timeUnixNano) - start));

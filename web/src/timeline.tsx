@@ -120,7 +120,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
           point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${counted(point.calls, "call")}${point.unix_s + step > nowS ? ", so far" : ""}` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
         ) : (
           <>
-            Time lost {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}.{hasHole && " Grey: nothing was recorded."} Drag to choose a stretch.
+            Time lost in gaps alone {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}.{hasHole && " Grey: nothing was recorded."} Drag to choose a stretch.
           </>
         )}
       </p>

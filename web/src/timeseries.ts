@@ -11,6 +11,8 @@ interface Line {
   colour: string;
   width: number;
   dash?: number[];
+  /** The same in the legend, as a style of borders. */
+  marker?: string;
   value: (point: PairPoint) => number;
 }
 
@@ -18,8 +20,8 @@ const LINES: Line[] = [
   { label: "gap p50", colour: "--gap-p50", width: 2, value: (p) => p.gap.p50_ns },
   { label: "gap p90", colour: "--gap-p90", width: 2, value: (p) => p.gap.p90_ns },
   { label: "gap p99", colour: "--gap-p99", width: 2, value: (p) => p.gap.p99_ns },
-  { label: "client p99", colour: "--client", width: 1.5, dash: [6, 4], value: (p) => p.client_duration.p99_ns },
-  { label: "server p99", colour: "--server", width: 1.5, dash: [2, 3], value: (p) => p.server_duration.p99_ns },
+  { label: "client p99", colour: "--client", width: 1.5, dash: [6, 4], marker: "dashed", value: (p) => p.client_duration.p99_ns },
+  { label: "server p99", colour: "--server", width: 1.5, dash: [2, 3], marker: "dotted", value: (p) => p.server_duration.p99_ns },
 ];
 
 const HEIGHT_PX = 264;
@@ -135,7 +137,7 @@ export class TimeSeriesView {
         },
       ],
       cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (_plot, at) => LINES[at - 1]?.marker ?? "solid" } },
       series: [
         { label: "time", value: (_plot, at) => (at === null ? "–" : dayAndClock(Math.floor(at / 60) * 60)) },
         ...LINES.map((line): uPlot.Series => ({

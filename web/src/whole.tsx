@@ -166,7 +166,7 @@ export function WholeAxis({ call }: { call: WholeCall }) {
             {all ? "fewer threads" : `${count(folded)} more threads`}
           </button>
         )}
-        <span class="quiet">Shift and wheel zoom; drag moves</span>
+        <span class="quiet">{matchMedia("(pointer: coarse)").matches ? "+ and − zoom" : "Shift and wheel zoom"}; drag moves</span>
       </div>
       <div class="whole-drawing" tabIndex={0} role="group" aria-label="On one axis. Plus and minus zoom, arrows move, zero shows all of it." onKeyDown={pressed}>
       <svg
@@ -360,9 +360,23 @@ const KEY: [string, string][] = [
   ["blocked", "waits for something"],
 ];
 
+/** Whose time a span or a leg is. */
+const SIDES = [
+  ["client", "client"],
+  ["wire", "network"],
+  ["server", "server"],
+] as const;
+
 function Key({ threads }: { threads: boolean }) {
   return (
     <p class="legs-key">
+      <span>spans and legs:</span>
+      {SIDES.map(([name, words]) => (
+        <span key={name}>
+          <i class={`key leg-key ${name}`} /> {words}
+        </span>
+      ))}
+      {threads && <span>threads:</span>}
       {threads && KEY.map(([name, words]) => (
         <span key={name}>
           <i class={`key doing-key ${name}`} /> {words}

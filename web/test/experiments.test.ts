@@ -144,6 +144,7 @@ test("what it would do is said first; then it is done, followed, and ends proven
   asked = PROVEN;
   await page.waitForSelector(".experiment.proven");
   assert.equal(await page.innerText(".steps [aria-current=step]"), "proven");
+  await says(page, "#case", /Proven, not mended: the experiment was undone, so calls stay as slow as they were until you deploy the remedy/);
   await says(page, "#experiments", /the remedy has the effect that the verdict predicts/, /95 % interval/, /p = 0\.008/, /The verdict predicts/, /Every change is undone: the host has confirmed each\./, /with the remedy[^]*without[^]*difference/, /what would an experiment do\?/);
   const effect = last(PROVEN).effect_ns!;
   const box = async (selector: string) => (await page.locator(selector).boundingBox())!;

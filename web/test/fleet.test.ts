@@ -78,10 +78,20 @@ test("a pair that is slower than usual says how much, where and since when, and 
     await route.fulfill({ response: answer, json: report });
   });
   await page.reload();
-  await says(page, ".pairs caption", /those first whose clients wait longest beyond the usual/);
-  await says(page, ".pairs tbody tr:last-child td.beyond.much", /s\/s in the server's span since \d\d:\d\d/);
+  await says(page, ".pairs caption", /those first whose clients wait longest beyond the usual.*s\/s: seconds of waiting per second/s);
+  await says(page, ".pairs thead", /Beyond usual since its case.*Client time whole range/s);
+  await says(page, ".pairs tbody tr:last-child td.beyond.much", /s\/s shows in the server's span since \d\d:\d\d/);
   assert.equal(await page.locator(".pairs td.beyond.much").count(), 1);
   assert.deepEqual(await accessibilityProblems(page), []);
+  // On the map it is the wide and red one, although its gaps are the least.
+  await page.keyboard.press("m");
+  await says(page, ".map figcaption", /the longer its clients wait beyond the usual/);
+  assert.equal(await page.locator(".map a.slow").count(), 1);
+  const wide = (which: string) => page.locator(which).evaluateAll((all) => all.map((one) => Number(one.getAttribute("stroke-width"))));
+  const [slow, others] = [await wide(".map a.slow .edge"), await wide(".map a:not(.slow) .edge")];
+  assert.ok(others.every((one) => one < slow[0]!), `${others.join()} against ${slow.join()}`);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.keyboard.press("m");
   await page.unroute(asked);
   await page.reload();
   await rowsBecome(ALL);
@@ -92,6 +102,9 @@ test("filters by service and node hold together and can be taken off", { skip },
   await page.getByLabel("service", { exact: true }).fill("checkout");
   await page.keyboard.press("Enter");
   await rowsBecome(ALL.slice(0, 3));
+  await page.keyboard.press("Escape");
+  assert.equal(await page.getByLabel("node", { exact: true }).count(), 0, "Escape closes the filters, and keeps them");
+  await page.getByRole("button", { name: "filter (1)" }).click();
   await page.getByLabel("node", { exact: true }).fill("node-nowhere");
   await page.keyboard.press("Enter");
   await page.waitForSelector("text=No pair passes the filters");
