@@ -7,12 +7,16 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// "spgn": distinguishes the file from other SQLite files.
 pub const APPLICATION_ID: i32 = 0x7370_676e;
 pub const SCHEMA_VERSION: i32 = 2;
 /// Table with one row per run, minute and pair in files of schema version 1.
 pub const FIRST_MINUTES: &str = "minute_of_first_schema";
+
+/// How long a reader waits for a writer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `row_count` is 0 where rows were dropped and only worst calls remain; `seen_unix_s` is the last time a
 /// pair was active.
@@ -124,6 +128,8 @@ impl Place {
             Place::Memory(name) => Connection::open_with_flags(name, flags | OpenFlags::SQLITE_OPEN_URI),
         }?;
         connection.pragma_update(None, "query_only", true)?;
+        // In memory there is no write-ahead log: who reads waits for who writes, which takes seconds for thousands of pairs.
+        connection.busy_timeout(PATIENCE)?;
         Ok(connection)
     }
 }

@@ -151,3 +151,40 @@ fn work_that_slow_calls_alone_have_is_not_the_machines_noise() {
     let stretched = of(4);
     assert_eq!((stretched.verdict, stretched.culprits.len()), (Kind::Nothing, 0), "{stretched:#?}");
 }
+
+#[test]
+fn a_little_of_many_things_at_one_end_is_nothing() {
+    // Every fifth call takes longer, two thirds of it in the client: at work, for want of a CPU, under softirqs, and before them.
+    let sixths = |us: i64, n: i64| {
+        let part = |doing: Doing, behind: Option<Taker>| HostPart {
+            doing,
+            behind,
+            waited_for: None,
+            woken_by: None,
+            waker: None,
+            ns: (us * 1_000) as u64,
+        };
+        let busy = Taker::Task { tid: 100, pid: None, name: Some("busy".into()) };
+        let parts = vec![
+            part(Doing::Running, None),
+            part(Doing::Runnable, Some(busy)),
+            part(Doing::Interrupted, Some(Taker::Softirq { vector: "NET_RX".into(), device: None })),
+            part(Doing::SoftirqLate, None),
+        ];
+        let of = |place, us: i64| LegRecord { ns: us * 1_000, ..leg(place, 0) };
+        let host = Some(HostTime { parts, ..HostTime::default() });
+        let slow = LegRecord { host, ..of(Leg::ClientAppIn, 4 * us) };
+        let (served, sent) = (of(Leg::ServerApp, 100 + n % 7), of(Leg::ServerHostOut, us));
+        let legs = vec![leg(Leg::ClientAppOut, 0), of(Leg::ServerHostIn, us), served, sent, slow];
+        CallRecord {
+            duration_ns: legs.iter().map(|leg| leg.ns).sum::<i64>() as u64,
+            ..call(n, "/a", legs, Vec::new())
+        }
+    };
+    let of = |us: i64| of((0..1_000).map(|n| sixths(if n % 5 == 0 { us } else { 1 }, n)));
+    let little = of(40);
+    assert_eq!((little.verdict, little.culprits.len()), (Kind::Nothing, 0), "{little:#?}");
+    assert!(little.words.contains("a little of many things"), "{}", little.words);
+    let much = of(500);
+    assert_eq!(much.place.as_ref().map(|place| place.leg), Some(Legs::one(Leg::ClientAppIn)), "{much:#?}");
+}

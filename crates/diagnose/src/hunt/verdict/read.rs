@@ -29,6 +29,8 @@ const BESIDE_NOISE: f64 = 8.0;
 pub const PLACE_MOMENTS: f64 = 2.0;
 /// Owners that together have so much less than nothing contradict the others.
 const CONTRADICTION: f64 = 0.25;
+/// What is spread over several owners in one place is nothing below this, nanoseconds: larger excesses are to be found.
+const SPREAD_NS: f64 = 200_000.0;
 /// So much of the time has to lie in legs that are told apart.
 const COVERED: f64 = 0.5;
 
@@ -48,6 +50,8 @@ pub struct Read {
     pub beside_noise: Option<Named>,
     /// Whether the place is what calls always consist of: a round trip, or the server's work.
     pub is_usual_place: bool,
+    /// Whether it is nothing because so little is spread over so many.
+    pub is_spread: bool,
 }
 
 impl Read {
@@ -60,6 +64,7 @@ impl Read {
             by_chance: None,
             beside_noise: None,
             is_usual_place: false,
+            is_spread: false,
         }
     }
 
@@ -214,8 +219,18 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         let kind = if is_all_there_is { Kind::Nothing } else { Kind::Unknown };
         return Read { beside_noise, ..Read::of(kind) };
     }
+    if told.as_ref().is_some_and(|place| is_spread(place, answered)) {
+        return Read { is_spread: true, ..Read::of(Kind::Nothing) };
+    }
     let kind = if told.is_some() { Kind::Place } else { Kind::Unknown };
     Read { place: told, untold, ..Read::of(kind) }
+}
+
+/// Whether what slow calls take longer in a place is a little of many things: less than sleeps and wake-ups make some calls of any
+/// program longer than others, and nobody has half of it.
+fn is_spread(place: &Place, answered: &Answered) -> bool {
+    let is_little = place.share.mid * answered.each_ns.mid < SPREAD_NS;
+    answered.asked == Asked::Slow && is_little && answered.shares.iter().all(|(_, share)| share.mid < MOST)
 }
 
 /// The largest share that a single owner has besides noise.

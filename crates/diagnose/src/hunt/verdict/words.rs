@@ -25,7 +25,11 @@ pub fn words(read: &Read, answered: &Answered) -> String {
             format!("{calls} calls took {each} longer, on average, than those of the reference.")
         }
     };
-    let head = if read.kind == Kind::Nothing { "Nothing but the machine's own noise: " } else { "" };
+    let head = match read.kind {
+        Kind::Nothing if read.is_spread => "Nothing stands out: ",
+        Kind::Nothing => "Nothing but the machine's own noise: ",
+        _ => "",
+    };
     format!("{head}{took} {}", accounts_for(read, answered))
 }
 
@@ -36,6 +40,9 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
         (Kind::One | Kind::Several, _) => {
             let who: Vec<String> = read.culprits.iter().map(who).collect();
             format!("{} of that.", who.join(", "))
+        }
+        (Kind::Nothing, _) if read.is_spread => {
+            "It is a little of many things, none of which has half of it.".to_owned()
         }
         (Kind::Nothing, _) => format!(
             "{} of that passed while threads waited for CPUs behind many others, none of which caused most of the \
