@@ -83,13 +83,15 @@ impl Recorded {
         self.view().stored(Step::Minute, 0, u64::MAX, true).unwrap()
     }
 
+    /// The sums of all pairs, and of each for itself: they are the same but for the worst calls.
     fn pairs(&self, from_s: u64, to_s: u64) -> HashMap<PairKey, PairStats> {
+        let (view, memory) = (self.view(), UnwrittenMinutes::default());
         let mut pairs = HashMap::new();
-        self.view()
-            .pairs(from_s, to_s, &UnwrittenMinutes::default(), |key, stats| {
-                assert!(pairs.insert(key, stats).is_none())
-            })
-            .unwrap();
+        view.pairs(from_s, to_s, &memory, |key, stats| assert!(pairs.insert(key, stats).is_none())).unwrap();
+        for (key, stats) in &pairs {
+            let alone = view.pair(key, (from_s, to_s), &memory).unwrap();
+            assert!(same(&alone, &PairStats { worst: Vec::new(), ..stats.clone() }), "{key:?}");
+        }
         pairs
     }
 }

@@ -302,6 +302,28 @@ impl View {
         Ok(covered(&buckets, &cover.rows, from_s))
     }
 
+    /// The sum of one pair without its worst calls, over the minutes that `from_s..=to_s` touches: no other pair is looked at.
+    ///
+    /// # Errors
+    /// When the database refuses, or the query was cancelled.
+    pub fn pair(
+        &self,
+        key: &PairKey,
+        (from_s, to_s): (u64, u64),
+        memory: &UnwrittenMinutes,
+    ) -> Result<PairStats, HistoryError> {
+        self.go_on()?;
+        let from_s = Step::Minute.start(from_s);
+        let mut stats = PairStats::default();
+        if let Some(id) = self.pair_id(key)? {
+            let cover = self.buckets(from_s, to_s)?.cover(from_s, end_of(to_s));
+            stats = self.rows()?.sum(&cover.rows, id).map_err(|e| self.failed(e))?.stats;
+        }
+        let unwritten = memory.minutes(from_s, to_s).filter(|(minute, _)| minute.key == *key);
+        unwritten.for_each(|(minute, _)| stats.merge(&minute.stats));
+        Ok(stats)
+    }
+
     /// One pair over time. Points are minutes, or longer where the interval is long or minutes were dropped.
     ///
     /// # Errors

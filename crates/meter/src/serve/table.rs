@@ -358,18 +358,12 @@ impl Making<'_> {
         let (view, memory) = self.api.store.view(self.cancel, asked)?;
         for (key, usual) in usual.iter().filter(|(key, _)| asked(key)) {
             let since = (from_s.max(usual.since_unix_ms / 1_000), to_s);
-            view.pairs_of(
-                since,
-                &memory,
-                |one| one == key,
-                |key, stats| {
-                    let beyond = usual.beyond(&stats);
-                    match rows.get_mut(&self.table.by.group(key.clone())) {
-                        Some(row) => row.add(beyond),
-                        None => drop(rows.insert(self.table.by.group(key), beyond)),
-                    }
-                },
-            )?;
+            let stats = view.pair(key, since, &memory)?;
+            if stats.is_empty() {
+                continue;
+            }
+            let beyond = usual.beyond(&stats);
+            rows.entry(self.table.by.group(key.clone())).and_modify(|row| row.add(beyond)).or_insert(beyond);
         }
         Ok(rows)
     }
