@@ -320,30 +320,22 @@ export function sinceWords({ time_line: events = [], usual, opened_unix_ms: open
   return `Slow since some time between ${timeOf(usualTo)} and ${timeOf(out)}; the first slow call ended at ${timeOf(first)}.`;
 }
 
-/** A sentence without its side: the same of both ends is said once. */
-const ofNoSide = (one: string) => one.replace(/\b(client|server)\b/g, "side");
-
-/** What the meter says where agents are there, and the spans do not tell on which of them a call ran. */
-const OF_SEVERAL = /several agents/;
-
 /** What the case lacks, each reason once, and what to do about it. */
 function Lacks({ report, listens }: { report: CaseReport; listens: Listens | null }) {
   const words = report.verdict?.words ?? "";
-  const all = [...new Set(report.lacks ?? [])].filter((one) => !words.includes(one));
-  const said = all.filter((one, at) => all.findIndex((other) => ofNoSide(other) === ofNoSide(one)) === at);
-  const isTwice = (one: string) => all.some((other) => other !== one && ofNoSide(other) === ofNoSide(one));
+  const said = [...new Set(report.lacks ?? [])].filter((one) => !words.includes(one));
   const without = (["client", "server"] as const).filter((side) => report.hosts && !report.hosts[side]?.agent);
   return (
     <>
       {said.map((one) => (
         <p key={one} class="note">
-          {isTwice(one) ? one.replace(/\b(?:the )?(client|server)\b/, "either end") : one}
+          {one}
         </p>
       ))}
       {without.length > 0 && report.state !== "open" && (
         <p class="remedy">
           <b>Do:</b>{" "}
-          {all.some((one) => OF_SEVERAL.test(one)) ? (
+          {without.some((side) => report.hosts?.[side]?.of_several) ? (
             <>let the spans name a host that only one agent has: as <code>network.local.address</code> or <code>host.id</code>, or by a <code>host.name</code> of its own.</>
           ) : (
             <>

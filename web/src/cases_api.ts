@@ -48,6 +48,7 @@ export interface CaseHost {
   agent?: string | null;
   rule?: string | null;
   why_not?: string | null;
+  of_several?: boolean;
 }
 
 export interface CaseReport extends CaseRow {

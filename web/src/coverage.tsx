@@ -73,15 +73,11 @@ export function CoverageWord({ coverage }: { coverage: Coverage | null }) {
   );
 }
 
-/** Calls whose response size no span states. */
-const OF_SIZES = /^the size of the response is unknown/;
-
 export function CoverageView({ coverage: c }: { coverage: Coverage }) {
   const { spans } = c;
   const all = findings(c);
-  // True of most fleets, and of no consequence to most readers.
-  const aside = all.filter((one) => OF_SIZES.test(one.text));
-  const said = all.filter((one) => !aside.includes(one)).sort((a, b) => Number(b.level === "wrong") - Number(a.level === "wrong"));
+  const aside = all.filter((one) => one.level === "aside");
+  const said = all.filter((one) => one.level !== "aside").sort((a, b) => Number(b.level === "wrong") - Number(a.level === "wrong"));
   const Remark = ({ at }: { at: number }) => <li class={said[at]?.level ?? "note"}>{said[at]?.text}</li>;
   const tile = (key: string, label: string, value: string, hint: string, bad: boolean, swatch = false) => (
     <div key={key} class={bad ? "tile bad" : "tile"} title={hint}>

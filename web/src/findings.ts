@@ -4,7 +4,8 @@ import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, ServiceCo
 import { bytes, count, dayAndClock, duration, percent, span } from "./format";
 
 export interface Finding {
-  level: "wrong" | "note";
+  /** `aside` is true of most fleets and of no consequence to most readers. */
+  level: "wrong" | "note" | "aside";
   text: string;
 }
 
@@ -95,6 +96,12 @@ function horizon(history: HistoryCoverage | undefined): string | null {
   return `The history (${bytes(history.bytes)} of at most ${bytes(history.bytes_limit)}) has ${parts.join(", ")}.`;
 }
 
+/** The API's notes have no level of their own. Losses and failed writes are listed among the errors. */
+function levelOf(note: string): Finding["level"] {
+  if (/^degraded: |damaged|are lost$|and not kept, because/.test(note)) return "wrong";
+  return note.startsWith("the size of the response is unknown") ? "aside" : "note";
+}
+
 /** What to know before trusting the figures, most serious first. */
 export function findings(c: Coverage): Finding[] {
   const found: Finding[] = [];
@@ -164,8 +171,7 @@ export function findings(c: Coverage): Finding[] {
   if (c.holes.length > HOLES_NAMED) {
     note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
   }
-  // Losses and failed writes are listed among the errors.
-  for (const text of c.notes) (/^degraded: |damaged|are lost$|and not kept, because/.test(text) ? wrong : note)(text);
+  for (const text of c.notes) found.push({ level: levelOf(text), text });
   if (c.kept && c.kept.from_unix_ms !== null) {
     note(`Whole traces are kept since ${dayAndClock(Math.floor(c.kept.from_unix_ms / 1000))}: ${count(c.kept.spans)} spans in ${bytes(c.kept.bytes)} of at most ${bytes(c.kept.bytes_limit)}.`);
   }

@@ -182,20 +182,21 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
                 return HostRow {
                     agent: Some(agent.id.clone()),
                     rule: Some(format!("{rule} {value}")),
-                    why_not: None,
+                    ..HostRow::default()
                 };
             }
             (Some(_), Some(_)) => several = several.or(Some(format!("several agents have {rule} {value}"))),
             (None, _) => asked.push(format!("{rule} {value}")),
         }
     }
+    let of_several = several.is_some();
     let why_not = match (agents.is_empty(), several, asked.is_empty()) {
         (true, ..) => "no agent is connected".to_owned(),
         (_, Some(several), _) => several,
         (_, _, true) => format!("the spans name no host and no address; {NAME_IT}"),
         (_, _, false) => format!("no agent has {}; {NAME_IT}, or start one there", asked.join(", nor ")),
     };
-    HostRow { agent: None, rule: None, why_not: Some(why_not) }
+    HostRow { why_not: Some(why_not), of_several, ..HostRow::default() }
 }
 
 fn has_address(agent: &Place, address: &str) -> bool {
@@ -333,6 +334,7 @@ mod tests {
             rule(&facts(&named, &[], &[]), &agents),
             (None, "several agents have host.name lab".into())
         );
+        assert!(find(&facts(&named, &[], &[]), &agents).of_several && !find(&server, &agents).of_several);
         // Every host has this address.
         let loopback = facts(&named, &[], &[("network.peer.address", "127.0.0.1")]);
         assert!(loopback.is_loopback());

@@ -353,6 +353,9 @@ pub struct HostRow {
     /// Why there is no agent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why_not: Option<String>,
+    /// Whether that is because the spans' properties fit several agents, so that another agent would not help.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub of_several: bool,
 }
 
 /// An event of a case.

@@ -46,7 +46,8 @@ pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
         if let [place] = &places[..] {
             for host in hosts.iter_mut().filter(|host| host.agent.is_none()) {
                 let rule = "loopback, and only one agent is connected";
-                *host = HostRow { agent: Some(place.id.clone()), rule: Some(rule.into()), why_not: None };
+                *host =
+                    HostRow { agent: Some(place.id.clone()), rule: Some(rule.into()), ..HostRow::default() };
             }
         }
     }

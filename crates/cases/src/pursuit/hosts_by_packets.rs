@@ -101,7 +101,7 @@ pub(super) async fn find_missing(
             Some((passed_on, ..)) if !is_none && passed_on > 0 => {}
             Some((_, calls, agent)) => {
                 let rule = format!("its packets have {calls} of these calls");
-                hosts[side] = HostRow { agent: Some(agent.into()), rule: Some(rule), why_not: None };
+                hosts[side] = HostRow { agent: Some(agent.into()), rule: Some(rule), ..HostRow::default() };
             }
             None if is_none => {
                 let more = "; no other agent's packets show that these calls end there";

@@ -24,8 +24,12 @@ pub(super) async fn slices(
 ) -> usize {
     let one = async |side: usize| {
         let Some(agent) = &hosts[side].agent else {
-            let why = hosts[side].why_not.clone().unwrap_or_default();
-            cases.change(id, |case| case.lacks.push(format!("No packets of the {}: {why}.", SIDES[side])));
+            let lack = no_packets(hosts, side);
+            cases.change(id, |case| {
+                if !case.lacks.contains(&lack) {
+                    case.lacks.push(lack);
+                }
+            });
             return 0;
         };
         of_host(cases, id, pair, (SIDES[side], agent), windows[side], &ends.sides[side]).await
@@ -44,6 +48,15 @@ pub(super) async fn slices(
     };
     let (client, server, ()) = tokio::join!(one(0), one(1), proxy);
     client + server
+}
+
+/// Why there are no packets of a side. The same reason of both is one sentence.
+fn no_packets(hosts: &[HostRow; 2], side: usize) -> String {
+    let why = hosts[side].why_not.as_deref().unwrap_or_default();
+    match hosts[0] == hosts[1] {
+        true => format!("No packets of either end: {why}."),
+        false => format!("No packets of the {}: {why}.", SIDES[side]),
+    }
 }
 
 /// Asks one host, and writes its slice. Whether it came.
@@ -88,4 +101,23 @@ async fn of_host(
         case.lacks.extend(lacks);
     });
     came
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_the_packets_of_both_ends_is_said_once() {
+        let host = |why: &str| HostRow { why_not: Some(why.into()), ..HostRow::default() };
+        let said =
+            |[client, server]: [&str; 2]| [0, 1].map(|side| no_packets(&[host(client), host(server)], side));
+        assert_eq!(
+            said(["no agent is connected"; 2]),
+            ["No packets of either end: no agent is connected."; 2]
+        );
+        let two = said(["no agent has host.name a", "no agent has host.name b"]);
+        assert_eq!(two[1], "No packets of the server: no agent has host.name b.");
+        assert_ne!(two[0], two[1]);
+    }
 }
