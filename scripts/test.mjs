@@ -9,7 +9,7 @@
 // A test that cannot run on this machine prints a line `not run: WHY`; these are repeated and counted at the end.
 // What a part prints is shown when it ends, and stays in target/test-logs.
 import { spawn, spawnSync } from "node:child_process";
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -109,9 +109,16 @@ rmSync(logs, { recursive: true, force: true });
 mkdirSync(logs, { recursive: true });
 
 const wanted = process.argv.slice(2);
+/** A compiler says of a full disk that its output stream failed; here is how full it is, before and after. */
+function room() {
+  const { bavail, bsize } = statfsSync(logs);
+  return `${((bavail * bsize) / 2 ** 30).toFixed(1)} GiB free on the file system of target/`;
+}
+
+const before = room();
 const built = rust();
 if (!built) {
-  console.log("FAILED: the build");
+  console.log(`FAILED: the build; ${before} before it, ${room()} now; a build from nothing takes about 8 GiB`);
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
