@@ -17,8 +17,10 @@ pub(crate) struct Link {
     pub facts: [Option<ConnectionFacts>; 2],
     /// Whether each tap reported its end.
     pub ended: [bool; 2],
-    /// Number of calls that place the client at that capture.
+    /// Number of calls, and openings, that place the client at that capture.
     pub votes: [u64; 2],
+    /// Number of calls that do if the clocks run at the same rate.
+    pub doubtful: [u64; 2],
     /// Waiting halves, and calls not yet counted.
     pub uses: u32,
     /// The link that it was merged into.

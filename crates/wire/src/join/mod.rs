@@ -18,6 +18,8 @@ use links::{Link, Links};
 use pending::Pending;
 use rustc_hash::FxHashSet;
 use spangap_model::Side;
+use spangap_model::clock::{MAX_SKEW_PPM, gained};
+use std::cmp::Ordering;
 
 /// Maximum number of halves per capture that wait for their mate; beyond that, the oldest is given up.
 const MAX_PENDING: usize = 200_000;
@@ -259,18 +261,20 @@ impl Joiner {
         let own = client_by_times(&halves);
         let roles = &mut self.roles;
         let state = self.links.at(link);
-        if let Some(own) = own {
-            if state.votes == [0; 2] {
-                roles[own] += 1;
+        let opening = client_by_handshake(&state.facts).filter(|_| !state.ends_local);
+        for own in opening.into_iter().chain(own) {
+            if [state.votes, state.doubtful] == [[0; 2]; 2] {
+                roles[own.client] += 1;
             }
-            state.votes[own] = state.votes[own].saturating_add(1);
+            let votes = if own.certain { &mut state.votes } else { &mut state.doubtful };
+            votes[own.client] = votes[own.client].saturating_add(1);
         }
         let said = match self.ends {
             [Some(Side::Client), _] | [None, Some(Side::Server)] => Some(0),
             [Some(Side::Server), _] | [None, Some(Side::Client)] => Some(1),
             [None, None] => None,
         };
-        let client = said.or(state.client_capture()).or(own).unwrap_or(usize::from(roles[1] > roles[0]));
+        let client = said.or(state.client_capture()).unwrap_or(usize::from(roles[1] > roles[0]));
         if !std::mem::replace(&mut state.ends_local, true) {
             for (side, capture) in [client, 1 - client].into_iter().enumerate() {
                 let address = state.facts[capture].as_ref().map(|facts| facts.ends[side].address);
@@ -280,7 +284,7 @@ impl Joiner {
             bound_by_handshake(&mut self.bounds, &state.facts, client);
         }
         state.uses += 1;
-        if own.is_some_and(|own| own != client) {
+        if own.is_some_and(|own| own.certain && own.client != client) {
             self.contradictions += 1;
         } else {
             bound_offset(&mut self.bounds, &halves, client);
@@ -402,9 +406,26 @@ fn translated(a: Option<&ConnectionFacts>, b: Option<&ConnectionFacts>) -> bool 
     })
 }
 
-/// The capture that is nearer to the client: it sees the longer time from a request to its response, because
-/// at the other one both directions are missing. No clocks are compared.
-fn client_by_times(halves: &[Exchange; 2]) -> Option<usize> {
+/// The capture at which an observation places the client.
+#[derive(Clone, Copy)]
+struct Vote {
+    client: usize,
+    /// Not if the rates of the two clocks may differ by as much.
+    certain: bool,
+}
+
+impl Vote {
+    /// The capture that is nearer to the client sees the longer time from a request to its response, because at the other one both
+    /// directions are missing. Each time is by one clock; but during a long one, a clock that runs faster gains more than a short path
+    /// takes: 40 us a second at 40 ppm.
+    fn of(waits_ns: [i64; 2]) -> Option<Vote> {
+        let [first, second] = waits_ns;
+        let gained = gained(first.max(second), MAX_SKEW_PPM).unsigned_abs();
+        (first != second).then(|| Vote { client: usize::from(second > first), certain: first.abs_diff(second) > gained })
+    }
+}
+
+fn client_by_times(halves: &[Exchange; 2]) -> Option<Vote> {
     let waits = [&halves[0], &halves[1]].map(|half| {
         let response = half.response.as_ref().filter(|_| !half.doubts.hole)?;
         Some((
@@ -414,10 +435,25 @@ fn client_by_times(halves: &[Exchange; 2]) -> Option<usize> {
         ))
     });
     let (first, second) = waits[0].zip(waits[1])?;
-    if (first.1, first.2) != (second.1, second.2) || first.0 == second.0 {
+    if (first.1, first.2) != (second.1, second.2) {
         return None;
     }
-    Some(usize::from(second.0 > first.0))
+    Vote::of([first.0, second.0])
+}
+
+/// The same by the opening of a connection, which a kernel answers at once. Not if a SYN or SYN/ACK was retransmitted, because one end
+/// may have seen one more of them than the other.
+fn client_by_handshake(facts: &[Option<ConnectionFacts>; 2]) -> Option<Vote> {
+    let waits = [0, 1].map(|capture| opened_once(facts, capture).map(|(syn, syn_ack)| syn_ack - syn));
+    let (first, second) = waits[0].zip(waits[1])?;
+    Vote::of([first, second])
+}
+
+/// When a capture saw the SYN and the SYN/ACK, if one of each.
+fn opened_once(facts: &[Option<ConnectionFacts>; 2], capture: usize) -> Option<(i64, i64)> {
+    let handshake = &facts[capture].as_ref()?.handshake;
+    let once = handshake.syns == 1 && handshake.syn_acks == 1;
+    Some((handshake.syn?.0, handshake.syn_ack?.0)).filter(|_| once)
 }
 
 /// The end at which a single tap is: the one that answers at once. On the client's host, the SYN/ACK takes a
@@ -445,11 +481,7 @@ fn nearer_side(facts: &ConnectionFacts) -> Option<Side> {
 /// What the opening of a connection says about the clocks: it bounds them in both directions, even if no call
 /// is ever answered. Not if a SYN or SYN/ACK was retransmitted, because it is unknown which of them arrived.
 fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2], client: usize) {
-    let once = |capture: usize| {
-        let handshake = &facts[capture].as_ref()?.handshake;
-        let once = handshake.syns == 1 && handshake.syn_acks == 1;
-        Some((handshake.syn?.0, handshake.syn_ack?.0)).filter(|_| once)
-    };
+    let once = |capture| opened_once(facts, capture);
     let Some((at_client, at_server)) = once(client).zip(once(1 - client)) else { return };
     // The client's side may be a guess; the client's end waits longer for the SYN/ACK.
     if at_client.1 - at_client.0 < at_server.1 - at_server.0 {
@@ -509,13 +541,14 @@ fn fill_in(exchanges: &mut [Option<Exchange>; 2]) {
 }
 
 impl Link {
-    /// The capture at the client's end, as most of its calls show it.
+    /// The capture at the client's end, as its opening and most of its calls show it.
     pub fn client_capture(&self) -> Option<usize> {
-        match self.votes {
-            [first, second] if first > second => Some(0),
-            [first, second] if second > first => Some(1),
-            _ => None,
-        }
+        let most = |[first, second]: [u64; 2]| match first.cmp(&second) {
+            Ordering::Greater => Some(0),
+            Ordering::Less => Some(1),
+            Ordering::Equal => None,
+        };
+        most(self.votes).or_else(|| most(self.doubtful))
     }
 }
 

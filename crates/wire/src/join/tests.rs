@@ -170,6 +170,50 @@ fn one_end_fills_in_what_the_other_does_not_know() {
     }
 }
 
+/// A path of 2 us each way, and a server that takes 222 ms, in which its clock gains 8 us; the first of the calls is answered at once.
+fn long_calls_behind_a_short_path(first_us: i64) -> World {
+    let world = plain(false, 1);
+    let calls = world.calls.iter().enumerate().map(|(number, call)| {
+        let begin = START + number as i64 * 300_000_000;
+        let served_us = if number == 0 { first_us } else { 222_000 };
+        let at = [0, 10, 12, 14, 15, 15 + served_us, 16 + served_us, 17 + served_us, 19 + served_us, 30 + served_us];
+        TrueCall { at: at.map(|us| begin + us * 1_000), ..call.clone() }
+    });
+    World { skew_ppm: 35.0, calls: calls.collect(), ..world }
+}
+
+fn clients(joined: &[Joined]) -> Vec<u8> {
+    let mut clients: Vec<u8> = joined.iter().map(|call| call.halves.captures[0]).collect();
+    clients.dedup();
+    clients
+}
+
+#[test]
+fn a_clock_that_runs_faster_does_not_swap_the_ends_of_long_calls() {
+    // The opening tells the ends ...
+    let world = long_calls_behind_a_short_path(222_000);
+    let mut joiner = Joiner::new(true, [None; 2]);
+    let mut joined = Vec::new();
+    let facts = |capture: usize, connection: u32| {
+        let mut facts = world.facts(capture, connection);
+        let answered = START + if capture == 0 { 7_000 } else { 3_000 };
+        facts.handshake.syn = Some((START, 1));
+        facts.handshake.syn_ack = Some((answered, 2));
+        (facts.handshake.syns, facts.handshake.syn_acks) = (1, 1);
+        Some(facts)
+    };
+    for (capture, exchange) in world.exchanges() {
+        joiner.offer(capture, exchange, &facts, &mut joined);
+    }
+    joiner.finish(&mut joined);
+    assert_eq!((joined.len(), clients(&joined), joiner.contradictions), (40, vec![0], 0));
+
+    // ... or, in the middle of a connection, a single quick call.
+    let world = long_calls_behind_a_short_path(100);
+    let (joiner, joined) = join(&world, world.exchanges());
+    assert_eq!((joined.len(), clients(&joined), joiner.contradictions), (40, vec![0], 0));
+}
+
 #[test]
 fn the_end_that_answers_at_once_is_the_nearer_one() {
     let mut facts = plain(false, 1).facts(0, 1);
