@@ -355,6 +355,7 @@ fn rung_report(call: &Call, rung: &Rung, seen_at: Side, since_start_ns: i64) -> 
         window: rung.window,
         notes: rung.notes.clone(),
         left_out_before: rung.left_out_before,
+        stands_out: rung.stands_out,
     }
 }
 

@@ -320,6 +320,8 @@ pub struct RungReport {
     /// Packets left out just before this one.
     pub left_out_before: u64,
 }
+    /// Whether one of these says more than which bytes of the call it carries: a proof, or the call's end.
+    pub stands_out: bool,
 
 /// A conclusion about what took the time, in words.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -38,6 +38,7 @@ pub fn rung(seen_at: Side, from: Side, packet: u64, since_start_ns: i64, seq: u3
         acked_bytes: None,
         window: 500,
         notes: Vec::new(),
+        stands_out: false,
         left_out_before: 0,
     }
 }
