@@ -54,7 +54,7 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
     }
 }
 
-fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> {
+fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<CallFinding> {
     let moments = Moments::of(halves);
     let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
     let about = About {

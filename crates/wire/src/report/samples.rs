@@ -2,7 +2,7 @@
 
 use super::{DissectReport, Extras, RungReport};
 use crate::align::{Clock, Stretch};
-use crate::call::{Call, Finding, Halves, LegTime, Note, When};
+use crate::call::{Call, CallFinding, Halves, LegTime, Note, When};
 use crate::dissect::{CaptureTotals, Dissection, Settings};
 use crate::episode::{PacketProof, What};
 use crate::exchange::{Exchange, Mark, Part, Protocol, TextId, TraceContext};
@@ -112,7 +112,7 @@ fn exchange(side: Side, start_ns: i64, stall_ns: i64) -> Exchange {
 fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
     let server = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
     let leg = |legs, ns, bound_ns| LegTime { legs, ns, bound_ns };
-    let finding = Finding {
+    let finding = CallFinding {
         cause: Cause::NagleDelayedAck,
         certainty,
         side: Some(Side::Client),
