@@ -1,9 +1,10 @@
 //! Sampled stacks in words: who used the CPUs, and through which kernel paths.
 
-use super::groups::{groups_shown, percent};
+use super::groups::groups_shown;
 use super::{SamplesReport, StacksReport};
 use spangap_model::Cpus;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{percent_of, small_percent};
 use spangap_report::table::aligned;
 
 /// Title of the report.
@@ -19,7 +20,7 @@ pub fn title(report: &StacksReport) -> String {
 
 /// Classification of all samples, on one line.
 pub fn shares(samples: &SamplesReport) -> String {
-    let share = |part| percent(part, samples.received);
+    let share = |part| percent_of(part, samples.received.max(1));
     format!(
         "{} samples: application {}, idle {}, softirqs {}, hardirqs {}, other processes {}",
         samples.received,
@@ -79,7 +80,7 @@ pub(super) const HEAD: [&str; 7] =
 /// Rows of the table of CPUs.
 pub(super) fn rows(report: &StacksReport) -> impl Iterator<Item = [String; 7]> {
     report.per_cpu.iter().map(|cpu| {
-        let share = |part| percent(part, cpu.samples.received);
+        let share = |part| percent_of(part, cpu.samples.received.max(1));
         [
             cpu.cpu.to_string(),
             cpu.samples.received.to_string(),
@@ -102,10 +103,10 @@ pub(super) fn cost(report: &StacksReport) -> String {
     let reader = format_ns(report.cost.reader_ns);
     match (report.cost.sample_ns, report.cost.cpu_share) {
         (Some(ns), Some(share)) => format!(
-            "Overhead: a sample takes about {} here, which is {:.2} % of each CPU; reading the samples took \
+            "Overhead: a sample takes about {} here, which is {} of each CPU; reading the samples took \
              {reader} of CPU time.",
             format_ns(ns),
-            share * 100.0
+            small_percent(share)
         ),
         _ => format!(
             "Overhead: reading the samples took {reader} of CPU time; the cost of taking them could not be measured."
