@@ -9,6 +9,7 @@ use spangap_report::figures::{counted, percent, small_percent};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+/// What the values of some sockets suggest, in a sentence that names them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
     pub kind: HintKind,
@@ -18,6 +19,7 @@ pub struct Hint {
     pub text: String,
 }
 
+/// What it suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HintKind {

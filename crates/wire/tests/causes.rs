@@ -238,7 +238,7 @@ fn a_connection_that_opened_late_has_a_note() {
         let fixture = fixture(name.into());
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
         let both = fixture.dissect(&[client, server]);
-        let said = |note: &String| note.starts_with("It opened 10") && note.contains("ms late (syn-loss");
+        let said = |note: &String| note.starts_with("It opened 1.0") && note.contains(" s late (syn-loss");
         let notes: Vec<_> = both.connections.iter().map(|connection| &connection.notes).collect();
         assert_eq!(notes.iter().filter(|notes| notes.iter().any(said)).count(), 1, "{name}: {notes:?}");
         // The first call has the finding, whose cost is not on the wire.
@@ -249,7 +249,7 @@ fn a_connection_that_opened_late_has_a_note() {
         let finding = calls[0].findings.iter().find(|finding| lost(finding)).expect("it has it");
         assert_eq!(finding.cost_ns, None);
         assert!(
-            finding.note.to_string().starts_with("before the first byte of the call was on the wire, 10"),
+            finding.note.to_string().starts_with("before the first byte of the call was on the wire, 1.0"),
             "{finding:?}"
         );
     }

@@ -228,6 +228,6 @@ mod tests {
             sampled_ns: 100,
             written: 0,
         };
-        assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.28 % of one CPU");
+        assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.3 % of one CPU");
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     fn both_ends_show_where_the_syns_were_lost() {
         let both = said(&[(0, facts(3)), (1, facts(1))], 2);
         assert_eq!(both.len(), 1);
-        assert!(both[0].contains("3 SYNs in 3.0 s, 1 of them at the other end: some were lost"), "{both:?}");
+        assert!(both[0].contains("3 SYNs in 3.00 s, 1 of them at the other end: some were lost"), "{both:?}");
         let arrived = said(&[(0, facts(3)), (1, facts(3))], 2);
         assert!(arrived[0].contains("all arrived"), "{arrived:?}");
         let one = said(&[(0, facts(3))], 2);

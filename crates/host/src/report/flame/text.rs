@@ -191,11 +191,11 @@ mod tests {
         let text = text(&report());
         for expected in [
             "Kernel stacks on CPU 0-1 that are not of memcached (pid 812)\n999 samples per second and CPU for 1.00 s: 2000 of 2000 expected",
-            "  12.5 %  softirq NET_RX after an interrupt; of CPU 1 25.0 %; current: memcached (pid 812) 84.0 %, idle 16.0 %\n            12.5 %  e1000_clean <- __napi_poll <- net_rx_action\n",
-            "   7.5 %  d;d (pid 9); of CPU 0 15.0 %\n             5.0 %  read_zero <- vfs_read <- ksys_read\n             2.5 %  user mode\n",
+            "    12 %  softirq NET_RX after an interrupt; of CPU 1 25 %; current: memcached (pid 812) 84 %, idle 16 %\n              12 %  e1000_clean <- __napi_poll <- net_rx_action\n",
+            "   7.5 %  d;d (pid 9); of CPU 0 15 %\n             5.0 %  read_zero <- vfs_read <- ksys_read\n             2.5 %  user mode\n",
             "   0.1 %  of 1 more: --json has them all\n",
             "Note: a truth.\n",
-            "Overhead: a sample takes about 2.00 us here, which is 0.20 % of each CPU",
+            "Overhead: a sample takes about 2.00 us here, which is 0.2 % of each CPU",
         ] {
             assert!(text.contains(expected), "expected {expected:?} in\n{text}");
         }
@@ -225,7 +225,7 @@ mod tests {
         let page = StacksPage::new(&report);
         assert_eq!(page.groups[0].ways[0].words, "e1000_clean <- __napi_poll <- net_rx_action");
         assert_eq!((page.folded, page.samples), (picture::folded(&report), 2000));
-        assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70.0 %", "4.9 %", "25.1 %", "0.0 %", "0.0 %"]);
+        assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70 %", "4.9 %", "25 %", "0.0 %", "0.0 %"]);
         report.stacks.clear();
         assert!(picture::svg(&report).unwrap().contains("nothing else used these CPUs"));
     }
