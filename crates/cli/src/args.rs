@@ -23,8 +23,10 @@ impl Cli {
             Err(error) => error,
         };
         // To join the lines of every help text takes a third of the program's start, and few runs show one.
-        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
-        {
+        if matches!(
+            error.kind(),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        ) {
             flowing(Self::command()).get_matches();
         }
         error.exit()
