@@ -289,6 +289,7 @@ pub fn ladder() -> Ladder {
         ack: Some(ack),
         window: 501,
         notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        stands_out: notes == ["delayed ACK"],
         left_out_before: 0,
     };
     let (c, s) = (Side::Client, Side::Server);
