@@ -84,6 +84,8 @@ export interface CallLegs {
   bound_ns: number;
 }
 
+export type NoteLevel = "wrong" | "note" | "aside";
+
 export interface Coverage {
   spans: SpanCounts;
   match_ratio: number | null;
@@ -110,6 +112,7 @@ export interface Coverage {
   uptime_s: number;
   holes: Hole[];
   notes: string[];
+  note_levels: NoteLevel[];
   history?: HistoryCoverage;
   kept?: KeptCoverage;
   kafka?: KafkaCoverage;

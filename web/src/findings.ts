@@ -1,11 +1,11 @@
 // The fate of every span; and in words, what is wrong and what to do about it.
 
-import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, ServiceCoverage, SpanCounts } from "./api";
+import type { Coverage, HistoryCoverage, LimitReport, MalformedCounts, NoteLevel, ServiceCoverage, SpanCounts } from "./api";
 import { bytes, count, dayAndClock, duration, percent, span } from "./format";
 
 export interface Finding {
   /** `aside` is true of most fleets and of no consequence to most readers. */
-  level: "wrong" | "note" | "aside";
+  level: NoteLevel;
   text: string;
 }
 
@@ -96,12 +96,6 @@ function horizon(history: HistoryCoverage | undefined): string | null {
   return `The history (${bytes(history.bytes)} of at most ${bytes(history.bytes_limit)}) has ${parts.join(", ")}.`;
 }
 
-/** The API's notes have no level of their own. Losses and failed writes are listed among the errors. */
-function levelOf(note: string): Finding["level"] {
-  if (/^degraded: |damaged|are lost$|and not kept, because/.test(note)) return "wrong";
-  return note.startsWith("the size of the response is unknown") ? "aside" : "note";
-}
-
 /** What to know before trusting the figures, most serious first. */
 export function findings(c: Coverage): Finding[] {
   const found: Finding[] = [];
@@ -171,7 +165,7 @@ export function findings(c: Coverage): Finding[] {
   if (c.holes.length > HOLES_NAMED) {
     note(`${count(c.holes.length - HOLES_NAMED)} earlier stretches of the history are empty as well; /api/v1/coverage lists them.`);
   }
-  for (const text of c.notes) found.push({ level: levelOf(text), text });
+  c.notes.forEach((text, at) => found.push({ level: c.note_levels[at] ?? "note", text }));
   if (c.kept && c.kept.from_unix_ms !== null) {
     note(`Whole traces are kept since ${dayAndClock(Math.floor(c.kept.from_unix_ms / 1000))}: ${count(c.kept.spans)} spans in ${bytes(c.kept.bytes)} of at most ${bytes(c.kept.bytes_limit)}.`);
   }

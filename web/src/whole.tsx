@@ -270,9 +270,8 @@ function Tick({ packet, x, y, hidden, onChoose }: { packet: Packet; x: number; y
   const middle = y + ROW / 2;
   const end = out ? y + 4 : y + ROW - 4;
   const words = packetWords(packet);
-  const marked = packet.notes.some((note) => !/^(the whole|first|last) /.test(note));
   return (
-    <g class={`packet from-${packet.from}${marked ? " marked" : ""}`} onClick={() => onChoose(words)}>
+    <g class={`packet from-${packet.from}${packet.stands_out ? " marked" : ""}`} onClick={() => onChoose(words)}>
       <title>{words}</title>
       <rect class="reach" x={x - 3} width="6" y={y} height={ROW} />
       <line x1={x} x2={x} y1={middle} y2={end} />

@@ -82,6 +82,7 @@ export interface Packet {
   ack?: number;
   acked_bytes?: number;
   notes: string[];
+  stands_out: boolean;
   left_out_before: number;
 }
 

@@ -133,7 +133,7 @@ test("dissect: nothing a capture says becomes markup, and a page of nothing says
   assert.equal(await watched.page.locator("img").count(), 0);
   assert.ok((await watched.page.innerText("body")).includes(HOSTILE));
   await isSound(watched);
-  const nothing: DissectPage = { title: "", kicker: "spangap dissect", headline: "No call was found", also: [], calls: [], sums: [], notes: [], limits: [] };
+  const nothing: DissectPage = { title: "", kicker: "", headline: "No call was found", also: [], calls: [], sums: [], notes: [], limits: [] };
   const empty = await open("empty", { kind: "dissect", report: nothing });
   assert.match(await empty.page.innerText("body"), /No call was found/);
   await isSound(empty);

@@ -71,6 +71,7 @@ function coverage(changes: Omit<Partial<Coverage>, "spans"> & { spans?: Partial<
     uptime_s: 60,
     holes: [],
     notes: [],
+    note_levels: [],
     ...changes,
     spans: { ...SPANS, ...changes.spans },
   };
@@ -100,7 +101,13 @@ test("what is wrong is said in words", () => {
   assert.match(said(coverage({ invalid_requests: 1 })), /could not be decoded/);
   assert.match(said(coverage({ spans: { received: 2, malformed: 2 }, malformed: { bad_id: 0, end_before_start: 2, no_time: 0, too_long: 0 } })), /2 spans cannot be used: 2 that end before they start\./);
   assert.match(said(coverage({ spans: { received: 3, joined: 2 } })), /a fault of the meter/);
-  assert.match(said(coverage({ holes: [{ from_unix_s: 1_000, to_unix_s: 4_600 }], notes: ["word"] })), /Nothing was recorded .*\(1 h\).*\nword$/);
+  assert.match(said(coverage({ holes: [{ from_unix_s: 1_000, to_unix_s: 4_600 }], notes: ["word"], note_levels: ["note"] })), /Nothing was recorded .*\(1 h\).*\nword$/);
+});
+
+test("a note has the level that the meter gives it, whatever it says", () => {
+  const notes = ["damaged", "damaged", "damaged"];
+  const found = findings(coverage({ notes, note_levels: ["aside", "note", "wrong"] }));
+  assert.deepEqual(found.map((one) => one.level), ["aside", "note", "wrong"]);
 });
 
 test("limits that were reached are said, and those that were not are not", () => {

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 const APART_NS: i64 = 20_000_000;
 /// Interfaces of which one saw at least so many parts of what the other saw have seen as many.
 const AS_MANY: u64 = 16;
-/// Connections that are looked at, and packets of them; more stay as they are.
+/// Maximum number of connections, and of their packets, that are compared; all others are kept.
 const MOST_CONNECTIONS: usize = 1 << 16;
 const MOST_PACKETS: usize = 1 << 18;
 

@@ -1,8 +1,9 @@
 //! A slice of the rings: copied, masked, and cut into pieces.
 
+use crate::events;
 use crate::machine::{OpenedBefore, machine};
 use crate::masked::masked;
-use crate::packets::{End, Wanted, unix_ns};
+use crate::packets::{self, End, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
 use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING, SOCKETS};
@@ -96,16 +97,7 @@ fn cut(
     };
     if let Some(copied) = &recording {
         held.add(copied.from_ns.max(from_ns), copied.to_ns.min(to_ns));
-        lacks.extend(reach("events", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
-        if copied.part.lost > 0 {
-            lacks.push(format!(
-                "{} events of this time were lost; the recording marks where",
-                copied.part.lost
-            ));
-        }
-        if copied.part.left_out > 0 {
-            lacks.push("events: the oldest of this time did not fit into the slice".into());
-        }
+        lacks.extend(events_lack(copied, (from_ns, to_ns)));
     }
     let (sockets, mut socket_list) = sockets(sensors, &ends, &mut lacks);
     if socket_list.len() as u64 > room / 8 {
@@ -128,42 +120,7 @@ fn cut(
     };
     if let Some(copied) = &capture {
         held.add(copied.from_ns, copied.to_ns);
-        lacks.extend(reach("packets", (copied.from_ns, copied.to_ns), (from_ns, to_ns)));
-        if copied.lost > 0 {
-            lacks.push(format!("the ring had no room for {} packets since it was opened", copied.lost));
-        }
-        if copied.left_out > 0 {
-            lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
-        }
-        if copied.fit.left_out > 0 {
-            lacks.push(format!(
-                "{} of {} connections are not in the slice, because not all fit into it",
-                copied.fit.left_out, copied.fit.connections
-            ));
-        }
-        if copied.unseen > 0 {
-            lacks.push(format!(
-                "{} packets that opened or closed connections since the ring was opened came too fast to be kept apart",
-                copied.unseen
-            ));
-        }
-        let (cut, least) = copied.cut;
-        if cut > 0 {
-            lacks.push(format!(
-                "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far enough \
-                 and the slice holds all of its time"
-            ));
-        }
-        if copied.opened.unknown > 0 {
-            lacks.push(format!(
-                "how {} of {} connections were opened: their window scales and segment sizes are not known",
-                copied.opened.unknown, copied.opened.before
-            ));
-        }
-        if copied.packets == 0 {
-            let whose = if ask.endpoints.is_empty() { "" } else { " of the connections asked for" };
-            lacks.push(format!("no packet{whose} passed in this time"));
-        }
+        lacks.extend(packets_lack(copied, ask));
     }
     let opened = capture.as_ref().map(|copied| OpenedBefore::of(&copied.opened));
     let copies = capture.as_ref().map_or(0, |copied| copied.copies);
@@ -208,6 +165,59 @@ fn cut(
         to_unix_ns,
         payload: v1::Payload::from(settings.payload).into(),
     })
+}
+
+/// What a copied recording lacks of the wanted time.
+fn events_lack(copied: &events::Copied, wanted: (i64, i64)) -> Vec<String> {
+    let mut lacks = reach("events", (copied.from_ns, copied.to_ns), wanted);
+    if copied.part.lost > 0 {
+        lacks.push(format!("{} events of this time were lost; the recording marks where", copied.part.lost));
+    }
+    if copied.part.left_out > 0 {
+        lacks.push("events: the oldest of this time did not fit into the slice".into());
+    }
+    lacks
+}
+
+/// What copied packets lack of the wanted time.
+fn packets_lack(copied: &packets::Copied, ask: &v1::Ask) -> Vec<String> {
+    let mut lacks = reach("packets", (copied.from_ns, copied.to_ns), (ask.from_unix_ns, ask.to_unix_ns));
+    if copied.lost > 0 {
+        lacks.push(format!("the ring had no room for {} packets since it was opened", copied.lost));
+    }
+    if copied.left_out > 0 {
+        lacks.push(format!("{} packets did not fit into the slice", copied.left_out));
+    }
+    if copied.fit.left_out > 0 {
+        lacks.push(format!(
+            "{} of {} connections are not in the slice, because not all fit into it",
+            copied.fit.left_out, copied.fit.connections
+        ));
+    }
+    if copied.unseen > 0 {
+        lacks.push(format!(
+            "{} packets that opened or closed connections since the ring was opened came too fast to be kept apart",
+            copied.unseen
+        ));
+    }
+    let (cut, least) = copied.cut;
+    if cut > 0 {
+        lacks.push(format!(
+            "{cut} packets were cut to their first bytes (one to {least}), so that the ring reaches back far enough \
+             and the slice holds all of its time"
+        ));
+    }
+    if copied.opened.unknown > 0 {
+        lacks.push(format!(
+            "how {} of {} connections were opened: their window scales and segment sizes are not known",
+            copied.opened.unknown, copied.opened.before
+        ));
+    }
+    if copied.packets == 0 {
+        let whose = if ask.endpoints.is_empty() { "" } else { " of the connections asked for" };
+        lacks.push(format!("no packet{whose} passed in this time"));
+    }
+    lacks
 }
 
 /// The current connections of these endpoints according to the kernel, and the document of `sockets list

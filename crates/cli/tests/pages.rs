@@ -248,6 +248,100 @@ fn documented_links_are_valid() {
     assert!(links > 50, "{links} links");
 }
 
+/// Terms of ours that mean something else elsewhere, or nothing, with the forms that stand for them.
+const TERMS: [(&str, &[&str]); 18] = [
+    ("culprit", &["culprit", "culprits"]),
+    ("episode", &["episode", "episodes"]),
+    ("gap", &["gap", "gaps"]),
+    ("hop", &["hop", "hops"]),
+    ("ladder", &["ladder", "ladders"]),
+    ("lane", &["lane", "lanes"]),
+    ("lateness", &["lateness"]),
+    ("leg", &["leg", "legs"]),
+    ("life-line", &["life line", "life lines"]),
+    ("look-alike", &["look-alike", "look-alikes"]),
+    ("match-ratio", &["match ratio"]),
+    ("mate", &["mate", "mates"]),
+    ("near-miss", &["near miss", "near misses"]),
+    ("slow-log", &["slow log"]),
+    ("taker", &["taker", "takers"]),
+    ("tap", &["tap", "taps"]),
+    ("thief", &["thief", "thieves"]),
+    ("watched-thread", &["watched thread", "watched threads"]),
+];
+
+/// The prose of each line: without code, commands, headings, and the targets of links.
+fn prose(text: &str) -> Vec<String> {
+    let mut inside = false;
+    let line = |line: &str| {
+        if line.starts_with("```") {
+            inside = !inside;
+        }
+        let other = inside || line.starts_with('#') || line.trim_start().starts_with("spangap ");
+        if other {
+            return String::new();
+        }
+        let words: Vec<&str> = line.split('`').step_by(2).collect();
+        let words = words.join("`");
+        let mut parts = words.split("](");
+        let first = parts.next().unwrap_or_default().to_owned();
+        parts.fold(first, |text, part| text + "]" + part.split_once(')').map_or("", |(_, rest)| rest))
+    };
+    text.lines().map(line).collect()
+}
+
+/// Whether a line has a term as a word by itself, outside of the text of a link, which leads to where it is explained.
+fn uses(line: &str, forms: &[&str]) -> bool {
+    let line = line.to_lowercase();
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+    forms.iter().any(|form| {
+        line.match_indices(form).any(|(at, _)| {
+            let (before, after) = (&line[..at], &line[at + form.len()..]);
+            let is_link = before.rfind('[').is_some_and(|open| !before[open..].contains(']'));
+            !is_link && !before.ends_with(is_part) && !after.starts_with(is_part)
+        })
+    })
+}
+
+/// A reader who meets a term of ours finds its meaning one click away: where a document first uses it, it links it.
+#[test]
+fn terms_are_linked_where_a_document_first_uses_them() {
+    let mut missing = Vec::new();
+    let mut used = 0;
+    let docs = std::fs::read_dir(checkout().join("docs")).expect("a folder");
+    let docs = docs.map(|entry| entry.expect("an entry").path());
+    for path in docs.chain([checkout().join("README.md")]) {
+        if path.extension().is_none_or(|extension| extension != "md") || path.ends_with("glossary.md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("text");
+        let prose = prose(&text);
+        for (id, forms) in TERMS {
+            let Some(first) = prose.iter().position(|line| uses(line, forms)) else { continue };
+            used += 1;
+            let link = format!("glossary.md#{id})");
+            if !text.lines().take(first + 1).any(|line| line.contains(&link)) {
+                missing.push(format!(
+                    "{}:{}: {} without a link to {link}",
+                    path.display(),
+                    first + 1,
+                    forms[0]
+                ));
+            }
+        }
+    }
+    assert_eq!(missing, [""; 0]);
+    assert!(used > 30, "{used} terms in use");
+}
+
+#[test]
+fn a_term_is_a_word_of_its_own_outside_of_code_and_links() {
+    let page = "# The tap\n`tap` [a tap](x.md#tap) tapping pre-tap\n```\ntap\n```\nBoth Taps.\n";
+    let prose = prose(page);
+    let found: Vec<usize> = (0..prose.len()).filter(|line| uses(&prose[*line], &["tap", "taps"])).collect();
+    assert_eq!(found, [5]);
+}
+
 /// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase();

@@ -4,7 +4,6 @@ use spangap_host::event::What;
 use spangap_host::overlay::{Connection, Finder, Handovers, Hands, Window};
 use spangap_host::recording::{Recording, RecordingError};
 use spangap_wire::hosts::HostLeg;
-use std::collections::HashSet;
 
 /// A leg that a recording covers, with the threads that handled its bytes.
 pub(crate) struct Covered {
@@ -39,7 +38,9 @@ pub(crate) fn cover(
         .collect();
     let windows: Vec<Window> = covered.iter().map(|(_, window)| *window).collect();
     let mut finder = Finder::new(&windows);
-    let other_ends: HashSet<(u16, u16)> = legs.iter().map(|leg| (leg.peer.port, leg.local.port)).collect();
+    let mut other_ends: Vec<(u16, u16)> = legs.iter().map(|leg| (leg.peer.port, leg.local.port)).collect();
+    other_ends.sort_unstable();
+    other_ends.dedup();
     let mut other_end = false;
     let mut ended_ns = began_ns;
     if !covered.is_empty() {
@@ -47,7 +48,7 @@ pub(crate) fn cover(
         let damage = recording.read(&mut |event| {
             ended_ns = ended_ns.max(event.time_ns);
             if let What::Read { at, .. } | What::Wrote { at, .. } = &event.what {
-                other_end |= other_ends.contains(&(at.local_port, at.peer_port));
+                other_end = other_end || other_ends.binary_search(&(at.local_port, at.peer_port)).is_ok();
             }
             finder.on(event);
         });

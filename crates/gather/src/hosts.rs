@@ -5,9 +5,9 @@ use crate::covered::{Cover, cover, window};
 use crate::tracks::{Track, Tracker};
 use spangap_host::event::{Irq, Waker as By};
 use spangap_host::overlay::{Handovers, Hands, Layer, Read, SplitWindow, Window};
-use spangap_host::recording::Recording;
-use spangap_model::evidence::{HostPart, HostTime, ReadBy, Waker};
-use spangap_model::{Cause, Doing, WaitReason};
+use spangap_host::recording::{Recording, evidence};
+use spangap_model::evidence::{Coverage, HostPart, HostTime, ReadBy, Waker};
+use spangap_model::{Cause, Doing, Side, WaitReason};
 use spangap_wire::dissect::Dissection;
 use spangap_wire::hosts::{HostLeg, host_legs};
 use std::collections::HashSet;
@@ -43,7 +43,8 @@ fn split_by_all(
     for file in files {
         let mut recording = Recording::open(file)?;
         let split = split_by_one(dissection, &mut recording, file, &mut legs, tracks.as_deref_mut());
-        dissection.caveats.extend(limits(&recording, file, split));
+        let coverage = evidence(&mut recording)?.coverage.into_iter();
+        dissection.recordings.extend(coverage.map(|coverage| split.of(coverage)));
     }
     if !files.is_empty() && !legs.is_empty() {
         dissection.caveats.push(format!(
@@ -56,21 +57,48 @@ fn split_by_all(
     Ok(())
 }
 
-/// Splits the legs that one recording covers, and removes them from the list. Returns how many there were.
+/// What one recording did for the calls shown.
+#[derive(Default)]
+struct Split {
+    /// The side of the legs that it split; `None` if there are none, or of both sides.
+    side: Option<Side>,
+    /// Why it split none, as a sentence.
+    useless: Option<String>,
+    /// Where it could not be read, as a sentence.
+    damage: Option<String>,
+}
+
+impl Split {
+    /// The coverage of the recording, with what it did for these calls. What one that covers none of them could not record
+    /// matters to nobody.
+    fn of(&self, mut coverage: Coverage) -> Coverage {
+        coverage.side = self.side;
+        match (&self.useless, &self.damage) {
+            (Some(useless), _) => coverage.cannot = vec![useless.clone()],
+            (None, Some(damage)) if !coverage.cannot.contains(damage) => coverage.cannot.push(damage.clone()),
+            (None, _) => {}
+        }
+        coverage
+    }
+}
+
+/// Splits the legs that one recording covers, and removes them from the list.
 fn split_by_one(
     dissection: &mut Dissection,
     recording: &mut Recording,
     file: &Path,
     legs: &mut Vec<HostLeg>,
     tracks: Option<&mut Vec<Track>>,
-) -> usize {
+) -> Split {
     let began_ns = recording.meta().began_ns;
+    let file = file.display();
     if !legs.iter().any(|leg| window(leg, recording).is_some_and(|window| window.from_ns >= began_ns)) {
-        return 0;
+        let useless = format!("{file} covers no time that a call shown passed on one host.");
+        return Split { useless: Some(useless), ..Split::default() };
     }
-    let caveats = &mut dissection.caveats;
+    let mut damage = None;
     let Cover { legs: covered, handovers, ended_ns, other_end } =
-        cover(recording, legs, &mut |error| caveats.push(format!("{error}.")));
+        cover(recording, legs, &mut |error| damage = Some(format!("{error}.")));
     let (windows, hands): (Vec<Window>, Vec<Hands>) =
         covered.iter().map(|one| (one.window, one.hands)).unzip();
     let mut tracker = tracks.is_some().then(|| Tracker::new(dissection, &covered, &handovers, began_ns));
@@ -85,7 +113,10 @@ fn split_by_one(
     let id = |leg: &HostLeg| (leg.call, leg.nth, leg.leg);
     let taken: HashSet<(usize, usize, usize)> = covered.iter().map(|one| id(&one.leg)).collect();
     legs.retain(|leg| !taken.contains(&id(leg)));
-    if covered.is_empty() {
+    let mut sides = covered.iter().map(|one| one.leg.side);
+    let first = sides.next();
+    let side = first.filter(|first| sides.all(|side| side == *first));
+    let useless = covered.is_empty().then(|| {
         let why = match other_end {
             true => {
                 "the program at one end of the calls shown, but none of their legs lies on its host alone: without its \
@@ -96,9 +127,9 @@ fn split_by_one(
                  processes"
             }
         };
-        dissection.caveats.push(format!("{} covers {why}.", file.display()));
-    }
-    covered.len()
+        format!("{file} covers {why}.")
+    });
+    Split { side, useless, damage }
 }
 
 /// Reads the recording again, and splits the windows by what their threads did.
@@ -189,30 +220,6 @@ fn waker(by: By) -> Option<Waker> {
         By::Softirq { .. } | By::Hardirq(_) | By::Idle => Waker::Other,
         By::Unseen => return None,
     })
-}
-
-/// Limits of a recording that split legs, in sentences.
-fn limits(recording: &Recording, file: &Path, split: usize) -> Vec<String> {
-    if split == 0 {
-        return Vec::new();
-    }
-    let name = file.display();
-    let mut caveats: Vec<String> = recording
-        .meta()
-        .lacks
-        .iter()
-        .map(|lack| format!("{name}: {}.", lack.trim_end_matches('.')))
-        .collect();
-    if let Some(lost) = recording.end().map(|end| end.lost).filter(|lost| *lost > 0) {
-        caveats.push(format!(
-            "{name}: {} were lost while recording; what they would have shown is unknown.",
-            count(lost as usize, "event")
-        ));
-    }
-    if let Some(cut) = recording.cut() {
-        caveats.push(format!("{cut}."));
-    }
-    caveats
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -120,8 +120,9 @@ pub fn evidence(
     }
     // Relative to the folder: shorter, and the answer about a case must not reveal where the meter's files are.
     let folder = sources.folder.join("").display().to_string();
-    for limit in evidence.coverage.iter_mut().flat_map(|one| &mut one.cannot) {
-        *limit = limit.replace(&folder, "");
+    for one in &mut evidence.coverage {
+        one.source = one.source.replace(&folder, "");
+        one.cannot.iter_mut().for_each(|limit| *limit = limit.replace(&folder, ""));
     }
     tank::leave_out_its_own(&mut evidence);
     if sources.case.is_some() {

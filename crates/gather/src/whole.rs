@@ -193,7 +193,7 @@ impl Gathered {
         let calls = self.dissection.calls.iter().zip(&self.reports);
         WholeCalls {
             calls: calls.filter_map(|(call, report)| self.whole(call, report)).collect(),
-            caveats: self.dissection.caveats.clone(),
+            caveats: self.dissection.limits().cloned().collect(),
         }
     }
 

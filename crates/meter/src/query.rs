@@ -241,10 +241,10 @@ pub fn coverage(overview: &Overview) -> Coverage {
         calls_without_legs: overview.calls_without_legs,
         calls_without_size: overview.calls_without_size,
         exclude_response_over_bytes: overview.exclude_response_over,
-        notes: size_note(overview).into_iter().collect(),
         limits: overview.limits.iter().map(limit_report).collect(),
         ..Coverage::default()
     }
+    .with_notes(size_note(overview).into_iter().map(Note::aside).collect())
 }
 
 /// Note for readers on a step of the wall clock, in words.

@@ -5,10 +5,11 @@ use serde::Serialize;
 use spangap_machine::facts::net_tcp::State;
 use spangap_model::Cause;
 use spangap_model::duration::format_ns;
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent, small_percent};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+/// What the values of some sockets suggest, in a sentence that names them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hint {
     pub kind: HintKind,
@@ -18,6 +19,7 @@ pub struct Hint {
     pub text: String,
 }
 
+/// What it suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HintKind {
@@ -136,10 +138,10 @@ pub fn hints(sockets: &[TcpSocket]) -> Vec<Hint> {
         let enough = group.sent_bytes + group.received_bytes >= ENOUGH_BYTES;
         if group.connections > 1 && share >= ONE_CARRIES_SHARE && enough {
             let text = format!(
-                "1 of {} connections {} carries {:.0} % of the bytes: channels share one connection?",
+                "1 of {} connections {} carries {} of the bytes: channels share one connection?",
                 group.connections,
                 group.towards(),
-                100.0 * share
+                percent(share)
             );
             found.push(Hint { kind: HintKind::SharedConnection, inodes: vec![group.busiest_inode], text });
         }
@@ -284,9 +286,9 @@ fn small_text(sockets: &[&TcpSocket]) -> String {
 fn limited_text(sockets: &[&TcpSocket], share: fn(&TcpSocket) -> Option<f64>, why: &str) -> String {
     let worst = sockets.iter().filter_map(|socket| share(socket)).fold(0.0, f64::max);
     format!(
-        "{} for up to {:.0} % of the time with data to send {why}: {}",
+        "{} for up to {} of the time with data to send {why}: {}",
         counted(sockets.len(), "connection"),
-        100.0 * worst,
+        percent(worst),
         names(sockets)
     )
 }
@@ -313,9 +315,9 @@ fn retransmits_text(sockets: &[&TcpSocket]) -> String {
     let timeouts =
         if timeouts > 0 { format!(", {} among them", counted(timeouts, "timeout")) } else { String::new() };
     format!(
-        "{} retransmitted {again} of {sent} data segments ({:.2} %){timeouts}: {}",
+        "{} retransmitted {again} of {sent} data segments ({}){timeouts}: {}",
         counted(sockets.len(), "connection"),
-        100.0 * again as f64 / sent.max(1) as f64,
+        small_percent(again as f64 / sent.max(1) as f64),
         names(sockets)
     )
 }

@@ -4,6 +4,7 @@ use crate::episode::PacketProof;
 use crate::exchange::Exchange;
 use crate::segment::Endpoint;
 use crate::spans::SpanTimes;
+use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Certainty, HostTime};
 use spangap_model::{Cause, Legs, Side};
 use std::borrow::Cow;
@@ -32,8 +33,8 @@ pub enum Note {
     None,
     /// Plain text.
     Text(Cow<'static, str>),
-    /// Text around a time in milliseconds.
-    Ms(&'static str, u64, &'static str),
+    /// Text around a time, nanoseconds.
+    Time(&'static str, u64, &'static str),
 }
 
 impl Note {
@@ -42,7 +43,7 @@ impl Note {
         match self {
             Note::None => true,
             Note::Text(text) => text.is_empty(),
-            Note::Ms(..) => false,
+            Note::Time(..) => false,
         }
     }
 }
@@ -58,14 +59,14 @@ impl std::fmt::Display for Note {
         match self {
             Note::None => Ok(()),
             Note::Text(text) => f.write_str(text),
-            Note::Ms(before, ns, after) => write!(f, "{before}{:.1} ms{after}", *ns as f64 / 1e6),
+            Note::Time(before, ns, after) => write!(f, "{before}{}{after}", format_ns(*ns)),
         }
     }
 }
 
-/// A cause that delayed a call.
+/// A cause that delayed a call, before the clocks are known; `report/` makes a `model::evidence::Finding` of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
+pub struct CallFinding {
     /// The cause.
     pub cause: Cause,
     /// Certainty of the cause.
@@ -130,7 +131,7 @@ pub struct Call {
     /// Its legs in order; they sum to `duration_ns` exactly.
     pub legs: Vec<LegTime>,
     /// Causes of delay, most costly first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CallFinding>,
     /// Activity of the hosts, where it was recorded, by index into `legs`.
     pub hosts: BTreeMap<usize, HostTime>,
     /// Index of the call's captures in [`crate::dissect::Dissection::sections`].

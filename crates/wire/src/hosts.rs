@@ -2,7 +2,7 @@
 //!
 //! Nothing of a host is read here: `cli` takes the legs to a recording and brings back the parts.
 
-use crate::call::{Call, Finding, Halves, When};
+use crate::call::{Call, CallFinding, Halves, When};
 use crate::dissect::Dissection;
 use crate::findings::{WORTH_NAMING_NS, by_weight};
 use crate::legs::Moments;
@@ -208,7 +208,13 @@ fn shows(part: &HostPart) -> Option<(Cause, &'static str)> {
     })
 }
 
-fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[HostPart]) -> Option<Finding> {
+fn finding(
+    leg: usize,
+    cause: Cause,
+    side: Side,
+    threads: &[String],
+    parts: &[HostPart],
+) -> Option<CallFinding> {
     let these: Vec<(&HostPart, &'static str)> = parts
         .iter()
         .filter_map(|part| shows(part).filter(|(shown, _)| *shown == cause).map(|(_, what)| (part, what)))
@@ -234,7 +240,7 @@ fn finding(leg: usize, cause: Cause, side: Side, threads: &[String], parts: &[Ho
         (false, Doing::Interrupted) => format!(" by {}", takers.join(", ")),
         (false, _) => format!("; meanwhile the CPU ran {}", takers.join(", ")),
     };
-    Some(Finding {
+    Some(CallFinding {
         cause,
         certainty: Certainty::Shown,
         side: Some(side),

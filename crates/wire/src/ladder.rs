@@ -41,6 +41,8 @@ pub struct Rung {
     /// Its role in the call, from the marks of the exchange and the proofs of the findings: `first request byte`,
     /// `sent again`, ...
     pub notes: Vec<String>,
+    /// Whether one of them says more than which bytes of the call it carries: a proof, or the call's end.
+    pub stands_out: bool,
     /// Packets left out just before this one, for readability.
     pub left_out_before: u64,
 }
@@ -69,7 +71,8 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
         let facts = dissection.connection_of(call).and_then(|listed| listed.seen_by(capture));
         let (Some(bookmarks), Some(facts)) = (end, facts) else { continue };
         let notes = notes(call, exchange, capture, if side == 0 { Side::Client } else { Side::Server });
-        let (Some(first), Some(last)) = (notes.first().map(|n| n.0), notes.last().map(|n| n.0)) else {
+        let (Some(first), Some(last)) = (notes.first().map(|n| n.packet), notes.last().map(|n| n.packet))
+        else {
             continue;
         };
         let mut reader = bookmarks.reopen_at(first)?;
@@ -85,8 +88,9 @@ pub fn ladder_of(dissection: &Dissection, call: &Call) -> Result<Ladder, SourceE
                 continue;
             };
             let mut rung = rung(&segment, capture, from, exchange);
-            rung.notes =
-                notes.iter().filter(|note| note.0 == packet.number).map(|note| note.1.clone()).collect();
+            let own = notes.iter().filter(|note| note.packet == packet.number);
+            rung.stands_out = own.clone().any(|note| note.stands_out);
+            rung.notes = own.map(|note| note.text.clone()).collect();
             ladder.rungs.push(rung);
             if ladder.rungs.len() >= 2 * MAX_KEPT {
                 shorten(&mut ladder, MAX_KEPT);
@@ -125,6 +129,7 @@ fn rung(segment: &Segment<'_>, capture: u8, from: Side, exchange: &Exchange) -> 
         ack: segment.flags.has(Flags::ACK).then(|| unwrapped(segment.ack, near(from.other()))),
         window: segment.window,
         notes: Vec::new(),
+        stands_out: false,
         left_out_before: 0,
     }
 }
@@ -135,17 +140,27 @@ fn unwrapped(number: u32, near: u64) -> u64 {
     near.wrapping_add_signed(i64::from(apart))
 }
 
+/// What a packet is to the call.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PacketNote {
+    packet: u64,
+    text: String,
+    /// See [`Rung::stands_out`].
+    stands_out: bool,
+}
+
 /// The role of each packet in the call, by packet number.
-fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, String)> {
+fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<PacketNote> {
     let at = |mark: &Mark, sent: bool| if sent { mark.packet } else { mark.ready_packet };
     let mut notes = Vec::new();
+    let place = |packet: u64, text: String| PacketNote { packet, text, stands_out: false };
     let mut part = |part: &crate::exchange::Part, sent: bool, name: &str| {
         let (first, last) = (at(&part.first, sent), at(&part.last, sent));
         if first == last {
-            notes.push((first, format!("the whole {name}")));
+            notes.push(place(first, format!("the whole {name}")));
         } else {
-            notes.push((first, format!("first {name} byte")));
-            notes.push((last, format!("last {name} byte")));
+            notes.push(place(first, format!("first {name} byte")));
+            notes.push(place(last, format!("last {name} byte")));
         }
     };
     part(&exchange.request, tap == Side::Client, "request");
@@ -153,16 +168,16 @@ fn notes(call: &Call, exchange: &Exchange, capture: u8, tap: Side) -> Vec<(u64, 
         part(response, tap == Side::Server, "response");
     }
     if let Some(ending) = &exchange.ending {
-        let what = if ending.by.is_some() {
-            "the call ends here"
-        } else {
-            "last packet seen; the call is still open"
+        let (text, stands_out) = match ending.by {
+            Some(_) => ("the call ends here".to_owned(), true),
+            None => ("last packet seen; the call is still open".to_owned(), false),
         };
-        notes.push((ending.packet, what.to_owned()));
+        notes.push(PacketNote { packet: ending.packet, text, stands_out });
     }
     for (of, evidence) in call.findings.iter().flat_map(|finding| &finding.evidence) {
         if *of == capture {
-            notes.push((evidence.packet, evidence.what.to_string()));
+            let text = evidence.what.to_string();
+            notes.push(PacketNote { packet: evidence.packet, text, stands_out: true });
         }
     }
     notes.sort();
@@ -216,6 +231,7 @@ mod tests {
             ack: None,
             window: 0,
             notes: if packet == 50 { vec!["last request byte".into()] } else { Vec::new() },
+            stands_out: false,
             left_out_before: 0,
         };
         let mut ladder = Ladder { rungs: (1..=100).map(rung).collect(), left_out: 0 };

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use spangap_model::Cause;
 use spangap_model::evidence::Certainty;
-use spangap_wire::call::{Call, Finding};
+use spangap_wire::call::{Call, CallFinding};
 use spangap_wire::dissect::{Dissection, Settings, dissect};
 use spangap_wire::source::Capture;
 use std::collections::BTreeMap;
@@ -70,11 +70,11 @@ impl Fixture {
     }
 }
 
-fn is_shown(finding: &Finding) -> bool {
+fn is_shown(finding: &CallFinding) -> bool {
     finding.certainty == Certainty::Shown
 }
 
-fn calls_with(dissection: &Dissection, which: impl Fn(&Finding) -> bool) -> Vec<&Call> {
+fn calls_with(dissection: &Dissection, which: impl Fn(&CallFinding) -> bool) -> Vec<&Call> {
     dissection.calls.iter().filter(|call| call.findings.iter().any(&which)).collect()
 }
 
@@ -102,7 +102,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
     let mut out = Vec::new();
     for call in &dissection.calls {
         // Shown before possible, then by descending cost.
-        let order = |finding: &Finding| (is_shown(finding), finding.cost_ns);
+        let order = |finding: &CallFinding| (is_shown(finding), finding.cost_ns);
         if !call.findings.is_sorted_by(|a, b| order(a) >= order(b)) {
             out.push(format!("findings out of order: {:?}", call.findings));
         }
@@ -123,7 +123,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
     // Sums match the calls.
     for sum in &dissection.sums.causes {
         let of = |shown: bool| {
-            let same = |finding: &&Finding| {
+            let same = |finding: &&CallFinding| {
                 finding.cause == sum.cause && finding.side == sum.side && is_shown(finding) == shown
             };
             dissection.calls.iter().flat_map(|call| &call.findings).filter(same).count() as u64
@@ -140,7 +140,7 @@ fn contradictions(dissection: &Dissection) -> Vec<String> {
 fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<String> {
     let mut misses = contradictions(both);
     let (causes, side, least, possible) = fixture.expected();
-    let is_it = |finding: &Finding| {
+    let is_it = |finding: &CallFinding| {
         causes.contains(&finding.cause.name())
             && side.is_none_or(|side| finding.side.is_some_and(|of| of.name() == side))
             && (possible || is_shown(finding))
@@ -159,7 +159,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
     }
     // Where nothing was made slow, only the applications' own actions are shown.
     let delayed = fixture.about["how"].as_str().is_some_and(|how| how.contains("--delay"));
-    let blameless = |finding: &Finding| match finding.cause {
+    let blameless = |finding: &CallFinding| match finding.cause {
         _ if finding.cost_ns.is_some_and(|cost| cost < 1_000_000) => false,
         Cause::ServerApp | Cause::ServerHostOrApp | Cause::ConnectionPerCall | Cause::ClientApp => false,
         // The delay line was configured to.
@@ -171,7 +171,7 @@ fn misses(fixture: &Fixture, both: &Dissection, alone: &[Dissection; 2]) -> Vec<
     {
         for cause in fixture.must_not() {
             // One end knows less: it may consider more causes possible.
-            let says = |finding: &Finding| is_shown(finding) || seen == "both ends";
+            let says = |finding: &CallFinding| is_shown(finding) || seen == "both ends";
             let blamed = calls_with(dissection, |finding| finding.cause.name() == cause && says(finding));
             if let Some(call) = blamed.first() {
                 misses.push(format!("{cause} by {seen} for {} calls: {:?}", blamed.len(), call.findings));
@@ -238,18 +238,18 @@ fn a_connection_that_opened_late_has_a_note() {
         let fixture = fixture(name.into());
         let [client, server] = fixture.ends.each_ref().map(PathBuf::as_path);
         let both = fixture.dissect(&[client, server]);
-        let said = |note: &String| note.starts_with("It opened 10") && note.contains("ms late (syn-loss");
+        let said = |note: &String| note.starts_with("It opened 1.0") && note.contains(" s late (syn-loss");
         let notes: Vec<_> = both.connections.iter().map(|connection| &connection.notes).collect();
         assert_eq!(notes.iter().filter(|notes| notes.iter().any(said)).count(), 1, "{name}: {notes:?}");
         // The first call has the finding, whose cost is not on the wire.
-        let lost = |finding: &Finding| finding.cause == Cause::SynLoss;
+        let lost = |finding: &CallFinding| finding.cause == Cause::SynLoss;
         let calls = calls_with(&both, lost);
         let first = both.calls.iter().map(|call| call.start_ns).min();
         assert_eq!(calls.iter().map(|call| Some(call.start_ns)).collect::<Vec<_>>(), [first], "{name}");
         let finding = calls[0].findings.iter().find(|finding| lost(finding)).expect("it has it");
         assert_eq!(finding.cost_ns, None);
         assert!(
-            finding.note.to_string().starts_with("before the first byte of the call was on the wire, 10"),
+            finding.note.to_string().starts_with("before the first byte of the call was on the wire, 1.0"),
             "{finding:?}"
         );
     }

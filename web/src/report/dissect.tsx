@@ -203,7 +203,7 @@ function Sums({ sums }: { sums: SumsPage }) {
 
 export function DissectReport({ report }: { report: DissectPage }) {
   return (
-    <Report verb="dissect" of={report.kicker.replace(/^spangap dissect( · )?/, "")}>
+    <Report verb="dissect" of={report.kicker}>
       <section class="panel">
         <p class="headline">{report.headline}</p>
         {report.lead && <p class="lead">

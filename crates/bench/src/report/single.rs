@@ -4,7 +4,7 @@ use super::fields::{Field, Load};
 use super::lines::{or_unknown, per_call, time, write_list};
 use super::{Floor, Quantiles, Run, Sockets, Streams};
 use spangap_model::duration::format_ns;
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent};
 use std::fmt::{self, Formatter};
 
 /// How many calls of a run there were, and how long they took, as text.
@@ -133,7 +133,7 @@ fn write_cpu(f: &mut Formatter<'_>, run: &Run) -> fmt::Result {
         };
         write!(f, "{side:<10} {cpu_s:.2} s of CPU")?;
         if run.duration_s > 0.0 {
-            write!(f, " ({:.1} % of one)", 100.0 * cpu_s / run.duration_s)?;
+            write!(f, " ({} of one)", percent(cpu_s / run.duration_s))?;
         }
         let us = per_call(cpu_s * 1e6, run.calls).map_or_else(|| "n/a".into(), |us| format!("{us:.1}"));
         let each = switches.and_then(|n| per_call(n as f64, run.calls));

@@ -2,7 +2,7 @@
 
 use crate::report::{Asked, Noise, Run};
 use spangap_model::duration::format_ns;
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent};
 
 /// Quantiles that tables show, and the number of calls that each needs.
 const NEEDS: [(&str, u64); 3] = [("p99", 100), ("p99.9", 1_000), ("p99.99", 10_000)];
@@ -47,9 +47,9 @@ fn differences(noise: &Noise, runs: &[Run]) -> String {
     let clock = format_ns(noise.clock_read_ns + noise.clock_step_ns);
     match spread(runs) {
         Some(ratio) => format!(
-            "differences of p50 below {:.1} %, by which equal runs differed; nor below {clock}, the clock's own \
+            "differences of p50 below {}, by which equal runs differed; nor below {clock}, the clock's own \
              error",
-            (ratio - 1.0) * 100.0
+            percent(ratio - 1.0)
         ),
         None => format!(
             "any difference between single runs: without --repeat, how much equal runs differ is unknown; \

@@ -16,6 +16,7 @@ use draw::{Args, Drawing, TrackId};
 use prost::Message;
 use spangap_model::Side;
 use spangap_wire::call::Call;
+use spangap_wire::dissect::Dissection;
 use spangap_wire::report::{Axis, CallReport};
 
 /// The trace; `None` if no call can be drawn.
@@ -38,7 +39,7 @@ pub fn trace(gathered: &Gathered) -> Option<Vec<u8>> {
     let both = |call: &&Shown<'_>| call.axis.correction(base.other(), call.axis.start_unix_ns()).is_some();
     let axis = calls.iter().find(both).or(calls.first())?.axis;
     let mut drawing = Drawing::new(axis.start_unix_ns());
-    let top = drawing.track(None, "calls", &about(base, all - calls.len(), &gathered.dissection.caveats));
+    let top = drawing.track(None, "calls", &about(base, all - calls.len(), &gathered.dissection));
     let lanes = drawing.track(Some(top), "legs and spans", "");
     drawing.clock_bounds(top, &calls, base);
     let mut free: Vec<(i64, Lane)> = Vec::new();
@@ -68,14 +69,14 @@ impl Shown<'_> {
     }
 }
 
-fn about(base: Side, left_out: usize, caveats: &[String]) -> String {
+fn about(base: Side, left_out: usize, dissection: &Dissection) -> String {
     let mut words = vec![format!("All times are by the clock of the {}.", base.name())];
     if left_out > 0 {
         words.push(format!(
             "{left_out} calls that only the other end saw are left out: only its clock places them."
         ));
     }
-    words.extend(caveats.iter().cloned());
+    words.extend(dissection.limits().cloned());
     words.join(" ")
 }
 

@@ -6,8 +6,8 @@
 //! process that ran when the new one became runnable.
 
 use crate::event::{Event, Left, Tid, What};
-use rustc_hash::FxHashSet;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 
 /// Maximum number of births kept: those of the threads created first.
 const MOST: usize = 200_000;
@@ -30,7 +30,7 @@ pub(super) struct Births {
     known: FxHashSet<Tid>,
     /// Tasks of each CPU, with the start of their turns.
     turns: Vec<VecDeque<(u64, Tid)>>,
-    births: HashMap<Tid, Vec<Birth>>,
+    births: FxHashMap<Tid, Vec<Birth>>,
     kept: usize,
 }
 
@@ -43,16 +43,23 @@ impl Births {
                 self.known.insert(woken.tid);
             }
             What::Switch { prev, left, next, waited_ns, .. } => {
-                match left {
-                    Left::Ended => self.known.remove(&prev),
-                    _ => self.known.insert(prev),
-                };
-                if next != 0 && self.known.insert(next) {
-                    self.born(next, event.time_ns.saturating_sub(waited_ns));
-                }
                 let cpu = usize::from(event.cpu);
                 while self.turns.len() <= cpu {
                     self.turns.push(VecDeque::new());
+                }
+                let entered = self.turns[cpu].back().is_some_and(|(_, task)| *task == prev);
+                match left {
+                    Left::Ended => {
+                        self.known.remove(&prev);
+                    }
+                    // It is known since its turn began.
+                    _ if entered => {}
+                    _ => {
+                        self.known.insert(prev);
+                    }
+                }
+                if next != 0 && self.known.insert(next) {
+                    self.born(next, event.time_ns.saturating_sub(waited_ns));
                 }
                 let turns = &mut self.turns[cpu];
                 if turns.is_empty() {

@@ -3,8 +3,6 @@
 use super::births::Births;
 use super::{Connection, Handovers, Hands, Window};
 use crate::event::{Event, Tid, What};
-use std::collections::HashMap;
-
 /// How far outside a window its events may lie: a window is one leg of a call.
 const AROUND_NS: u64 = 60_000_000_000;
 /// Half of the sequence space: numbers further apart are not compared.
@@ -22,7 +20,8 @@ pub(super) fn begins_at_or_before(seq: u32, first: Option<u32>) -> bool {
 #[derive(Debug)]
 pub struct Finder<'a> {
     windows: &'a [Window],
-    connections: HashMap<Connection, Transfers>,
+    /// By [`Connection::key`], in its order.
+    connections: Vec<(u64, Transfers)>,
     handovers: Handovers,
     births: Births,
 }
@@ -38,7 +37,10 @@ struct Transfers {
 impl<'a> Finder<'a> {
     /// Of these.
     pub fn new(windows: &'a [Window]) -> Finder<'a> {
-        let connections = windows.iter().map(|window| (window.connection, Transfers::default())).collect();
+        let mut keys: Vec<u64> = windows.iter().map(|window| window.connection.key()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let connections = keys.into_iter().map(|key| (key, Transfers::default())).collect();
         let handovers = Handovers::within(windows.iter().map(|window| (window.from_ns, window.to_ns)));
         Finder { windows, connections, handovers, births: Births::default() }
     }
@@ -52,7 +54,8 @@ impl<'a> Finder<'a> {
             What::Read { tid, at } | What::Wrote { tid, at } => (*tid, at),
             _ => return,
         };
-        let Some(transfers) = self.connections.get_mut(&Connection::of(at)) else { return };
+        let Some(place) = self.place_of(Connection::of(at)) else { return };
+        let transfers = &mut self.connections[place].1;
         let moments = match &event.what {
             What::Arrived(_) => &mut transfers.arrived,
             What::Read { .. } => &mut transfers.read,
@@ -61,10 +64,15 @@ impl<'a> Finder<'a> {
         moments.push(Moment { at_ns: event.time_ns, tid, seq: at.seq });
     }
 
+    fn place_of(&self, connection: Connection) -> Option<usize> {
+        self.connections.binary_search_by_key(&connection.key(), |(key, _)| *key).ok()
+    }
+
     /// Returns the results. `process_of` maps threads to processes.
     pub fn finish(self, process_of: &dyn Fn(Tid) -> Option<u32>) -> (Vec<Hands>, Handovers) {
         let hands = |window: &Window| {
-            let Some(of) = self.connections.get(&window.connection) else { return Hands::default() };
+            let Some(place) = self.place_of(window.connection) else { return Hands::default() };
+            let of = &self.connections[place].1;
             let around = (window.from_ns.saturating_sub(AROUND_NS), window.to_ns.saturating_add(AROUND_NS));
             let reached = |moments: &Moments| {
                 let moment = moments.first_that_reaches(window.read_to, around)?;

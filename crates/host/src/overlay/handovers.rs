@@ -16,9 +16,10 @@
 
 use super::{Connection, Hands};
 use crate::event::{Event, Tid, Waker, What};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap};
 
-/// Maximum number of sleeps kept, about 130 MB; later calls are not followed from thread to thread.
+/// Maximum number of sleeps kept, about 80 MB; later calls are not followed from thread to thread.
 const MOST_SLEEPS: usize = 2_000_000;
 /// Maximum number of sleeps examined for one call; a call with more is not followed.
 const MOST_OF_ONE: usize = 10_000;
@@ -85,11 +86,14 @@ impl Write {
 pub struct Handovers {
     /// Times of the calls, in order and without overlaps.
     times: Vec<(u64, u64)>,
+    /// The first of them that is not over.
+    next: usize,
     wakes: Vec<Wake>,
-    of_thread: HashMap<Tid, Vec<Wake>>,
-    writes: HashMap<Tid, Vec<Write>>,
-    /// The last write of each connection: its thread and index.
-    last_of: HashMap<Connection, (Tid, usize)>,
+    /// Indices of each thread's. The kernel numbers threads, so that nobody can choose numbers that collide.
+    of_thread: FxHashMap<Tid, Vec<u32>>,
+    writes: FxHashMap<Tid, Vec<Write>>,
+    /// The last write of each connection: its thread and index. Peers choose their ports, hence the hasher with a seed.
+    last_of: HashMap<u64, (Tid, usize)>,
     /// Nothing was kept from this time on.
     full_ns: Option<u64>,
 }
@@ -122,19 +126,19 @@ impl Handovers {
                     _ => End::Otherwise,
                 };
                 let wake = Wake { at_ns, since_ns: woken.since_ns, tid: woken.tid, end };
+                self.of_thread.entry(woken.tid).or_default().push(self.wakes.len() as u32);
                 self.wakes.push(wake);
-                self.of_thread.entry(woken.tid).or_default().push(wake);
             }
             What::Wrote { tid, at } if self.wanted(at_ns) => {
                 let connection = Connection::of(&at);
-                if let Some((last, place)) = self.last_of.get(&connection)
-                    && let Some(last) = self.writes.get_mut(last).and_then(|all| all.get_mut(*place))
+                let all = self.writes.entry(tid).or_default();
+                let last = self.last_of.insert(connection.key(), (tid, all.len()));
+                all.push(Write { at_ns, connection, seq: at.seq, bytes: None });
+                if let Some((last, place)) = last
+                    && let Some(last) = self.writes.get_mut(&last).and_then(|all| all.get_mut(place))
                 {
                     last.bytes = Some(at.seq.wrapping_sub(last.seq));
                 }
-                let all = self.writes.entry(tid).or_default();
-                self.last_of.insert(connection, (tid, all.len()));
-                all.push(Write { at_ns, connection, seq: at.seq, bytes: None });
             }
             _ => {}
         }
@@ -148,8 +152,10 @@ impl Handovers {
             self.full_ns = Some(at_ns);
             return false;
         }
-        let next = self.times.partition_point(|(_, to)| *to < at_ns);
-        self.times.get(next).is_some_and(|(from, _)| *from <= at_ns)
+        while self.times.get(self.next).is_some_and(|(_, to)| *to < at_ns) {
+            self.next += 1;
+        }
+        self.times.get(self.next).is_some_and(|(from, _)| *from <= at_ns)
     }
 
     /// The threads that handled a call served by this host, from the read to the write, in order, perhaps
@@ -319,9 +325,10 @@ impl Handovers {
     /// The same for one thread, latest first.
     fn sleeps(&self, tid: Tid, after_ns: u64, until_ns: u64) -> impl Iterator<Item = Wake> + '_ {
         let all = self.of_thread.get(&tid).map_or(&[][..], Vec::as_slice);
-        let to = all.partition_point(|wake| wake.at_ns <= until_ns);
-        let within = all.get(..to).unwrap_or_default().iter().rev();
-        within.take_while(move |wake| wake.at_ns > after_ns).copied()
+        let wake = |place: &u32| self.wakes[*place as usize];
+        let to = all.partition_point(|place| wake(place).at_ns <= until_ns);
+        let within = all[..to].iter().rev().map(wake);
+        within.take_while(move |wake| wake.at_ns > after_ns)
     }
 
     /// When a thread last ended a sleep of another one between two moments.

@@ -15,8 +15,9 @@ pub use handovers::{Handovers, Hold};
 use crate::event::{Event, Sleep, Tid, Transfer, Waker, What, Woken};
 use crate::timeline::{Interval, Taker, Timeline};
 use between::SinceSleep;
+use rustc_hash::{FxHashMap, FxHashSet};
 use spangap_model::Doing;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 /// A connection, as events identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +33,11 @@ pub struct Connection {
 impl Connection {
     fn of(at: &Transfer) -> Connection {
         Connection { local_port: at.local_port, peer_port: at.peer_port, peer_tail: at.peer_tail }
+    }
+
+    /// All of it as one number.
+    fn key(self) -> u64 {
+        u64::from(self.local_port) << 48 | u64::from(self.peer_port) << 32 | u64::from(self.peer_tail)
     }
 }
 
@@ -232,7 +238,7 @@ fn holds(window: &Window, hands: &Hands, handovers: &Handovers) -> Vec<Hold> {
 pub fn threads(windows: &[Window], hands: &[Hands], handovers: &Handovers) -> Vec<Tid> {
     let of_one = |(window, hands)| stretches(window, hands, handovers);
     let all = windows.iter().zip(hands).flat_map(of_one).filter_map(|stretch| stretch.tid);
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     all.filter(|tid| seen.insert(*tid)).collect()
 }
 
@@ -257,41 +263,41 @@ struct OfThread {
     begun: usize,
     /// Indices of those that have begun and not ended.
     open: Vec<usize>,
+    /// The thread's last completed sleep.
+    woken: Option<Woken>,
+    since: SinceSleep,
 }
 
 impl OfThread {
     fn new(mut all: Vec<(usize, Stretch)>) -> OfThread {
         all.sort_by_key(|(_, stretch)| stretch.from_ns);
-        OfThread { all, begun: 0, open: Vec::new() }
+        OfThread { all, begun: 0, open: Vec::new(), woken: None, since: SinceSleep::default() }
     }
 
-    /// Those that overlap an interval; intervals come in order.
-    fn within(&mut self, interval: &Interval) -> impl Iterator<Item = &(usize, Stretch)> {
+    /// Opens those that overlap an interval, and no others; intervals come in order.
+    fn go_to(&mut self, interval: &Interval) {
         let all = &self.all;
         while all.get(self.begun).is_some_and(|(_, stretch)| stretch.from_ns < interval.to_ns) {
             self.open.push(self.begun);
             self.begun += 1;
         }
         self.open.retain(|place| all[*place].1.to_ns > interval.from_ns);
-        self.open.iter().map(|place| &all[*place])
     }
 }
 
 /// Splits windows by what their threads did.
 pub struct Layer {
     timeline: Timeline<Watched>,
-    stretches: HashMap<Tid, OfThread>,
+    /// The kernel numbers threads, so that nobody can choose numbers that collide.
+    threads: FxHashMap<Tid, OfThread>,
     parts: Vec<BTreeMap<Key, u64>>,
-    /// The last completed sleep of each of these threads.
-    woken: HashMap<Tid, Woken>,
-    since: HashMap<Tid, SinceSleep>,
     laid: Vec<SplitWindow>,
 }
 
 impl Layer {
     /// For windows and the threads that had them in hand; the events begin at `began_ns`.
     pub fn new(windows: &[Window], hands: &[Hands], handovers: &Handovers, began_ns: u64) -> Layer {
-        let mut by_tid: HashMap<Tid, Vec<(usize, Stretch)>> = HashMap::new();
+        let mut by_tid: FxHashMap<Tid, Vec<(usize, Stretch)>> = FxHashMap::default();
         let mut parts = vec![BTreeMap::new(); windows.len()];
         let mut laid = vec![SplitWindow::default(); windows.len()];
         for (place, (window, hands)) in windows.iter().zip(hands).enumerate() {
@@ -308,32 +314,34 @@ impl Layer {
                 }
             }
         }
-        let watched: HashSet<Tid> = by_tid.keys().copied().collect();
+        let watched: FxHashSet<Tid> = by_tid.keys().copied().collect();
         let timeline = Timeline::new(began_ns, Box::new(move |tid| watched.contains(&tid)) as Watched);
-        let stretches = by_tid.into_iter().map(|(tid, all)| (tid, OfThread::new(all))).collect();
-        Layer { timeline, stretches, parts, woken: HashMap::new(), since: HashMap::new(), laid }
+        let threads = by_tid.into_iter().map(|(tid, all)| (tid, OfThread::new(all))).collect();
+        Layer { timeline, threads, parts, laid }
     }
 
     /// Processes one event; events come in order of time.
     pub fn on(&mut self, event: &Event) {
         if let What::Woken(woken) = event.what
-            && self.stretches.contains_key(&woken.tid)
+            && let Some(thread) = self.threads.get_mut(&woken.tid)
         {
-            self.woken.insert(woken.tid, woken);
+            thread.woken = Some(woken);
         }
-        let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
-        let since = &mut self.since;
+        let (threads, parts) = (&mut self.threads, &mut self.parts);
         self.timeline.on(event, &mut |tid, interval| {
-            lay(tid, interval, stretches, woken, since.entry(tid).or_default(), parts);
+            if let Some(thread) = threads.get_mut(&tid) {
+                lay(interval, thread, parts);
+            }
         });
     }
 
     /// The windows, in the given order. The events end at `end_ns`.
     pub fn finish(mut self, end_ns: u64) -> Vec<SplitWindow> {
-        let (stretches, parts, woken) = (&mut self.stretches, &mut self.parts, &self.woken);
-        let since = &mut self.since;
+        let (threads, parts) = (&mut self.threads, &mut self.parts);
         self.timeline.finish(end_ns, &mut |tid, interval| {
-            lay(tid, interval, stretches, woken, since.entry(tid).or_default(), parts);
+            if let Some(thread) = threads.get_mut(&tid) {
+                lay(interval, thread, parts);
+            }
         });
         for (laid, parts) in self.laid.iter_mut().zip(self.parts) {
             laid.parts = parts
@@ -346,27 +354,21 @@ impl Layer {
     }
 }
 
-fn lay(
-    tid: Tid,
-    interval: &Interval,
-    stretches: &mut HashMap<Tid, OfThread>,
-    woken: &HashMap<Tid, Woken>,
-    since: &mut SinceSleep,
-    parts: &mut [BTreeMap<Key, u64>],
-) {
-    let sleep = woken.get(&tid).filter(|woken| {
+fn lay(interval: &Interval, thread: &mut OfThread, parts: &mut [BTreeMap<Key, u64>]) {
+    let sleep = thread.woken.filter(|woken| {
         matches!(interval.doing, Doing::Blocked | Doing::Stopped)
             && woken.since_ns.abs_diff(interval.from_ns) <= SAME_MOMENT_NS
     });
     let wait = sleep.map(|woken| (woken.sleep, woken.by));
     let length_ns = interval.to_ns - interval.from_ns;
     match interval.doing {
-        Doing::Running => since.runs(length_ns),
-        Doing::Blocked => since.sleeps(wait, length_ns, parts),
+        Doing::Running => thread.since.runs(length_ns),
+        Doing::Blocked => thread.since.sleeps(wait, length_ns, parts),
         _ => {}
     }
-    let Some(stretches) = stretches.get_mut(&tid) else { return };
-    for (place, stretch) in stretches.within(interval) {
+    thread.go_to(interval);
+    for place in &thread.open {
+        let (place, stretch) = &thread.all[*place];
         let (from, to) = (interval.from_ns.max(stretch.from_ns), interval.to_ns.min(stretch.to_ns));
         if to <= from {
             continue;
@@ -383,7 +385,7 @@ fn lay(
         add(Doing::SoftirqLate, None, None, late);
         add(interval.doing, interval.taker, wait, to - from - late);
         if interval.doing == Doing::Running {
-            since.runs_in(*place, interval.taker, to - from);
+            thread.since.runs_in(*place, interval.taker, to - from);
         }
         // So far, the whole interval was unknown.
         if let Some(unknown) = parts.get_mut(&UNKNOWN) {

@@ -8,6 +8,7 @@
 
 use libbpf_rs::libbpf_sys;
 use serde::Serialize;
+use spangap_report::figures::small_percent;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -44,10 +45,10 @@ impl fmt::Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "{:.0} ns a run, {:.0} runs/s, {:.2} % of one CPU",
+            "{:.0} ns a run, {:.0} runs/s, {} of one CPU",
             self.ns_per_run,
             self.runs_per_s,
-            self.cpu_share * 100.0
+            small_percent(self.cpu_share)
         )
     }
 }
@@ -227,6 +228,6 @@ mod tests {
             sampled_ns: 100,
             written: 0,
         };
-        assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.28 % of one CPU");
+        assert_eq!(cost.to_string(), "31 ns a run, 90000 runs/s, 0.3 % of one CPU");
     }
 }

@@ -39,16 +39,35 @@ struct CodecState {
     time_ns: u64,
     cpu: u16,
     /// The running task, by CPU.
-    runs: FxHashMap<u16, Tid>,
-    connections: Vec<Connection>,
-    /// By connection and kind.
-    seq: FxHashMap<(u32, u8), u32>,
+    runs: Vec<Option<Tid>>,
+    /// With the last sequence number of each kind of transfer.
+    connections: Vec<(Connection, [u32; 3])>,
+}
+
+impl CodecState {
+    fn task_of(&self, cpu: u16) -> Option<Tid> {
+        self.runs.get(usize::from(cpu)).copied().flatten()
+    }
+
+    fn switch(&mut self, cpu: u16, next: Tid) {
+        let cpu = usize::from(cpu);
+        if cpu >= self.runs.len() {
+            self.runs.resize(cpu + 1, None);
+        }
+        self.runs[cpu] = Some(next);
+    }
+}
+
+/// The place of a kind of transfer in lists.
+fn place_of(transfer: u8) -> usize {
+    usize::from(transfer - ARRIVED)
 }
 
 /// Encodes events.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     seen: CodecState,
+    /// Peers choose their ports, but a record has too few events for them to make this slow.
     places: FxHashMap<Connection, u32>,
     bytes: Vec<u8>,
     events: u64,
@@ -75,7 +94,7 @@ impl Encoder {
                 }
                 self.number(next.into());
                 self.number(waited_ns);
-                self.seen.runs.insert(event.cpu, next);
+                self.seen.switch(event.cpu, next);
             }
             What::Softirq { vector, device, packets, own, began_ns } => {
                 self.number(since(began_ns));
@@ -136,7 +155,7 @@ impl Encoder {
                 let left = LEFT.iter().position(|&one| one == left).expect("all are listed") as u8;
                 let kind = match throttled {
                     true => SWITCH_THROTTLED,
-                    false if self.seen.runs.get(&event.cpu) == Some(&prev) => SWITCH_ON,
+                    false if self.seen.task_of(event.cpu) == Some(prev) => SWITCH_ON,
                     false => SWITCH,
                 };
                 (kind, left)
@@ -164,11 +183,13 @@ impl Encoder {
         let place = *self.places.entry(connection).or_insert(fresh);
         self.number(place.into());
         if place == fresh {
+            self.seen.connections.push((connection, [0; 3]));
             self.number(at.local_port.into());
             self.number(at.peer_port.into());
             self.number(at.peer_tail.into());
         }
-        let last = self.seen.seq.insert((place, kind), at.seq).unwrap_or(0);
+        let last = &mut self.seen.connections[place as usize].1[place_of(kind)];
+        let last = std::mem::replace(last, at.seq);
         self.signed(i64::from(at.seq.wrapping_sub(last) as i32));
     }
 
@@ -226,11 +247,11 @@ impl<'a> Decoder<'a> {
             (kind @ (SWITCH | SWITCH_ON | SWITCH_THROTTLED), left) => {
                 let left = *LEFT.get(usize::from(left)).ok_or(self.wrong("how a thread left its CPU"))?;
                 let prev = match kind {
-                    SWITCH_ON => *self.seen.runs.get(&cpu).ok_or(self.wrong("who runs on this CPU"))?,
+                    SWITCH_ON => self.seen.task_of(cpu).ok_or(self.wrong("who runs on this CPU"))?,
                     _ => self.small("a thread's number")?,
                 };
                 let next = self.small("a thread's number")?;
-                self.seen.runs.insert(cpu, next);
+                self.seen.switch(cpu, next);
                 What::Switch {
                     prev,
                     left,
@@ -304,14 +325,16 @@ impl<'a> Decoder<'a> {
             let local_port = self.small("a port")?;
             let peer_port = self.small("a port")?;
             let peer_tail = self.small("an address")?;
-            self.seen.connections.push((local_port, peer_port, peer_tail));
+            self.seen.connections.push(((local_port, peer_port, peer_tail), [0; 3]));
         }
-        let connection = self.seen.connections.get(place as usize);
-        let &(local_port, peer_port, peer_tail) =
-            connection.ok_or(self.wrong("a connection that was told of"))?;
+        if place as usize >= self.seen.connections.len() {
+            return Err(self.wrong("a connection that was told of"));
+        }
         let distance = self.signed()? as u32;
-        let last = self.seen.seq.entry((place, kind)).or_insert(0);
+        let (connection, last) = &mut self.seen.connections[place as usize];
+        let last = &mut last[place_of(kind)];
         *last = last.wrapping_add(distance);
+        let (local_port, peer_port, peer_tail) = *connection;
         Ok(Transfer { local_port, peer_port, peer_tail, seq: *last })
     }
 
@@ -325,7 +348,23 @@ impl<'a> Decoder<'a> {
         Ok(byte)
     }
 
+    #[inline]
     fn number(&mut self) -> Result<u64, Undecodable> {
+        // Most numbers have one byte or two.
+        match self.bytes.get(self.at..) {
+            Some(&[low, ..]) if low < 0x80 => {
+                self.at += 1;
+                Ok(low.into())
+            }
+            Some(&[low, high, ..]) if high < 0x80 => {
+                self.at += 2;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
+            _ => self.long_number(),
+        }
+    }
+
+    fn long_number(&mut self) -> Result<u64, Undecodable> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte("a number")?;

@@ -23,6 +23,7 @@
 
 mod clocks;
 mod code;
+mod evidence;
 mod read;
 mod recorder;
 mod retime;
@@ -33,6 +34,7 @@ mod write;
 mod tests;
 
 pub use clocks::{Reading, Relation, StepWatch};
+pub use evidence::evidence;
 pub use read::{Recording, RecordingError};
 pub use recorder::{Kinds, RecordError, Recorded, Recorder};
 pub use retime::RetimeError;

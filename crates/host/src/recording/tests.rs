@@ -2,6 +2,7 @@ use super::*;
 use crate::event::{Event, Irq, Left, Sleep, Transfer, Waker, What, Woken};
 use crate::names::{Names, TaskName};
 use proptest::prelude::*;
+use spangap_model::evidence::{Coverage, Instrument, Interval};
 use std::io::Cursor;
 
 fn left() -> impl Strategy<Value = Left> {
@@ -398,4 +399,41 @@ fn only_a_whole_recording_gets_another_clock() {
     assert!(error(file).contains("the time was set 1 times"));
     let (file, ..) = written(&[]);
     assert!(error(file).contains("expected one relation of its clocks"));
+}
+
+/// What a recording says that it covers.
+fn coverage(file: Vec<u8>) -> Coverage {
+    let mut recording = Recording::from_reader("it".into(), Cursor::new(file)).unwrap();
+    let testimony = evidence(&mut recording).unwrap();
+    let [coverage] = testimony.coverage.as_slice() else { panic!("{testimony:?}") };
+    assert_eq!((coverage.instrument, coverage.side), (Instrument::HostRecording, None));
+    coverage.clone()
+}
+
+#[test]
+fn a_recording_says_what_it_covers_whether_it_was_ended_or_cut() {
+    let event = |time_ns| Step::Event(Event { time_ns, cpu: 0, what: What::Steal { ns: 1, since_ns: 0 } });
+    let loss = Event { time_ns: 80, cpu: 1, what: What::Lost { count: 4, since_ns: 60 } };
+    let clocks = Step::Clocks(1_000);
+    let steps = [clocks, event(20), Step::Event(loss), event(90), Step::Flush];
+    let (whole, ..) = written(&steps);
+    let found = coverage(whole.clone());
+    // The recorder counted three lost events, which the end of the file says.
+    assert_eq!((found.seen, found.lost), (3, 3));
+    let when = found.when.expect("its clocks are known");
+    assert_eq!(when.length_ns(), 99 - 5);
+    assert_eq!(
+        found.cannot,
+        [
+            "it: writes to sockets are not told.",
+            "it: 3 events were lost while recording; what they would have shown is unknown."
+        ]
+    );
+
+    // Without its end, the events themselves say so.
+    let starts = records(&whole);
+    let found = coverage(whole[..starts[starts.len() - 2]].to_vec());
+    assert_eq!((found.seen, found.lost), (3, 4));
+    assert_eq!(found.when.map(Interval::length_ns), Some(90 - 5));
+    assert!(found.cannot.iter().any(|limit| limit.contains("the recorder was killed")), "{found:?}");
 }

@@ -7,7 +7,7 @@ use crate::waits::{SleepingThreads, WaitSum};
 use serde::Serialize;
 use spangap_model::duration::format_ns;
 use spangap_model::{WaitClass, WaitReason};
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent};
 use spangap_report::wrap::{COLUMNS, wrap};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -163,8 +163,8 @@ fn woken_by<'a>(sums: impl Iterator<Item = &'a WaitSum>, all: &Histogram) -> Str
     let Some((most, waker)) = most.and_then(|most| Some((most, most.waker.as_ref()?))) else {
         return String::new();
     };
-    let share = most.histogram.sum_ns as f64 * 100.0 / all.sum_ns.max(1) as f64;
-    format!("; {share:.0} % of that ended when {waker} woke {}", if all.count() == 1 { "it" } else { "them" })
+    let share = percent(most.histogram.sum_ns as f64 / all.sum_ns.max(1) as f64);
+    format!("; {share} of that ended when {waker} woke {}", if all.count() == 1 { "it" } else { "them" })
 }
 
 /// Table and conclusions for a terminal.

@@ -90,6 +90,18 @@ impl Share {
         let high = if count == of { 1.0 } else { middle + half };
         Share { count, of, share: Some(share), low, high }
     }
+
+    /// `3 of 4, 75 % (30-95 %)`; `-` if nothing is known.
+    pub fn in_words(&self) -> String {
+        let percent = |share: f64| format!("{:.0}", share * 100.0);
+        let range = (percent(self.low), percent(self.high));
+        self.share.map_or_else(
+            || "-".into(),
+            |share| {
+                format!("{} of {}, {} % ({}-{} %)", self.count, self.of, percent(share), range.0, range.1)
+            },
+        )
+    }
 }
 
 /// A cell of the confusion matrix.

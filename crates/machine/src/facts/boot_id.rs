@@ -5,10 +5,10 @@ use crate::{FactError, Known};
 /// This boot, by a random id.
 pub const PATH: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Parses it.
+/// The id; the file ends in a newline.
 ///
 /// # Errors
-/// Anything but one word.
+/// It is not exactly one word.
 pub fn parse(path: &str, text: &str) -> Known<String> {
     let mut words = text.split_whitespace();
     match (words.next(), words.next()) {
@@ -20,7 +20,7 @@ pub fn parse(path: &str, text: &str) -> Known<String> {
 /// Boot id of this machine.
 ///
 /// # Errors
-/// The machine does not tell.
+/// The file cannot be read.
 pub fn here() -> Known<String> {
     crate::read_here(PATH, parse)
 }

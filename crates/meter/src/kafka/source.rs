@@ -7,7 +7,7 @@ use super::member::Group;
 use super::settings::Encoding;
 use crate::engine::partitions::Message;
 use crate::ingest::otlp_json;
-use crate::report::{KafkaCoverage, KafkaPartition};
+use crate::report::{KafkaCoverage, KafkaPartition, Note};
 use crate::serve::clock::Clock;
 use crate::serve::notice::tell;
 use crate::serve::recorder::Requests;
@@ -443,20 +443,25 @@ pub fn apart_note(topic: &str, share: f64) -> String {
     )
 }
 
-/// What a reader of the coverage should know, in words.
-pub fn notes(figures: &KafkaCoverage) -> Vec<String> {
+/// What a reader of the coverage should know.
+pub fn notes(figures: &KafkaCoverage) -> Vec<Note> {
     let calls = figures.mates_apart + figures.mates_together;
     let share = figures.mates_apart as f64 / calls.max(1) as f64;
     let mut notes = Vec::new();
     if calls > APART_CALLS && share > 0.01 {
-        notes.push(apart_note(&figures.topic, share));
+        notes.push(Note::wrong(apart_note(&figures.topic, share)));
     }
-    notes.extend(figures.problem.iter().map(|problem| format!("kafka: {problem}")));
+    notes.extend(figures.problem.iter().map(|problem| Note::note(format!("kafka: {problem}"))));
     if figures.held {
-        notes.push("kafka: nothing is read until what was counted can be written".into());
+        notes.push(Note::wrong("kafka: nothing is read until what was counted can be written"));
+    }
+    if figures.gone_messages > 0 {
+        let gone = figures.gone_messages;
+        notes.push(Note::wrong(format!(
+            "kafka: {gone} messages were deleted by the brokers before they were counted"
+        )));
     }
     let counted = [
-        (figures.gone_messages, "messages were deleted by the brokers before they were counted"),
         (figures.unknown_parts, "parts of partitions: whether they were counted is unknown"),
         (figures.set_back_partitions, "partitions were set back by somebody; nothing was counted twice here"),
         (figures.differing_read_backs, "partitions had other waiting halves after reading back than before"),
@@ -467,9 +472,10 @@ pub fn notes(figures: &KafkaCoverage) -> Vec<String> {
         (figures.future_timestamps, "messages have timestamps in the future: a producer's clock is wrong"),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    notes.extend(counted.map(|(count, what)| format!("kafka: {count} {what}")));
+    notes.extend(counted.map(|(count, what)| Note::note(format!("kafka: {count} {what}"))));
     if let Some(last) = &figures.last_undecoded {
-        notes.push(format!("kafka: {} messages were passed over; the last: {last}", figures.undecoded));
+        let passed_over = figures.undecoded;
+        notes.push(Note::wrong(format!("kafka: {passed_over} messages were passed over; the last: {last}")));
     }
     notes
 }

@@ -1,6 +1,6 @@
 //! What the meter saw, and what it did not: the shapes below `GET /api/v1/coverage`.
 
-use super::Quantiles;
+use super::{NoteLevel, Quantiles};
 use serde::{Deserialize, Serialize};
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
@@ -61,6 +61,9 @@ pub struct Coverage {
     pub holes: Vec<Hole>,
     /// Notes for readers on the history and the clock, in words.
     pub notes: Vec<String>,
+    /// The level of each of `notes`, in the same order.
+    #[serde(default)]
+    pub note_levels: Vec<NoteLevel>,
     /// Contents of the history, and minutes waiting to be written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub history: Option<HistoryCoverage>,

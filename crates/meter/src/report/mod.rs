@@ -2,11 +2,13 @@
 //! test compares the page's TypeScript types with these.
 
 mod coverage;
+mod note;
 
 pub use coverage::{
     Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage, LimitReport,
     MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
 };
+pub use note::{Note, NoteLevel};
 
 use crate::explain::Explanation;
 use serde::{Deserialize, Serialize};

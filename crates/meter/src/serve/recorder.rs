@@ -9,7 +9,7 @@ use crate::history::{
     CHECKPOINT, Cancel, Checkpoint, Counted, History, HistoryError, LastRun, MAX_WAITING_BYTES, Reader,
     SetAside, UnwrittenMinutes, View, Waiting,
 };
-use crate::report::{HistoryCoverage, HistorySteps};
+use crate::report::{HistoryCoverage, HistorySteps, Note};
 use spangap_model::{Accounting, PairKey};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -225,35 +225,35 @@ impl Store {
         ))
     }
 
-    /// Notes for readers on the history, in words.
-    pub fn notes(&self) -> Vec<String> {
+    /// Notes for readers on the history.
+    pub fn notes(&self) -> Vec<Note> {
         let degraded = self.degraded();
         let figures = self.figures();
         let state = locked(&self.state);
         let mut notes = Vec::new();
         if let Some(last_run) = state.last_run.as_ref().filter(|run| **run != LastRun::None) {
-            notes.push(format!("history: {last_run}"));
+            notes.push(Note::note(last_run.to_string()));
         }
         if !state.stored {
-            notes.push("history: in memory only, lost when the process exits".into());
+            notes.push(Note::note("in memory only, lost when the process exits"));
         }
-        notes.extend(state.set_aside.iter().map(|aside| format!("history: {aside}")));
+        notes.extend(state.set_aside.iter().map(|aside| Note::wrong(aside.to_string())));
         if let Some(before_s) = state.converting_before_s {
-            notes.push(format!(
-                "history: minutes before Unix time {before_s} are still being converted from an older format, and are \
+            notes.push(Note::note(format!(
+                "minutes before Unix time {before_s} are still being converted from an older format, and are \
                  missing in answers until then"
-            ));
+            )));
         }
         if figures.damaged_rows > 0 {
-            notes.push(format!("history: {} damaged rows were left out of answers", figures.damaged_rows));
+            let rows = figures.damaged_rows;
+            notes.push(Note::wrong(format!("{rows} damaged rows were left out of answers")));
         }
         if figures.unwritten_rows > 0 {
-            notes.push(format!(
-                "history: {} rows could not be written in time and are lost",
-                figures.unwritten_rows
-            ));
+            let rows = figures.unwritten_rows;
+            notes.push(Note::wrong(format!("{rows} rows could not be written in time and are lost")));
         }
-        notes.extend(degraded.map(|degraded| format!("degraded: {degraded}")));
+        let mut notes: Vec<Note> = notes.into_iter().map(|note| note.about("history")).collect();
+        notes.extend(degraded.map(|degraded| Note::wrong(degraded).about("degraded")));
         notes
     }
 

@@ -303,19 +303,20 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     overview.limits.push(exported);
     let mut notes = api.store.notes();
     if exported.refused > 0 {
-        notes.push(format!(
+        notes.push(Note::note(format!(
             "metrics: {} pairs past the limit of --exported-pairs are exported as the pair other",
             exported.refused
-        ));
+        )));
     }
-    notes.extend(query::size_note(&overview));
+    notes.extend(query::size_note(&overview).map(Note::aside));
     if overview.minutes_dropped > 0 {
-        notes.push(format!(
+        notes.push(Note::wrong(format!(
             "history: {} minutes were not written in time and are missing",
             overview.minutes_dropped
-        ));
+        )));
     }
-    notes.extend(overview.last_clock_steps.last().map(|last| query::clock_note(overview.clock_steps, last)));
+    let clock = overview.last_clock_steps.last().map(|last| query::clock_note(overview.clock_steps, last));
+    notes.extend(clock.map(Note::note));
     let kept = api.spool.as_ref().map(|spool| spool.figures());
     notes.extend(kept.iter().flat_map(traces::notes));
     let kafka = api.kafka.as_ref().map(|kafka| kafka.figures());
@@ -333,8 +334,8 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
         ports: api.ports.iter().map(|port| query::port_report(port.name, &port.figures())).collect(),
         uptime_s: api.clock.now_ms() / 1000,
         holes,
-        notes,
         history: Some(api.store.coverage()),
         ..query::coverage(&overview)
-    })
+    }
+    .with_notes(notes))
 }

@@ -101,11 +101,6 @@ impl Tls {
         Ok(Arc::new(Tls { files, current }))
     }
 
-    /// Whether clients are asked for certificates.
-    pub fn asks_for_certificates(&self) -> bool {
-        self.files.client_authorities.is_some()
-    }
-
     /// Reloads the files if they have changed. Open connections keep their certificates, and so do new ones
     /// if the files cannot be used.
     ///

@@ -2,7 +2,7 @@
 
 use super::api::{Answer, Api, For, Of, Problem, Wanted};
 use super::parameters::from_hex;
-use crate::report::KeptCoverage;
+use crate::report::{KeptCoverage, Note};
 use crate::spool::{Kept, SpoolFigures, jaeger};
 use axum::Json;
 use axum::extract::Path;
@@ -120,17 +120,17 @@ pub(super) fn coverage(figures: SpoolFigures) -> KeptCoverage {
     }
 }
 
-/// What a reader of the coverage should know, in words.
-pub(super) fn notes(figures: &SpoolFigures) -> Vec<String> {
+/// What a reader of the coverage should know.
+pub(super) fn notes(figures: &SpoolFigures) -> Vec<Note> {
     let lost = [
         (figures.not_kept_queue, "they arrived faster than they could be written"),
         (figures.not_kept_disk, "the disk refused them"),
         (figures.not_kept_large, "their request is larger than --keep-bytes allows"),
     ];
     let lost = lost.into_iter().filter(|(spans, _)| *spans > 0).map(|(spans, why)| {
-        format!("whole traces: {} spans were counted and not kept, because {why}", grouped(spans))
+        Note::wrong(format!("{} spans were counted and not kept, because {why}", grouped(spans)))
     });
-    lost.chain(figures.notes.iter().map(|note| format!("whole traces: {note}"))).collect()
+    lost.chain(figures.notes.iter().cloned()).map(|note| note.about("whole traces")).collect()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod traces;
 pub mod writer;
 
 use crate::ingest::walk::SpanFacts;
+use crate::report::Note;
 use block::{Coding, Packer};
 use bytes::Bytes;
 use std::io;
@@ -117,8 +118,8 @@ pub struct SpoolFigures {
     pub forgotten_spans: u64,
     /// Damaged segments moved aside.
     pub damaged_segments: u64,
-    /// Notes for readers, in words.
-    pub notes: Vec<String>,
+    /// Notes for readers.
+    pub notes: Vec<Note>,
 }
 
 /// Spans not kept, by reason.
@@ -311,7 +312,8 @@ impl Spool {
             not_kept_large: self.losses.too_large.load(Relaxed),
             ..SpoolFigures::default()
         };
-        figures.notes.extend(self.losses.problem.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let problem = self.losses.problem.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        figures.notes.extend(problem.map(Note::wrong));
         self.store.fill(&mut figures);
         figures
     }

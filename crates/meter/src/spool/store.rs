@@ -4,6 +4,7 @@ use super::block::Head;
 use super::index::{Digester, MOST_BYTES, Runs};
 use super::segment::{self, Content, Found, Sealed, SegmentError, Writing};
 use super::{SpoolError, SpoolFigures, SpoolSettings};
+use crate::report::Note;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};
@@ -42,7 +43,7 @@ pub struct Store {
 struct State {
     segments: VecDeque<Entry>,
     next_number: u64,
-    notes: Vec<String>,
+    notes: Vec<Note>,
     damaged_segments: u64,
     forgotten_spans: u64,
 }
@@ -225,7 +226,7 @@ impl Store {
         match std::fs::remove_file(entry.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let mut state = self.state();
-                state.note(format!("{} cannot be removed: {error}", entry.path().display()));
+                state.note(Note::note(format!("{} cannot be removed: {error}", entry.path().display())));
                 state.forgotten_spans -= entry.content.spans;
                 state.segments.push_front(entry);
                 false
@@ -413,7 +414,8 @@ impl State {
             Found::Unsealed { writing, runs, content, digester, torn_bytes } => {
                 let path: Arc<Path> = writing.path.clone().into();
                 if torn_bytes > 0 {
-                    self.note(format!("{}: {torn_bytes} bytes at the end, of a block or an index that was not written to its end, were cut off", path.display()));
+                    let torn = "bytes at the end, of a block or an index that was not written to its end, were cut off";
+                    self.note(Note::note(format!("{}: {torn_bytes} {torn}", path.display())));
                 }
                 if content.spans == 0 {
                     // A file that cannot be removed does no harm.
@@ -431,11 +433,11 @@ impl State {
 
     fn damaged(&mut self, aside: &Path, error: &SegmentError) {
         self.damaged_segments += 1;
-        self.note(format!("damaged, and set aside as {}: {error}", aside.display()));
+        self.note(Note::wrong(format!("damaged, and set aside as {}: {error}", aside.display())));
     }
 
     /// Retains the most recent few.
-    fn note(&mut self, note: String) {
+    fn note(&mut self, note: Note) {
         const MAX_NOTES: usize = 4;
         if self.notes.len() >= MAX_NOTES {
             self.notes.remove(0);

@@ -1,6 +1,7 @@
 //! Files that were damaged or truncated, and a full disk.
 
 use crate::sent::{Sent, at, keep, names, open};
+use spangap_meter::spool::SpoolFigures;
 use spangap_meter::spool::block::Coding;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -8,6 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// All notes of the figures.
+fn said(figures: &SpoolFigures) -> String {
+    figures.notes.iter().map(|note| format!("{}\n", note.text)).collect()
+}
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
@@ -75,13 +81,13 @@ fn a_flipped_bit_costs_at_most_one_segment_and_is_reported() {
         match found.len() {
             // Nothing is written between the blocks, and an index damaged at its end is rebuilt.
             3 => {
-                let said = figures.notes.join("\n");
+                let said = said(&figures);
                 assert!(said.is_empty() || said.contains("cut off"), "byte {byte}: {said}");
                 assert_eq!(figures.damaged_segments, 0, "byte {byte}");
             }
             _ => {
                 set_aside += 1;
-                let said = figures.notes.join("\n");
+                let said = said(&figures);
                 assert!(
                     figures.damaged_segments == 1 || said.contains("cut off"),
                     "byte {byte}: {figures:?}"
@@ -190,14 +196,14 @@ fn a_full_disk_loses_the_oldest_then_new_spans_and_counts_both() {
     }
     let figures = spool.figures();
     assert_eq!(figures.spans + figures.forgotten_spans + figures.not_kept_disk, sent, "{figures:?}");
-    assert!(figures.notes.iter().any(|note| note.contains("No space left")), "{figures:?}");
+    assert!(said(&figures).contains("No space left"), "{figures:?}");
 
     // Writing resumes once there is room.
     fs::remove_file(&ballast).unwrap();
     keep(&spool, &Sent::new(2_000, &[9]), Coding::Plain, now.load(Relaxed));
     spool.flush();
     assert_eq!(names(&spool.find(&[9; 16])), ["2000-0"]);
-    assert_eq!(spool.figures().notes, Vec::<String>::new());
+    assert_eq!(said(&spool.figures()), "");
     spool.stop();
     drop(spool);
     drop(unmounted);

@@ -104,7 +104,9 @@ impl Evidence {
 
     /// What the captures, spans and recordings behind the calls do not contain, in sentences.
     pub fn limits(&self) -> impl Iterator<Item = &String> {
-        let of_calls = self.coverage.iter().filter(|one| one.instrument == Instrument::Packets);
+        let is_of_calls =
+            |one: &&Coverage| matches!(one.instrument, Instrument::Packets | Instrument::HostRecording);
+        let of_calls = self.coverage.iter().filter(is_of_calls);
         of_calls.flat_map(|one| &one.cannot)
     }
 

@@ -6,7 +6,7 @@ use crate::report::ListReport;
 use crate::socket::{Owner, Source, TcpSocket};
 use serde_json::Value;
 use spangap_model::duration::format_ns;
-use spangap_report::figures::{bytes_in_memory, counted};
+use spangap_report::figures::{bytes_in_memory, counted, percent};
 use spangap_report::table::aligned;
 use std::io::{self, Write};
 
@@ -89,7 +89,7 @@ pub fn print_rates(out: &mut impl Write, rates: &Rates) -> io::Result<()> {
 fn rates_row(socket: &SocketRates) -> Vec<String> {
     let rate =
         |value: Option<f64>| value.map_or("-".to_owned(), |value| bytes_in_memory(value.round() as u64));
-    let share = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{:.0} %", 100.0 * value));
+    let share = |value: Option<f64>| value.map_or("-".to_owned(), percent);
     let nodelay = socket.nodelay.map_or("?", |on| if on { "on" } else { "off" });
     let peer = socket.peer.map_or("-".to_owned(), |peer| peer.to_string());
     let mut cells = vec![owner_cell(&socket.owners), socket.local.to_string(), peer];
@@ -122,9 +122,9 @@ fn print_rest(out: &mut impl Write, report: &ListReport) -> io::Result<()> {
         counted(groups, "peer")
     )?;
     for group in report.peers.iter().filter(|group| group.connections > 1).take(20) {
-        let share = group.largest_share.map_or(String::new(), |share| {
-            format!("; the busiest carries {:.0} % of the bytes", 100.0 * share)
-        });
+        let share = group
+            .largest_share
+            .map_or(String::new(), |share| format!("; the busiest carries {} of the bytes", percent(share)));
         writeln!(
             out,
             "  {} {}: {} sent, {} received{share}",

@@ -12,6 +12,7 @@ use crate::exchange::Exchange;
 use crate::tcp::{Kind, Step};
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
+use spangap_report::figures::percent;
 
 /// Shorter silences are ordinary work of a client.
 const SILENCE_NS: u64 = 100_000;
@@ -111,10 +112,10 @@ impl Rule for Memory {
     fn notes(&self, into: &mut Vec<String>) {
         if self.is_batched() {
             let per_batch = self.calls as f64 / self.batches as f64;
-            let percent = 100.0 * self.silent_ns as f64 / self.batches_ns as f64;
+            let share = percent(self.silent_ns as f64 / self.batches_ns as f64);
             into.push(format!(
                 "Calls go out in batches ({per_batch:.1} on average), and {} of {} begin after 100 us or more of \
-                 silence on an otherwise idle wire, {percent:.0} % of their time: the client's stack on this one \
+                 silence on an otherwise idle wire, {share} of their time: the client's stack on this one \
                  connection may be the limit. Not known: {}.",
                 self.silences,
                 self.batches,

@@ -3,6 +3,7 @@
 use super::{Dissection, SectionTotals};
 use crate::clock_set::Moved;
 use crate::exchange::Protocol;
+use spangap_model::duration::format_ns;
 use spangap_report::figures::counted;
 use spangap_report::times::span;
 
@@ -186,8 +187,8 @@ fn of_capture(capture: &super::CaptureTotals, out: &mut Vec<String>) {
     let Moved { times, ns } = counts.unsorted;
     if ns >= UNSORTED_NS && times.saturating_mul(UNSORTED_SHARE) >= counts.packets {
         out.push(format!(
-            "{file}: {times} packets stand behind later ones, by up to {:.1} ms: connections are read in the order of the file, which is not that of the wire. `reordercap` of Wireshark sorts them.",
-            ns as f64 / 1e6
+            "{file}: {times} packets stand behind later ones, by up to {}: connections are read in the order of the file, which is not that of the wire. `reordercap` of Wireshark sorts them.",
+            format_ns(ns.unsigned_abs())
         ));
     }
     for (how, moved) in [("back", counts.set_back), ("forward (or its host slept)", counts.set_forward)] {

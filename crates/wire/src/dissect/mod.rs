@@ -27,6 +27,7 @@ use crate::spans::Spans;
 use crate::tap::TapCounts;
 use crate::totals::{ConnectionTotals, PairTotals, Sums};
 use spangap_model::Side;
+use spangap_model::evidence::Coverage;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -145,6 +146,8 @@ pub struct Dissection {
     pub warnings: Vec<String>,
     /// Limits of these figures, in sentences.
     pub caveats: Vec<String>,
+    /// Recordings of hosts that were joined with the calls.
+    pub recordings: Vec<Coverage>,
     /// Whether the caller interrupted it.
     pub interrupted: bool,
     /// Halves dropped because one capture has the same call twice (two interfaces, before and after a
@@ -173,6 +176,11 @@ pub struct Progress {
 pub type OnProgress<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 impl Dissection {
+    /// Limits of these figures and of the recordings joined with them, in sentences.
+    pub fn limits(&self) -> impl Iterator<Item = &String> {
+        self.caveats.iter().chain(self.recordings.iter().flat_map(|one| &one.cannot))
+    }
+
     /// The clock relation of a call's captures.
     pub fn clock_of(&self, call: &Call) -> Option<&Clock> {
         self.sections.get(call.section).map_or(self.clock.as_ref(), |section| section.clock.as_ref())

@@ -4,6 +4,7 @@ use crate::causes::syn;
 use crate::episode::Episode;
 use crate::tcp::{ConnectionFacts, Handshake};
 use spangap_model::Cause;
+use spangap_model::duration::format_ns;
 
 /// Maximum remembered connections that did not open, including port scans.
 const MAX: usize = 1000;
@@ -58,7 +59,7 @@ fn never(seen: &ConnectionByCapture, captures: usize) -> String {
         return String::new();
     };
     let (syns, over_ns) = (most.handshake.syns, most.last_ns.saturating_sub(most.first_ns));
-    let sent = format!("It never opened: {syns} SYNs in {:.1} s", over_ns as f64 / 1e9);
+    let sent = format!("It never opened: {syns} SYNs in {}", format_ns(over_ns.max(0).unsigned_abs()));
     match seen {
         [Some(first), Some(second)] => {
             let (fewer, more) = match first.handshake.syns <= second.handshake.syns {
@@ -86,7 +87,6 @@ fn never(seen: &ConnectionByCapture, captures: usize) -> String {
 
 /// The statement about a connection that opened late.
 pub(super) fn slowly(episode: &Episode, seen: [Option<Handshake>; 2]) -> String {
-    let ms = |ns: i64| ns.max(0) as f64 / 1e6;
     let parts = |of: fn(&Handshake) -> u32, what: &str| {
         let counts: Vec<String> = ["client", "server"]
             .iter()
@@ -96,8 +96,8 @@ pub(super) fn slowly(episode: &Episode, seen: [Option<Handshake>; 2]) -> String 
         format!("{what}: {}", counts.join(", "))
     };
     format!(
-        "It opened {:.0} ms late ({}; {}; {}): calls that waited for it had not yet begun on the wire.",
-        ms(episode.to_ns.saturating_sub(episode.from_ns)),
+        "It opened {} late ({}; {}; {}): calls that waited for it had not yet begun on the wire.",
+        format_ns(episode.to_ns.saturating_sub(episode.from_ns).max(0).unsigned_abs()),
         episode.cause,
         parts(|handshake| handshake.syns, "SYNs"),
         parts(|handshake| handshake.syn_acks, "SYN/ACKs"),
@@ -141,7 +141,7 @@ mod tests {
     fn both_ends_show_where_the_syns_were_lost() {
         let both = said(&[(0, facts(3)), (1, facts(1))], 2);
         assert_eq!(both.len(), 1);
-        assert!(both[0].contains("3 SYNs in 3.0 s, 1 of them at the other end: some were lost"), "{both:?}");
+        assert!(both[0].contains("3 SYNs in 3.00 s, 1 of them at the other end: some were lost"), "{both:?}");
         let arrived = said(&[(0, facts(3)), (1, facts(3))], 2);
         assert!(arrived[0].contains("all arrived"), "{arrived:?}");
         let one = said(&[(0, facts(3))], 2);

@@ -2,7 +2,7 @@
 
 use super::sections::Choice;
 use crate::align::Clock;
-use crate::call::{Call, Finding, Halves};
+use crate::call::{Call, CallFinding, Halves};
 use crate::findings::network_delay;
 use crate::hops::{Hop, LinkedBy};
 use crate::legs::{Clocks, legs};
@@ -47,17 +47,17 @@ pub(super) struct UnsettledCall {
     /// Client and server of its connection.
     pub ends: Option<[Endpoint; 2]>,
     pub halves: Box<Halves>,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CallFinding>,
     pub hops: Vec<(LinkedBy, UnsettledCall)>,
 }
 
 /// The causes of delay of a call across all its hops, each once. Whether a proxy opened connections for one call
 /// is reported for those connections.
-pub(super) fn of_all_hops(findings: &[Finding], hops: &[(LinkedBy, UnsettledCall)]) -> Vec<Finding> {
+pub(super) fn of_all_hops(findings: &[CallFinding], hops: &[(LinkedBy, UnsettledCall)]) -> Vec<CallFinding> {
     let mut all = findings.to_vec();
     for (_, hop) in hops {
         for finding in of_all_hops(&hop.findings, &hop.hops) {
-            let known = |known: &Finding| (known.cause, known.side) == (finding.cause, finding.side);
+            let known = |known: &CallFinding| (known.cause, known.side) == (finding.cause, finding.side);
             if finding.cause != Cause::ConnectionPerCall && !all.iter().any(known) {
                 all.push(finding);
             }

@@ -2,7 +2,7 @@
 //! released them at once.
 
 use super::Way;
-use crate::call::{Finding, When};
+use crate::call::{CallFinding, When};
 use crate::episode::{PacketProof, What};
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
@@ -63,7 +63,7 @@ pub(crate) fn finding(
     batch: &[Way],
     cost_ns: u64,
     duration_ns: u64,
-) -> Finding {
+) -> CallFinding {
     let receiver = way.from.other();
     let apart = batch.first().zip(batch.last()).map_or(0, |(a, b)| b.sent.0.abs_diff(a.sent.0));
     let mut evidence = vec![
@@ -90,7 +90,7 @@ pub(crate) fn finding(
             .push((1 - way.capture, PacketProof { packet: other.arrived.1, time_ns: other.arrived.0, what }));
     }
     let host = if receiver == Side::Client { "client" } else { "server" };
-    Finding {
+    CallFinding {
         cause: Cause::BatchedArrival,
         certainty: Certainty::Shown,
         side: Some(receiver),

@@ -1,7 +1,7 @@
 //! Turns the episodes of both taps into findings of a call, each with its share of the call's time.
 
 use super::{Explained, Way, covered_ns, is_loss, union};
-use crate::call::{Finding, Halves, Note, When};
+use crate::call::{CallFinding, Halves, Note, When};
 use crate::episode::{Episode, PacketProof};
 use crate::exchange::{Exchange, Part};
 use crate::legs::Moments;
@@ -43,7 +43,7 @@ pub(crate) fn findings(
     about: &About<'_>,
     episodes: &[Vec<Episode>; 2],
     explained: &mut Vec<Explained>,
-) -> Vec<Finding> {
+) -> Vec<CallFinding> {
     let About { halves, moments, duration_ns, offset_ns, least_path_ns } = *about;
     let mut held: Vec<EpisodeShare<'_>> = Vec::new();
     for tap in [Side::Client, Side::Server] {
@@ -75,7 +75,7 @@ pub(crate) fn findings(
             }
         }
     }
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings: Vec<CallFinding> = Vec::new();
     if let [only] = &held[..] {
         // There is nothing to compare it with.
         let capture = halves.captures[only.tap.index()];
@@ -125,7 +125,7 @@ fn event_finding(
     taken: &mut [(i64, i64)],
     evidence: Vec<(u8, PacketProof)>,
     explained: &mut Vec<Explained>,
-) -> Finding {
+) -> CallFinding {
     let Episode { cause, sender, certainty, .. } = *best.episode;
     let shown = certainty == Certainty::Shown;
     explained.extend(taken.iter().map(|range| Explained { cause, sender, shown, range: *range }));
@@ -136,12 +136,12 @@ fn event_finding(
     let cost_ns = union(taken).map(|ns| ns.min(about.duration_ns));
     let exchange = about.halves.exchanges[best.tap.index()].as_ref();
     let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
-    Finding { when, ..finding(best.episode, cost_ns, evidence, before) }
+    CallFinding { when, ..finding(best.episode, cost_ns, evidence, before) }
 }
 
 /// Removes losses of segments that are too large for the path: they are part of that finding.
-fn too_large(findings: &mut Vec<Finding>) {
-    let between = |finding: &Finding| match finding.when {
+fn too_large(findings: &mut Vec<CallFinding>) {
+    let between = |finding: &CallFinding| match finding.when {
         When::Between(from, to) => Some((from, to)),
         _ => None,
     };
@@ -154,7 +154,7 @@ fn too_large(findings: &mut Vec<Finding>) {
 }
 
 /// Subtracts the causes that made a connection open late from the cost of opening one.
-fn opened_slowly(findings: &mut [Finding], explained: &[Explained]) {
+fn opened_slowly(findings: &mut [CallFinding], explained: &[Explained]) {
     let late = |span: &Explained| span.shown && matches!(span.cause, Cause::SynLoss | Cause::AcceptOverflow);
     if !explained.iter().any(late) {
         return;
@@ -171,19 +171,19 @@ fn finding(
     cost_ns: Option<u64>,
     evidence: Vec<(u8, PacketProof)>,
     before: bool,
-) -> Finding {
+) -> CallFinding {
     let lasted_ns = episode.to_ns.saturating_sub(episode.from_ns).max(0) as u64;
     let note = match (cost_ns, episode.cause, before) {
         (Some(_), ..) => Note::None,
         (None, Cause::StreamLimit, _) => {
             Note::Text("only its CLIENT span tells how long the call waited for a stream".into())
         }
-        (None, _, true) => Note::Ms(
+        (None, _, true) => Note::Time(
             "before the first byte of the call was on the wire, ",
             lasted_ns,
             " at most; only its CLIENT span tells how much of that the call waited",
         ),
-        (None, Cause::ReceiverDrop, _) => Note::Ms(
+        (None, Cause::ReceiverDrop, _) => Note::Time(
             "the bytes were at the tap ",
             lasted_ns,
             " before they came again; only its CLIENT span tells how much of that the call waited",
@@ -191,14 +191,14 @@ fn finding(
         _ => Note::Text("it lies outside what this capture shows of the call".into()),
     };
     let Episode { cause, certainty, side, .. } = *episode;
-    Finding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }
+    CallFinding { cause, certainty, side, when: When::Unknown, cost_ns, note, evidence }
 }
 
 /// Attributes the transit of a response to the large one for which it waited at the server, if it also arrived
 /// with the last bytes of that one at the client: then it was behind them all the way, in whatever queue there
 /// is.
 pub(crate) fn goes_on(
-    found: &mut [Finding],
+    found: &mut [CallFinding],
     way: &Way,
     beyond_ns: u64,
     about: &About<'_>,
@@ -208,7 +208,7 @@ pub(crate) fn goes_on(
     if way.from != Side::Server || !episodes.iter().all(|seen| seen.iter().any(is_behind)) {
         return false;
     }
-    let waited = |finding: &&mut Finding| {
+    let waited = |finding: &&mut CallFinding| {
         finding.cause == Cause::HeadOfLine
             && finding.certainty == Certainty::Shown
             && finding.side == Some(Side::Server)

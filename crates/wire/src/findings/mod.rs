@@ -10,7 +10,7 @@ pub(crate) mod receiver_drop;
 mod tests;
 pub(crate) mod unanswered;
 
-use crate::call::{Finding, Halves};
+use crate::call::{CallFinding, Halves};
 use crate::legs::Moments;
 use batched_arrival::Arrivals;
 use network_delay::Paths;
@@ -28,7 +28,7 @@ pub(crate) struct EarlierCalls {
 }
 
 /// Sorts shown findings before possible ones, then by descending cost; those without a cost last.
-pub(crate) fn by_weight(findings: &mut [Finding]) {
+pub(crate) fn by_weight(findings: &mut [CallFinding]) {
     findings
         .sort_by_key(|finding| std::cmp::Reverse((finding.certainty == Certainty::Shown, finding.cost_ns)));
 }

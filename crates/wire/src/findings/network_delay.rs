@@ -6,8 +6,9 @@
 //! connection itself, so that a longer path does not.
 
 use super::{WORTH_NAMING_NS, Way};
-use crate::call::{Finding, Note, When};
+use crate::call::{CallFinding, Note, When};
 use crate::episode::{PacketProof, What};
+use spangap_model::duration::format_ns;
 use spangap_model::evidence::Certainty;
 use spangap_model::{Cause, Side};
 
@@ -83,7 +84,7 @@ impl PathTime {
     }
 
     /// The finding; its note is written later, when the path is known best ([`note`]).
-    pub fn finding(&self, cost_ns: u64, duration_ns: u64) -> Finding {
+    pub fn finding(&self, cost_ns: u64, duration_ns: u64) -> CallFinding {
         let mut evidence = Vec::with_capacity(4);
         for (way, _, beyond_ns) in self.ways.iter().flatten() {
             let (sent, arrived) = match way.from {
@@ -100,7 +101,7 @@ impl PathTime {
             evidence.push((way.capture, packet(way.sent, What::text(sent))));
             evidence.push((1 - way.capture, packet(way.arrived, What::with(arrived, beyond_ns / 1000, 0))));
         }
-        Finding {
+        CallFinding {
             cause: Cause::NetworkDelay,
             certainty: Certainty::Shown,
             side: None,
@@ -120,22 +121,21 @@ pub(crate) fn is_late(beyond_ns: u64, duration_ns: u64) -> bool {
 /// Describes the constant part, with `least_ns` as the minimum of both directions on the connection, and the
 /// excess.
 pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
-    let ms = |ns: u64| ns as f64 / 1e6;
     let always_ns = least_ns.unwrap_or(0).min(cost_ns);
     let top_ns = cost_ns - always_ns;
     let always = format!(
-        "the minimum on this connection is {:.1} ms there and back: distance, route, or a constant delay",
-        ms(always_ns)
+        "the minimum on this connection is {} there and back: distance, route, or a constant delay",
+        format_ns(always_ns)
     );
     if top_ns < WORTH_NAMING_NS {
         return always;
     }
     let most_ns = SWITCH_BUFFER_BYTES * 8 * 1_000_000_000 / SWITCH_LINK_BITS;
     let buffer = format!(
-        "{} MB at {} Gbit/s delay by at most {} ms",
+        "{} MB at {} Gbit/s delay by at most {}",
         SWITCH_BUFFER_BYTES / 1_000_000,
         SWITCH_LINK_BITS / 1_000_000_000,
-        ms(most_ns)
+        format_ns(most_ns)
     );
     let top = if top_ns > most_ns {
         format!(
@@ -149,6 +149,6 @@ pub(crate) fn note(cost_ns: u64, least_ns: Option<u64>) -> String {
     };
     match always_ns {
         0..WORTH_NAMING_NS => top,
-        _ => format!("{always}; {:.1} ms come on top: {top}", ms(top_ns)),
+        _ => format!("{always}; {} come on top: {top}", format_ns(top_ns)),
     }
 }

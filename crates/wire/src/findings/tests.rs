@@ -54,7 +54,7 @@ fn episode(cause: Cause, sender: Side, range: (i64, i64), bytes: (u64, u64)) -> 
     }
 }
 
-fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<Finding> {
+fn held_findings(halves: &Halves, episodes: &[Vec<Episode>; 2]) -> Vec<CallFinding> {
     let moments = Moments::of(halves);
     let duration = moments.ends().map_or(0, |(first, last)| last.0 - first.0);
     let about = About {
@@ -379,7 +379,7 @@ fn the_sum_of_both_directions_needs_no_clock_and_excludes_loss() {
     assert_eq!(path(0).cost_ns(22_220_000), Some(21_100_000));
     assert_eq!(path(20_000_000).cost_ns(22_220_000), None, "what is left is not most of the call");
     let note = network_delay::note(21_100_000, Some(1_100_000));
-    assert!(note.starts_with("the minimum on this connection is 1.1 ms there and back"), "{note}");
+    assert!(note.starts_with("the minimum on this connection is 1.10 ms there and back"), "{note}");
     assert!(note.contains("; 20.0 ms come on top: not the queue of one switch"), "{note}");
 }
 

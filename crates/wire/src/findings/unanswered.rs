@@ -2,9 +2,10 @@
 
 use super::held::About;
 use super::{Explained, WORTH_NAMING_NS, covered_ns, is_loss};
-use crate::call::{Finding, Halves, When};
+use crate::call::{CallFinding, Halves, When};
 use crate::episode::{PacketProof, What};
 use crate::exchange::{Ending, Stop};
+use spangap_model::duration::format_ns;
 use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Leg, Side};
 
@@ -13,7 +14,7 @@ const MAY_NOT_ARRIVE: Certainty = Certainty::Possible(Missing::RequestArrived);
 
 /// Adds the finding about a call without a response; returns whether it is such a call. Time that is `explained`
 /// by a shown cause is not attributed to the server.
-pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<Finding>) -> bool {
+pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec<CallFinding>) -> bool {
     let About { halves, moments, duration_ns, offset_ns, .. } = *about;
     let (Some(waited_in), Some(ending)) = (moments.1, halves.ending()) else { return false };
     if waited_in == Leg::ClientAppOut {
@@ -47,23 +48,31 @@ pub(crate) fn findings(about: &About<'_>, explained: &[Explained], out: &mut Vec
     };
     let (cost_ns, note) = (Some(cost_ns), note(halves, &ending).into());
     let when = When::Between(within.0, within.1);
-    out.push(Finding { cause, certainty, side, when, cost_ns, note, evidence: evidence(halves, &ending) });
+    out.push(CallFinding {
+        cause,
+        certainty,
+        side,
+        when,
+        cost_ns,
+        note,
+        evidence: evidence(halves, &ending),
+    });
     true
 }
 
 /// What became of the request afterwards.
 fn note(halves: &Halves, ending: &Ending) -> String {
-    let ms = |ns: i64| ns.max(0) as f64 / 1e6;
+    let time = |ns: i64| format_ns(ns.max(0).unsigned_abs());
     let [client, server] = &halves.exchanges;
     if let Some((server, response)) = server.as_ref().and_then(|server| Some((server, server.response?))) {
-        let took = ms(response.first.seen_ns - server.request.last.ready_ns);
+        let took = time(response.first.seen_ns - server.request.last.ready_ns);
         return format!(
-            "the server answered {took:.1} ms after the request arrived, when the call was already over"
+            "the server answered {took} after the request arrived, when the call was already over"
         );
     }
     let late = client.as_ref().and_then(|client| client.response);
-    let late = late.map(|response| ms(response.first.seen_ns - ending.at_ns));
-    late.map_or(String::new(), |late| format!("a response came {late:.1} ms after the call was over"))
+    let late = late.map(|response| time(response.first.seen_ns - ending.at_ns));
+    late.map_or(String::new(), |late| format!("a response came {late} after the call was over"))
 }
 
 fn evidence(halves: &Halves, ending: &Ending) -> Vec<(u8, PacketProof)> {

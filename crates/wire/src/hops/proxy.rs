@@ -1,7 +1,7 @@
 //! The finding `proxy`: a proxy's own time within a call.
 
 use super::path::Inside;
-use crate::call::{Finding, Halves, When};
+use crate::call::{CallFinding, Halves, When};
 use crate::episode::{PacketProof, What};
 use crate::exchange::Mark;
 use crate::findings::WORTH_NAMING_NS;
@@ -15,7 +15,7 @@ pub(crate) struct Outer<'a> {
     pub halves: &'a Halves,
     pub moments: &'a Moments,
     pub duration_ns: u64,
-    pub findings: &'a [Finding],
+    pub findings: &'a [CallFinding],
     /// The captures' overall numbers.
     pub captures: &'a [usize],
 }
@@ -24,7 +24,7 @@ pub(crate) struct Outer<'a> {
 pub(crate) struct Inner<'a> {
     pub halves: &'a Halves,
     pub duration_ns: u64,
-    pub findings: &'a [Finding],
+    pub findings: &'a [CallFinding],
     pub captures: &'a [usize],
     /// The handshake of its connection, as seen at the proxy.
     pub handshake: Option<Handshake>,
@@ -40,7 +40,7 @@ pub(crate) fn findings(
     outer: &Outer<'_>,
     hops: &[Inner<'_>],
     waited_elsewhere: impl FnOnce((i64, i64), u64) -> bool,
-    out: &mut Vec<Finding>,
+    out: &mut Vec<CallFinding>,
 ) {
     let most =
         |ns: i64| u64::try_from(ns).ok().filter(|ns| *ns >= WORTH_NAMING_NS && 2 * ns >= outer.duration_ns);
@@ -71,13 +71,13 @@ pub(crate) fn findings(
     let stay_ns = inside.to.0 - inside.from.0;
     let passed_ns: i64 = hops.iter().map(|hop| wire_ns(hop.halves)).sum();
     let opening_ns: i64 = hops.iter().map(|hop| opening_ns(hop, stay_ns)).sum();
-    let is_app = |finding: &&Finding| {
+    let is_app = |finding: &&CallFinding| {
         !matches!(
             finding.cause,
             Cause::ServerApp | Cause::ServerHostOrApp | Cause::ServerQueue | Cause::ClientApp
         )
     };
-    let held = |finding: &Finding| finding.cost_ns.unwrap_or(0) as i64;
+    let held = |finding: &CallFinding| finding.cost_ns.unwrap_or(0) as i64;
     let held_ns: i64 = outer.findings.iter().filter(is_app).map(held).sum::<i64>()
         + hops.iter().flat_map(|hop| hop.findings).filter(before_first_byte).map(held).sum::<i64>();
     let Some(cost_ns) = most(stay_ns - passed_ns - opening_ns - held_ns) else { return };
@@ -124,8 +124,8 @@ fn finding(
     cost_ns: u64,
     note: String,
     evidence: Vec<(u8, PacketProof)>,
-) -> Finding {
-    Finding {
+) -> CallFinding {
+    CallFinding {
         cause,
         certainty,
         side: None,
@@ -152,7 +152,7 @@ fn opening_ns(hop: &Inner<'_>, stay_ns: i64) -> i64 {
 }
 
 /// Whether a cause delays a call before its first byte.
-fn before_first_byte(finding: &&Finding) -> bool {
+fn before_first_byte(finding: &&CallFinding) -> bool {
     matches!(finding.cause, Cause::StreamLimit | Cause::SharedConnection | Cause::ConnectionPerCall)
 }
 
@@ -170,7 +170,7 @@ fn at(
 
 /// Removes findings that the hops of a forwarded call explain: blame on the server's application by its own ends,
 /// and a missing answer if a hop was not answered either.
-pub(crate) fn explained_by_hops(findings: &mut Vec<Finding>, unanswered: bool) {
+pub(crate) fn explained_by_hops(findings: &mut Vec<CallFinding>, unanswered: bool) {
     findings.retain(|finding| match finding.cause {
         Cause::ServerApp | Cause::ServerHostOrApp | Cause::ServerQueue => false,
         Cause::NoResponse => !unanswered,

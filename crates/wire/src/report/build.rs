@@ -75,7 +75,8 @@ impl DissectReport {
             capture: summary(&captures),
             captures,
             trace_id_elsewhere: dissection.trace_id_elsewhere.iter().map(place_report).collect(),
-            caveats: dissection.caveats.clone(),
+            recordings: dissection.recordings.clone(),
+            caveats: dissection.limits().cloned().collect(),
         };
         report.conclusions = conclusion::conclusions(&report);
         report
@@ -354,6 +355,7 @@ fn rung_report(call: &Call, rung: &Rung, seen_at: Side, since_start_ns: i64) -> 
         acked_bytes,
         window: rung.window,
         notes: rung.notes.clone(),
+        stands_out: rung.stands_out,
         left_out_before: rung.left_out_before,
     }
 }

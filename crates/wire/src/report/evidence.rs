@@ -135,7 +135,7 @@ fn interval((from_unix_ns, to_unix_ns): (i64, i64)) -> Interval {
     Interval { from_unix_ns, to_unix_ns }
 }
 
-/// One for each capture; what holds for all of them stands with the first.
+/// One for each capture, where what holds for all of them stands with the first; then one for each recording.
 fn coverage(dissection: &Dissection) -> Vec<Coverage> {
     let of_one = |(number, capture): (usize, &CaptureTotals)| {
         let reading = &capture.reading;
@@ -149,7 +149,8 @@ fn coverage(dissection: &Dissection) -> Vec<Coverage> {
             cannot: if number == 0 { dissection.caveats.clone() } else { Vec::new() },
         }
     };
-    dissection.captures.iter().enumerate().map(of_one).collect()
+    let captures = dissection.captures.iter().enumerate().map(of_one);
+    captures.chain(dissection.recordings.iter().cloned()).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod words;
 use crate::call::Call;
 use crate::dissect::Dissection;
 use serde::{Serialize, Serializer};
-use spangap_model::evidence::{Finding, LegRecord};
+use spangap_model::evidence::{Coverage, Finding, LegRecord};
 use spangap_model::{Cause, Legs, Side};
 use std::collections::BTreeMap;
 
@@ -91,6 +91,9 @@ pub struct DissectReport {
     pub captures: Vec<CaptureReport>,
     /// Places where a requested trace id occurs outside of every readable header.
     pub trace_id_elsewhere: Vec<TraceIdPlace>,
+    /// Recordings of hosts that were joined with the calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recordings: Vec<Coverage>,
     /// Limits of these figures, in sentences.
     pub caveats: Vec<String>,
 }
@@ -317,6 +320,8 @@ pub struct RungReport {
     pub window: u16,
     /// Its role in the call.
     pub notes: Vec<String>,
+    /// Whether one of these says more than which bytes of the call it carries: a proof, or the call's end.
+    pub stands_out: bool,
     /// Packets left out just before this one.
     pub left_out_before: u64,
 }

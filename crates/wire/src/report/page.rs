@@ -29,7 +29,7 @@ const PAUSE_SHARE: u64 = 10;
 pub struct DissectPage {
     /// Title of the document.
     pub title: String,
-    /// What was examined, and when.
+    /// When the captures began, and how long they last; empty if they have no packets.
     pub kicker: String,
     /// The first conclusion's first sentence.
     pub headline: String,
@@ -216,12 +216,12 @@ impl DissectPage {
     }
 }
 
-/// `spangap dissect · 2026-02-28 12:00:00 UTC, 9.00 s`
+/// `2026-02-28 12:00:00 UTC, 9.00 s`
 fn when(report: &DissectReport) -> String {
     let first = report.captures.iter().filter_map(|capture| capture.first_unix_ns).min();
     let last = report.captures.iter().filter_map(|capture| capture.last_unix_ns).max();
-    let (Some(first), Some(last)) = (first, last) else { return "spangap dissect".into() };
-    format!("spangap dissect · {} UTC, {}", date_and_second(first), format_ns((last - first).unsigned_abs()))
+    let (Some(first), Some(last)) = (first, last) else { return String::new() };
+    format!("{} UTC, {}", date_and_second(first), format_ns((last - first).unsigned_abs()))
 }
 
 impl CallPage {

@@ -16,7 +16,7 @@ pub(super) fn legs(call: &Call) -> Vec<LegRecord> {
 
 /// The causes of delay of a call.
 pub(super) fn findings(call: &Call, dissection: &Dissection) -> Vec<Finding> {
-    let one = |finding: &call::Finding| {
+    let one = |finding: &call::CallFinding| {
         let packets = finding.evidence.iter().map(|(capture, packet)| PacketRecord {
             capture: *capture,
             packet: packet.packet,

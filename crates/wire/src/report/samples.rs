@@ -2,7 +2,7 @@
 
 use super::{DissectReport, Extras, RungReport};
 use crate::align::{Clock, Stretch};
-use crate::call::{Call, Finding, Halves, LegTime, Note, When};
+use crate::call::{Call, CallFinding, Halves, LegTime, Note, When};
 use crate::dissect::{CaptureTotals, Dissection, Settings};
 use crate::episode::{PacketProof, What};
 use crate::exchange::{Exchange, Mark, Part, Protocol, TextId, TraceContext};
@@ -38,6 +38,7 @@ pub fn rung(seen_at: Side, from: Side, packet: u64, since_start_ns: i64, seq: u3
         acked_bytes: None,
         window: 500,
         notes: Vec::new(),
+        stands_out: false,
         left_out_before: 0,
     }
 }
@@ -111,7 +112,7 @@ fn exchange(side: Side, start_ns: i64, stall_ns: i64) -> Exchange {
 fn call(start_ns: i64, stall_ns: i64, certainty: Certainty) -> Call {
     let server = Legs { first: Leg::ServerHostIn, last: Leg::ServerHostOut };
     let leg = |legs, ns, bound_ns| LegTime { legs, ns, bound_ns };
-    let finding = Finding {
+    let finding = CallFinding {
         cause: Cause::NagleDelayedAck,
         certainty,
         side: Some(Side::Client),
@@ -288,6 +289,7 @@ pub fn ladder() -> Ladder {
         ack: Some(ack),
         window: 501,
         notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        stands_out: notes == ["delayed ACK"],
         left_out_before: 0,
     };
     let (c, s) = (Side::Client, Side::Server);

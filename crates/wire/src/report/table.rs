@@ -8,6 +8,7 @@ use super::{
 };
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::{Coverage, Interval};
 use spangap_report::cut::keep_end;
 use spangap_report::figures::{bounded, bytes_on_link, counted, percent_of};
 use spangap_report::table::aligned;
@@ -75,6 +76,7 @@ pub(super) fn head(report: &DissectReport) -> Vec<String> {
             paragraphs.push(format!("  and {} more places; --json names them", capture.damaged_places - 3));
         }
     }
+    paragraphs.extend(report.recordings.iter().map(recording_line));
     paragraphs.extend(clock_line(report));
     paragraphs.push(calls_line(report));
     paragraphs
@@ -111,6 +113,20 @@ fn capture_line(capture: &CaptureReport, alone: bool) -> String {
         not.push(format!("times to {}", format_ns(u64::from(capture.resolution_ns))));
     }
     format!("{text}; {}.", not.join(", "))
+}
+
+/// What a recording covers; `caveats` has what it lacks.
+fn recording_line(recording: &Coverage) -> String {
+    let side = recording.side.map_or(String::new(), |side| format!(" ({}'s end)", side.name()));
+    let mut text = format!("{}{side}: {}", recording.source, counted(recording.seen, "event"));
+    if let Some(Interval { from_unix_ns: from, to_unix_ns: to }) = recording.when {
+        let span = format_ns((to - from).unsigned_abs());
+        text += &format!(" in {span} from {} {} UTC", date(from), time_of_day(from));
+    }
+    match recording.lost {
+        0 => text + "; none lost.",
+        lost => format!("{text}; {} lost.", counted(lost, "event")),
+    }
 }
 
 /// The clocks, as a sentence; `None` for a single capture.

@@ -3,7 +3,7 @@
 
 use super::{CauseSum, LegSum, Sums};
 use crate::align::{Clock, Stretch};
-use crate::call::{Finding, Halves};
+use crate::call::{CallFinding, Halves};
 use crate::exchange::{Ended, Protocol};
 use crate::legs::Moments;
 use spangap_model::evidence::Certainty;
@@ -60,7 +60,7 @@ impl Accum {
 
     /// Counts a call.
     #[inline]
-    pub fn call(&mut self, halves: &Halves, moments: &Moments, duration_ns: u64, findings: &[Finding]) {
+    pub fn call(&mut self, halves: &Halves, moments: &Moments, duration_ns: u64, findings: &[CallFinding]) {
         self.calls += 1;
         let timed = !halves.is_of_two_clocks();
         if timed {

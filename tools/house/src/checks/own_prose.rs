@@ -28,9 +28,64 @@ const BEFORE: [&str; 18] = [
 /// Text after a literal that is being compared.
 const AFTER: [&str; 4] = ["==", "!=", "=>", "|"];
 
+/// Methods of strings in the page that take text apart.
+const ON_THE_PAGE: [&str; 8] =
+    ["startsWith(", "endsWith(", "includes(", "indexOf(", "split(", "replace(", "replaceAll(", "match("];
+/// Methods of regular expressions.
+const OF_EXPRESSIONS: [&str; 2] = ["test(", "exec("];
+
+/// All violations, in the crates and on the page.
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    let mut findings = in_crates(tree);
+    findings.extend(on_page(tree));
+    findings
+}
+
+/// Text that the page takes apart by two words or more. It may still compare a whole value: of a type that lists its
+/// values, the compiler knows them.
+fn on_page(tree: &Tree) -> Vec<Violation> {
+    let mut findings = Vec::new();
+    let is_page =
+        |path: &str| path.starts_with("web/src/") && (path.ends_with(".ts") || path.ends_with(".tsx"));
+    for file in tree.files.iter().filter(|file| is_page(&file.path)) {
+        for (at, line) in file.text.lines().enumerate() {
+            for literal in taken_apart_by(line).filter(|literal| has_two_words(literal)) {
+                let text =
+                    format!("takes text apart by {literal:?}, expected a value: sentences are for people");
+                findings.push(Violation::new(file, at + 1, text));
+            }
+        }
+    }
+    findings
+}
+
+/// The literals by which a line of TypeScript takes text apart.
+fn taken_apart_by(line: &str) -> impl Iterator<Item = &str> {
+    let quoted = |after: &'_ str| -> Option<usize> {
+        let quote = after.chars().next().filter(|quote| matches!(quote, '"' | '\'' | '`' | '/'))?;
+        after[1..].find(quote).map(|end| end + 1)
+    };
+    let arguments = ON_THE_PAGE.iter().flat_map(move |method| {
+        line.match_indices(method).filter_map(move |(at, found)| {
+            let after = line[at + found.len()..].trim_start();
+            quoted(after).map(|end| &after[1..end])
+        })
+    });
+    let expressions = OF_EXPRESSIONS.iter().flat_map(move |method| {
+        line.match_indices(method).filter_map(move |(at, _)| {
+            // Before it: the expression with its flags, and the dot.
+            let before =
+                line[..at].strip_suffix('.')?.trim_end_matches(|flag: char| flag.is_ascii_lowercase());
+            let before = before.strip_suffix('/')?;
+            before.rfind('/').map(|start| &before[start + 1..])
+        })
+    });
+    arguments.chain(expressions)
+}
+
 /// Comparisons with a literal of words in the crates, also by the name of a constant, except with other
 /// programs' words; test code is exempt.
-pub fn check(tree: &Tree) -> Vec<Violation> {
+fn in_crates(tree: &Tree) -> Vec<Violation> {
     let mut findings = Vec::new();
     let inside = |path: &str| path.starts_with("crates/") && !rules::FOREIGN_WORDS.contains(&path);
     for (file, rust) in tree.rust_files().filter(|(file, _)| inside(&file.path) && !file.is_test()) {
@@ -117,6 +172,23 @@ mod tests {
             ("crates/diagnose/src/judge/tests.rs", "fn f() { a == \"all of it\" }"),
         ]);
         assert_eq!(texts(check(&tree)), [""; 0]);
+    }
+
+    #[test]
+    fn the_page_takes_no_sentence_apart() {
+        let lines = [
+            r#"if (/^degraded: |damaged|are lost$/.test(note)) return "wrong";"#,
+            r#"return note.startsWith("the size of") ? 1 : 2;"#,
+            r#"const rest = note.replace(/^spangap dissect( · )?/, "");"#,
+            r#"if (row.key === "client tap" || /^\w+$/.test(name) || name.endsWith("_bytes")) {}"#,
+            r#"const said = "it says " + list.join(", ") + text.split(" ").length;"#,
+        ];
+        let found = texts(check(&tree_of(&[
+            ("web/src/findings.ts", &lines.join("\n")),
+            ("web/test/findings.test.ts", lines[1]),
+        ])));
+        let at: Vec<&str> = found.iter().filter_map(|text| text.split(": takes text apart").next()).collect();
+        assert_eq!(at, [1, 2, 3].map(|line| format!("web/src/findings.ts:{line}")));
     }
 
     #[test]

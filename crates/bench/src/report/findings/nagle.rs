@@ -9,6 +9,7 @@ use crate::report::Run;
 use crate::report::fields::{Field, Load};
 use spangap_model::cause::{Cause, Side};
 use spangap_model::duration::format_ns;
+use spangap_report::figures::percent;
 
 /// Delay of an ACK in Linux: 40 ms and up to a few timer ticks, plus the call's own time.
 const HELD_NS: std::ops::RangeInclusive<u64> = 38_000_000..=60_000_000;
@@ -100,10 +101,10 @@ fn line(all: &Runs<'_>, run: &Run) -> String {
     let sockets = run.sockets.as_ref();
     let count = |count: Option<u64>| count.map_or_else(|| "unknown".into(), |count| count.to_string());
     format!(
-        "{}: {}; {:.0} % of calls took {} to {}; TCP_NODELAY on {} of the sockets, off {}",
+        "{}: {}; {} of calls took {} to {}; TCP_NODELAY on {} of the sockets, off {}",
         all.name(run),
         median_in_words(run),
-        held_share(run) * 100.0,
+        percent(held_share(run)),
         format_ns(*HELD_NS.start()),
         format_ns(*HELD_NS.end()),
         count(sockets.and_then(|sockets| sockets.nodelay_on)),

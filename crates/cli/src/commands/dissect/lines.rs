@@ -67,10 +67,11 @@ impl Lines {
             self.to.set_len(0).with_context(|| format!("cannot write the calls ({})", self.name))?;
         }
         let flow = every_call(dissection, settings, most, on_progress, &mut |dissection| {
-            let told = dissection.caveats.len();
+            let told = (dissection.caveats.len(), dissection.recordings.len());
             let laid = spangap_gather::hosts::split_legs(dissection, recordings);
             // The limits of recordings were reported for the calls shown.
-            dissection.caveats.truncate(told);
+            dissection.caveats.truncate(told.0);
+            dissection.recordings.truncate(told.1);
             if let Err(error) = laid {
                 failed = Some(error.into());
                 return ControlFlow::Break(());

@@ -15,6 +15,7 @@ use spangap_host::recording::{Kinds, Meta, RecordError, Recorded, Recorder};
 use spangap_machine::Host;
 use spangap_machine::facts::system_name;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::percent;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -214,7 +215,7 @@ fn text(report: &Report<'_>) -> String {
         count(kinds.wakeups),
     );
     text += &match report.lost {
-        0 => format!("no event was lost; the rings were {:.0} % full at most\n", report.ring_fullest * 100.0),
+        0 => format!("no event was lost; the rings were {} full at most\n", percent(report.ring_fullest)),
         lost => format!("{} events were lost, at {} places\n", count(lost), count(kinds.losses)),
     };
     if report.missed > 0 {

@@ -4,7 +4,9 @@ use spangap_diagnose::hunt::catalogue::NotLooked;
 use spangap_diagnose::hunt::lack::{self, Included, Source};
 use spangap_diagnose::hunt::verdict::{Answer, Blamed, Line};
 use spangap_diagnose::hunt::{Hunt, Kind};
+use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
+use spangap_model::evidence::Coverage;
 use spangap_report::figures::{counted, percent};
 use spangap_report::wrap::{wrap, wrapped};
 use std::fmt::Write;
@@ -141,7 +143,10 @@ fn seen(hunt: &Hunt) -> String {
         0 => String::new(),
         calls => format!("; {} left out, because no capture behind the proxy covers them", are(calls)),
     };
-    let hosts = if seen.hosts.is_empty() { "none".to_owned() } else { seen.hosts.join(" and ") };
+    let hosts = match seen.hosts.as_slice() {
+        [] => "none".to_owned(),
+        sides => sides.iter().map(|side| recorded(side, &seen.recordings)).collect::<Vec<_>>().join(" and "),
+    };
     format!(
         "{} of {} calls of {}{one_by_one}; {} of their time is attributed to a cause or to a single leg{aside}{left_out}{not_behind}{unrecorded}. \
          Hosts recorded: {hosts}.",
@@ -150,6 +155,25 @@ fn seen(hunt: &Hunt) -> String {
         hunt.excess.pair,
         percent(seen.with_legs),
     )
+}
+
+/// A side with its recordings: `client (client.host: 81,204 events in 4.52 s)`.
+fn recorded(side: &str, recordings: &[Coverage]) -> String {
+    let of_side = recordings.iter().filter(|one| one.side.is_some_and(|own| own.name() == side));
+    let words = of_side.map(|one| {
+        let mut words = format!("{}: {}", one.source, counted(one.seen, "event"));
+        if let Some(when) = one.when {
+            words += &format!(" in {}", format_ns((when.to_unix_ns - when.from_unix_ns).unsigned_abs()));
+        }
+        match one.lost {
+            0 => words,
+            lost => format!("{words}, {} lost", grouped(lost)),
+        }
+    });
+    match words.collect::<Vec<_>>().as_slice() {
+        [] => side.to_owned(),
+        words => format!("{side} ({})", words.join("; ")),
+    }
 }
 
 fn are(calls: u64) -> String {

@@ -3,7 +3,7 @@
 use crate::hunt::catalogue::{Cleared, NotLooked};
 use crate::hunt::shares::Share;
 use serde::{Deserialize, Deserializer, Serialize};
-use spangap_model::evidence::Finding;
+use spangap_model::evidence::{Coverage, Finding};
 use spangap_model::{Culprit, Legs, Side, Taker};
 use std::borrow::Cow;
 
@@ -296,6 +296,9 @@ pub struct Seen {
     pub with_legs: f64,
     /// The ends whose hosts were recorded.
     pub hosts: Vec<String>,
+    /// What each recording of a host covers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recordings: Vec<Coverage>,
     /// What could not be read or was not recorded, in sentences that name the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<String>,

@@ -22,7 +22,7 @@ use crate::verdict::{self as brief, Verdict};
 use named::Named;
 use read::{Read, THIRD, read, refined};
 use spangap_model::advice::{about, about_leg};
-use spangap_model::evidence::Evidence;
+use spangap_model::evidence::{Evidence, Instrument};
 use spangap_model::{Culprit, Side};
 use std::collections::BTreeSet;
 use words::words;
@@ -268,6 +268,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
     // Spans are counted each, two for a call.
     let spans = evidence.spans.map_or(0, |spans| spans.joined / 2);
     let hosts = Side::ALL.into_iter().filter(|side| recorded(population, *side) > 0.0);
+    let recordings = evidence.coverage.iter().filter(|one| one.instrument == Instrument::HostRecording);
     Seen {
         calls: evidence.matching_calls.max(spans),
         captured: evidence.matching_calls,
@@ -278,6 +279,7 @@ fn coverage(evidence: &Evidence, population: &Population<'_>, covered: f64) -> S
         without_recording: 0,
         with_legs: covered,
         hosts: hosts.map(|side| side.name().to_owned()).collect(),
+        recordings: recordings.cloned().collect(),
         limits: evidence.limits().cloned().collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{ContextReport, StackReport, StacksReport};
 use serde::Serialize;
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent_of};
 use std::collections::BTreeMap;
 
 /// Maximum number of groups.
@@ -36,10 +36,6 @@ pub struct WayPage {
     pub words: String,
 }
 
-pub(super) fn percent(part: u64, of: u64) -> String {
-    format!("{:.1} %", part as f64 * 100.0 / of.max(1) as f64)
-}
-
 /// The groups to show, and a summary of the others.
 pub(super) fn groups_shown(report: &StacksReport) -> (Vec<GroupPage>, Option<String>) {
     let groups = groups(report);
@@ -47,7 +43,7 @@ pub(super) fn groups_shown(report: &StacksReport) -> (Vec<GroupPage>, Option<Str
     let shown = groups.iter().take(GROUPS).take_while(large).count();
     let more = (groups.len() > shown).then(|| {
         let rest: u64 = groups[shown..].iter().map(|group| group.samples).sum();
-        let rest = percent(rest, report.samples.received);
+        let rest = percent_of(rest, report.samples.received);
         format!("{rest:>8}  of {} more: --json has them all", groups.len() - shown)
     });
     (groups[..shown].iter().map(|group| group.page(report)).collect(), more)
@@ -92,14 +88,14 @@ impl Group<'_> {
         let large = |(_, samples): &&(String, u64)| *samples as f64 >= SMALL * self.samples as f64;
         let shown = ways.iter().take(WAYS).take_while(large).count().max(1);
         let told =
-            |(way, samples): &(String, u64)| WayPage { share: percent(*samples, all), words: way.clone() };
+            |(way, samples): &(String, u64)| WayPage { share: percent_of(*samples, all), words: way.clone() };
         let mut told: Vec<WayPage> = ways[..shown].iter().map(told).collect();
         if ways.len() > shown {
-            let share = percent(ways[shown..].iter().map(|(_, samples)| samples).sum(), all);
+            let share = percent_of(ways[shown..].iter().map(|(_, samples)| samples).sum::<u64>(), all);
             told.push(WayPage { share, words: counted(ways.len() - shown, "other way") });
         }
         let words = format!("{}{}", self.who, self.particulars(report));
-        GroupPage { share: percent(self.samples, all), words, ways: told }
+        GroupPage { share: percent_of(self.samples, all), words, ways: told }
     }
 
     /// On which CPUs, and interrupting whom.
@@ -123,7 +119,7 @@ impl Group<'_> {
             let most: Vec<_> = cpus
                 .iter()
                 .take(4)
-                .map(|&(cpu, samples)| format!("CPU {cpu} {}", percent(samples, of(cpu))))
+                .map(|&(cpu, samples)| format!("CPU {cpu} {}", percent_of(samples, of(cpu))))
                 .collect();
             text += &format!("; of {}", most.join(", of "));
             if cpus.len() > 4 {
@@ -137,7 +133,7 @@ impl Group<'_> {
                 .iter()
                 .filter(|(_, samples)| *samples as f64 >= SMALL * self.samples as f64)
                 .take(3)
-                .map(|(name, samples)| format!("{name} {}", percent(*samples, self.samples)))
+                .map(|(name, samples)| format!("{name} {}", percent_of(*samples, self.samples)))
                 .collect();
             if !most.is_empty() {
                 text += &format!("; current: {}", most.join(", "));

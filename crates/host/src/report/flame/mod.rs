@@ -7,7 +7,7 @@ pub mod text;
 
 use crate::probes::stacks::{Context, CpuCounts, Key, SampledStacks, call_site};
 use serde::Serialize;
-use spangap_report::figures::counted;
+use spangap_report::figures::{counted, percent};
 use std::collections::BTreeMap;
 
 /// Results of `host stacks`.
@@ -318,15 +318,14 @@ fn names(found: &SampledStacks, frames: Option<&[u64]>) -> Vec<String> {
 
 fn notes(samples: &SamplesReport, names_missing: Option<&str>, found: &SampledStacks) -> Vec<String> {
     let mut notes = Vec::new();
-    let percent = |part: u64| part as f64 * 100.0 / samples.expected.max(1) as f64;
     // The last period of a CPU is usually incomplete.
     let due = found.settings.cpus.len() as u64;
     if samples.missing > due {
         let missing = samples.missing - samples.lost.min(samples.missing);
         notes.push(format!(
-            "{missing} samples ({:.1} %) are missing: the hypervisor had these CPUs, or interrupts were off for \
+            "{missing} samples ({}) are missing: the hypervisor had these CPUs, or interrupts were off for \
              longer than the sampling interval",
-            percent(missing)
+            percent(missing as f64 / samples.expected.max(1) as f64)
         ));
     }
     if samples.lost > 0 {

@@ -8,6 +8,7 @@ use super::text::{HEAD, cost, rate, rows, shares, title};
 use serde::Serialize;
 use spangap_report::page::TablePage;
 
+/// What the page shows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StacksPage {
     /// Title of the document.

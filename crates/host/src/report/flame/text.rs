@@ -1,9 +1,10 @@
 //! Sampled stacks in words: who used the CPUs, and through which kernel paths.
 
-use super::groups::{groups_shown, percent};
+use super::groups::groups_shown;
 use super::{SamplesReport, StacksReport};
 use spangap_model::Cpus;
 use spangap_model::duration::format_ns;
+use spangap_report::figures::{percent_of, small_percent};
 use spangap_report::table::aligned;
 
 /// Title of the report.
@@ -19,7 +20,7 @@ pub fn title(report: &StacksReport) -> String {
 
 /// Classification of all samples, on one line.
 pub fn shares(samples: &SamplesReport) -> String {
-    let share = |part| percent(part, samples.received);
+    let share = |part| percent_of(part, samples.received.max(1));
     format!(
         "{} samples: application {}, idle {}, softirqs {}, hardirqs {}, other processes {}",
         samples.received,
@@ -79,7 +80,7 @@ pub(super) const HEAD: [&str; 7] =
 /// Rows of the table of CPUs.
 pub(super) fn rows(report: &StacksReport) -> impl Iterator<Item = [String; 7]> {
     report.per_cpu.iter().map(|cpu| {
-        let share = |part| percent(part, cpu.samples.received);
+        let share = |part| percent_of(part, cpu.samples.received.max(1));
         [
             cpu.cpu.to_string(),
             cpu.samples.received.to_string(),
@@ -102,10 +103,10 @@ pub(super) fn cost(report: &StacksReport) -> String {
     let reader = format_ns(report.cost.reader_ns);
     match (report.cost.sample_ns, report.cost.cpu_share) {
         (Some(ns), Some(share)) => format!(
-            "Overhead: a sample takes about {} here, which is {:.2} % of each CPU; reading the samples took \
+            "Overhead: a sample takes about {} here, which is {} of each CPU; reading the samples took \
              {reader} of CPU time.",
             format_ns(ns),
-            share * 100.0
+            small_percent(share)
         ),
         _ => format!(
             "Overhead: reading the samples took {reader} of CPU time; the cost of taking them could not be measured."
@@ -190,11 +191,11 @@ mod tests {
         let text = text(&report());
         for expected in [
             "Kernel stacks on CPU 0-1 that are not of memcached (pid 812)\n999 samples per second and CPU for 1.00 s: 2000 of 2000 expected",
-            "  12.5 %  softirq NET_RX after an interrupt; of CPU 1 25.0 %; current: memcached (pid 812) 84.0 %, idle 16.0 %\n            12.5 %  e1000_clean <- __napi_poll <- net_rx_action\n",
-            "   7.5 %  d;d (pid 9); of CPU 0 15.0 %\n             5.0 %  read_zero <- vfs_read <- ksys_read\n             2.5 %  user mode\n",
+            "    12 %  softirq NET_RX after an interrupt; of CPU 1 25 %; current: memcached (pid 812) 84 %, idle 16 %\n              12 %  e1000_clean <- __napi_poll <- net_rx_action\n",
+            "   7.5 %  d;d (pid 9); of CPU 0 15 %\n             5.0 %  read_zero <- vfs_read <- ksys_read\n             2.5 %  user mode\n",
             "   0.1 %  of 1 more: --json has them all\n",
             "Note: a truth.\n",
-            "Overhead: a sample takes about 2.00 us here, which is 0.20 % of each CPU",
+            "Overhead: a sample takes about 2.00 us here, which is 0.2 % of each CPU",
         ] {
             assert!(text.contains(expected), "expected {expected:?} in\n{text}");
         }
@@ -224,7 +225,7 @@ mod tests {
         let page = StacksPage::new(&report);
         assert_eq!(page.groups[0].ways[0].words, "e1000_clean <- __napi_poll <- net_rx_action");
         assert_eq!((page.folded, page.samples), (picture::folded(&report), 2000));
-        assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70.0 %", "4.9 %", "25.1 %", "0.0 %", "0.0 %"]);
+        assert_eq!(page.per_cpu.rows[1], ["1", "1000", "70 %", "4.9 %", "25 %", "0.0 %", "0.0 %"]);
         report.stacks.clear();
         assert!(picture::svg(&report).unwrap().contains("nothing else used these CPUs"));
     }

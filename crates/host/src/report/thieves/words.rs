@@ -5,7 +5,7 @@ use crate::probes::cost::Cost;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
 use spangap_model::{Cause, Cpus, Taker};
-use spangap_report::figures::percent_of;
+use spangap_report::figures::{percent, percent_of};
 use spangap_report::wrap::{COLUMNS, wrap};
 
 /// Maximum number of thieves named after the first.
@@ -86,11 +86,11 @@ fn nobody(report: &ThievesReport) -> String {
     });
     format!(
         "none: nobody took a significant amount. Of {wanted} in which {} wanted a CPU, others took {} ({}){most}. \
-         Significant is {} % and {} in all, or {} at once.",
+         Significant is {} and {} in all, or {} at once.",
         report.target,
         format_ns(taken),
         percent_of(taken, report.wanted_ns),
-        WORTH_MENTION * 100.0,
+        percent(WORTH_MENTION),
         format_ns(report.floor_ns),
         format_ns(WORTH_MENTION_AT_ONCE_NS),
     )

@@ -1,7 +1,6 @@
 //! The report as text.
 
 use super::{GradeReport, Outcome, Row};
-use crate::grade::score::Share;
 use spangap_report::table::aligned;
 
 /// All of it.
@@ -43,27 +42,12 @@ fn head(report: &GradeReport) -> String {
     );
     if runs.judged > 0 {
         let score = &report.score;
-        text += &format!("right: {}\n", share(&score.right));
-        text += &format!("cannot tell: {}\n", share(&score.unknown));
-        text += &format!("leg right, where named: {}\n", share(&score.legs));
-        text += &format!("false alarms on healthy and near-miss runs: {}\n", share(&score.false_alarms));
+        text += &format!("right: {}\n", score.right.in_words());
+        text += &format!("cannot tell: {}\n", score.unknown.in_words());
+        text += &format!("leg right, where named: {}\n", score.legs.in_words());
+        text += &format!("false alarms on healthy and near-miss runs: {}\n", score.false_alarms.in_words());
     }
     text
-}
-
-/// `3 of 4, 75 % (30-95 %)`
-fn share(share: &Share) -> String {
-    match share.share {
-        Some(value) => format!(
-            "{} of {}, {:.0} % ({:.0}-{:.0} %)",
-            share.count,
-            share.of,
-            value * 100.0,
-            share.low * 100.0,
-            share.high * 100.0
-        ),
-        None => "-".into(),
-    }
 }
 
 /// Verdicts are numbered, because their names would not fit above their columns; right ones are starred.
@@ -106,7 +90,7 @@ fn culprits(report: &GradeReport) -> String {
     let head = ["culprit", "found (recall)", "right when named (precision)", "unknown"].map(str::to_owned);
     let rows = report.score.culprits.iter().map(|one| {
         let unknown = if one.unknown == 0 { String::new() } else { one.unknown.to_string() };
-        [one.culprit.clone(), share(&one.recall), share(&one.precision), unknown]
+        [one.culprit.clone(), one.recall.in_words(), one.precision.in_words(), unknown]
     });
     aligned(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), |_| true)
 }

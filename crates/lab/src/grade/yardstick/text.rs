@@ -65,21 +65,6 @@ fn head(report: &DrawReport) -> String {
     text
 }
 
-/// `12 of 40, 30 % (18-46 %)`
-fn share(share: &Share) -> String {
-    match share.share {
-        Some(value) => format!(
-            "{} of {}, {:.0} % ({:.0}-{:.0} %)",
-            share.count,
-            share.of,
-            value * 100.0,
-            share.low * 100.0,
-            share.high * 100.0
-        ),
-        None => "-".into(),
-    }
-}
-
 fn columns(scores: &[&Score], name: impl Fn(&Score) -> String) -> String {
     let mut rows =
         vec![std::iter::once(String::new()).chain(scores.iter().map(|score| name(score))).collect()];
@@ -96,7 +81,7 @@ fn columns(scores: &[&Score], name: impl Fn(&Score) -> String) -> String {
         ("90 % intervals that hold", |tally| &tally.held),
     ];
     for (what, of) in lines {
-        let cells = scores.iter().map(|score| share(of(&score.all)));
+        let cells = scores.iter().map(|score| of(&score.all).in_words());
         rows.push(std::iter::once(what.to_owned()).chain(cells).collect::<Vec<_>>());
     }
     let failed = |score: &&Score| if score.failed == 0 { String::new() } else { score.failed.to_string() };

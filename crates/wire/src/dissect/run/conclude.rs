@@ -1,7 +1,7 @@
 //! Calls that are complete: concluded, counted, kept.
 
 use super::{Run, SETTLING_NS};
-use crate::call::{Finding, Halves};
+use crate::call::{CallFinding, Halves};
 use crate::dissect::unsettled::{UnsettledCall, of_all_hops};
 use crate::exchange::TraceContext;
 use crate::findings;
@@ -20,7 +20,7 @@ pub(in crate::dissect) struct Concluded {
     pub halves: Box<Halves>,
     pub moments: Moments,
     pub duration_ns: u64,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CallFinding>,
 }
 
 impl Run<'_> {

@@ -1,7 +1,7 @@
 //! Why a call took its time, from both captures combined.
 
 use super::{Run, SETTLING_NS};
-use crate::call::{Finding, Halves};
+use crate::call::{CallFinding, Halves};
 use crate::causes::syn;
 use crate::dissect::unopened;
 use crate::episode::Episode;
@@ -47,7 +47,7 @@ impl Run<'_> {
         halves: &Halves,
         moments: &Moments,
         duration_ns: u64,
-    ) -> Vec<Finding> {
+    ) -> Vec<CallFinding> {
         let mut episodes = [Vec::new(), Vec::new()];
         for (side, half) in halves.exchanges.iter().enumerate() {
             if let Some(half) = half {
