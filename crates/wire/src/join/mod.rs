@@ -421,7 +421,8 @@ impl Vote {
     fn of(waits_ns: [i64; 2]) -> Option<Vote> {
         let [first, second] = waits_ns;
         let gained = gained(first.max(second), MAX_SKEW_PPM).unsigned_abs();
-        (first != second).then(|| Vote { client: usize::from(second > first), certain: first.abs_diff(second) > gained })
+        (first != second)
+            .then(|| Vote { client: usize::from(second > first), certain: first.abs_diff(second) > gained })
     }
 }
 

@@ -176,7 +176,18 @@ fn long_calls_behind_a_short_path(first_us: i64) -> World {
     let calls = world.calls.iter().enumerate().map(|(number, call)| {
         let begin = START + number as i64 * 300_000_000;
         let served_us = if number == 0 { first_us } else { 222_000 };
-        let at = [0, 10, 12, 14, 15, 15 + served_us, 16 + served_us, 17 + served_us, 19 + served_us, 30 + served_us];
+        let at = [
+            0,
+            10,
+            12,
+            14,
+            15,
+            15 + served_us,
+            16 + served_us,
+            17 + served_us,
+            19 + served_us,
+            30 + served_us,
+        ];
         TrueCall { at: at.map(|us| begin + us * 1_000), ..call.clone() }
     });
     World { skew_ppm: 35.0, calls: calls.collect(), ..world }
