@@ -18,6 +18,8 @@ export interface CaseRow {
   state: CaseState;
   trigger: string;
   opened_unix_ms: number;
+  /** In lists: until when the pair was as usual. */
+  usual_until_unix_ms?: number;
   verdict?: CaseVerdict | null;
   slow_calls?: number;
   excess_ns?: number | null;
