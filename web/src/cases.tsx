@@ -420,7 +420,7 @@ const FOLLOW_MS = 2_000;
 export function CaseView({ view, beat, agents, listens }: { view: View; beat: number; agents: Agent[]; listens: Listens | null }) {
   const id = view.caseId ?? "";
   const [more, setMore] = useState(0);
-  const [wanted, setWanted] = useState(0);
+  const [wanted, setWanted] = useState(false);
   const again = () => setMore((before) => before + 1);
   const asked = useAnswer("case", id, (signal) => askCase(id, signal), beat + more);
   const report = asked.data;
@@ -435,7 +435,7 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
   const since = report ? sinceWords(report) : null;
   const beyond = beyondWhole([report?.verdict?.share]);
   const expected = report ? expectedOf(report) : null;
-  const experiments = report && <Experiments report={report} expected={expected} wanted={wanted} onChange={again} />;
+  const experiments = report && <Experiments report={report} expected={expected} wanted={wanted} onHeard={() => setWanted(false)} onChange={again} />;
   const lacks = (report?.lacks ?? []).join(" ");
   return (
     <div id="case">
@@ -452,7 +452,7 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
           <Steps state={report.state} isProven={proof?.outcome === "proven"} />
           <p class="verdict-words">{report.verdict ? <Code text={report.verdict.words} /> : (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
           {beyond && <p class="remark">{beyond}</p>}
-          <HelpedLine report={report} onTry={() => setWanted((before) => before + 1)} />
+          <HelpedLine report={report} onTry={() => setWanted(true)} />
           {isOnlyProven(report) && (
             <p class="remedy">
               <b>Proven, not mended:</b> the experiment was undone, so calls stay as slow as they were until you deploy the remedy. The case is fixed once the pair is back where it was.

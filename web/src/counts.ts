@@ -21,7 +21,13 @@ export function countsOf(hunt: Hunt): Counted[] {
   };
   add(coverage?.calls, (n) => `${count(n)} calls were recorded, by spans or packets`);
   add(coverage?.captured, (n, before) => `${all(n, before)} with packets`);
-  add(coverage?.looked_at, (n, before) => `${all(n, before)} examined one by one`);
+  const leftOut: [number | undefined, string][] = [
+    [coverage?.without_spans, "without spans at hand, which say more"],
+    [coverage?.not_behind_proxies, "not seen behind a proxy"],
+    [coverage?.without_recording, "without a recording of their threads"],
+  ];
+  const why = leftOut.flatMap(([n, words]) => (n ? [`${count(n)} ${words}`] : []));
+  add(coverage?.looked_at, (n, before) => `${all(n, before)} examined one by one${n < before && why.length > 0 ? ` (left out: ${why.join(", ")})` : ""}`);
   const others = (excess?.calls ?? 0) - (excess?.slow_calls ?? 0);
   add(excess?.slow_calls, (n, before) => {
     if (question === "all") return `${all(n, before)} in question, since what all calls take is to be explained`;

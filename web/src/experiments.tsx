@@ -240,7 +240,7 @@ const reasonOf = (error: unknown): string | null => (error instanceof ApiProblem
 type Doing = "asking" | "starting" | null;
 
 /** The way to an experiment: first what it would do, then whether to do it. */
-function Offer({ id, wanted, onStarted }: { id: string; wanted: number; onStarted: () => void }) {
+function Offer({ id, wanted, onHeard, onStarted }: { id: string; wanted: boolean; onHeard: () => void; onStarted: () => void }) {
   const [plan, setPlan] = useState<PlanReport | null>(null);
   const [doing, setDoing] = useState<Doing>(null);
   const [problem, setProblem] = useState<string | null>(null);
@@ -260,7 +260,8 @@ function Offer({ id, wanted, onStarted }: { id: string; wanted: number; onStarte
   const place = useRef<HTMLDivElement>(null);
   // Wanted at the top of the case: it is asked here, and shown.
   useEffect(() => {
-    if (wanted === 0) return;
+    if (!wanted) return;
+    onHeard();
     look();
     place.current?.scrollIntoView({ block: "center" });
   }, [wanted]);
@@ -305,12 +306,13 @@ export const isOffered = (report: CaseReport) => !isRunning(report) && report.ve
 interface ExperimentsProps {
   report: CaseReport;
   expected: Expected | null;
-  /** How often somebody asked elsewhere what one would do. */
-  wanted: number;
+  /** Somebody asked elsewhere what one would do; until that is heard here. */
+  wanted: boolean;
+  onHeard: () => void;
   onChange: () => void;
 }
 
-export function Experiments({ report, expected, wanted, onChange }: ExperimentsProps) {
+export function Experiments({ report, expected, wanted, onHeard, onChange }: ExperimentsProps) {
   const tried = [...(report.experiments ?? [])].reverse();
   const running = isRunning(report);
   const owing = tried.some((one) => one.in_force !== undefined);
@@ -324,7 +326,7 @@ export function Experiments({ report, expected, wanted, onChange }: ExperimentsP
       {tried.map((one) => (
         <Tried key={one.plan.plan} experiment={one} report={report} expected={expected} nowMs={nowMs} mayEnd={may} onEnded={onChange} />
       ))}
-      {canTry && (may ? <Offer id={report.id} wanted={wanted} onStarted={onChange} /> : <p class="note">{why}</p>)}
+      {canTry && (may ? <Offer id={report.id} wanted={wanted} onHeard={onHeard} onStarted={onChange} /> : <p class="note">{why}</p>)}
     </Panel>
   );
 }

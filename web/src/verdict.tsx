@@ -270,9 +270,10 @@ export function HuntView({ hunt, state, expected = null, children }: { hunt: Hun
         {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls examined are not slower than ordinary ones." : "The recordings do not show what owns the time."}</p>}
         {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
         {other && (
-          <p class="remark">
-            {slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}: <Code text={other.words} />
-          </p>
+          <details class="remark">
+            <summary>{slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}</summary>
+            <Code text={other.words} />
+          </details>
         )}
         {beyond && <p class="remark">{beyond}</p>}
         {counts && <p class="remark counts">Calls: {counts}</p>}

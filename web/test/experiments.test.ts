@@ -152,6 +152,9 @@ test("what it would do is said first; then it is done, followed, and ends proven
   asked = PROVEN;
   await page.waitForSelector(".experiment.proven");
   assert.equal(await page.innerText(".steps [aria-current=step]"), "proven");
+  // Nobody asked again what one would do.
+  assert.deepEqual(requests.length, 2, requests.join());
+  assert.equal(await page.locator(".announced").count(), 0);
   await says(page, ".helped.proof", /^Did it help: Proven: the remedy takes 42\.9 ms off/);
   await says(page, "#case", /Proven, not mended: the experiment was undone, so calls stay as slow as they were until you deploy the remedy/);
   await says(page, "#experiments", /the remedy has the effect that the verdict predicts/, /95 % interval/, /p = 0\.008/, /of 20\.8 ms predicted/, /Every change is undone: the host has confirmed each\./, /with the remedy[^]*without[^]*difference/, /what would an experiment do\?/);

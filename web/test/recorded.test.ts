@@ -77,7 +77,7 @@ test("the sheet of a real verdict has the shares that the verdict says", { skip 
     /Of the time of all 600 calls, 11\.8 ms each, stopped \(server\) owns 65 %/,
     /90 % interval/,
     /stopped \(server\)\s+65\.0 % \(57\.8 % – 71\.8 %\)\s+7\.65 ms/,
-    /Do: Find who sends SIGSTOP[^]*Predicted: 7\.65 ms less for each call, on average \(6\.7\d–8\.44, 90 % interval\): the 65\.0 % that stopped \(server\) has/,
+    /Do: Find who sends SIGSTOP[^]*Predicted: 7\.65 ms less for each call, on average \(6\.80–8\.44, 90 % interval\): the 65\.0 % that stopped \(server\) has/,
     /Calls: 600 calls were recorded, by spans or packets; all of them with packets; [^]*77 of them show stopped \(server\)\./,
     /100 % of the time of those examined has an owner or a leg/,
     /Did it help: nothing was tried yet\. try the remedy…/,

@@ -1,7 +1,7 @@
 //! The outcome of an experiment: proven, refuted or undecided, with figures and reason. Pure.
 
 use super::looks::{FIRST, Look};
-use super::paired::{self, CONFIDENCE, Effect};
+use super::paired::{self, CONFIDENCE, ERROR, Effect};
 use crate::report::{CaseReport, GapRow};
 use spangap_model::duration::format_ns;
 
@@ -167,7 +167,7 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
             ),
         );
     }
-    let is_chance = effect.probability > 1.0 - CONFIDENCE;
+    let is_chance = effect.probability > ERROR;
     if predicted_ns <= 0.0 {
         return judged(
             Outcome::Undecided,
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_effect_as_predicted_is_proven() {
-        let judged = judge(&blocks(8, 1.0, 40.0, 0.2, 1), &EXPECTED);
+        let judged = judge(&blocks(10, 1.0, 40.0, 0.2, 1), &EXPECTED);
         assert_eq!(judged.outcome, Outcome::Proven, "{judged:?}");
         let effect = judged.effect.expect("there is one");
         assert!(effect.low > 38.0 * MS && effect.high < 40.0 * MS && effect.probability < 0.01);
@@ -275,7 +275,7 @@ mod tests {
         let idle = early(&blocks(6, 40.0, 40.0, 0.5, 2), &EXPECTED).expect("clear");
         assert_eq!(idle.outcome, Outcome::Refuted);
         // Above zero, but on both sides of half the prediction: six are not enough.
-        let doubtful = blocks(10, 20.0, 40.0, 12.0, 3);
+        let doubtful = blocks(10, 21.7, 40.0, 12.0, 3);
         assert_eq!(early(&doubtful, &EXPECTED), None);
         assert_eq!(judge(&doubtful, &EXPECTED).blocks, 10);
         // A block without calls on one side does not count; the next one takes its place.

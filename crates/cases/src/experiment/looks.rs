@@ -1,10 +1,10 @@
 //! The looks at the blocks of an experiment: declared before it begins, so that it may end half-way without more false alarms.
 //!
 //! Whoever looks after every block, and stops as soon as chance seems unlikely, is wrong far more often than one test says. So there are
-//! two looks, and each has a part of the error (Bonferroni): their intervals hold together with at least [`CONFIDENCE`], whichever of them
+//! two looks, and each has a part of the error (Bonferroni): their intervals hold together with at least 95 %, whichever of them
 //! the experiment ends at, and whatever the blocks have in common.
 
-use super::paired::CONFIDENCE;
+use super::paired::ERROR;
 
 /// One look.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Look {
 pub const FIRST: Look = Look { blocks: 6, error: 2.0 / 64.0 };
 
 /// At the end, with what is left of the error: enough for an interval from seven blocks on.
-pub const LAST: Look = Look { blocks: 10, error: 1.0 - CONFIDENCE - FIRST.error };
+pub const LAST: Look = Look { blocks: 10, error: ERROR - FIRST.error };
 
 impl Look {
     /// The look at this number of blocks. Calls alone decide which blocks count, not the treatment, so the choice costs nothing.
@@ -27,9 +27,9 @@ impl Look {
         if blocks <= FIRST.blocks { FIRST } else { LAST }
     }
 
-    /// A probability of this look as if it were the only one: at most `1 - CONFIDENCE` if it is within the look's part.
+    /// A probability of this look as if it were the only one: at most [`ERROR`] if it is within the look's part.
     pub fn adjusted(&self, probability: f64) -> f64 {
-        (probability / self.error * (1.0 - CONFIDENCE)).min(1.0)
+        (probability / self.error * ERROR).min(1.0)
     }
 }
 

@@ -6,8 +6,10 @@
 //! *Nonparametric Statistical Methods*, 3rd edition, sections 3.1 to 3.3). A test of two unpaired samples, as
 //! `tank` uses for its arms, would treat variation common to all connections at one time as noise.
 
-/// Confidence level of an experiment's result; one minus it is the significance level.
-pub const CONFIDENCE: f64 = 0.95;
+/// Significance level of an experiment's result.
+pub const ERROR: f64 = 0.05;
+/// Its confidence level.
+pub const CONFIDENCE: f64 = 1.0 - ERROR;
 /// Maximum number of pairs: all sign combinations are enumerated.
 pub const MOST_PAIRS: usize = 16;
 

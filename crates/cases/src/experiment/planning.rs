@@ -368,8 +368,7 @@ mod tests {
 
     #[test]
     fn blocks_are_short_if_the_effect_is_large_and_longer_if_few_calls_are_slow() {
-        let expected =
-            |share| Expected { usual_ns: Some(1e6), slow_ns: None, excess_ns: 40e6, share };
+        let expected = |share| Expected { usual_ns: Some(1e6), slow_ns: None, excess_ns: 40e6, share };
         let seen = |took_ns: Vec<u64>| Seen { calls: 6_000, ms: 60_000, took_ns };
         let alike = seen((0..200).map(|n| 40_000_000 + n % 7 * 300_000).collect());
         assert!(alike.calls_for(&expected(1.0)) < CALLS, "{}", alike.calls_for(&expected(1.0)));

@@ -271,7 +271,10 @@ async fn a_remedy_that_works_is_proven_on_halves_of_the_connections_and_undone()
     assert!(ms(&effect["low"]) > 38.0 && ms(&effect["high"]) < 40.0, "{effect}");
     // The first look leaves no doubt: six blocks count, and what was begun after them is undone and does not.
     assert_eq!((&tried["is_early"], &tried["plan"]["blocks"]), (&json!(true), &json!(10)), "{tried:#}");
-    assert!(tried["words"].as_str().unwrap().contains("at its first look, after 6 of 10 blocks"), "{tried:#}");
+    assert!(
+        tried["words"].as_str().unwrap().contains("at its first look, after 6 of 10 blocks"),
+        "{tried:#}"
+    );
     let made = |block: &&Value| block["to_unix_ms"].as_u64() > Some(0);
     let made: Vec<&Value> = tried["blocks"].as_array().unwrap().iter().filter(made).collect();
     assert!(made.iter().all(|block| block["treated_connections"] == 2), "{made:#?}");

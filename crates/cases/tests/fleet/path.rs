@@ -66,7 +66,7 @@ async fn a_case_without_hosts_states_what_is_missing() {
     assert_eq!(case["state"], "unknown");
     assert_eq!(case["hosts"]["client"]["why_not"], "no agent is connected");
     let lacks = case["lacks"].to_string();
-    assert!(lacks.contains("No packets of the server: no agent is connected"), "{lacks}");
+    assert!(lacks.contains("No packets of either end: no agent is connected"), "{lacks}");
     // The calls in question are all that the meter has seen.
     assert!(case.get("usual").is_none() && case.get("before").is_none(), "{case:#}");
     let why = "How long these calls usually take is unknown: there were too few calls before these.";

@@ -463,10 +463,8 @@ impl Making<'_> {
             let step = (at.saturating_sub(first_s) / step_s) as usize;
             let Some(row) = place(key).and_then(|at| rows.get_mut(at)) else { return };
             let client_ns = u64::try_from(lost.client_ns).unwrap_or(u64::MAX);
-            let parts = [
-                (&mut row.lost_ns_by_step, nanoseconds(lost)),
-                (&mut row.client_ns_by_step, client_ns),
-            ];
+            let parts =
+                [(&mut row.lost_ns_by_step, nanoseconds(lost)), (&mut row.client_ns_by_step, client_ns)];
             for (series, ns) in parts {
                 if let Some(slot) = series.as_mut().and_then(|series| series.get_mut(step)) {
                     *slot = slot.saturating_add(ns);
