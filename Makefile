@@ -9,7 +9,7 @@ SHELL := /usr/bin/env bash
 # Where scripts/setup.sh installs what the distribution has only in an older version.
 export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 
-PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print)
+PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print) docs/glossary.md
 PAGE := web/dist/index.html
 
 .PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help

@@ -49,6 +49,7 @@ export interface PairRow {
   before?: PairBefore;
   beyond?: BeyondUsual;
   lost_ns_by_step?: number[];
+  client_ns_by_step?: number[];
 }
 
 export interface BeyondUsual {
@@ -76,6 +77,8 @@ export interface WorstRow {
   legs?: CallLegs;
   client_host?: string;
   server_host?: string;
+  client_address?: string;
+  server_address?: string;
   whole: boolean;
 }
 
@@ -285,6 +288,7 @@ export interface TimelinePoint {
   unix_s: number;
   calls: number;
   lost_ns_total: number;
+  client_ns_total: number;
 }
 
 export interface Changes {

@@ -9,7 +9,7 @@ import { heardDate } from "./meter_clock";
 import type { KeptTrace } from "./otlp";
 import { tellLocked } from "./signin";
 import type { WholeReport } from "./whole_api";
-import { againstStretch, type Cells, type Filters, type Stretch, type View } from "./state";
+import type { Cells, Filters, Stretch, View } from "./state";
 
 /** What the API could not do, in the words the user sees. */
 export class ApiProblem extends Error {
@@ -81,17 +81,14 @@ const names = (filters: Filters): Query => {
 const minute = (unixS: number) => Math.floor(unixS / 60) * 60;
 
 /** The stretch compared with. */
-const beside = (view: View, nowS: number): Query => {
-  const before = againstStretch(view, minute(nowS));
-  return before ? { against_from: before.from, against_to: ends(before).to } : {};
-};
+const beside = (against: Stretch | null): Query => (against ? { against_from: against.from, against_to: ends(against).to } : {});
 
 /** Rows of a page of the table. */
 export const ROWS = 50;
 /** Steps of the small plot of a row. */
 const ROW_STEPS = 30;
 
-export function askPairs(view: View, nowS: number, top: number, signal: AbortSignal): Promise<PairsReport> {
+export function askPairs(view: View, against: Stretch | null, top: number, signal: AbortSignal): Promise<PairsReport> {
   return get(
     "/api/v1/pairs",
     {
@@ -104,7 +101,7 @@ export function askPairs(view: View, nowS: number, top: number, signal: AbortSig
       order: view.descending ? undefined : "ascending",
       top,
       offset: view.page > 1 ? (view.page - 1) * top : undefined,
-      ...beside(view, nowS),
+      ...beside(against),
       steps: ROW_STEPS,
     },
     signal,
@@ -129,8 +126,8 @@ export function askPair(view: View, pair: PairName, signal: AbortSignal): Promis
 }
 
 /** The pair's row beside the stretch compared with. */
-export function askBeside(view: View, pair: PairName, nowS: number, signal: AbortSignal): Promise<PairsReport> {
-  return get("/api/v1/pairs", { ...pairQuery(pair), ...time(view), ...beside(view, nowS), top: 1 }, signal);
+export function askBeside(view: View, pair: PairName, against: Stretch, signal: AbortSignal): Promise<PairsReport> {
+  return get("/api/v1/pairs", { ...pairQuery(pair), ...time(view), ...beside(against), top: 1 }, signal);
 }
 
 export function askWorst(view: View, pair: PairName, cells: Cells | null, limit: number, signal: AbortSignal): Promise<WorstReport> {

@@ -12,7 +12,7 @@ import { Copy, Failed, Panel, save, titleOf, Waiting } from "./parts";
 import { compare, EXPECTED_TO_DIFFER, facts, nanos, statusOf, type Compared } from "./spans";
 import { toHash, type View } from "./state";
 import { template, TraceLink } from "./trace_link";
-import { causeWords } from "./verdict";
+import { causeWords } from "./verdict_words";
 import { Findings, Packets, WholeAxis } from "./whole";
 import type { WholeCall, WholeReport } from "./whole_api";
 import { sumWords, verdictWords } from "./whole_words";

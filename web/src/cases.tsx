@@ -6,12 +6,15 @@ import { askCase, askWhole } from "./ask";
 import { AgentCommand } from "./empty";
 import { isOver } from "./experiment_words";
 import { Experiments, isRunning } from "./experiments";
+import { expectedOf } from "./expected";
 import { bytes, change, count, dayAndClock, duration, span } from "./format";
+import { HelpedLine } from "./helped";
 import type { Listens } from "./listens";
 import { useAnswer } from "./live";
 import { Code, Failed, PairTitle, Panel, Search, titleOf, Waiting } from "./parts";
 import { toHash, type CaseList, type Go, type View } from "./state";
-import { causeWords, HuntView, shareWords } from "./verdict";
+import { HuntView } from "./verdict";
+import { beyondWhole, causeWords, shareWords } from "./verdict_words";
 import { boundWords, legWords } from "./whole_words";
 
 const STATES: { state: State; hint: string }[] = [
@@ -125,7 +128,7 @@ export function CasesView({ view, cases, none, listens, go }: { view: View; case
                 <th scope="col" class="number" title="of what slow calls take beyond ordinary ones, or of all time where everything is slow; with its 90 % interval">
                   its share
                 </th>
-                <th scope="col" class="number">
+                <th scope="col" class="number" title="slow calls whose spans were at hand when the case was opened; of the recordings, its view counts the calls">
                   slow calls
                 </th>
                 <th scope="col" class="number" title="what a slow call takes beyond an ordinary one; or a call, where everything is slow">
@@ -223,8 +226,8 @@ function Figures({ report }: { report: CaseReport }) {
                 <span class="unseen">figure</span>
               </th>
               {columns.map(([name, gap]) => (
-                <th key={name} scope="col" class="number" title={seconds(gap)}>
-                  {name}
+                <th key={name} scope="col" class="number">
+                  {name} <span class="interval">{seconds(gap)}</span>
                 </th>
               ))}
               {before && after && (
@@ -250,7 +253,7 @@ function Figures({ report }: { report: CaseReport }) {
             )}
             <tr>
               <th scope="row" class="quiet">
-                calls
+                calls in that time
               </th>
               {columns.map(([name, gap]) => (
                 <td key={name} class="number quiet" data-label={name}>
@@ -417,6 +420,7 @@ const FOLLOW_MS = 2_000;
 export function CaseView({ view, beat, agents, listens }: { view: View; beat: number; agents: Agent[]; listens: Listens | null }) {
   const id = view.caseId ?? "";
   const [more, setMore] = useState(0);
+  const [wanted, setWanted] = useState(false);
   const again = () => setMore((before) => before + 1);
   const asked = useAnswer("case", id, (signal) => askCase(id, signal), beat + more);
   const report = asked.data;
@@ -429,6 +433,9 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
   const hosts = report?.hosts;
   const proof = report?.experiments?.filter((one) => one.outcome === "proven" || one.outcome === "refuted").at(-1);
   const since = report ? sinceWords(report) : null;
+  const beyond = beyondWhole([report?.verdict?.share]);
+  const expected = report ? expectedOf(report) : null;
+  const experiments = report && <Experiments report={report} expected={expected} wanted={wanted} onHeard={() => setWanted(false)} onChange={again} />;
   const lacks = (report?.lacks ?? []).join(" ");
   return (
     <div id="case">
@@ -444,16 +451,15 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
         <div class="content">
           <Steps state={report.state} isProven={proof?.outcome === "proven"} />
           <p class="verdict-words">{report.verdict ? <Code text={report.verdict.words} /> : (report.state === "open" ? "Looking: this page follows by itself." : "No verdict: too little was recorded.")}</p>
-          {proof && <p class="proof">{proof.words}</p>}
+          {beyond && <p class="remark">{beyond}</p>}
+          <HelpedLine report={report} onTry={() => setWanted(true)} />
           {isOnlyProven(report) && (
             <p class="remedy">
               <b>Proven, not mended:</b> the experiment was undone, so calls stay as slow as they were until you deploy the remedy. The case is fixed once the pair is back where it was.
             </p>
           )}
           <p class="summary">
-            {since && `${since} `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}
-            {report.slow_calls !== undefined && `, ${count(report.slow_calls)} slow calls`}
-            {report.excess_ns != null && (report.hunt?.question === "all" ? `, ${duration(report.excess_ns)} a call` : `, each ${duration(report.excess_ns)} beyond ordinary ones`)}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
+            {since && `${since} `}Opened {dayAndClock(report.opened_unix_ms / 1000)} {OPENED_BY[report.trigger] ?? `by ${report.trigger}`}. <a href={toHash({ ...view, place: "pair", pair: { ...report.pair, method: report.method ?? report.pair.method ?? undefined }, caseId: null })}>its pair</a>
           </p>
           <Lacks report={report} listens={listens} />
           {hosts && (
@@ -472,11 +478,11 @@ export function CaseView({ view, beat, agents, listens }: { view: View; beat: nu
           <LegOf report={report} view={view} />
           <NodeOf report={report} agents={agents} />
           {report.hunt ? (
-            <HuntView hunt={report.hunt} state={report.state}>
-              <Experiments report={report} onChange={again} />
+            <HuntView hunt={report.hunt} state={report.state} expected={expected}>
+              {experiments}
             </HuntView>
           ) : (
-            <Experiments report={report} onChange={again} />
+            experiments
           )}
           <Figures report={report} />
           <Timeline report={report} agents={agents} />

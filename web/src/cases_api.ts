@@ -18,6 +18,8 @@ export interface CaseRow {
   state: CaseState;
   trigger: string;
   opened_unix_ms: number;
+  /** In lists: until when the pair was as usual. */
+  usual_until_unix_ms?: number;
   verdict?: CaseVerdict | null;
   slow_calls?: number;
   excess_ns?: number | null;
@@ -87,7 +89,17 @@ export interface Hunt {
   sheet?: SheetRow[];
   unexplained?: Share | null;
   /** `with_legs` is the share of the time that has an owner or a leg. */
-  coverage?: { calls?: number; captured?: number; looked_at?: number; with_legs?: number; hosts?: string[] };
+  coverage?: {
+    calls?: number;
+    captured?: number;
+    looked_at?: number;
+    /** Those that are not among them, by why. */
+    without_spans?: number;
+    not_behind_proxies?: number;
+    without_recording?: number;
+    with_legs?: number;
+    hosts?: string[];
+  };
   cleared?: { cause: string; side?: string | null; would_show?: string; seen?: string }[];
   not_looked?: { cause: string; side?: string | null; needs?: string }[];
   look_next?: unknown[];

@@ -2,6 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { glossary } from "./glossary";
+import { Code } from "./parts";
 import { EXAMPLE, ownTemplate, setTemplate, template, wrongWith } from "./trace_link";
 
 export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
@@ -63,6 +65,31 @@ export function KeysDialog() {
       </table>
       <h3>Keys</h3>
       <Keys />
+      <h3 id="terms">What our words mean</h3>
+      <Terms />
+    </>
+  );
+}
+
+/** The terms of docs/glossary.md. */
+function Terms() {
+  return (
+    <>
+      {glossary().map(({ title, terms }) => (
+        <details key={title} class="terms">
+          <summary>{title}</summary>
+          <dl>
+            {terms.map(({ names, meaning }) => (
+              <div key={names.join()}>
+                <dt>{names.join(", ")}</dt>
+                <dd>
+                  <Code text={meaning} />
+                </dd>
+              </div>
+            ))}
+          </dl>
+        </details>
+      ))}
     </>
   );
 }

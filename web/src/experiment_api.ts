@@ -21,6 +21,8 @@ export interface PlanReport {
   /** `halves` of the connections, or `blocks` of time. */
   design: string;
   blocks: number;
+  /** After so many blocks it ends, if the effect is clear; zero of a meter that had one look alone. */
+  first_look: number;
   block_ms: number;
   takes_ms: number;
   words: string;
@@ -50,6 +52,9 @@ export interface ExperimentReport {
   outcome: Outcome;
   words: string;
   predicted_ns?: number;
+  /** While it runs: by the blocks so far, of which nothing may be concluded. */
+  so_far_ns?: number;
+  is_early: boolean;
   effect_ns?: Effect;
   probability?: number;
   treated: Arm;

@@ -67,7 +67,7 @@ export function BlocksChart({ experiment, usualNs }: { experiment: ExperimentRep
             </text>
             {waiting ? (
               <text class="to-come" x={LEFT} y={y + 12}>
-                {now === at + 1 && !over ? "under way" : over ? "not made" : "to come"}
+                {now === at + 1 && !over ? "under way" : over ? (experiment.is_early ? "not needed" : "not made") : "to come"}
               </text>
             ) : (
               <>

@@ -22,6 +22,13 @@ export const isOver = (experiment: ExperimentReport) => experiment.to_unix_ms !=
 /** Finished blocks. */
 export const blocksDone = (experiment: ExperimentReport) => experiment.blocks.filter((block) => block.to_unix_ms > 0).length;
 
+/** How long all blocks take, and that it may end before; a meter of before had no first look. */
+function takesWords({ blocks, first_look: first, block_ms: ms, takes_ms: takes, design }: PlanReport): string {
+  const each = `blocks of ${duration(ms * 1e6)}${design === "halves" ? "" : ", twice each"}`;
+  if (!first) return `${count(blocks)} ${each}, about ${span(takes / 1000)}`;
+  return `${count(first)} ${each}, about ${span((takes / 1000) * (first / blocks))}, and as long as their spans take to arrive; if the effect is not clear then, ${count(blocks)} blocks, about ${span(takes / 1000)}`;
+}
+
 /** Settings of the host, if those are changed. */
 const isOfHost = (plan: PlanReport) => (plan.values ?? []).length > 0;
 
@@ -36,14 +43,14 @@ export function planFacts(plan: PlanReport): [string, string][] {
       ["changes", `packets of ${(plan.interfaces ?? []).join(", ")} are handled on CPU ${plan.net_cpus ?? "?"} of ${plan.host_name || plan.agent}, instead of CPU ${plan.app_cpus ?? "?"}, where the ${plan.side}'s program runs`],
       ["sets", settings],
       ["compares", "stretches with the change and as long ones without, in random order"],
-      ["takes", `${count(plan.blocks)} blocks of ${duration(plan.block_ms * 1e6)}, twice each, about ${span(plan.takes_ms / 1000)}`],
+      ["takes", takesWords(plan)],
       ["is undone", "at the end of each stretch; by a process of its own on that host if meter or agent are gone"],
     ];
   }
   return [
     ["changes", `${leverWords(plan.lever)} of ${count(number)} connection${number === 1 ? "" : "s"} of ${whose} with ${plan.server}, on ${plan.host_name || plan.agent} (${plan.side})`],
     ["compares", halves ? "a random half of them with the other half, drawn again for each block" : "stretches with the change and equally long ones without, in random order"],
-    ["takes", `${count(plan.blocks)} blocks of ${duration(plan.block_ms * 1e6)}, about ${span(plan.takes_ms / 1000)}`],
+    ["takes", takesWords(plan)],
     ["is undone", "at the end of each block; by a process of its own on that host if meter or agent are gone"],
     ["leaves alone", `${count(plan.already)} that have it already, ${count(plan.not_readable)} that cannot be reached`],
   ];
@@ -77,12 +84,24 @@ export function undoWords(experiment: ExperimentReport, nowMs: number): Undo {
 
 /** Its progress. */
 export function progressWords(experiment: ExperimentReport, nowMs: number): string {
-  const { blocks, takes_ms: takes } = experiment.plan;
+  const { blocks, first_look: first, takes_ms: takes } = experiment.plan;
   const done = blocksDone(experiment);
   if (done >= blocks) return "All blocks are over: waiting for the spans of the last calls.";
+  const block = `Block ${Math.min(done + 1, blocks)} of ${blocks}`;
   const endMs = experiment.from_unix_ms + takes;
   const rest = nowMs < endMs ? `about ${left(endMs, nowMs)} to go` : "longer than announced";
-  return `Block ${Math.min(done + 1, blocks)} of ${blocks}, ${rest}.`;
+  if (!first) return `${block}, ${rest}.`;
+  const lookMs = experiment.from_unix_ms + takes * (first / blocks);
+  if (done < first) return `${block}; the first look is after block ${first}${nowMs < lookMs ? `, in about ${left(lookMs, nowMs)}` : ""}.`;
+  return `${block}, ${rest}; sooner if the first look, once all spans of block ${first} are there, leaves no doubt.`;
+}
+
+/** What the blocks so far show, and that it is no result. */
+export function soFarWords(experiment: ExperimentReport): string {
+  const { so_far_ns: soFar } = experiment;
+  if (soFar === undefined || isOver(experiment)) return "";
+  const blocks = experiment.blocks.filter((block) => block.treated.calls > 0 && block.control.calls > 0).length;
+  return `So far ${soFar < 0 ? `calls take ${duration(-soFar)} longer with the remedy` : `the remedy takes about ${duration(soFar)} off a call`}, by ${count(blocks)} block${blocks === 1 ? "" : "s"}: provisional, nothing is concluded from it.`;
 }
 
 export const chanceWords = (probability: number) => `p ${probability < 0.001 ? "< 0.001" : `= ${probability.toFixed(3)}`}`;

@@ -1,11 +1,12 @@
 // Experiments of a case: what one would do, said before it is done; the blocks as they come; what it showed; what is undone.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiProblem, endExperiment, planExperiment, startExperiment } from "./ask";
 import type { CaseReport } from "./cases_api";
 import type { Arm, ExperimentReport, PlanReport } from "./experiment_api";
 import { BlocksChart, EffectChart } from "./experiment_chart";
-import { blocksDone, chanceWords, isOver, leverWords, outcomeWords, planFacts, progressWords, undoWords } from "./experiment_words";
+import { blocksDone, chanceWords, isOver, leverWords, outcomeWords, planFacts, progressWords, soFarWords, undoWords } from "./experiment_words";
+import { otherwise, type Expected } from "./expected";
 import { change, count, dayAndClock, duration, interval } from "./format";
 import { inWords } from "./live";
 import { meterNowMs } from "./meter_clock";
@@ -75,7 +76,7 @@ function Arms({ experiment, report }: { experiment: ExperimentReport; report: Ca
           ))}
           <tr>
             <th scope="row" class="quiet">
-              calls
+              calls in the blocks
             </th>
             <td class="number quiet">{count(treated.calls)}</td>
             <td class="number quiet">{count(control.calls)}</td>
@@ -124,7 +125,16 @@ function BlockTable({ experiment }: { experiment: ExperimentReport }) {
   );
 }
 
-function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: ExperimentReport; report: CaseReport; nowMs: number; mayEnd: boolean; onEnded: () => void }) {
+interface TriedProps {
+  experiment: ExperimentReport;
+  report: CaseReport;
+  expected: Expected | null;
+  nowMs: number;
+  mayEnd: boolean;
+  onEnded: () => void;
+}
+
+function Tried({ experiment, report, expected, nowMs, mayEnd, onEnded }: TriedProps) {
   const [problem, setProblem] = useState<string | null>(null);
   const [ending, setEnding] = useState(false);
   const over = isOver(experiment);
@@ -137,6 +147,9 @@ function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: Exp
       setProblem(inWords(error));
     });
   };
+  const differs = otherwise(experiment.predicted_ns, expected);
+  const counted = experiment.blocks.filter((block) => block.to_unix_ms > 0).length;
+  const soFar = soFarWords(experiment);
   const seen = blocksDone(experiment) > 0 || experiment.in_force !== undefined;
   return (
     <article class={`experiment ${experiment.outcome}`}>
@@ -148,6 +161,7 @@ function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: Exp
       </h3>
       {over && <p>{experiment.words}</p>}
       {!over && <progress aria-label="blocks that are over" value={blocksDone(experiment)} max={experiment.plan.blocks} />}
+      {soFar && <p class="summary so-far">{soFar}</p>}
       <p class={undo.isOverdue ? "undo bad" : "undo"} role={undo.isOverdue ? "alert" : undefined}>
         {undo.words}
       </p>
@@ -163,7 +177,7 @@ function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: Exp
         <p class="summary">
           Takes <b>{duration(effect.mid)}</b> ({interval(effect.mid, [effect.low, effect.high])}, 95 % interval) off the mean duration of a call
           {experiment.probability === undefined ? "" : `; chance alone would do as much with ${chanceWords(experiment.probability)}`}
-          {experiment.predicted_ns === undefined ? "" : `. The verdict predicts ${duration(experiment.predicted_ns)}`}. Tested with Wilcoxon's signed-rank test on the differences of {count(experiment.plan.blocks)} blocks.
+          . Tested with Wilcoxon's signed-rank test on the differences of {count(counted)} blocks{experiment.plan.first_look ? `, at ${experiment.is_early ? "the first of two" : "the last of two"} looks: the interval and p allow for both` : ""}. {differs}
         </p>
       )}
       <EffectChart experiment={experiment} />
@@ -189,7 +203,7 @@ function Tried({ experiment, report, nowMs, mayEnd, onEnded }: { experiment: Exp
         </p>
       ))}
       <p class="remark">
-        Asked for by {experiment.asked_by}, {dayAndClock(experiment.from_unix_ms / 1000)}.{experiment.calls_of_neither > 0 && ` ${count(experiment.calls_of_neither)} calls meanwhile belong to neither side: at the edges of blocks, or on other connections.`}
+        Asked for by {experiment.asked_by}, {dayAndClock(experiment.from_unix_ms / 1000)}.{experiment.calls_of_neither > 0 && ` Of the ${count(experiment.treated.calls + experiment.control.calls + experiment.calls_of_neither)} calls meanwhile, ${count(experiment.treated.calls)} had the remedy, ${count(experiment.control.calls)} had not, and ${count(experiment.calls_of_neither)} belong to neither: at the edges of blocks, ${experiment.is_early ? "after the look, " : ""}or on other connections.`}
         {over && ` What was announced: ${experiment.plan.words}`}
       </p>
     </article>
@@ -226,7 +240,7 @@ const reasonOf = (error: unknown): string | null => (error instanceof ApiProblem
 type Doing = "asking" | "starting" | null;
 
 /** The way to an experiment: first what it would do, then whether to do it. */
-function Offer({ id, onStarted }: { id: string; onStarted: () => void }) {
+function Offer({ id, wanted, onHeard, onStarted }: { id: string; wanted: boolean; onHeard: () => void; onStarted: () => void }) {
   const [plan, setPlan] = useState<PlanReport | null>(null);
   const [doing, setDoing] = useState<Doing>(null);
   const [problem, setProblem] = useState<string | null>(null);
@@ -243,13 +257,21 @@ function Offer({ id, onStarted }: { id: string; onStarted: () => void }) {
     asked.then(done, failed).finally(() => setDoing(null));
   };
   const look = () => run("asking", planExperiment(id), (answer) => setPlan(answer as PlanReport));
+  const place = useRef<HTMLDivElement>(null);
+  // Wanted at the top of the case: it is asked here, and shown.
+  useEffect(() => {
+    if (!wanted) return;
+    onHeard();
+    look();
+    place.current?.scrollIntoView({ block: "center" });
+  }, [wanted]);
   const start = (shown: PlanReport) =>
     run("starting", startExperiment(id, shown.plan), () => {
       setPlan(null);
       onStarted();
     });
   return (
-    <>
+    <div ref={place}>
       {plan ? (
         <Announced plan={plan} busy={doing === "starting"} onStart={() => start(plan)} onLeave={() => setPlan(null)} />
       ) : (
@@ -267,33 +289,44 @@ function Offer({ id, onStarted }: { id: string; onStarted: () => void }) {
         </p>
       )}
       {problem && <Failed>{problem}</Failed>}
-    </>
+    </div>
   );
 }
 
 /** Whether a browser may change hosts, as far as it knows: without tokens the meter decides by where one comes from. */
-function useMayChange(): { may: boolean; why: string | null } {
+export function useMayChange(): { may: boolean; why: string | null } {
   const standing = useStanding();
   if (!standing?.needs_token || standing.role === "change") return { may: true, why: null };
   return { may: false, why: `Experiments change a host for a few seconds, which needs a token for change; ${standing.role ? `you are signed in with one for ${standing.role}` : "you are not signed in"}.` };
 }
 
-export function Experiments({ report, onChange }: { report: CaseReport; onChange: () => void }) {
+/** Without a verdict there is nothing to prove. */
+export const isOffered = (report: CaseReport) => !isRunning(report) && report.verdict != null && report.state !== "open";
+
+interface ExperimentsProps {
+  report: CaseReport;
+  expected: Expected | null;
+  /** Somebody asked elsewhere what one would do; until that is heard here. */
+  wanted: boolean;
+  onHeard: () => void;
+  onChange: () => void;
+}
+
+export function Experiments({ report, expected, wanted, onHeard, onChange }: ExperimentsProps) {
   const tried = [...(report.experiments ?? [])].reverse();
   const running = isRunning(report);
   const owing = tried.some((one) => one.in_force !== undefined);
   const nowMs = useSeconds(running || owing);
   const { may, why } = useMayChange();
-  // Without a verdict there is nothing to prove.
-  const canTry = !running && report.verdict != null && report.state !== "open";
+  const canTry = isOffered(report);
   if (tried.length === 0 && !canTry) return null;
   const aside = tried.length === 0 ? "does the time follow when the suspect's lever is moved?" : running ? "follows by itself" : "the latest first";
   return (
     <Panel title="Experiments" id="experiments" aside={<span class="quiet">{aside}</span>}>
       {tried.map((one) => (
-        <Tried key={one.plan.plan} experiment={one} report={report} nowMs={nowMs} mayEnd={may} onEnded={onChange} />
+        <Tried key={one.plan.plan} experiment={one} report={report} expected={expected} nowMs={nowMs} mayEnd={may} onEnded={onChange} />
       ))}
-      {canTry && (may ? <Offer id={report.id} onStarted={onChange} /> : <p class="note">{why}</p>)}
+      {canTry && (may ? <Offer id={report.id} wanted={wanted} onHeard={onHeard} onStarted={onChange} /> : <p class="note">{why}</p>)}
     </Panel>
   );
 }

@@ -4,6 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import type { Coverage, Matching, PairBefore, PairRow, PairsReport } from "./api";
 import { askEdges, askPairs, askTimeline, ROWS } from "./ask";
 import { CaseState, foundWords } from "./cases";
+import { against, slowerSince } from "./against";
 import type { CaseRow } from "./cases_api";
 import { CoverageView } from "./coverage";
 import { awaited, hasCalls, historyFrom, HowToSend, noCalls, recordedFrom, recordedSeconds } from "./empty";
@@ -13,7 +14,7 @@ import { useAnswer } from "./live";
 import { EDGES, MapView } from "./map";
 import { lostShare, waitedNs } from "./pair_sums";
 import { Failed, Figure, PairTitle, Panel, plotRange, Search, Spark, titleOf, Waiting, Whisker } from "./parts";
-import { againstStretch, GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Go, type Sort, type Stretch, type View } from "./state";
+import { GROUPS, NO_FILTERS, pairKey, rangeWords, shownStretch, toHash, type Filters, type Go, type Sort, type Stretch, type View } from "./state";
 import { TimelineView, type Annotation } from "./timeline";
 
 interface Props {
@@ -203,7 +204,7 @@ function Row({ row, view, range, seconds, comparing, showsBeyond, mostWaited, st
         <b>{duration(row.lost_ns_total)}</b> <span class="interval">{percent(lostShare(row))}</span>
       </td>
       {comparing && <Change row={row} before={isRecorded ? row.before : undefined} seconds={seconds} />}
-      <td class="sparkline">{row.lost_ns_by_step && stepS && <Spark values={row.lost_ns_by_step} label={`time lost in the gap per ${span(stepS)}, at most ${duration(Math.max(...row.lost_ns_by_step))}`} />}</td>
+      <td class="sparkline">{stepS && <Spark values={row.client_ns_by_step ?? []} upper={row.lost_ns_by_step} unfinished={view.fixed === null} label={`what clients waited per ${span(stepS)}, at most ${duration(Math.max(0, ...(row.client_ns_by_step ?? [])))}; coloured: in the gap${view.fixed === null ? "; the last one is not over" : ""}`} />}</td>
       <td class="number" data-label="gap p50">
         <Figure ns={row.gap.p50_ns} ci95={row.gap.p50_ci95_ns} calls={row.gap.count} />
       </td>
@@ -308,7 +309,7 @@ function Table({ report, view, answered, seconds, cases, isRecorded, go }: Table
               if (column.sort === (comparing ? "change" : "lost")) {
                 const spark = (
                   <th key="spark" scope="col" class="sparkline">
-                    gap over time
+                    client time by step
                   </th>
                 );
                 return [one, spark];
@@ -464,14 +465,15 @@ function Headline({ matching, view, seconds, isRecorded }: { matching: Matching;
 
 export function FleetView({ view, nowS, beat, coverage, cases, annotations, listens, go }: Props) {
   const minute = Math.floor(nowS / 60) * 60;
-  const key = toHash({ ...view, map: false });
-  const pairs = useAnswer("pairs", key, (signal) => askPairs(view, nowS, ROWS, signal), beat);
+  const besides = against(view, nowS, cases);
+  // Whatever else moves with the clock is in the address; a case that opens moves the stretch before.
+  const key = `${toHash({ ...view, map: false })} ${typeof view.against === "string" ? slowerSince(cases, view).join() : ""}`;
+  const pairs = useAnswer("pairs", key, (signal) => askPairs(view, besides, ROWS, signal), beat);
   const edges = useAnswer("edges", view.map ? toHash({ ...view, page: 1 }) : null, (signal) => askEdges(view, EDGES, signal), beat);
   const shown = shownStretch(view, nowS);
   const plotted = reach(shownStretch(view, minute), minute, historyFrom(coverage));
   // Once a minute is enough for minutes.
   const timeline = useAnswer("timeline", JSON.stringify([view.filters, plotted]), (signal) => askTimeline(view.filters, plotted, 160, signal), Math.floor(beat / 4));
-  const against = againstStretch(view, minute);
   const report = pairs.data;
   if (!report) {
     if (pairs.error) return <Failed>{pairs.error}</Failed>;
@@ -490,7 +492,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
         <HowToSend sentence={awaited(coverage)} listens={listens} />
       ) : (
         <Panel title="Fleet" id="pairs" aside={report.matching && <Headline matching={report.matching} view={view} seconds={seconds} isRecorded={isRecorded} />}>
-          {timeline.data && <TimelineView timeline={timeline.data} shown={shown} against={against} holes={coverage?.holes ?? []} annotations={annotations} onChoose={(fixed) => go({ ...view, fixed, page: 1 })} />}
+          {timeline.data && <TimelineView timeline={timeline.data} shown={shown} against={besides} holes={coverage?.holes ?? []} annotations={annotations} onChoose={(fixed) => go({ ...view, fixed, page: 1 })} />}
           {timeline.error && <Failed>{timeline.error}</Failed>}
           <Toolbar view={view} rows={report.pairs} coverage={coverage} go={go} />
           {report.covered_from_unix_s !== undefined && <p class="quiet">The figures begin at {dayAndClock(report.covered_from_unix_s)}: of the time before, the history has only longer steps, or nothing.</p>}

@@ -1,5 +1,6 @@
 // The page: reads its view from the URL's hash, follows the meter, and draws one of five views.
 
+import { against, isMoved } from "./against";
 import { render } from "preact";
 import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -20,7 +21,7 @@ import { setMeterTemplate } from "./trace_link";
 import { markScrollers } from "./scrollers";
 import { RangeLine, RangePicker } from "./range";
 import { SignedIn, SignIn, useLocked } from "./signin";
-import { againstStretch, parseHash, START, toHash, type Go, type Place, type View } from "./state";
+import { parseHash, START, toHash, type Go, type Place, type View } from "./state";
 import { focusRow, isBack, rowsBehind } from "./way_back";
 import { restoreTheme, nextOf, setTheme, theme } from "./theme";
 import type { Annotation } from "./timeline";
@@ -187,7 +188,7 @@ function App() {
   );
   const clockOff = clockWords();
   const timed = view.place === "fleet" || view.place === "pair";
-  const against = againstStretch(view, Math.floor(nowS / 60) * 60);
+  const besides = against(view, nowS, rows);
   const freshness = pulse.paused ? "paused" : pulse.problem ? "trying again" : pulse.heard ? `as of ${pulse.heard.toLocaleTimeString([], { hour12: false })}` : "";
   return (
     <>
@@ -218,7 +219,7 @@ function App() {
       {timed && !locked && (
         <section id="when" aria-label="Time shown">
           <RangePicker view={view} nowS={nowS} go={go} />
-          <RangeLine view={view} nowS={nowS} go={go} against={against} />
+          <RangeLine view={view} nowS={nowS} go={go} against={besides} isMoved={isMoved(view, nowS, rows)} />
         </section>
       )}
       {locked && (

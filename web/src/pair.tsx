@@ -3,6 +3,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 import type { Coverage, PairBefore, PairOverTime, PairPoint, PairRow, Quantiles } from "./api";
 import { askBeside, askExplanation, askPair, askWorst } from "./ask";
+import { against } from "./against";
 import type { CaseRow } from "./cases_api";
 import { CaseState, foundWords } from "./cases";
 import { recordedFrom, recordedSeconds } from "./empty";
@@ -13,9 +14,10 @@ import { HeatmapView } from "./heatmap";
 import { useAnswer } from "./live";
 import { Failed, Mounted, PairTitle, Panel, titleOf, Waiting } from "./parts";
 import { Apart, Distributions, Legs, lostShare, waitedNs } from "./pair_sums";
-import { againstStretch, rangeWords, shownStretch, toHash, type Cells, type Go, type View } from "./state";
+import { rangeWords, shownStretch, toHash, type Cells, type Go, type View } from "./state";
 import { Happened, isAbout, type Annotation } from "./timeline";
 import { minutesPerPoint, TimeSeriesView } from "./timeseries";
+import { WaitedOverTime } from "./waited";
 import { NodesView, WorstView } from "./worst";
 
 const LEAST_CHART_S = 300;
@@ -132,8 +134,8 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
   const { cells } = view;
   const key = toHash({ ...view, place: "pair", call: null, cells: null, against: null });
   const over = useAnswer("pair", key, (signal) => askPair(view, pair, signal), beat);
-  const against = againstStretch(view, Math.floor(nowS / 60) * 60);
-  const before = useAnswer("before", against ? key + JSON.stringify(against) : null, (signal) => askBeside(view, pair, nowS, signal), Math.floor(beat / 4));
+  const besides = against(view, nowS, cases);
+  const before = useAnswer("before", besides ? key + JSON.stringify(besides) : null, (signal) => askBeside(view, pair, besides ?? shownStretch(view, nowS), signal), Math.floor(beat / 4));
   const worst = useAnswer("worst", key + JSON.stringify(cells), (signal) => askWorst(view, pair, cells, WORST_SHOWN, signal), beat);
   const sample = useAnswer("sample", key, (signal) => askWorst(view, pair, null, WORST_FOR_NODES, signal), Math.floor(beat / 4));
   const explained = useAnswer("explained", JSON.stringify(pair), (signal) => askExplanation(pair, signal), Math.floor(beat / 3));
@@ -154,7 +156,7 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
   const culprit = mine.find((one) => one.state !== "fixed" && one.verdict?.culprit);
   const minutes = minutesPerPoint(shown.from, shown.to);
   const begins = recordedFrom(coverage, nowS) ?? 0;
-  const seconds: [number, number] = [recordedSeconds(coverage, nowS, shown), against ? recordedSeconds(coverage, nowS, against) : 1];
+  const seconds: [number, number] = [recordedSeconds(coverage, nowS, shown), besides ? recordedSeconds(coverage, nowS, besides) : 1];
   return (
     <div id="pair">
       <div class="view-head">
@@ -181,9 +183,9 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
               ))}
             </p>
           )}
-          {against && (
-            <Panel title="Compared" aside={<span class="quiet">with {stretchWords(against)}; intervals of 95 %</span>}>
-              {before.data ? <Versus row={before.data.pairs[0]} seconds={seconds} isRecorded={against.to > begins} /> : before.error ? <Failed>{before.error}</Failed> : <Waiting>Loading the stretch compared with…</Waiting>}
+          {besides && (
+            <Panel title="Compared" aside={<span class="quiet">with {stretchWords(besides)}; intervals of 95 %</span>}>
+              {before.data ? <Versus row={before.data.pairs[0]} seconds={seconds} isRecorded={besides.to > begins} /> : before.error ? <Failed>{before.error}</Failed> : <Waiting>Loading the stretch compared with…</Waiting>}
             </Panel>
           )}
           <div class="charts">
@@ -196,6 +198,7 @@ export function PairView({ view, nowS, beat, coverage, cases, annotations, go }:
             </Panel>
           </div>
           <Panel title="Where a call's time goes">
+            <WaitedOverTime points={data.points} fromS={view.fixed ? shown.from : chartStart(data.points, shown.from, shown.to, coverage?.uptime_s ?? Infinity)} toS={shown.to} />
             <Legs total={data.total} />
             {culprit && (
               <p class="remark">

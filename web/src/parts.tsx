@@ -73,14 +73,26 @@ export function Whisker({ gap, range: [low, high], before }: { gap: Quantiles; r
   );
 }
 
-/** A few bars, oldest first, as high as their values relative to the largest. */
-export function Spark({ values, label }: { values: number[]; label: string }) {
+/** A few bars, oldest first, as high as their values relative to the largest. `upper` is the part of each that stands out at its top; the last one may be `unfinished`. */
+export function Spark({ values, label, upper, unfinished = false }: { values: number[]; label: string; upper?: number[] | undefined; unfinished?: boolean }) {
   const most = values.reduce((a, b) => Math.max(a, b), 0);
   const width = 90 / Math.max(1, values.length);
   return (
     <svg class="spark" viewBox="0 0 90 20" width="90" height="20" role="img" aria-label={label} preserveAspectRatio="none">
       <title>{label}</title>
-      {most > 0 && values.map((value, i) => value > 0 && <rect key={i} x={i * width} width={Math.max(0.6, width - 0.6)} y={20 - Math.max(1, (value / most) * 19)} height={Math.max(1, (value / most) * 19)} />)}
+      {most > 0 &&
+        values.map((value, i) => {
+          if (value <= 0) return null;
+          const height = Math.max(1, (value / most) * 19);
+          const top = height * Math.min(1, (upper?.[i] ?? 0) / value);
+          const name = unfinished && i === values.length - 1 ? "unfinished" : undefined;
+          return (
+            <g key={i} class={name}>
+              <rect class={upper ? "leg-server" : undefined} x={i * width} width={Math.max(0.6, width - 0.6)} y={20 - height + top} height={height - top} />
+              {top > 0 && <rect class="leg-gap" x={i * width} width={Math.max(0.6, width - 0.6)} y={20 - height} height={top} />}
+            </g>
+          );
+        })}
     </svg>
   );
 }

@@ -59,7 +59,7 @@ function Ends({ name, stretch, onChange }: { name: string; stretch: Stretch; onC
 const NAMES = { previous: "the stretch before", day: "a day earlier", week: "a week earlier" } as const;
 
 /** Fixed ends and the stretch compared with: one line below the header. */
-export function RangeLine({ view, nowS, go, against }: Props & { against: Stretch | null }) {
+export function RangeLine({ view, nowS, go, against, isMoved }: Props & { against: Stretch | null; isMoved: boolean }) {
   const { fixed } = view;
   const chosen = view.against === null ? "none" : typeof view.against === "string" ? view.against : "fixed";
   const choose = (word: string) => {
@@ -95,6 +95,7 @@ export function RangeLine({ view, nowS, go, against }: Props & { against: Stretc
       {against && typeof view.against === "string" && (
         <span class="quiet">
           {stretchWords(against)}
+          {isMoved && (view.place === "pair" ? ", which ends before this pair became slower" : ", which ends before a pair became slower")}
         </span>
       )}
       {view.against !== null && typeof view.against !== "string" && <Ends name="compared" stretch={view.against} onChange={(stretch) => go({ ...view, against: stretch, page: 1 })} />}

@@ -230,15 +230,17 @@ export function shownStretch(view: View, nowS: number): Stretch {
   return view.fixed ?? { from: nowS - view.range.seconds, to: nowS };
 }
 
-/** The period compared with. The previous one has no minute in common with the one shown. */
-export function againstStretch(view: View, nowS: number): Stretch | null {
+/** The period compared with. The previous one has no minute in common with the one shown, nor with any since one of these moments. */
+export function againstStretch(view: View, nowS: number, slowerSinceS: number[] = []): Stretch | null {
   const { against } = view;
   if (against === null) return null;
   if (typeof against !== "string") return against;
   const shown = shownStretch(view, nowS);
   const length = shown.to - shown.from;
   if (against === "previous") {
-    const to = Math.floor(shown.from / 60) * 60;
+    const end = Math.floor(shown.from / 60) * 60;
+    const within = slowerSinceS.filter((since) => since > Math.max(0, end - length) && since < end);
+    const to = Math.floor(Math.min(end, ...within) / 60) * 60;
     return { from: Math.max(0, to - length), to };
   }
   const back = against === "day" ? 86_400 : 604_800;

@@ -1,4 +1,4 @@
-// Time lost by all pairs shown, over a longer stretch than the table: drag over it to choose the table's.
+// What the clients of all pairs shown waited, over a longer stretch than the table: drag over it to choose the table's.
 
 import { useRef, useState } from "preact/hooks";
 import type { Hole, Timeline } from "./api";
@@ -6,6 +6,7 @@ import { clock, count, counted, dayAndClock, duration, span, stretchWords } from
 import type { Stretch } from "./state";
 import { meterNowMs } from "./meter_clock";
 import { timeTicks } from "./ticks";
+import { Stacked, WaitedKey } from "./waited";
 
 /** Something that happened at a moment, drawn as a tick. */
 export interface Annotation {
@@ -43,7 +44,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   const nowS = meterNowMs() / 1000;
   const length = Math.max(1, to - from);
   const x = (unixS: number) => Math.min(WIDTH, Math.max(0, ((unixS - from) / length) * WIDTH));
-  const most = points.reduce((a, point) => Math.max(a, point.lost_ns_total), 0);
+  const most = points.reduce((a, point) => Math.max(a, point.client_ns_total), 0);
   const at = (event: PointerEvent): number => {
     const box = picture.current?.getBoundingClientRect();
     if (!box || box.width === 0) return from;
@@ -68,7 +69,8 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
   // A label at an edge would be cut.
   const ticks = timeTicks(from, to, 8).filter((tick) => tick - from > length * EDGE && to - tick > length * EDGE);
   const days = length > 86_400;
-  const total = points.reduce((sum, one) => sum + one.lost_ns_total, 0);
+  const total = points.reduce((sum, one) => sum + one.client_ns_total, 0);
+  const hasUnfinished = points.some((one) => one.unix_s + step > nowS);
   const hasHole = holes.some((hole) => hole.to_unix_s > from && hole.from_unix_s < to);
   const happened = annotations.filter((one) => one.unixS >= from && one.unixS <= to);
   return (
@@ -78,7 +80,7 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`Time lost from ${stretchWords({ from, to }, "to")}: ${duration(total)} in all, at most ${duration(most)} in ${span(step)}`}
+        aria-label={`What clients waited from ${stretchWords({ from, to }, "to")}: ${duration(total)} in all, at most ${duration(most)} in ${span(step)}`}
         onPointerDown={(event) => {
           if (event.button !== 0) return;
           picture.current?.setPointerCapture(event.pointerId);
@@ -96,10 +98,11 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
         {band("shown", shown)}
         {holes.map((hole) => hole.to_unix_s > from && band("hole", { from: hole.from_unix_s, to: hole.to_unix_s }))}
         {points.map((one) => {
-          const height = most > 0 ? Math.max(one.lost_ns_total > 0 ? 1 : 0, (one.lost_ns_total / most) * (HEIGHT - 6)) : 0;
+          const height = most > 0 ? Math.max(one.client_ns_total > 0 ? 1 : 0, (one.client_ns_total / most) * (HEIGHT - 6)) : 0;
+          const gap = one.client_ns_total > 0 ? Math.min(1, one.lost_ns_total / one.client_ns_total) : 0;
           const inside = one.unix_s + step > shown.from && one.unix_s <= shown.to;
           const name = `bar${inside ? " in" : ""}${one.unix_s + step > nowS ? " unfinished" : ""}`;
-          return <rect key={one.unix_s} class={name} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} y={HEIGHT - height} height={height} />;
+          return <Stacked key={one.unix_s} name={name} x={x(one.unix_s) + 0.4} width={Math.max(0.8, (step / length) * WIDTH - 0.8)} bottom={HEIGHT} height={height} gap={gap} />;
         })}
         {happened.map((one) => (
           <path key={`${one.unixS} ${one.text}`} class={one.bad ? "annotation alarm" : "annotation"} d={`M${x(one.unixS)} 0V${HEIGHT}`} />
@@ -117,10 +120,11 @@ export function TimelineView({ timeline, shown, against, holes, annotations, onC
         {drag ? (
           `${stretchWords(stretchOf(drag))} (${span(stretchOf(drag).to - stretchOf(drag).from)})`
         ) : pointed !== null ? (
-          point ? `${dayAndClock(point.unix_s)}, ${span(step)}: ${duration(point.lost_ns_total)} lost by ${counted(point.calls, "call")}${point.unix_s + step > nowS ? ", so far" : ""}` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
+          point ? `${dayAndClock(point.unix_s)}, ${span(step)}: clients waited ${duration(point.client_ns_total)}, ${duration(point.lost_ns_total)} of it in the gap, in ${counted(point.calls, "call")}${point.unix_s + step > nowS ? ", so far" : ""}` : `${dayAndClock(Math.floor(pointed / step) * step)}: no calls`
         ) : (
           <>
-            Time lost in gaps alone {step === 60 ? "in each minute" : `in every ${span(step)}`}: at most {duration(most)}.{hasHole && " Grey: nothing was recorded."} Drag to choose a stretch.
+            What clients waited {step === 60 ? "in each minute" : `in every ${span(step)}`}, at most {duration(most)}: <WaitedKey />.{hasUnfinished && ` The last bar is of ${step === 60 ? "a minute" : "a step"} that is not over.`}
+            {hasHole && " Shaded to the top: nothing was recorded."} Drag to choose a stretch.
           </>
         )}
       </p>

@@ -2,9 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import type { CaseState as State, Culprit, Hunt, Share, SheetRow } from "./cases_api";
+import type { CaseState as State, Culprit, Hunt, SheetRow } from "./cases_api";
+import { countsWords } from "./counts";
+import { expectedWords, type Expected } from "./expected";
 import { count, duration, interval, percent } from "./format";
 import { Code, Panel, ShareBar } from "./parts";
+import { beyondWhole, causeWords, shareWords } from "./verdict_words";
 import { legWords } from "./whole_words";
 
 /** Text of what may be a sentence or a value with one. */
@@ -18,17 +21,6 @@ function words(value: unknown): string {
   return said ? words(said[1]) : entries.map(([key, one]) => `${key.replaceAll("_", " ")}: ${words(one)}`).join(", ");
 }
 
-/** An interval may reach below zero, and says so. */
-function signed(share: number): string {
-  // Less than a hundredth of a percent has no sign that matters.
-  if (Math.abs(share) < 0.0001) return percent(0);
-  return share < 0 ? `−${percent(-share)}` : percent(share);
-}
-
-export const shareWords = (share: Share) => `${signed(share.mid)} (${signed(share.low)} – ${signed(share.high)})`;
-
-export const causeWords = (cause: string | null | undefined, side: string | null | undefined) => `${cause ?? "?"}${side ? ` (${side})` : ""}`;
-
 /** What a verdict is, in words. */
 const VERDICTS: Record<string, string> = {
   one: "one cause",
@@ -38,7 +30,7 @@ const VERDICTS: Record<string, string> = {
   nothing: "nothing stands out",
 };
 
-/** What has less than this share is told as one line, nearest to nothing last. */
+/** What has less than this share explains nothing: all of that is one line, the rest. */
 const LITTLE = 0.01;
 
 /** What many did, each a little, is the machine's own noise, and no culprit. */
@@ -91,12 +83,15 @@ function Sheet({ hunt }: { hunt: Hunt }) {
           {little.length > 0 && (
             <tr>
               <th scope="row" class="quiet">
-                <details>
-                  <summary>{count(little.length)} with less than 1 % each</summary>
-                  {little.map((row) => `${ownerOf(row)} ${percent(row.share.mid)}`).join("; ")}
-                </details>
+                the rest: {count(little.length)} of less than 1 % each
               </th>
-              <td colSpan={3} />
+              <td class="barcell" />
+              <td class="number quiet" data-label="share">
+                {percent(Math.max(0, little.reduce((sum, row) => sum + row.share.mid, 0)))}
+              </td>
+              <td class="number quiet" data-label="of a call">
+                {duration(Math.max(0, little.reduce((sum, row) => sum + row.ns, 0)))}
+              </td>
             </tr>
           )}
           {left && (
@@ -143,11 +138,11 @@ function Said({ all = [] }: { all: unknown[] | undefined }) {
   );
 }
 
-function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
+function CulpritView({ culprit, of, expected }: { culprit: Culprit; of: string; expected: Expected | null }) {
   return (
     <div class="culprit">
       <h3>
-        {causeWords(culprit.cause, culprit.side)} <span class="quiet">{shareWords(culprit.share)} of {of}{culprit.calls === undefined ? "" : `, on ${count(culprit.calls)} calls`}</span>
+        {causeWords(culprit.cause, culprit.side)} <span class="quiet">{shareWords(culprit.share)} of {of}</span>
       </h3>
       {culprit.meaning && <p class="meaning">{culprit.meaning.replace(/^./, (first) => first.toUpperCase())}.</p>}
       <div class="for-against">
@@ -167,7 +162,7 @@ function CulpritView({ culprit, of }: { culprit: Culprit; of: string }) {
       {words(culprit.remedy) !== "" && (
         <p class="remedy">
           <b>Do:</b> <Code text={words(culprit.remedy)} />
-          {culprit.wins && culprit.wins.p99_ns > 0 && ` It should win ${duration(culprit.wins.p99_ns)} at p99 and ${duration(culprit.wins.p50_ns)} at p50.`}
+          {expected ? ` ${expectedWords(expected)}` : culprit.wins && culprit.wins.p99_ns > 0 && ` Predicted: ${duration(culprit.wins.p99_ns)} less at p99 and ${duration(culprit.wins.p50_ns)} at p50.`}
         </p>
       )}
     </div>
@@ -250,20 +245,22 @@ function Suspects({ cleared, notLooked }: { cleared: NonNullable<Hunt["cleared"]
   );
 }
 
-/** `children` stand between the verdict and what it does not rest on. */
-export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; children?: ComponentChildren }) {
+/** `children` stand between the verdict and what it does not rest on; of a case, `expected` is what it predicts of its first culprit's remedy. */
+export function HuntView({ hunt, state, expected = null, children }: { hunt: Hunt; state: State; expected?: Expected | null; children?: ComponentChildren }) {
   const cleared = hunt.cleared ?? [];
   const notLooked = hunt.not_looked ?? [];
   const next = hunt.look_next ?? [];
   const experiments = hunt.experiments ?? [];
   const coverage = hunt.coverage;
+  const counts = countsWords(hunt);
+  const beyond = beyondWhole([...(hunt.culprits ?? []).map((one) => one.share), hunt.place?.share, hunt.unexplained, ...(hunt.sheet ?? []).filter((row) => Math.abs(row.share.mid) >= LITTLE).map((row) => row.share)]);
   const slow = hunt.question !== "all";
   const other = slow ? hunt.questions?.all : hunt.questions?.slow;
   return (
     <>
       <Panel title="Why" aside={<span class="quiet">{VERDICTS[hunt.verdict] ?? hunt.verdict}</span>}>
         {(hunt.culprits ?? []).map((culprit, at) => (
-          <CulpritView key={at} culprit={culprit} of={slow ? "the excess" : "the time"} />
+          <CulpritView key={at} culprit={culprit} of={slow ? "the excess" : "the time"} expected={at === 0 ? expected : null} />
         ))}
         {hunt.place && (
           <p>
@@ -273,18 +270,21 @@ export function HuntView({ hunt, state, children }: { hunt: Hunt; state: State; 
         {(hunt.culprits ?? []).length === 0 && !hunt.place && <p>{hunt.verdict === "nothing" ? "There is nothing to explain: the calls examined are not slower than ordinary ones." : "The recordings do not show what owns the time."}</p>}
         {(hunt.sheet ?? []).length > 0 && <Sheet hunt={hunt} />}
         {other && (
-          <p class="remark">
-            {slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}: <Code text={other.words} />
-          </p>
+          <details class="remark">
+            <summary>{slow ? "Why everything takes as long as it does" : "Why slow calls are slower than others"}</summary>
+            <Code text={other.words} />
+          </details>
         )}
+        {beyond && <p class="remark">{beyond}</p>}
+        {counts && <p class="remark counts">Calls: {counts}</p>}
         {coverage && (
           <p class="remark">
-            It rests on {count(coverage.calls ?? 0)} calls, {count(coverage.captured ?? 0)} of them seen on the wire{coverage.with_legs === undefined ? "" : `; ${percent(coverage.with_legs)} of their time has an owner or a leg`}. Hosts recorded: {(coverage.hosts ?? []).join(" and ") || "none"}.
+            {coverage.with_legs === undefined ? "" : `${percent(Math.min(1, coverage.with_legs))} of the time of those examined has an owner or a leg. `}Hosts recorded: {(coverage.hosts ?? []).join(" and ") || "none"}.
           </p>
         )}
       </Panel>
       {children}
-      {experiments.length > 0 && (
+      {!children && experiments.length > 0 && (
         <Panel title="Experiments">
           <ul class="plain-list">
             {experiments.map((one, at) => (

@@ -15,6 +15,9 @@ export function statusWord(status: string): string {
 
 export const statusHint = (status: string): string => (status === "unset" ? "the CLIENT span has neither a gRPC nor an HTTP status, and its own status is unset" : "status of the CLIENT span");
 
+/** A host's name, with its address where another host has the same name. */
+const hostWords = (name: string | undefined, address: string | undefined) => (name === undefined ? undefined : address === undefined ? visible(name) : `${visible(name)} · ${visible(address)}`);
+
 interface Props {
   view: View;
   report: WorstReport;
@@ -111,7 +114,7 @@ export function WorstTable({ calls, id, held, where = "" }: { calls: WorstRow[];
               </td>
               <td title={statusHint(call.status)}>{statusWord(call.status)}</td>
               <td class="hosts">
-                {visible(call.client_host ?? "?")} → {visible(call.server_host ?? "?")}
+                {hostWords(call.client_host, call.client_address) ?? "?"} → {hostWords(call.server_host, call.server_address) ?? "?"}
               </td>
               {held?.(call)}
             </tr>
@@ -126,11 +129,12 @@ const NODES_SHOWN = 12;
 
 /** On which hosts the worst calls ran: a sample by size, and said to be one. */
 export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View }) {
-  const groups = new Map<string, { client: string; server: string; calls: number; gapNs: number }>();
+  const groups = new Map<string, { client: string; server: string; at: [string | undefined, string | undefined]; calls: number; gapNs: number }>();
   for (const call of calls) {
     const [client, server] = [call.client_host ?? "unknown", call.server_host ?? "unknown"];
-    const key = JSON.stringify([client, server]);
-    const group = groups.get(key) ?? { client, server, calls: 0, gapNs: 0 };
+    const at: [string | undefined, string | undefined] = [call.client_address, call.server_address];
+    const key = JSON.stringify([client, server, at]);
+    const group = groups.get(key) ?? { client, server, at, calls: 0, gapNs: 0 };
     group.calls += 1;
     group.gapNs += call.gap_ns;
     groups.set(key, group);
@@ -138,7 +142,7 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
   const rows = [...groups.values()].sort((a, b) => b.gapNs - a.gapNs);
   const all = rows.reduce((sum, row) => sum + row.gapNs, 0);
   if (rows.length === 0) return null;
-  const host = (name: string) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{visible(name)}</a>);
+  const host = (name: string, address: string | undefined) => (name === "unknown" ? name : <a href={toHash({ ...view, place: "fleet", filters: { ...view.filters, node: name }, page: 1 })}>{hostWords(name, address)}</a>);
   return (
     <div class="scroller" tabIndex={0} role="region" aria-label="Hosts of the worst calls">
     <table class="nodes">
@@ -156,9 +160,9 @@ export function NodesView({ calls, view }: { calls: WorstOfPair[]; view: View })
       </thead>
       <tbody>
         {rows.slice(0, NODES_SHOWN).map((row) => (
-          <tr key={`${row.client}\u0000${row.server}`}>
+          <tr key={JSON.stringify([row.client, row.server, row.at])}>
             <th scope="row">
-              {host(row.client)} <span class="arrow">→</span> {host(row.server)}
+              {host(row.client, row.at[0])} <span class="arrow">→</span> {host(row.server, row.at[1])}
             </th>
             <td class="number">{count(row.calls)}</td>
             <td class="number">

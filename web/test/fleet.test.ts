@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Page } from "playwright-core";
-import type { PairsReport } from "../src/api";
+import type { PairsReport, WorstReport } from "../src/api";
 import { accessibilityProblems } from "./axe";
 import { become, CHROMIUM, fits, launch, PATIENCE_MS, says, type OpenBrowser, type Watched } from "./browser";
 import { api, send, startMeter, type RunningMeter } from "./meter";
@@ -333,11 +333,63 @@ test("the hosts of the worst calls are in sight on a tablet", { skip }, async ()
   assert.equal(await id.getAttribute("title"), await id.textContent());
 });
 
+test("the pair's bars and the fleet's show where clients' time went, and mark the step that is not over", { skip }, async () => {
+  await page.setViewportSize({ width: 1280, height: 900 });
+  await page.goto("about:blank");
+  await page.goto(meter.page);
+  await says(page, ".timeline-said", /What clients waited in each minute, at most [^:]*:\s+in the server's spans\s+in the gap/);
+  // As high as their sums: of each bar, both parts.
+  const heights = (selector: string) => page.$$eval(selector, (all) => all.reduce((sum, one) => sum + Number(one.getAttribute("height")), 0));
+  const [server, gap] = [await heights(".timeline .bar .leg-server"), await heights(".timeline .bar .leg-gap")];
+  const report = (await api(meter, "pairs", { window: "1h" })) as PairsReport;
+  const lost = report.pairs.reduce((sum, row) => sum + row.lost_ns_total, 0);
+  const waited = report.pairs.reduce((sum, row) => sum + row.client_duration.mean_ns * row.client_duration.count, 0);
+  assert.ok(Math.abs(gap / (gap + server) - lost / waited) < 0.05, `${gap} of ${gap + server}, ${lost} of ${waited}`);
+  assert.ok((await page.locator(".pairs .spark .leg-gap").count()) > 0);
+  // Steps of a day, so that none ends while this looks.
+  await page.route("**/api/v1/timeline?*", async (route) => {
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, json: { ...(await answer.json()), step_s: 86_400 } });
+  });
+  await page.reload();
+  await says(page, ".timeline-said", /The last bar is of a step that is not over\./);
+  assert.ok((await page.locator(".timeline .bar.unfinished").count()) >= 1);
+  assert.ok((await page.locator(".pairs .spark .unfinished").count()) >= 1);
+  await page.unrouteAll({ behavior: "wait" });
+  await page.goto(`${meter.page}#client=web&server=checkout`);
+  await says(page, ".waited-over-time", /What clients waited in each minute, at most/, /in the server's spans[^]*in the gap/);
+  assert.ok((await page.locator(".waited-over-time .step").count()) >= 1);
+  assert.deepEqual(await accessibilityProblems(page), []);
+});
+
+test("hosts of one name are told apart by their addresses", { skip }, async () => {
+  await page.route("**/api/v1/worst?*", async (route) => {
+    const answer = await route.fetch();
+    const worst = (await answer.json()) as WorstReport;
+    for (const one of worst.calls) Object.assign(one, { client_host: "vm", server_host: "vm", client_address: "10.88.0.1", server_address: "10.88.0.2" });
+    await route.fulfill({ response: answer, json: worst });
+  });
+  await page.goto("about:blank");
+  await page.goto(`${meter.page}#client=web&server=checkout`);
+  await says(page, ".worst tbody tr:first-child .hosts", /vm · 10\.88\.0\.1 → vm · 10\.88\.0\.2/);
+  await says(page, ".nodes tbody tr:first-child", /vm · 10\.88\.0\.1\s+→\s+vm · 10\.88\.0\.2/);
+  await page.unrouteAll({ behavior: "wait" });
+});
+
+test("the help has the terms of the glossary", { skip }, async () => {
+  await page.keyboard.press("?");
+  await page.click("dialog .terms summary >> text=Spans and gaps");
+  await says(page, "dialog .terms[open]", /gap[^]*The duration of a CLIENT span minus the duration of its SERVER span/);
+  assert.deepEqual(await accessibilityProblems(page), []);
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => document.querySelector("dialog") === null);
+});
+
 test("a grey stretch of the plot has a word beside it, and none without one", { skip }, async () => {
   await page.goto("about:blank");
   await page.goto(meter.page);
   await page.waitForSelector(".timeline-said");
-  assert.doesNotMatch(await page.innerText(".timeline-said"), /Grey/);
+  assert.doesNotMatch(await page.innerText(".timeline-said"), /nothing was recorded/);
   await page.route("**/api/v1/coverage*", async (route) => {
     const answer = await route.fetch();
     const now = Math.floor(Date.now() / 1000);
@@ -345,7 +397,7 @@ test("a grey stretch of the plot has a word beside it, and none without one", { 
   });
   await page.reload();
   await page.waitForSelector(".timeline .hole");
-  await says(page, ".timeline-said", /Grey: nothing was recorded\./);
+  await says(page, ".timeline-said", /Shaded to the top: nothing was recorded\./);
   await page.unrouteAll({ behavior: "wait" });
 });
 

@@ -27,6 +27,7 @@ await build({
   format: "esm",
   target: "node20",
   packages: "external",
+  loader: { ".md": "text" },
   sourcemap: "inline",
   logLevel: "warning",
 });

@@ -271,6 +271,9 @@ pub struct CaseRow {
     pub trigger: Trigger,
     /// Time of opening.
     pub opened_unix_ms: u64,
+    /// In lists: until when the pair was as usual, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub usual_until_unix_ms: Option<u64>,
     /// Verdict.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub verdict: Option<VerdictRow>,

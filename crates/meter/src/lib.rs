@@ -1,5 +1,6 @@
 //! Spans in, gaps out: reads OTLP, joins CLIENT with SERVER spans, and maintains per-pair distributions.
 
+mod addresses;
 mod candidates;
 pub mod engine;
 pub mod entry;

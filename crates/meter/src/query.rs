@@ -1,5 +1,6 @@
 //! Converts statistics of the engine and the history to reports.
 
+use crate::addresses;
 use crate::engine::{ClockStep, LimitFigures, Overview};
 use crate::history::OverTime;
 use crate::join::ServiceCounts;
@@ -100,6 +101,7 @@ pub fn pair_row(key: &PairKey, stats: &PairStats, matches: &Matches) -> PairRow 
         before: None,
         beyond: None,
         lost_ns_by_step: None,
+        client_ns_by_step: None,
     }
 }
 
@@ -119,6 +121,7 @@ pub const WORST_SHOWN: usize = 5;
 
 /// One of the worst calls.
 pub fn worst_row(call: &KeptCall) -> WorstRow {
+    let [client_address, server_address] = addresses::where_names_do_not_tell(call);
     WorstRow {
         trace_id: hex(&call.trace_id),
         client_span_id: hex(&call.client_span_id),
@@ -130,6 +133,8 @@ pub fn worst_row(call: &KeptCall) -> WorstRow {
         legs: call.legs.map(|legs| CallLegs { request_ns: legs.request_ns, bound_ns: legs.bound_ns }),
         client_host: call.client.host.as_ref().map(|h| h.to_string()),
         server_host: call.server.host.as_ref().map(|h| h.to_string()),
+        client_address,
+        server_address,
         whole: call.client.whole.is_some() && call.server.whole.is_some(),
     }
 }

@@ -47,8 +47,9 @@ pub struct CaseSettings {
     pub judge: Option<Program>,
 }
 
-/// The shortest block of an experiment, unless told otherwise: changes at its ends take little of it.
-pub const EXPERIMENT_BLOCK: Duration = Duration::from_secs(4);
+/// The shortest block of an experiment, unless told otherwise: calls near the changes at its ends, which count for neither half, take a
+/// third of it.
+pub const EXPERIMENT_BLOCK: Duration = Duration::from_secs(2);
 
 /// How long a slice may take to come, unless told otherwise.
 pub const SLICE_TIME: Duration = Duration::from_secs(20);
@@ -210,8 +211,11 @@ impl Cases {
             state.is_none_or(|state| case.row.state == state)
                 && pair.is_none_or(|pair| case.row.pair == *pair)
         };
-        let mut cases: Vec<CaseRow> =
-            inner.cases.values().filter(wanted).map(|case| case.row.clone()).collect();
+        let row = |case: &CaseReport| CaseRow {
+            usual_until_unix_ms: case.usual.as_ref().map(|usual| usual.to_unix_ms),
+            ..case.row.clone()
+        };
+        let mut cases: Vec<CaseRow> = inner.cases.values().filter(wanted).map(row).collect();
         cases.sort_by(|a, b| (b.opened_unix_ms, &b.id).cmp(&(a.opened_unix_ms, &a.id)));
         cases.truncate(limit);
         let shown = cases.iter().filter_map(|row| inner.cases.get(&row.id));

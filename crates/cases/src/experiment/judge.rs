@@ -1,12 +1,12 @@
 //! The outcome of an experiment: proven, refuted or undecided, with figures and reason. Pure.
 
-use super::paired::{self, CONFIDENCE, Effect};
+use super::looks::{FIRST, Look};
+use super::paired::{self, CONFIDENCE, ERROR, Effect};
+use crate::report::{CaseReport, GapRow};
 use spangap_model::duration::format_ns;
 
 /// Minimum calls in each half of a block.
 pub const LEAST_CALLS: usize = 5;
-/// Minimum blocks for an interval.
-pub const LEAST_BLOCKS: usize = 6;
 
 /// Durations of the client spans of one block's calls, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +57,7 @@ impl Outcome {
 pub struct Judged {
     /// Outcome.
     pub outcome: Outcome,
-    /// Reduction of the mean client duration by the remedy, nanoseconds.
+    /// Reduction of the mean client duration by the remedy, nanoseconds; its probability is adjusted for the number of looks.
     pub effect: Option<Effect>,
     /// Predicted reduction.
     pub predicted_ns: Option<f64>,
@@ -76,10 +76,45 @@ fn median(mut of: Vec<f64>) -> f64 {
     of.get(of.len() / 2).copied().unwrap_or(0.0)
 }
 
+impl Block {
+    /// Enough calls on either side.
+    fn is_used(&self) -> bool {
+        self.treated.len() >= LEAST_CALLS && self.control.len() >= LEAST_CALLS
+    }
+
+    /// Mean duration without the remedy minus mean duration with it.
+    fn difference(&self) -> f64 {
+        mean(&self.control) - mean(&self.treated)
+    }
+}
+
+/// The place of the last block of the first look: from the one after it on, the look may be taken. `None` before there are enough.
+pub fn end_of_first_look(blocks: &[Block]) -> Option<usize> {
+    let used = blocks.iter().enumerate().filter(|(_, block)| block.is_used());
+    used.map(|(at, _)| at).nth(FIRST.blocks - 1)
+}
+
+/// The judgement of the first look at these blocks, if they leave no doubt: the whole interval is on one side of half the prediction.
+pub fn early(blocks: &[Block], expected: &Expected) -> Option<Judged> {
+    let judged = judge(&blocks[..=end_of_first_look(blocks)?], expected);
+    let half_ns = judged.predicted_ns? / 2.0;
+    let is_clear = match judged.outcome {
+        Outcome::Proven => judged.effect?.low >= half_ns,
+        Outcome::Refuted => judged.effect?.high < half_ns,
+        Outcome::Undecided => false,
+    };
+    is_clear.then_some(judged)
+}
+
+/// The reduction by these blocks, of which nothing may be concluded; `None` before one has calls.
+pub fn so_far(blocks: &[Block]) -> Option<f64> {
+    let used: Vec<f64> = blocks.iter().filter(|block| block.is_used()).map(Block::difference).collect();
+    paired::estimate(&used)
+}
+
 /// Compares treated with control calls, block by block.
 pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
-    let is_used = |block: &&Block| block.treated.len() >= LEAST_CALLS && block.control.len() >= LEAST_CALLS;
-    let used: Vec<&Block> = blocks.iter().filter(is_used).collect();
+    let used: Vec<&Block> = blocks.iter().filter(|block| block.is_used()).collect();
     let undecided = |words: String| Judged {
         outcome: Outcome::Undecided,
         effect: None,
@@ -87,20 +122,23 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
         blocks: used.len(),
         words,
     };
-    if used.len() < LEAST_BLOCKS {
+    if used.len() < FIRST.blocks {
         return undecided(format!(
-            "Undecided: {} of {} blocks have {LEAST_CALLS} calls on each side, and {LEAST_BLOCKS} are needed.",
+            "Undecided: {} of {} blocks have {LEAST_CALLS} calls on each side, and {} are needed.",
             used.len(),
-            blocks.len()
+            blocks.len(),
+            FIRST.blocks
         ));
     }
-    let differences: Vec<f64> =
-        used.iter().map(|block| mean(&block.control) - mean(&block.treated)).collect();
-    let Some(effect) = paired::effect(&differences) else {
+    let look = Look::at(used.len());
+    let differences: Vec<f64> = used.iter().map(|block| block.difference()).collect();
+    let Some(effect) = paired::effect(&differences, look.error) else {
         return undecided(format!("Undecided: {} blocks give no interval.", used.len()));
     };
+    let effect = Effect { probability: look.adjusted(effect.probability), ..effect };
     let control_ns = median(used.iter().map(|block| mean(&block.control)).collect());
-    let predicted_ns = predicted(&used, control_ns, expected);
+    let control: Vec<u64> = used.iter().flat_map(|block| &block.control).copied().collect();
+    let predicted_ns = expected.reduction_ns(control_ns, &control);
     let judged = |outcome, words| Judged {
         outcome,
         effect: Some(effect),
@@ -129,7 +167,7 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
             ),
         );
     }
-    let is_chance = effect.probability > 1.0 - CONFIDENCE;
+    let is_chance = effect.probability > ERROR;
     if predicted_ns <= 0.0 {
         return judged(
             Outcome::Undecided,
@@ -154,18 +192,32 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
     )
 }
 
-/// The culprit's share of the excess of untreated calls over the usual, if a baseline is known; otherwise its
-/// share of the excess of slow calls over others, at their current rate.
-fn predicted(used: &[&Block], control_ns: f64, expected: &Expected) -> f64 {
-    if let Some(usual_ns) = expected.usual_ns {
-        // An excess that arose after the case was opened is not the culprit's.
-        let excess_ns =
-            (control_ns - usual_ns).min(expected.slow_ns.map_or(f64::INFINITY, |slow| slow - usual_ns));
-        return expected.share * excess_ns.max(0.0);
+impl Expected {
+    /// Of the verdict of a case.
+    pub fn of(case: Option<&CaseReport>, share: f64) -> Expected {
+        let Some(case) = case else { return Expected::default() };
+        // Rows of an older version have no mean.
+        let mean = |row: &GapRow| Some(row.client_duration.mean_ns as f64).filter(|ns| *ns > 0.0);
+        Expected {
+            usual_ns: case.usual.as_ref().and_then(mean),
+            slow_ns: case.before.as_ref().and_then(mean),
+            excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
+            share: share.clamp(0.0, 1.0),
+        }
     }
-    let control: Vec<u64> = used.iter().flat_map(|block| &block.control).copied().collect();
-    let slow = control.iter().filter(|took| **took as f64 >= expected.excess_ns / 2.0).count();
-    expected.share * expected.excess_ns * slow as f64 / control.len().max(1) as f64
+
+    /// The culprit's share of the excess of untreated calls over the usual, if a baseline is known; otherwise its
+    /// share of the excess of slow calls over others, at their rate among these durations.
+    pub fn reduction_ns(&self, mean_ns: f64, took_ns: &[u64]) -> f64 {
+        if let Some(usual_ns) = self.usual_ns {
+            // An excess that arose after the case was opened is not the culprit's.
+            let excess_ns =
+                (mean_ns - usual_ns).min(self.slow_ns.map_or(f64::INFINITY, |slow| slow - usual_ns));
+            return self.share * excess_ns.max(0.0);
+        }
+        let slow = took_ns.iter().filter(|took| **took as f64 >= self.excess_ns / 2.0).count();
+        self.share * self.excess_ns * slow as f64 / took_ns.len().max(1) as f64
+    }
 }
 
 fn signed(ns: f64) -> String {
@@ -200,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_effect_as_predicted_is_proven() {
-        let judged = judge(&blocks(8, 1.0, 40.0, 0.2, 1), &EXPECTED);
+        let judged = judge(&blocks(10, 1.0, 40.0, 0.2, 1), &EXPECTED);
         assert_eq!(judged.outcome, Outcome::Proven, "{judged:?}");
         let effect = judged.effect.expect("there is one");
         assert!(effect.low > 38.0 * MS && effect.high < 40.0 * MS && effect.probability < 0.01);
@@ -209,6 +261,29 @@ mod tests {
         let judged = judge(&blocks(8, 1.0, 40.0, 0.2, 1), &Expected { usual_ns: None, ..EXPECTED });
         assert_eq!(judged.outcome, Outcome::Proven);
         assert_eq!(judged.predicted_ns, Some(38.0 * MS));
+    }
+
+    #[test]
+    fn a_clear_effect_is_told_at_the_first_look_and_a_doubtful_one_at_the_end() {
+        let clear = blocks(10, 1.0, 40.0, 0.2, 1);
+        assert_eq!(early(&clear[..5], &EXPECTED), None, "six are declared");
+        assert_eq!(early(&clear[..6], &EXPECTED), early(&clear, &EXPECTED), "later ones do not count");
+        let judged = early(&clear, &EXPECTED).expect("clear");
+        assert_eq!((judged.outcome, judged.blocks), (Outcome::Proven, 6));
+        // As if it were the only look: 2 of 64 is all that six blocks can show.
+        assert!((judged.effect.expect("there is one").probability - 0.05).abs() < 1e-12);
+        let idle = early(&blocks(6, 40.0, 40.0, 0.5, 2), &EXPECTED).expect("clear");
+        assert_eq!(idle.outcome, Outcome::Refuted);
+        // Above zero, but on both sides of half the prediction: six are not enough.
+        let doubtful = blocks(10, 21.7, 40.0, 12.0, 3);
+        assert_eq!(early(&doubtful, &EXPECTED), None);
+        assert_eq!(judge(&doubtful, &EXPECTED).blocks, 10);
+        // A block without calls on one side does not count; the next one takes its place.
+        let mut sparse = clear.clone();
+        sparse[2].treated.truncate(2);
+        assert_eq!((end_of_first_look(&sparse[..6]), end_of_first_look(&sparse)), (None, Some(6)));
+        assert_eq!(so_far(&sparse[2..3]), None);
+        assert!((so_far(&clear[..1]).expect("one block") - 39.0 * MS).abs() < 1.0 * MS);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 //!
 //! [`planning`] states the changes before any is made; [`run`] orders changes from the host's agent, block by
 //! block, each for a few seconds; [`judge`] compares treated with untreated calls by the exact test of
-//! [`paired`]. In every block, a coin toss decides which half of the connections is treated or, if calls
+//! [`paired`], at the [`looks`] that were declared. In every block, a coin toss decides which half of the connections is treated or, if calls
 //! cannot be assigned to connections, whether all are.
 
 pub mod judge;
 pub mod lever;
+pub mod looks;
 pub mod paired;
 mod plan;
 mod planning;

@@ -6,8 +6,10 @@
 //! *Nonparametric Statistical Methods*, 3rd edition, sections 3.1 to 3.3). A test of two unpaired samples, as
 //! `tank` uses for its arms, would treat variation common to all connections at one time as noise.
 
-/// Confidence level of intervals; one minus it is the significance level.
-pub const CONFIDENCE: f64 = 0.95;
+/// Significance level of an experiment's result.
+pub const ERROR: f64 = 0.05;
+/// Its confidence level.
+pub const CONFIDENCE: f64 = 1.0 - ERROR;
 /// Maximum number of pairs: all sign combinations are enumerated.
 pub const MOST_PAIRS: usize = 16;
 
@@ -24,26 +26,40 @@ pub struct Effect {
     pub probability: f64,
 }
 
-/// The effect from differences control minus treated; `None` if there are too few pairs for an interval, or
-/// too many.
-pub fn effect(differences: &[f64]) -> Option<Effect> {
+/// The effect from differences control minus treated, whose interval misses the truth with at most the probability `error`; `None` if
+/// there are too few pairs for such an interval, or too many.
+pub fn effect(differences: &[f64], error: f64) -> Option<Effect> {
     let pairs = differences.len();
     if pairs > MOST_PAIRS || differences.iter().any(|one| !one.is_finite()) {
         return None;
     }
-    let mut means = Vec::with_capacity(pairs * (pairs + 1) / 2);
+    let means = means(differences);
+    let cut = largest_cut(pairs, error / 2.0).filter(|cut| *cut > 0)?;
+    Some(Effect {
+        low: means[cut - 1],
+        mid: middle(&means)?,
+        high: means[means.len() - cut],
+        probability: probability(differences),
+    })
+}
+
+/// The Hodges-Lehmann estimate alone, of however few pairs; `None` of none.
+pub fn estimate(differences: &[f64]) -> Option<f64> {
+    middle(&means(differences))
+}
+
+/// Means of all pairs of differences, each with itself too, in order.
+fn means(differences: &[f64]) -> Vec<f64> {
+    let mut means = Vec::with_capacity(differences.len() * (differences.len() + 1) / 2);
     for (at, one) in differences.iter().enumerate() {
         means.extend(differences[at..].iter().map(|other| (one + other) / 2.0));
     }
     means.sort_by(f64::total_cmp);
-    let cut = largest_cut(pairs, (1.0 - CONFIDENCE) / 2.0).filter(|cut| *cut > 0)?;
-    let mid = (means[(means.len() - 1) / 2] + means[means.len() / 2]) / 2.0;
-    Some(Effect {
-        low: means[cut - 1],
-        mid,
-        high: means[means.len() - cut],
-        probability: probability(differences),
-    })
+    means
+}
+
+fn middle(sorted: &[f64]) -> Option<f64> {
+    Some((sorted.get(sorted.len().checked_sub(1)? / 2)? + sorted.get(sorted.len() / 2)?) / 2.0)
 }
 
 /// The largest c such that the sum of the positive ranks is below c with at most this probability.
@@ -97,13 +113,14 @@ mod tests {
         for (pairs, cut) in [(5, 0), (6, 1), (7, 3), (8, 4), (10, 9), (12, 14)] {
             assert_eq!(largest_cut(pairs, 0.025), Some(cut), "{pairs}");
         }
-        assert_eq!(effect(&[1.0; 5]), None);
-        assert_eq!(effect(&[f64::NAN; 8]), None);
+        assert_eq!(effect(&[1.0; 5], 0.05), None);
+        assert_eq!(effect(&[f64::NAN; 8], 0.05), None);
         let eight: Vec<f64> = (1..=8).map(f64::from).collect();
-        let found = effect(&eight).expect("enough");
+        let found = effect(&eight, 0.05).expect("enough");
         assert_eq!((found.mid, found.probability), (4.5, 2.0 / 256.0));
         assert!(found.low > 1.9 && found.high < 7.1, "{found:?}");
-        assert_eq!(effect(&[0.0; 8]).expect("enough").probability, 1.0);
+        assert_eq!((estimate(&eight), estimate(&[3.0]), estimate(&[])), (Some(4.5), Some(3.0), None));
+        assert_eq!(effect(&[0.0; 8], 0.05).expect("enough").probability, 1.0);
     }
 
     #[test]
@@ -121,10 +138,10 @@ mod tests {
                     _ => (std::f64::consts::PI * (random.f64() - 0.5)).tan().abs(),
                 };
                 let differences: Vec<f64> = (0..8).map(|_| one() - one()).collect();
-                let null = effect(&differences).expect("enough");
+                let null = effect(&differences, 0.05).expect("enough");
                 alarms += u32::from(null.probability <= 0.05);
                 let shifted: Vec<f64> = differences.iter().map(|one| one + 3.0).collect();
-                let shifted = effect(&shifted).expect("enough");
+                let shifted = effect(&shifted, 0.05).expect("enough");
                 held += u32::from(shifted.low <= 3.0 && 3.0 <= shifted.high);
             }
             // Three standard errors from the nominal value.

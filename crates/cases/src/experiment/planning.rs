@@ -1,10 +1,13 @@
 //! From the verdict of a case to the plan of an experiment.
 
 use super::NoExperiment;
+use super::judge::Expected;
 use super::lever::Lever;
+use super::looks::{FIRST, LAST};
 use super::plan::Plan;
 use super::shapes::{ConnectionRow, PlanReport, ValueRow};
 use crate::cases::Cases;
+use crate::clocks::Clocks;
 use crate::folder::HUNT;
 use crate::hosts::server_endpoint;
 use crate::now_unix_ms;
@@ -20,12 +23,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pairs of halves: enough for an interval even if two are unusable.
-pub const BLOCKS: u32 = 8;
+/// Pairs of halves: enough for an interval at the end even if three are unusable.
+const BLOCKS: u32 = LAST.blocks as u32;
 /// Maximum length of a block.
 const LONGEST_MS: u64 = 30_000;
 /// Calls wanted in each half of a block.
 const CALLS: u64 = 20;
+/// Standard errors of the difference of a block's halves that the predicted effect should have.
+const ERRORS: f64 = 3.0;
+/// More calls than any block has.
+const MANY: f64 = 1e9;
+/// Blocks become at most this many times as long for that: ten of them average what is left.
+const LONGER: u64 = 2;
 /// A call within this time of a change may be affected by either state.
 pub const SETTLE_MS: u64 = 250;
 /// A call that begins within this time before the end of a block may end after it.
@@ -117,6 +126,7 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
             agent,
             server: server.to_string(),
             blocks: BLOCKS,
+            first_look: FIRST.blocks as u32,
             ..PlanReport::default()
         },
         pair,
@@ -132,7 +142,10 @@ pub async fn plan(cases: &Arc<Cases>, case: &CaseReport, asked_by: &str) -> Resu
         Lever::Isolate { .. } => choose_values(&mut plan, looked)?,
     };
     let shortest_ms = cases.settings.experiment_block.as_millis() as u64;
-    let block_ms = block_ms(cases, &plan.pair, plan.halves).clamp(shortest_ms, LONGEST_MS);
+    let seen = Seen::of(cases, &plan.pair, case);
+    let exact_ms = seen.ms_for(seen.calls_for(&Expected::of(Some(case), share)), plan.halves);
+    let block_ms = seen.ms_for(CALLS, plan.halves).max(exact_ms.min(LONGER * shortest_ms));
+    let block_ms = block_ms.clamp(shortest_ms, LONGEST_MS);
     let parts = if plan.halves { 1 } else { 2 };
     let report = &mut plan.report;
     report.design = if plan.halves { "halves" } else { "blocks" }.into();
@@ -209,20 +222,51 @@ fn server(recent: &[Sample]) -> Option<SocketAddr> {
     ends.into_iter().max_by_key(|(_, calls)| *calls).map(|(end, _)| end.into())
 }
 
-/// Long enough for calls in both halves, at the current rate.
-fn block_ms(cases: &Cases, pair: &PairKey, halves: bool) -> u64 {
-    let wanted = if halves { 2 * CALLS } else { CALLS };
-    let drawn = cases.meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn);
-    let (mut calls, mut first_ns, mut last_ns) = (0, u64::MAX, 0);
-    for stretch in drawn {
-        calls += stretch.calls;
-        for call in stretch.by_call {
-            first_ns = first_ns.min(call.client.start_unix_ns);
-            last_ns = last_ns.max(call.client.start_unix_ns);
+/// Calls of a pair over a while.
+#[derive(Default)]
+struct Seen {
+    calls: u64,
+    ms: u64,
+    /// Client durations of some of them, drawn whatever these are, since the pair is slow.
+    took_ns: Vec<u64>,
+}
+
+impl Seen {
+    fn of(cases: &Cases, pair: &PairKey, case: &CaseReport) -> Seen {
+        let drawn = cases.meter.samples(|key| key == pair).into_iter().flat_map(|(_, drawn)| drawn);
+        let (mut seen, mut drawn_calls) = (Seen::default(), Vec::new());
+        for stretch in drawn {
+            seen.calls += stretch.calls;
+            drawn_calls.extend(stretch.by_call);
+        }
+        let began = || drawn_calls.iter().map(|call| call.client.start_unix_ns);
+        let (first_ns, last_ns) = (began().min().unwrap_or(0), began().max().unwrap_or(0));
+        seen.ms = (last_ns - first_ns) / 1_000_000;
+        let since_ms = case.before.as_ref().map_or(case.row.opened_unix_ms, |slow| slow.from_unix_ms);
+        let clocks = Clocks::of(&drawn_calls, now_unix_ms() * 1_000_000);
+        let slow = drawn_calls.iter().filter(|call| clocks.began_since(call, since_ms * 1_000_000));
+        seen.took_ns = slow.map(|call| call.client.duration_ns).collect();
+        seen
+    }
+
+    /// How long a block must be for so many calls in each half.
+    fn ms_for(&self, calls: u64, halves: bool) -> u64 {
+        let wanted = if halves { 2 * calls } else { calls };
+        (wanted * self.ms).checked_div(self.calls).map_or(LONGEST_MS, |ms| ms + SETTLE_MS + TAIL_MS)
+    }
+
+    /// Calls in each half that tell the predicted effect from the noise of one block: few if all calls are slow alike, many if some are.
+    fn calls_for(&self, expected: &Expected) -> u64 {
+        let number = self.took_ns.len().max(1) as f64;
+        let mean = self.took_ns.iter().map(|ns| *ns as f64).sum::<f64>() / number;
+        let variance = self.took_ns.iter().map(|ns| (*ns as f64 - mean).powi(2)).sum::<f64>() / number;
+        let reduction = expected.reduction_ns(mean, &self.took_ns);
+        match reduction > 0.0 {
+            // The difference of two means of n calls has the variance 2 * variance / n.
+            true => (2.0 * variance * (ERRORS / reduction).powi(2)).min(MANY).ceil() as u64,
+            false => MANY as u64,
         }
     }
-    let ms = last_ns.saturating_sub(first_ns) / 1_000_000;
-    (wanted * ms).checked_div(calls).map_or(LONGEST_MS, |ms| ms + SETTLE_MS + TAIL_MS)
 }
 
 fn words(report: &PlanReport, why: &str) -> String {
@@ -237,8 +281,8 @@ fn words(report: &PlanReport, why: &str) -> String {
     let how = match report.design.as_str() {
         _ if !report.values.is_empty() => format!(
             "Packets of {} are handled on CPU {} of {} instead of CPU {}, where the {}'s program runs ({}), for \
-             {block} at a time, {} times, with an equal time without it before or after, decided by a coin toss \
-             ({why})",
+             {block} at a time, up to {} times, with an equal time without it before or after, decided by a coin \
+             toss ({why})",
             report.interfaces.join(", "),
             report.net_cpus.as_deref().unwrap_or("?"),
             report.host_name,
@@ -248,12 +292,13 @@ fn words(report: &PlanReport, why: &str) -> String {
             report.blocks
         ),
         "halves" => format!(
-            "TCP_NODELAY is set on a random half of the {whose}, for {block} at a time, {} times, drawn anew each time",
+            "TCP_NODELAY is set on a random half of the {whose}, for {block} at a time, up to {} times, \
+             drawn anew each time",
             report.blocks
         ),
         _ => format!(
-            "TCP_NODELAY is set on the {whose}, for {block} at a time, {} times, with an equal time without it \
-             before or after, decided by a coin toss ({why})",
+            "TCP_NODELAY is set on the {whose}, for {block} at a time, up to {} times, with an equal time without \
+             it before or after, decided by a coin toss ({why})",
             report.blocks
         ),
     };
@@ -266,7 +311,9 @@ fn words(report: &PlanReport, why: &str) -> String {
         ),
     };
     format!(
-        "{about}{how}. It takes about {}; each change is undone when it ends, by a separate process if need be.",
+        "{about}{how}. It ends after {} times, once their spans are there, if the effect is clear by then, and takes \
+         about {} otherwise; each change is undone when it ends, by a separate process if need be.",
+        report.first_look,
         format_ns(report.takes_ms * 1_000_000)
     )
 }
@@ -313,4 +360,25 @@ pub fn connections(report: &OrderReport) -> Vec<ConnectionRow> {
     };
     let rows: BTreeSet<ConnectionRow> = report.sockets.iter().filter_map(row).collect();
     rows.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_short_if_the_effect_is_large_and_longer_if_few_calls_are_slow() {
+        let expected = |share| Expected { usual_ns: Some(1e6), slow_ns: None, excess_ns: 40e6, share };
+        let seen = |took_ns: Vec<u64>| Seen { calls: 6_000, ms: 60_000, took_ns };
+        let alike = seen((0..200).map(|n| 40_000_000 + n % 7 * 300_000).collect());
+        assert!(alike.calls_for(&expected(1.0)) < CALLS, "{}", alike.calls_for(&expected(1.0)));
+        let some = seen((0..200).map(|n| if n % 20 == 0 { 41_000_000 } else { 1_000_000 }).collect());
+        let wanted = some.calls_for(&expected(1.0));
+        // 5 % of calls, each slow by 40 ms: their standard deviation is 8.7 ms, the effect 2 ms.
+        assert!((330..360).contains(&wanted), "{wanted}");
+        assert_eq!((some.ms_for(CALLS, true), some.ms_for(wanted, false)), (1_150, 10 * wanted + 750));
+        // Nothing to see: as long as allowed.
+        assert!(seen(Vec::new()).ms_for(seen(Vec::new()).calls_for(&expected(1.0)), true) > LONGEST_MS);
+        assert_eq!(Seen::default().ms_for(CALLS, true), LONGEST_MS);
+    }
 }

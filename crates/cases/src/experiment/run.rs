@@ -1,13 +1,14 @@
 //! Execution of an experiment: orders changes block by block, assigns calls to arms by connection and time,
 //! and records the outcome.
 
-use super::judge::{self, Block, Expected, LEAST_BLOCKS};
+use super::judge::{self, Block, Expected, Judged};
+use super::looks::{FIRST, LAST};
 use super::plan::Plan;
 use super::planning::{ANSWER, SETTLE_MS, TAIL_MS, connections, look};
 use super::shapes::{ArmRow, BlockRow, ConnectionRow, EffectRow, ExperimentReport, InForceRow};
 use crate::cases::{Cases, moment};
 use crate::now_unix_ms;
-use crate::report::{GapRow, State};
+use crate::report::State;
 use crate::samples::{self, Sample};
 use spangap_fleet::v1::{OrderReport, Stage};
 use std::collections::{BTreeSet, HashMap};
@@ -55,6 +56,8 @@ impl Arms {
 /// Why it ended early.
 enum Ended {
     Asked,
+    /// The first look left no doubt.
+    Clear,
     Failed(String),
 }
 
@@ -68,10 +71,22 @@ struct Run {
     halves: Vec<(usize, Half)>,
     calls: HashMap<([u8; 16], [u8; 8]), Sample>,
     lacks: Vec<String>,
+    /// What the first look said, once it was taken.
+    first_look: FirstLook,
     /// The current block, from 1.
     block: u32,
     in_force: Option<InForceRow>,
     undone: bool,
+}
+
+/// The first look, which is taken once.
+enum FirstLook {
+    /// Its blocks are not over, or their spans are not all there.
+    ToCome,
+    /// The spans of its blocks were there a second ago; the other end's exporter gets one more.
+    Due,
+    /// It was taken: a judgement that leaves no doubt, or none.
+    Taken(Option<Judged>),
 }
 
 /// Runs the experiment and records the outcome. It ends by itself, or soon after `stop` is set.
@@ -85,6 +100,7 @@ pub async fn perform(cases: Arc<Cases>, plan: Plan, asked_by: String, stop: watc
         halves: Vec::new(),
         calls: HashMap::new(),
         lacks: Vec::new(),
+        first_look: FirstLook::ToCome,
         block: 0,
         in_force: None,
         undone: true,
@@ -314,7 +330,13 @@ impl Run {
                     Some(report) => return Ok(Some(report)),
                     None => return Err(Ended::Failed("the agent is gone; its guard undoes the changes".into())),
                 },
-                _ = second.tick() => self.take(),
+                _ = second.tick() => {
+                    self.take();
+                    self.show();
+                    if self.is_clear() {
+                        return Err(Ended::Clear);
+                    }
+                }
             }
         }
     }
@@ -323,6 +345,46 @@ impl Run {
         let since_ns = self.halves.first().map_or(0, |(_, half)| half.from_ns.saturating_sub(1_000_000_000));
         let since = (self.side(), since_ns);
         samples::drawn_by_call(&self.cases.meter, &self.plan.pair, since, &mut self.calls);
+    }
+
+    /// Takes the first look as soon as the spans of its blocks are there; whether it leaves no doubt.
+    fn is_clear(&mut self) -> bool {
+        if matches!(self.first_look, FirstLook::Taken(_)) {
+            return false;
+        }
+        let (blocks, _) = self.sorted();
+        let Some(last) = judge::end_of_first_look(&blocks) else { return false };
+        if !self.has_all_spans_of(last) {
+            return false;
+        }
+        if matches!(self.first_look, FirstLook::ToCome) {
+            self.first_look = FirstLook::Due;
+            return false;
+        }
+        let case = self.cases.case(&self.plan.report.case);
+        let judged = judge::early(&blocks, &Expected::of(case.as_ref(), self.plan.share));
+        let is_clear = judged.is_some();
+        self.first_look = FirstLook::Taken(judged);
+        is_clear
+    }
+
+    /// Whether every connection of this block that carries calls also has a call that began after it, and so all before it: exporters send
+    /// what has ended, in order. Of blocks of time, whether there is any such call.
+    fn has_all_spans_of(&self, block: usize) -> bool {
+        let halves = || self.halves.iter().filter(|(of, _)| *of == block).map(|(_, half)| half);
+        let Some(end_ns) = halves().map(|half| half.to_ns).max() else { return false };
+        let ports: BTreeSet<u64> = halves()
+            .flat_map(|half| match &half.arms {
+                Arms::Ports { treated, control } => treated.union(control).copied().collect(),
+                Arms::All { .. } => Vec::new(),
+            })
+            .collect();
+        let (before, after): (Vec<&Sample>, Vec<&Sample>) =
+            self.calls.values().partition(|call| self.began_ns(call) <= end_ns);
+        let seen = |calls: &[&Sample]| -> BTreeSet<u64> {
+            calls.iter().filter_map(|call| call.client_port()).filter(|port| ports.contains(port)).collect()
+        };
+        !after.is_empty() && seen(&before).is_subset(&seen(&after))
     }
 
     /// Waits for late spans, until there are calls that began after the last block.
@@ -390,11 +452,12 @@ impl Run {
         let (blocks, calls_of_neither) = self.sorted();
         let (rows, treated, control) = (self.rows(&blocks), arm(&blocks, TREATED), arm(&blocks, CONTROL));
         let (in_force, lacks) = (self.in_force, self.lacks.clone());
+        let so_far_ns = judge::so_far(&blocks).map(|ns| ns as i64);
         self.cases.change(&self.plan.report.case, |case| {
             let Some(last) = case.experiments.last_mut().filter(|last| last.to_unix_ms.is_none()) else {
                 return;
             };
-            (last.blocks, last.treated, last.control) = (rows, treated, control);
+            (last.blocks, last.treated, last.control, last.so_far_ns) = (rows, treated, control, so_far_ns);
             (last.in_force, last.lacks, last.calls_of_neither) = (in_force, lacks, calls_of_neither);
         });
     }
@@ -415,12 +478,27 @@ impl Run {
         blocks.iter().enumerate().map(row).collect()
     }
 
-    fn conclude(self, id: &str, ended: Option<Ended>) {
+    fn conclude(mut self, id: &str, ended: Option<Ended>) {
+        let is_early = matches!(ended, Some(Ended::Clear));
+        if is_early {
+            // What began after the look has no part in it.
+            let last = judge::end_of_first_look(&self.sorted().0);
+            self.halves.retain(|(block, _)| last.is_none_or(|last| *block <= last));
+        }
         let (blocks, calls_of_neither) = self.sorted();
-        let case = self.cases.case(id);
-        let judged = judge::judge(&blocks, &expected(case.as_ref(), self.plan.share));
+        let judged = match std::mem::replace(&mut self.first_look, FirstLook::ToCome) {
+            FirstLook::Taken(Some(judged)) if is_early => judged,
+            _ => judge::judge(&blocks, &Expected::of(self.cases.case(id).as_ref(), self.plan.share)),
+        };
         let (outcome, words) = match &ended {
             None => (judged.outcome.name(), judged.words.clone()),
+            Some(Ended::Clear) => (
+                judged.outcome.name(),
+                format!(
+                    "{} It ended at its first look, after {} of {} blocks, because that leaves no doubt.",
+                    judged.words, judged.blocks, self.plan.report.blocks
+                ),
+            ),
             Some(Ended::Asked) => ("undecided", "Undecided: it was stopped early.".to_owned()),
             Some(Ended::Failed(why)) => ("undecided", format!("Undecided: {why}.")),
         };
@@ -432,6 +510,8 @@ impl Run {
             outcome: outcome.into(),
             words: words.clone(),
             predicted_ns: judged.predicted_ns.map(|ns| ns as i64),
+            so_far_ns: None,
+            is_early,
             effect_ns: judged.effect.map(|effect| EffectRow {
                 low: effect.low as i64,
                 mid: effect.mid as i64,
@@ -490,18 +570,4 @@ fn changed(report: &OrderReport) -> Vec<ConnectionRow> {
     connections(&OrderReport { sockets, ..OrderReport::default() })
 }
 
-/// The effect that the case's verdict predicts.
-fn expected(case: Option<&crate::report::CaseReport>, share: f64) -> Expected {
-    let Some(case) = case else { return Expected::default() };
-    // Rows of an older version have no mean.
-    let mean = |row: &GapRow| Some(row.client_duration.mean_ns as f64).filter(|ns| *ns > 0.0);
-    Expected {
-        usual_ns: case.usual.as_ref().and_then(mean),
-        slow_ns: case.before.as_ref().and_then(mean),
-        excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
-        share: share.clamp(0.0, 1.0),
-    }
-}
-
-const _: () = assert!(super::planning::BLOCKS as usize >= LEAST_BLOCKS);
-const _: () = assert!(super::planning::BLOCKS as usize <= super::paired::MOST_PAIRS);
+const _: () = assert!(FIRST.blocks < LAST.blocks && LAST.blocks <= super::paired::MOST_PAIRS);

@@ -44,11 +44,14 @@ pub struct PlanReport {
     /// `halves`: of the connections, drawn anew for each block; `blocks`: of time, with all connections or
     /// none.
     pub design: String,
-    /// Pairs of a treated and an untreated half.
+    /// Pairs of a treated and an untreated half, at most.
     pub blocks: u32,
+    /// Blocks of the first look: if the effect is clear by then, the experiment ends.
+    #[serde(default)]
+    pub first_look: u32,
     /// Length of one block of time.
     pub block_ms: u64,
-    /// Approximate total duration.
+    /// Approximate duration of all blocks.
     pub takes_ms: u64,
     /// Complete description in sentences.
     pub words: String,
@@ -107,10 +110,16 @@ pub struct ExperimentReport {
     /// Predicted reduction of the mean duration of the client's spans.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub predicted_ns: Option<i64>,
-    /// Measured reduction.
+    /// While it runs: the reduction by the blocks that are over, of which nothing may be concluded yet.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub so_far_ns: Option<i64>,
+    /// Whether it ended at the first look, because the effect was clear.
+    #[serde(default)]
+    pub is_early: bool,
+    /// Measured reduction; its interval holds with 95 %, whichever look it is of.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub effect_ns: Option<EffectRow>,
-    /// Probability that chance alone produces such an effect.
+    /// Probability that chance alone produces such an effect, adjusted for the number of looks.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub probability: Option<f64>,
     /// Calls with the remedy.

@@ -3,7 +3,7 @@
 
 use super::client::request;
 use super::process::Meter;
-use super::spans::{calls, gap_ns};
+use super::spans::{SERVER_NS, calls, gap_ns};
 use prost::Message;
 use spangap_meter::report::{Changes, PairRow, PairsReport, Timeline, WorstReport};
 use std::ops::Range;
@@ -107,11 +107,14 @@ fn groups_are_the_sums_of_their_pairs() {
 fn lost_time_agrees_between_rows_steps_and_total() {
     let meter = fed();
     let all: u64 = PAIRS.iter().map(|(_, _, numbers)| lost(numbers)).sum();
+    let all_waited = all + 114 * SERVER_NS;
     for steps in [1, 7, 60, 1_500] {
         let timeline: Timeline = meter.api(&format!("/api/v1/timeline?window=1h&steps={steps}"));
         let sum: u64 = timeline.points.iter().map(|point| point.lost_ns_total).sum();
         assert_eq!(sum, all, "{steps} steps");
         assert_eq!(timeline.points.iter().map(|point| point.calls).sum::<u64>(), 114, "{steps} steps");
+        let waited: u64 = timeline.points.iter().map(|point| point.client_ns_total).sum();
+        assert_eq!(waited, all_waited, "{steps} steps");
     }
     let some: Timeline = meter.api("/api/v1/timeline?window=1h&service=cart");
     let sum: u64 = some.points.iter().map(|point| point.lost_ns_total).sum();
@@ -122,6 +125,10 @@ fn lost_time_agrees_between_rows_steps_and_total() {
         for row in &report.pairs {
             let steps = row.lost_ns_by_step.as_ref().expect("steps were asked for");
             assert_eq!(steps.iter().sum::<u64>(), row.lost_ns_total, "{by}: {steps:?}");
+            let waited = row.client_ns_by_step.as_ref().expect("they come together");
+            assert_eq!(waited.len(), steps.len());
+            let in_server: Vec<u64> = waited.iter().zip(steps).map(|(waited, lost)| waited - lost).collect();
+            assert_eq!(in_server.iter().sum::<u64>(), row.calls * SERVER_NS, "{by}: {in_server:?}");
         }
     }
 }

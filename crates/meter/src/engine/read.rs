@@ -26,7 +26,11 @@ impl Meter {
 
     /// Like [`Meter::open_minutes_of`], with only the gap distributions.
     pub fn open_gaps_of(&self, pairs: impl Fn(&PairKey) -> bool) -> Vec<PairMinute> {
-        let gaps = |stats: &PairStats| PairStats { gap: stats.gap.clone(), ..PairStats::default() };
+        let gaps = |stats: &PairStats| PairStats {
+            gap: stats.gap.clone(),
+            client: stats.client.clone(),
+            ..PairStats::default()
+        };
         let state = self.state();
         let minutes = state.closed.iter().chain(state.windows.open());
         minutes.flat_map(|minute| state.copied(minute, &pairs, gaps)).collect()

@@ -40,7 +40,7 @@ impl View {
         let from_s = Step::Minute.start(from_s);
         let start_of = |unix_s: u64| unix_s - unix_s % step_s;
         for (minute, _) in memory.minutes(from_s, to_s).filter(|(minute, _)| matches(&minute.key)) {
-            each(&minute.key, start_of(minute.unix_s), Lost::of(&minute.stats.gap));
+            each(&minute.key, start_of(minute.unix_s), Lost::of(&minute.stats));
         }
         let buckets = self.buckets(from_s, to_s)?;
         let whole = buckets.cover(from_s, end_of(to_s)).rows;
@@ -88,8 +88,8 @@ impl View {
         let mut rows = select.query(cells(at, at + 60))?;
         let mut damaged = 0;
         while let Some(row) = rows.next()? {
-            match Figures::decode_gap(row.get_ref(1)?.as_blob()?) {
-                Some(gap) => take(of_cell(row.get(0)?).1, Lost::of(&gap)),
+            match Figures::decode_lost(row.get_ref(1)?.as_blob()?) {
+                Some(lost) => take(of_cell(row.get(0)?).1, lost),
                 None => damaged += 1,
             }
         }

@@ -3,7 +3,7 @@
 use super::row::{Figures, decode_worst};
 use super::step::{Step, cell};
 use rusqlite::{CachedStatement, Connection};
-use spangap_model::{Histogram, KeptCall, PairStats};
+use spangap_model::{KeptCall, PairStats};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,25 +14,28 @@ pub struct Cover {
     pub rows: Vec<(Step, u64)>,
 }
 
-/// Time lost in a time range.
+/// Time lost in a time range, and what clients waited in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Calls in the distribution.
     pub calls: u64,
     /// Sum of their gaps, nanoseconds.
     pub gap_ns: u128,
+    /// Sum of their clients' spans, nanoseconds.
+    pub client_ns: u128,
 }
 
 impl Lost {
-    /// Time lost according to a gap distribution.
-    pub fn of(gap: &Histogram) -> Lost {
-        Lost { calls: gap.count(), gap_ns: gap.sum_ns() }
+    /// Time lost according to these distributions.
+    pub fn of(stats: &PairStats) -> Lost {
+        Lost { calls: stats.gap.count(), gap_ns: stats.gap.sum_ns(), client_ns: stats.client.sum_ns() }
     }
 
     /// Adds another time range or another pair.
     pub fn add(&mut self, other: Lost) {
         self.calls += other.calls;
         self.gap_ns += other.gap_ns;
+        self.client_ns += other.client_ns;
     }
 }
 
@@ -156,11 +159,11 @@ impl<'c> Rows<'c> {
     pub fn lost(&mut self, step: Step, start_s: u64, pair_id: i64) -> rusqlite::Result<Option<Lost>> {
         let mut rows = self.stats[step as usize].query([cell(start_s, pair_id)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let gap = Figures::decode_gap(row.get_ref(0)?.as_blob()?);
-        if gap.is_none() {
+        let lost = Figures::decode_lost(row.get_ref(0)?.as_blob()?);
+        if lost.is_none() {
             self.damaged.fetch_add(1, Relaxed);
         }
-        Ok(gap.map(|gap| Lost::of(&gap)))
+        Ok(lost)
     }
 
     /// Sum of the rows of one pair.

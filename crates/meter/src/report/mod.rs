@@ -119,6 +119,9 @@ pub struct PairRow {
     /// Time lost in each step of the time range, oldest first; absent unless requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub lost_ns_by_step: Option<Vec<u64>>,
+    /// What clients waited in each of these steps: `lost_ns_by_step`, and the rest in the server's spans.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_ns_by_step: Option<Vec<u64>>,
 }
 
 /// Time that clients waited longer than usual, in the part of the time range since the pair left its usual durations.
@@ -173,6 +176,12 @@ pub struct WorstRow {
     /// Server's host, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub server_host: Option<String>,
+    /// The client's address according to the spans, where both hosts have the same name.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_address: Option<String>,
+    /// The server's address, likewise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_address: Option<String>,
     /// Whether both complete spans are available.
     pub whole: bool,
 }
@@ -264,6 +273,8 @@ pub struct TimelinePoint {
     pub calls: u64,
     /// Sum of their gaps.
     pub lost_ns_total: u64,
+    /// What their clients waited: that, and the rest in the server's spans.
+    pub client_ns_total: u64,
 }
 
 /// `GET /api/v1/changes`.

@@ -71,6 +71,7 @@ pub(super) async fn timeline(
             unix_s,
             calls: lost.calls,
             lost_ns_total: u64::try_from(lost.gap_ns).unwrap_or(u64::MAX),
+            client_ns_total: u64::try_from(lost.client_ns).unwrap_or(u64::MAX),
         };
         Ok(Ok(Timeline {
             from_unix_s: from_s,

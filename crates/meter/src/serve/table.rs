@@ -437,7 +437,7 @@ impl Making<'_> {
         Ok(shown.iter().map(row).collect())
     }
 
-    /// Adds the time lost per step to the rows of these keys.
+    /// Adds the time lost, and what clients waited, per step to the rows of these keys.
     fn add_steps(
         &self,
         shown: &[PairKey],
@@ -456,14 +456,19 @@ impl Making<'_> {
         let matches = |key: &PairKey| (by == By::Kept || self.filter.matches(key)) && place(key).is_some();
         for row in rows.iter_mut() {
             row.lost_ns_by_step = Some(vec![0; steps]);
+            row.client_ns_by_step = Some(vec![0; steps]);
         }
         let (view, memory) = self.api.store.view_of_gaps(self.cancel, matches)?;
         view.lost((from_s, to_s), step_s, matches, &memory, |key, at, lost| {
             let step = (at.saturating_sub(first_s) / step_s) as usize;
-            let series =
-                place(key).and_then(|at| rows.get_mut(at)).and_then(|row| row.lost_ns_by_step.as_mut());
-            if let Some(slot) = series.and_then(|series| series.get_mut(step)) {
-                *slot = slot.saturating_add(nanoseconds(lost));
+            let Some(row) = place(key).and_then(|at| rows.get_mut(at)) else { return };
+            let client_ns = u64::try_from(lost.client_ns).unwrap_or(u64::MAX);
+            let parts =
+                [(&mut row.lost_ns_by_step, nanoseconds(lost)), (&mut row.client_ns_by_step, client_ns)];
+            for (series, ns) in parts {
+                if let Some(slot) = series.as_mut().and_then(|series| series.get_mut(step)) {
+                    *slot = slot.saturating_add(ns);
+                }
             }
         })?;
         Ok(())
