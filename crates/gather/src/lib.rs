@@ -130,6 +130,7 @@ pub fn evidence(
     }
     let dissection = joined(dissected, &sources.recordings, read.caveats, &settings)?;
     let mut evidence = spangap_wire::report::evidence(&dissection);
+    evidence.unplaced = spans::unplaced(&dissection, &settings.spans);
     if let Some(meter) = read.joined {
         let seen = spangap_meter::evidence::evidence(&meter, &sources.names_of_spans());
         evidence.spans = Some(seen.counts);
