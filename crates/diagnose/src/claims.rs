@@ -34,12 +34,29 @@ pub fn rank(cause: Cause) -> Option<Rank> {
 }
 
 /// What is only possible owns nothing, unless what is missing is there: packets do not show when a call began, the leg
-/// between its span and the wire does.
+/// between its span and the wire does. Nor if all that is missing is where bytes were lost: see [`lost_of`].
 pub fn counts(finding: &Finding, call: &CallRecord) -> bool {
     let begin_known = || call.legs.iter().any(|leg| leg.legs == Legs::one(Leg::ClientAppOut));
     match finding.certainty {
         Certainty::Shown => true,
-        Certainty::Possible(missing) => missing == Missing::ClientSpanStart && begin_known(),
+        Certainty::Possible(missing) => {
+            missing == Missing::ClientSpanStart && begin_known() || lost_of(finding).is_some()
+        }
+    }
+}
+
+/// Causes that say how bytes were sent again that had been lost, or dropped where they arrived.
+pub fn is_loss(cause: Cause) -> bool {
+    matches!(cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop)
+}
+
+/// The sender of bytes that were sent again after a loss, where it is open whether the path lost them or the receiver's host
+/// dropped them: only packets of another end would tell.
+pub fn lost_of(finding: &Finding) -> Option<Side> {
+    match finding.certainty.missing()? {
+        Missing::DroppedByServer | Missing::SentOnce => Some(Side::Client),
+        Missing::DroppedByClient => Some(Side::Server),
+        _ => None,
     }
 }
 

@@ -11,6 +11,7 @@ mod covered;
 mod documents;
 pub mod ends;
 pub mod hosts;
+mod lone;
 mod pair;
 pub mod perfetto;
 mod sources;
@@ -23,6 +24,7 @@ pub use sources::{BEFORE, Sources, before};
 
 use spangap_host::recording::RecordingError;
 use spangap_meter::ingest::file::ReadError;
+use spangap_model::Side;
 use spangap_model::evidence::Evidence;
 pub use spangap_wire::dissect::Progress;
 use spangap_wire::dissect::{Dissection, OnProgress, Settings, dissect};
@@ -86,7 +88,16 @@ pub fn dissection(
     settings: &Settings,
     on_progress: &mut OnProgress<'_>,
 ) -> Result<Dissection, GatherError> {
-    let mut dissection = dissect(captures, settings, on_progress)?;
+    joined(dissect(captures, settings, on_progress)?, recordings, span_caveats, settings)
+}
+
+/// What captures show, with spans and hosts.
+fn joined(
+    mut dissection: Dissection,
+    recordings: &[PathBuf],
+    span_caveats: Vec<String>,
+    settings: &Settings,
+) -> Result<Dissection, GatherError> {
     dissection.caveats.extend(span_caveats);
     dissection.caveats.extend(spans::unmatched(&dissection, &settings.spans));
     hosts::split_legs(&mut dissection, recordings)?;
@@ -107,11 +118,19 @@ pub fn evidence(
         return Err(GatherError::NoCapture(sources.folder.clone()));
     }
     let read = spans::read_all(&sources.spans, &[], true, stop)?;
-    let captures = sources.captures.iter().map(|path| Capture::open(path)).collect::<Result<_, _>>()?;
-    let settings =
+    let open = || sources.captures.iter().map(|path| Capture::open(path)).collect::<Result<Vec<_>, _>>();
+    let mut settings =
         Settings { slowest: wanted.calls, sample: wanted.sample, spans: read.spans, ..Settings::default() };
-    let dissection = dissection(captures, &sources.recordings, read.caveats, &settings, on_progress)?;
+    let mut dissected = dissect(open()?, &settings, on_progress)?;
+    if dissected.captures.len() == 1 && dissected.presumed > 0 {
+        settings.presumed_end = lone::end_of_recordings(&dissected, &sources.recordings)?;
+        if settings.presumed_end == Some(Side::Server) {
+            dissected = dissect(open()?, &settings, on_progress)?;
+        }
+    }
+    let dissection = joined(dissected, &sources.recordings, read.caveats, &settings)?;
     let mut evidence = spangap_wire::report::evidence(&dissection);
+    evidence.unplaced = spans::unplaced(&dissection, &settings.spans);
     if let Some(meter) = read.joined {
         let seen = spangap_meter::evidence::evidence(&meter, &sources.names_of_spans());
         evidence.spans = Some(seen.counts);

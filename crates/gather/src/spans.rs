@@ -5,9 +5,11 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::ingest::file::{Input, read};
 use spangap_meter::ingest::times::{HalfTimes, TimesReader};
 use spangap_model::Side;
+use spangap_model::evidence::UnplacedSpans;
 use spangap_wire::call::Call;
 use spangap_wire::dissect::Dissection;
 use spangap_wire::spans::Spans;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -98,13 +100,36 @@ pub fn read_all(
     Ok(all)
 }
 
+/// Whether nothing in the packets of a call tells which spans are its own.
+fn is_bare(call: &&Call) -> bool {
+    let mut halves = call.halves.exchanges.iter().flatten();
+    call.halves.spans.is_none() && halves.all(|half| half.trace.is_none())
+}
+
+/// CLIENT spans for the servers of such calls, if most calls are such. If any span names one of these servers' ports, only those
+/// that do count; otherwise, only those that name no port.
+pub fn unplaced(dissection: &Dissection, spans: &Spans) -> Option<UnplacedSpans> {
+    let bare: Vec<&Call> = dissection.calls.iter().filter(is_bare).collect();
+    if 2 * bare.len() <= dissection.calls.len() {
+        return None;
+    }
+    let ports: HashSet<u16> = bare.iter().filter_map(|call| Some(call.ends?[1].port)).collect();
+    let durations = |is_of: &dyn Fn(Option<&u16>) -> bool| -> Vec<u64> {
+        let of_client = spans.times.iter().filter(|(ids, _)| is_of(spans.server_ports.get(ids)));
+        of_client.filter_map(|(_, times)| times.client).map(|(from, to)| to.abs_diff(from)).collect()
+    };
+    let mut long = durations(&|port| port.is_some_and(|port| ports.contains(port)));
+    if long.is_empty() {
+        long = durations(&|port| port.is_none());
+    }
+    let middle = long.len() / 2;
+    let median_ns = *long.get(middle).is_some().then(|| long.select_nth_unstable(middle).1)?;
+    Some(UnplacedSpans { spans: long.len() as u64, median_ns })
+}
+
 /// Says that spans in the files belong to none of the calls shown, because nothing in the packets tells which is whose.
 pub fn unmatched(dissection: &Dissection, spans: &Spans) -> Option<String> {
     let of_client = spans.times.values().filter(|times| times.client.is_some()).count();
-    let is_bare = |call: &&Call| {
-        let mut halves = call.halves.exchanges.iter().flatten();
-        call.halves.spans.is_none() && halves.all(|half| half.trace.is_none())
-    };
     let (bare, all) = (dissection.calls.iter().filter(is_bare).count(), dissection.calls.len());
     (of_client > 0 && 2 * bare > all).then(|| {
         format!(
@@ -148,27 +173,52 @@ mod tests {
     use super::*;
     use spangap_wire::call::Halves;
     use spangap_wire::exchange::{Exchange, TraceContext};
+    use spangap_wire::segment::Endpoint;
     use spangap_wire::spans::SpanTimes;
     use std::collections::BTreeMap;
 
+    /// A call to a server's port 8443.
+    fn call(trace: Option<TraceContext>) -> Call {
+        let exchanges = [Some(Exchange { trace, ..Exchange::default() }), None];
+        Call {
+            halves: Halves { exchanges, ..Halves::default() },
+            connection: 0,
+            ends: Some([40_000, 8443].map(|port| Endpoint::v4([10, 0, 0, 1], port))),
+            start_ns: 0,
+            duration_ns: 1,
+            legs: Vec::new(),
+            findings: Vec::new(),
+            hosts: BTreeMap::new(),
+            section: 0,
+            hops: Vec::new(),
+            path: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn spans_that_may_be_of_calls_without_trace_context_are_those_for_their_servers() {
+        let of = |durations: &[(i64, Option<u16>)], trace: Option<TraceContext>| {
+            let mut spans = Spans::default();
+            for (id, (ns, port)) in (0..).zip(durations) {
+                let ids = ([1; 16], [id; 8]);
+                spans.times.insert(ids, SpanTimes { client: Some((5, 5 + ns)), ..SpanTimes::default() });
+                spans.server_ports.extend(port.map(|port| (ids, port)));
+            }
+            let calls = vec![call(trace), call(trace)];
+            unplaced(&Dissection { calls, ..Dissection::default() }, &spans)
+        };
+        let (here, elsewhere) = (Some(8443), Some(5432));
+        let found = |spans, median_ns| Some(UnplacedSpans { spans, median_ns });
+        assert_eq!(of(&[(10, here), (90, here), (20, here), (900, elsewhere)], None), found(3, 20));
+        assert_eq!(of(&[(10, None), (900, elsewhere), (30, None), (20, None)], None), found(3, 20));
+        assert_eq!(of(&[(900, elsewhere)], None), None);
+        // A sampler kept few spans, and packets tell whose these are.
+        let traced = Some(TraceContext { trace_id: [3; 16], span_id: [4; 8] });
+        assert_eq!(of(&[(10, here)], traced), None);
+    }
+
     #[test]
     fn spans_that_fit_no_call_are_told_unless_packets_name_them() {
-        let call = |trace: Option<TraceContext>| {
-            let exchanges = [Some(Exchange { trace, ..Exchange::default() }), None];
-            Call {
-                halves: Halves { exchanges, ..Halves::default() },
-                connection: 0,
-                ends: None,
-                start_ns: 0,
-                duration_ns: 1,
-                legs: Vec::new(),
-                findings: Vec::new(),
-                hosts: BTreeMap::new(),
-                section: 0,
-                hops: Vec::new(),
-                path: Vec::new(),
-            }
-        };
         let mut spans = Spans::default();
         spans.times.insert(([1; 16], [2; 8]), SpanTimes { client: Some((1, 9)), ..SpanTimes::default() });
         let said = |calls: Vec<Call>, spans: &Spans| {

@@ -111,6 +111,11 @@ impl Halves {
             _ => None,
         }
     }
+
+    /// Whether there is no capture of the other end, which would have shown more of the call.
+    pub fn is_of_one_capture(&self) -> bool {
+        self.lone().is_some() && self.captures[0] == self.captures[1]
+    }
 }
 
 /// A finished call.

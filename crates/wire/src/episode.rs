@@ -1,7 +1,7 @@
 //! An episode: a cause held up bytes of a connection for a while, as seen at one tap.
 
 use spangap_model::duration::format_ns;
-use spangap_model::evidence::Certainty;
+use spangap_model::evidence::{Certainty, Missing};
 use spangap_model::{Cause, Side};
 
 /// A packet that proves something.
@@ -68,6 +68,29 @@ pub enum Copies {
         /// timestamp that it echoes.
         told: bool,
     },
+    /// These bytes once; earlier ones, whose loss slowed the sender down, as in [`Copies::Both`].
+    Earlier,
+    /// Once, in smaller segments than full ones, although more was missing: as after a loss, or as where the path carries no
+    /// full ones.
+    Pieces,
+}
+
+impl Copies {
+    /// Whether the tap has both copies of the bytes.
+    pub fn are_both(self) -> bool {
+        matches!(self, Copies::Both { .. })
+    }
+
+    /// What this tap alone leaves open about a loss of bytes from this sender. Bytes that were lost beyond it may have been lost on
+    /// the path, or dropped in the receiver's host: that of the other end, or, at the receiver's own tap, the same.
+    pub fn leave_open(self, sender: Side) -> Option<Missing> {
+        match (self, sender) {
+            (Copies::One, _) => None,
+            (Copies::Both { .. } | Copies::Earlier, Side::Client) => Some(Missing::DroppedByServer),
+            (Copies::Both { .. } | Copies::Earlier, Side::Server) => Some(Missing::DroppedByClient),
+            (Copies::Pieces, _) => Some(Missing::FirstSize),
+        }
+    }
 }
 
 /// An interval during which bytes of one direction were held up.

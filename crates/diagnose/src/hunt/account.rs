@@ -4,8 +4,10 @@
 use super::Owner;
 use super::logical::Logical;
 use super::turns::{Turns, between_threads};
-use crate::claims::{Rank, counts, host_of, is_clients_own, is_place, of_host, rank};
-use spangap_model::evidence::{CallRecord, Finding, HopPlace, HostPart, HostTime, Instrument, LegRecord};
+use crate::claims::{Rank, counts, host_of, is_clients_own, is_place, lost_of, of_host, rank};
+use spangap_model::evidence::{
+    CallRecord, Certainty, Finding, HopPlace, HostPart, HostTime, Instrument, LegRecord, Missing,
+};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
@@ -183,6 +185,14 @@ fn assigned(call: &CallRecord, more: impl IntoIterator<Item = Claim>, turns: &Tu
         _ => Vec::new(),
     }));
     claims.extend(more);
+    // Bytes that came twice at the server's tap reached its socket late because the first copy was dropped, by whatever.
+    if came_twice(call) {
+        let late = Owner::Culprit(Culprit::at(Cause::SoftirqLate, Side::Server));
+        claims
+            .iter_mut()
+            .filter(|claim| claim.owner == late)
+            .for_each(|claim| claim.owner = Owner::Lost(Side::Client));
+    }
     claims.sort_by_key(|claim| (claim.rank, std::cmp::Reverse(claim.ns)));
     for claim in claims {
         let mut left = claim.ns;
@@ -267,6 +277,12 @@ fn over_hops(call: &CallRecord) -> Vec<Free> {
     over
 }
 
+/// Whether the server's tap alone shows that bytes of a call came twice before its host took them.
+fn came_twice(call: &CallRecord) -> bool {
+    let open = Certainty::Possible(Missing::SentOnce);
+    call.findings.iter().any(|finding| finding.certainty == open)
+}
+
 fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     // Findings of a recording are taken from the legs, which have them in full.
     let from_host = finding.instrument == Instrument::HostRecording;
@@ -286,16 +302,30 @@ fn of_finding(finding: &Finding, call: &CallRecord) -> Option<Claim> {
     // A segment retransmitted in vain because it is too large for the path was not lost by chance.
     let too_large =
         call.findings.iter().find(|other| other.culprit.cause == Cause::PathMtu && other.is_shown());
-    let culprit = match too_large {
-        Some(too_large) if matches!(finding.culprit.cause, Cause::Rto | Cause::TailLoss) => too_large.culprit,
+    // A kernel whose accept queue is full drops what comes on connections that it could not open. Where a span tells what the
+    // opening took, that queue has a claim of its own.
+    let no_room = call.findings.iter().find(|other| {
+        other.culprit.cause == Cause::AcceptOverflow && other.is_shown() && other.cost_ns.is_none()
+    });
+    let culprit = match (too_large, no_room) {
+        (Some(too_large), _) if matches!(finding.culprit.cause, Cause::Rto | Cause::TailLoss) => {
+            too_large.culprit
+        }
+        (_, Some(no_room)) if finding.culprit.cause == Cause::ReceiverDrop => no_room.culprit,
         _ => finding.culprit,
     };
     // The client of a connection behind a proxy is the proxy.
     let is_proxys = finding.hop.is_some_and(|hop| hop > 0) && culprit.side == Some(Side::Client);
     let culprit = if is_proxys { Culprit::of(culprit.cause) } else { culprit };
+    let owner = match lost_of(finding) {
+        // Behind a proxy, it is no leg of the call's own.
+        Some(_) if finding.hop.is_some_and(|hop| hop > 0) => return None,
+        Some(sender) if culprit == finding.culprit => Owner::Lost(sender),
+        _ => Owner::Culprit(culprit),
+    };
     Some(Claim {
         rank: rank(finding.culprit.cause)?,
-        owner: Owner::Culprit(culprit),
+        owner,
         ns: i64::try_from(finding.cost_ns?).unwrap_or(i64::MAX),
         // An interval that the clocks place outside the call belongs to another clock's time.
         within: within.filter(|(from, to)| {
@@ -331,7 +361,7 @@ fn of_host_time(at: At, legs: Legs, host: Option<&HostTime>, turns: &Turns) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spangap_model::evidence::{Certainty, Interval, Scope};
+    use spangap_model::evidence::{Interval, Scope};
     use spangap_model::{Doing, Side};
 
     const MS: i64 = 1_000_000;

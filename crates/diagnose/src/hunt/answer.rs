@@ -8,8 +8,8 @@ use super::population::{Population, Row, are_many, is_stream, quantile};
 use super::recorded::recorded;
 use super::shares::{Compared, Share, Weighed, compared};
 use super::unwatched::{in_doubt, in_no_hand_ns};
-use super::{Asked, Owner, Question};
-use spangap_model::evidence::{CallRecord, LegRecord};
+use super::{Asked, HALVES, Owner, Question};
+use spangap_model::evidence::{CallRecord, Certainty, Finding, LegRecord, Missing};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +60,10 @@ pub struct Answered {
     pub queued: f64,
     /// Whether begin and end of most calls at the client are known: without spans they begin with their first byte.
     pub knows_ends: bool,
+    /// Share of the time in question that may have passed behind other responses: only the server's spans would tell.
+    pub behind_others: f64,
+    /// Share of the time in question that passed outside the server's host, of which the server's end alone shows no more.
+    pub outside: f64,
     /// Share of the calls in question that spans say were over before they left, and packets, that they were answered.
     pub answered_unsent: f64,
     /// Calls left out of the comparison, since a host was not recorded while they were there.
@@ -193,7 +197,8 @@ pub fn answer(
         }
         of
     });
-    let whole = compare(asked, &weighed, |row| keyed(row, |legs| legs));
+    let of_halves = |legs: Legs| if HALVES.contains(&legs) { BEYOND_CLIENT } else { legs };
+    let whole = compare(asked, &weighed, |row| keyed(row, of_halves));
     let ends = compare(asked, &weighed, |row| keyed(row, end));
     let unexplained = compare(asked, &weighed, |row| {
         let mut of: BTreeMap<bool, i64> = BTreeMap::new();
@@ -230,6 +235,9 @@ pub fn answer(
         moments: moments(beyond.collect()),
         queued: queued(rows),
         knows_ends: knows_ends(rows),
+        outside: (mean_of(&ours, outside_ns) - mean_of(others, outside_ns)) / by_owner.each_ns.mid,
+        behind_others: (mean_of(&ours, behind_others_ns) - mean_of(others, behind_others_ns))
+            / by_owner.each_ns.mid,
         answered_unsent: answered_unsent(rows),
         left_out: 0,
         recorded: Side::ALL.map(|side| recorded(population, side)),
@@ -397,6 +405,32 @@ fn presence(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner, Pr
 fn most_of(mut rows: Vec<(&Row<'_>, i64)>) -> Vec<String> {
     rows.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     rows.into_iter().filter_map(|(row, _)| row.call.record.trace_id.clone()).take(TRACES).collect()
+}
+
+/// How long a response may have waited behind others, nanoseconds, where nothing tells when it was ready.
+fn behind_others_ns(call: &CallRecord) -> f64 {
+    let is_open = |finding: &&Finding| {
+        let open = Certainty::Possible(Missing::ResponseReady);
+        finding.culprit.cause == Cause::HeadOfLine && finding.certainty == open
+    };
+    call.findings.iter().filter(is_open).filter_map(|finding| finding.cost_ns).sum::<u64>() as f64
+}
+
+/// What the server's end alone shows of the client and the path, around what passed at the server: nothing tells how long one way is,
+/// only how long both are together.
+const OUTSIDE: [Legs; 2] = [
+    Legs { first: Leg::ClientAppOut, last: Leg::RequestWire },
+    Legs { first: Leg::ResponseWire, last: Leg::ClientAppIn },
+];
+
+fn outside_ns(call: &CallRecord) -> f64 {
+    OUTSIDE.iter().map(|legs| call.leg_ns(*legs) as f64).sum()
+}
+
+/// The weighed mean over calls.
+fn mean_of(rows: &[(&Row<'_>, f64)], of: impl Fn(&CallRecord) -> f64) -> f64 {
+    let sum: f64 = rows.iter().map(|(row, weight)| weight * of(row.call.record)).sum();
+    sum / rows.iter().map(|(_, weight)| weight).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// Whether spans tell when most of the calls began, rather than packets when their first byte was sent.

@@ -9,6 +9,7 @@ use super::population::Population;
 use super::recorded::recorded;
 use super::suspects::{By, OPENING, SUSPECTS, Sides};
 use super::{OnStep, Owner, Step};
+use crate::claims::is_loss;
 use serde::{Deserialize, Serialize};
 use spangap_model::advice::about;
 use spangap_model::duration::format_ns;
@@ -118,15 +119,17 @@ impl Looked {
         }
     }
 
+    /// The end of which fewer calls have packets.
+    fn other_end(&self) -> Side {
+        if self.packets[0] < self.packets[1] { Side::Client } else { Side::Server }
+    }
+
     /// What is missing to have looked for it, and how much of that there is; `None` where it was looked for.
     fn lacks(&self, culprit: Culprit, by: By) -> Option<(Lack, f64)> {
         let side = culprit.side.unwrap_or(Side::Server);
         match by {
             By::Packets => missing(self.packets[0].max(self.packets[1]), Source::ClientCapture),
-            By::BothEnds => {
-                let lacking = if self.packets[0] < self.packets[1] { Side::Client } else { Side::Server };
-                missing(self.both, Source::capture(lacking))
-            }
+            By::BothEnds => missing(self.both, Source::capture(self.other_end())),
             By::Host => missing(self.host[side.index()], Source::host(side)),
             By::Spans => missing(self.spans[side.index()], Source::spans(side)),
             By::SpansAndOpening => missing(self.spans[side.index()], Source::spans(side))
@@ -186,6 +189,13 @@ pub(super) fn suspects(
             if is_named || found.share > LITTLE {
                 continue;
             }
+            // What sent bytes again says nothing of where they were lost.
+            let lost = is_loss(*cause) && answered.is_some_and(is_lost);
+            if lost {
+                let lack = Lack::of(Source::capture(looked.other_end()));
+                not_looked.push(NotLooked { culprit, needs: lack.to_string(), lacks: Some(lack) });
+                continue;
+            }
             match looked.lacks(culprit, *by).filter(|_| found.calls == 0.0) {
                 Some(missing) => {
                     let (needs, lacks) = (in_words(missing), Some(missing.0));
@@ -199,6 +209,11 @@ pub(super) fn suspects(
         }
     }
     (cleared, not_looked)
+}
+
+/// Whether bytes that were lost where nobody saw have a part of the excess.
+fn is_lost(answered: &Answered) -> bool {
+    answered.shares.iter().any(|(owner, share)| matches!(owner, Owner::Lost(_)) && share.high > LITTLE)
 }
 
 /// Two names of the same time: a verdict says the more exact one.

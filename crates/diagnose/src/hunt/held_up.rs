@@ -16,7 +16,12 @@ pub fn held_up(population: &Population<'_>) -> Option<(Owner, Answered)> {
     let mut sums: BTreeMap<Owner, f64> = BTreeMap::new();
     for row in &population.rows {
         for (owner, ns) in row.account {
-            if matches!(owner, Owner::Culprit(culprit) if is_held_up(culprit.cause)) && *ns > 0 {
+            let is_event = match owner {
+                Owner::Culprit(culprit) => is_held_up(culprit.cause),
+                Owner::Lost(_) => true,
+                _ => false,
+            };
+            if is_event && *ns > 0 {
                 *sums.entry(*owner).or_default() += row.call.weight * *ns as f64;
             }
         }

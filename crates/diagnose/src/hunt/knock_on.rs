@@ -6,7 +6,7 @@
 use super::Owner;
 use super::account::QUEUE;
 use super::population::Row;
-use crate::claims::is_of_host;
+use crate::claims::{is_loss, is_of_host};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::BTreeMap;
 
@@ -35,7 +35,8 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
     let mut set_off: BTreeMap<Owner, BTreeMap<Owner, f64>> = BTreeMap::new();
     for row in rows {
         let has = row.account.iter().filter(|(_, ns)| **ns > 0);
-        for (owner, _) in has.clone().filter(|(owner, _)| matches!(owner, Owner::Culprit(_))) {
+        for (owner, _) in has.clone().filter(|(owner, _)| matches!(owner, Owner::Culprit(_) | Owner::Lost(_)))
+        {
             let own_ns = row.account.get(owner).copied().unwrap_or(0) as f64
                 - usual.get(owner).copied().unwrap_or(0.0);
             for (other, ns) in has.clone().filter(|(other, _)| may_set_off(owner, other)) {
@@ -61,7 +62,12 @@ pub fn set_off(rows: &[&Row<'_>], others: &[(&Row<'_>, f64)]) -> BTreeMap<Owner,
 
 /// Whether the time of one owner may be a consequence of the other.
 fn may_set_off(owner: &Owner, other: &Owner) -> bool {
-    let Owner::Culprit(culprit) = owner else { return false };
+    let sends = |legs: &Legs| [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs);
+    let culprit = match (owner, other) {
+        (Owner::Culprit(culprit), _) => culprit,
+        (Owner::Lost(_), Owner::Place(legs)) => return sends(legs),
+        _ => return false,
+    };
     match other {
         // A thread that has slept or worked for long needs a CPU once more, or for longer.
         Owner::Noise(noise) => noise.side == culprit.side && sleeps_or_works(culprit.cause),
@@ -72,9 +78,7 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
         }
         Owner::Place(legs) => match culprit.cause {
             // After a loss halves the congestion window, the rest of a message leaves later.
-            Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop => {
-                [Leg::ClientSend, Leg::ServerSend].map(Legs::one).contains(legs)
-            }
+            cause if is_loss(cause) => sends(legs),
             // A receiver that reads late opens its window a little at a time, and bytes trickle into that.
             Cause::ReceiveWindow => match culprit.side {
                 Some(Side::Server) => *legs == Legs::one(Leg::ClientSend),
@@ -83,7 +87,7 @@ fn may_set_off(owner: &Owner, other: &Owner) -> bool {
             },
             _ => false,
         },
-        Owner::Between(_) | Owner::Hop(..) => false,
+        Owner::Lost(_) | Owner::Between(_) | Owner::Hop(..) => false,
     }
 }
 

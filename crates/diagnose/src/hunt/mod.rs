@@ -35,6 +35,7 @@ pub mod turns;
 mod unwatched;
 pub mod verdict;
 
+use crate::claims::is_loss;
 use account::{Account, of_logical};
 use against::Beside;
 use catalogue::Cleared;
@@ -54,6 +55,8 @@ pub enum Owner {
     Culprit(Culprit),
     /// The machine's own [`noise`]: waits behind many programs, none of which is to blame.
     Noise(Culprit),
+    /// Bytes of that side were lost and sent again, on the path or in the receiver's host: no packets tell which.
+    Lost(Side),
     /// No known cause: the time passed in these legs.
     Place(Legs),
     /// No known cause: in this leg, a thread waited for another thread of its process, for a lock or for a result.
@@ -250,6 +253,13 @@ fn is_large(call: &CallRecord, sends: Leg) -> bool {
         && call.windows[receiver.index()].is_some_and(|window| window >= SMALL_WINDOW)
 }
 
+/// What the client's end alone shows of the path and the server's host, around the server's span: nothing tells how long one of them
+/// is, only how long both are together.
+const HALVES: [Legs; 2] = [
+    Legs { first: Leg::RequestWire, last: Leg::ServerHostIn },
+    Legs { first: Leg::ServerHostOut, last: Leg::ResponseWire },
+];
+
 /// Names what only one thing can own: the path between two taps, the sending of a large message, and an application whose
 /// host was recorded and is cleared.
 fn named(account: Account, recorded: &Recorded, call: &CallRecord) -> Account {
@@ -262,6 +272,9 @@ fn named(account: Account, recorded: &Recorded, call: &CallRecord) -> Account {
 
 fn name(owner: Owner, recorded: &Recorded, call: &CallRecord) -> Owner {
     let Owner::Place(legs) = owner else { return owner };
+    if HALVES.contains(&legs) {
+        return Owner::Place(account::BEYOND_CLIENT);
+    }
     if legs.first != legs.last {
         return owner;
     }
@@ -283,9 +296,12 @@ fn behind_lost_bytes(accounts: &mut [Account]) {
     let behind = Owner::Culprit(Culprit::of(Cause::HeadOfLine));
     let mut losses: BTreeMap<Owner, i64> = BTreeMap::new();
     for (owner, ns) in accounts.iter().flatten() {
-        let Owner::Culprit(culprit) = owner else { continue };
-        if matches!(culprit.cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit | Cause::ReceiverDrop)
-        {
+        let is_loss = match owner {
+            Owner::Culprit(culprit) => is_loss(culprit.cause),
+            Owner::Lost(_) => true,
+            _ => false,
+        };
+        if is_loss {
             *losses.entry(*owner).or_default() += ns;
         }
     }

@@ -90,6 +90,12 @@ named! {
         SentTwice = "sent-twice",
         /// Whether the client sent bytes once that came twice.
         SentOnce = "sent-once",
+        /// Whether the server's host dropped the first copy of bytes behind its tap, or the path lost it.
+        DroppedByServer = "dropped-by-server",
+        /// Whether the client's host dropped the first copy of bytes behind its tap, or the path lost it.
+        DroppedByClient = "dropped-by-client",
+        /// Whether bytes that came late were first sent in segments too large for the path.
+        FirstSize = "first-size",
         /// Activity of the server's host.
         ServerHost = "server-host",
         /// Activity of the client's host.
@@ -168,6 +174,17 @@ impl Missing {
                 "the client's capture: it tells bytes sent again, because the first copy was dropped behind the server's \
                  tap, from bytes sent once that the path delivered twice"
             }
+            Missing::DroppedByServer => {
+                "the server's capture: it has the first copy if the server's host dropped it behind its tap, and lacks it if \
+                 the path lost it"
+            }
+            Missing::DroppedByClient => {
+                "the client's capture: it has the first copy if the client's host dropped it behind its tap, and lacks it if \
+                 the path lost it"
+            }
+            Missing::FirstSize => {
+                "the sender's capture: it tells whether the first copies were too large for the path"
+            }
             Missing::ServerHost => "a record of the server's host: run queue, softirq, accept queue",
             Missing::ClientHost => "a record of the client's host",
             Missing::ListenCounters => {
@@ -225,12 +242,16 @@ impl Missing {
             | Missing::ResponseSent
             | Missing::RequestArrived
             | Missing::SynArrived
-            | Missing::SentTwice => Need::Capture(Side::Server),
+            | Missing::SentTwice
+            | Missing::DroppedByServer
+            | Missing::FirstSize => Need::Capture(Side::Server),
             Missing::ServerHost => Need::HostRecording(Side::Server),
             Missing::ClientHost => Need::HostRecording(Side::Client),
             Missing::ListenCounters => Need::HostCheck(Side::Server),
             Missing::EndsEarly | Missing::WindowScale | Missing::RoundTrip => Need::LongerCapture,
-            Missing::SocketOption | Missing::MetByCalls | Missing::SentOnce => Need::Capture(Side::Client),
+            Missing::SocketOption | Missing::MetByCalls | Missing::SentOnce | Missing::DroppedByClient => {
+                Need::Capture(Side::Client)
+            }
             Missing::ReceiverSilent
             | Missing::SentLate
             | Missing::MoreToSend

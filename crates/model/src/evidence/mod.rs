@@ -45,6 +45,9 @@ pub struct Evidence {
     /// Totals of the joined spans, if spans were read.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spans: Option<SpanCounts>,
+    /// CLIENT spans that may be of these calls, if nothing tells which is of which.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub unplaced: Option<UnplacedSpans>,
     /// Findings about more than one call: about a pair, a process, a host.
     pub findings: Vec<Finding>,
     /// Coverage of each instrument.
@@ -93,6 +96,16 @@ pub struct SpanCounts {
     pub joined: u64,
     /// SERVER spans beyond the first of a call.
     pub extra_attempts: u64,
+}
+
+/// CLIENT spans for the servers of calls whose packets carry no trace context, where no times of a span fit one call alone. What
+/// clients waited for before the first byte of these calls, and after their last, is in no [`CallRecord`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnplacedSpans {
+    /// Number of spans.
+    pub spans: u64,
+    /// Median of their durations, nanoseconds.
+    pub median_ns: u64,
 }
 
 impl Evidence {

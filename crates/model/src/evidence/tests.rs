@@ -178,14 +178,17 @@ proptest! {
         coverage in prop::collection::vec(coverage(), 0..3),
         (matching_calls, measured_from_unix_ns, spans) in any::<(u64, Option<i64>, Option<(u64, u64)>)>(),
         clocks in any::<Option<(i64, i64, u64, Option<(i32, i32)>)>>(),
+        unplaced in any::<Option<(u64, u64)>>(),
     ) {
         let clocks = clocks.map(|(offset_low_ns, offset_high_ns, stretches, skew)| {
             let skew_ppm = skew.map(|(low, high)| (f64::from(low), f64::from(high)));
             Clocks { offset_low_ns, offset_high_ns, skew_ppm, stretches }
         });
         let spans = spans.map(|(joined, extra_attempts)| SpanCounts { joined, extra_attempts });
-        let evidence =
-            Evidence { version: Version, calls, matching_calls, measured_from_unix_ns, clocks, spans, findings, coverage };
+        let unplaced = unplaced.map(|(spans, median_ns)| UnplacedSpans { spans, median_ns });
+        let evidence = Evidence {
+            version: Version, calls, matching_calls, measured_from_unix_ns, clocks, spans, unplaced, findings, coverage,
+        };
         let text = serde_json::to_string(&evidence).expect("it is plain data");
         prop_assert_eq!(serde_json::from_str::<Evidence>(&text).expect(&text), evidence);
     }

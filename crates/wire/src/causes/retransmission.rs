@@ -390,6 +390,10 @@ impl Sender {
         };
         let timer = waited_ns >= RTO_MIN_NS && waited_ns > 2 * way_ns.unwrap_or(0);
         let cause = if timer { Cause::Rto } else { Cause::FastRetransmit };
+        // A sender that has more to send again sends full segments, unless the path did not carry these.
+        let (bytes, missing) = (step.bytes.end - step.bytes.start, ahead.start - step.bytes.start);
+        let full = view.full_bytes(step.from, step.segment.options.timestamps.is_some());
+        let in_pieces = timer && bytes < missing && full.is_some_and(|full| bytes < full / 10 * 9);
         let evidence = |packet, time_ns, what| PacketProof { packet, time_ns, what };
         found.push(Episode {
             cause,
@@ -401,7 +405,7 @@ impl Sender {
             start: step.bytes.start,
             end: step.bytes.end,
             stream_id: None,
-            copies: Copies::One,
+            copies: if in_pieces { Copies::Pieces } else { Copies::One },
             evidence: PacketProofs::of(&[
                 evidence(
                     ahead.packet,

@@ -85,7 +85,7 @@ impl Memory {
         let is_loss = |episode: &&Episode| {
             matches!(episode.cause, Cause::Rto | Cause::TailLoss | Cause::FastRetransmit)
                 && episode.certainty == Certainty::Shown
-                && episode.copies != Copies::One
+                && episode.copies.are_both()
         };
         for loss in found.iter().filter(is_loss) {
             let sender = &mut self.senders[loss.sender.index()];
@@ -137,7 +137,7 @@ impl Sender {
             start: step.bytes.start,
             end: step.bytes.end,
             stream_id: None,
-            copies: Copies::One,
+            copies: Copies::Earlier,
             evidence: PacketProofs::of(&[
                 evidence(reduced.resent, What::text("bytes sent again: the congestion window shrinks")),
                 evidence(

@@ -27,7 +27,8 @@ pub(super) fn caveats(dissection: &Dissection, known: &CaveatFacts) -> Vec<Strin
     }
     if dissection.captures.len() == 1 {
         out.push("One capture: the path and the other end are one figure. Where the capture was taken is inferred \
-        from which side answers at once; where that does not show, the client's end is assumed.".into());
+        from which side answers at once; where that does not show, the client's end is assumed, or that of a program \
+        recorded beside it.".into());
     }
     for section in &dissection.sections {
         clocks(dissection, section, known, &mut out);

@@ -51,6 +51,8 @@ pub struct Settings {
     /// Names of the captures, in their order. `client` and `server` name the end of the calls at which one was
     /// taken; captures with the same name come from one host and share its clock.
     pub names: Vec<Option<String>>,
+    /// The end of a lone capture, where neither its name nor its packets tell.
+    pub presumed_end: Option<Side>,
 }
 
 impl CaptureTotals {
@@ -153,6 +155,8 @@ pub struct Dissection {
     /// Halves dropped because one capture has the same call twice (two interfaces, before and after a
     /// translation).
     pub copies: u64,
+    /// Calls seen at one end of which nothing tells which end that is; they are taken for the client's, or as the caller presumes.
+    pub presumed: u64,
     /// Calls whose times contradict those of their connection: they imply swapped ends.
     pub contradictions: u64,
     /// State for reading the captures again.

@@ -88,6 +88,7 @@ pub(super) fn put_together(all: &mut Dissection, run: &mut Run<'_>, closed: Clos
     }
     all.pairs.sort_by_key(|pair| (Reverse(pair.sums.durations.sum_ns()), pair.client, pair.server));
     all.copies += section.copies;
+    all.presumed += section.presumed;
     all.contradictions += section.contradictions;
     let places = section.trace_id_elsewhere.into_iter();
     all.trace_id_elsewhere.extend(places.map(|(capture, packet, form)| (number(capture), packet, form)));

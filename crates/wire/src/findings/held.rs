@@ -136,7 +136,11 @@ fn event_finding(
     let cost_ns = union(taken).map(|ns| ns.min(about.duration_ns));
     let exchange = about.halves.exchanges[best.tap.index()].as_ref();
     let before = exchange.is_some_and(|exchange| before_the_wire(best.episode, exchange));
-    CallFinding { when, ..finding(best.episode, cost_ns, evidence, before) }
+    let found = finding(best.episode, cost_ns, evidence, before);
+    // Of a call that got no answer, nothing tells more: what is shown is that its bytes were sent again, for nothing.
+    let tells_more = shown && about.halves.is_of_one_capture() && about.halves.ending().is_none();
+    let open = best.episode.copies.leave_open(sender).filter(|_| tells_more);
+    CallFinding { when, certainty: open.map_or(found.certainty, Certainty::Possible), ..found }
 }
 
 /// Removes losses of segments that are too large for the path: they are part of that finding.

@@ -18,7 +18,7 @@ use spangap_model::{Cause, Side};
 /// Reclassifies the episodes about such bytes, at the taps of both ends by [`Side::index`]; `lone` is the end of the only
 /// tap that has the call, if there is only one.
 pub(crate) fn settle(episodes: &mut [Vec<Episode>; 2], lone: Option<Side>) {
-    let twice = |episode: &Episode| super::is_loss(episode.cause) && episode.copies != Copies::One;
+    let twice = |episode: &Episode| super::is_loss(episode.cause) && episode.copies.are_both();
     if lone == Some(Side::Server) {
         let behind = |episode: &&mut Episode| twice(episode) && episode.sender == Side::Client;
         for episode in episodes[Side::Server.index()].iter_mut().filter(behind) {

@@ -73,6 +73,10 @@ pub(crate) struct Joiner {
     two: bool,
     /// The ends at which they were taken, if known.
     ends: [Option<Side>; 2],
+    /// The end of a lone capture, where nothing in it tells.
+    presumed_end: Option<Side>,
+    /// Calls of which that end was presumed.
+    pub presumed: u64,
     /// Addresses of each capture's host, as calls with both halves show them.
     local: [FxHashSet<[u8; 16]>; 2],
     pending: [Pending; 2],
@@ -105,6 +109,8 @@ impl Joiner {
         Joiner {
             two,
             ends,
+            presumed_end: None,
+            presumed: 0,
             local: Default::default(),
             pending: Default::default(),
             links: Links::default(),
@@ -119,6 +125,11 @@ impl Joiner {
             roles: [0; 2],
             spare: Vec::new(),
         }
+    }
+
+    /// The same, with the end of a lone capture whose packets do not tell it.
+    pub fn presuming(self, end: Option<Side>) -> Joiner {
+        Joiner { presumed_end: end, ..self }
     }
 
     /// Takes back the box of a call that nobody keeps, for a later one.
@@ -327,7 +338,10 @@ impl Joiner {
             .or(own)
             .or_else(|| state.facts[capture].as_ref().and_then(nearer_side))
             .or(role.map(|client| if client == capture { Side::Client } else { Side::Server }))
-            .unwrap_or(Side::Client);
+            .unwrap_or_else(|| {
+                self.presumed += 1;
+                self.presumed_end.unwrap_or(Side::Client)
+            });
         let mut exchanges = [None, None];
         exchanges[side.index()] = Some(exchange);
         let mut captures = [capture as u8; 2];

@@ -200,6 +200,7 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         key_log,
         same_clock: args.same_clock,
         names,
+        presumed_end: None,
     };
     let bar = ProgressBar::hidden();
     let mut on_progress = |progress| {

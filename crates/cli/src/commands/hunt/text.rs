@@ -111,6 +111,9 @@ fn owner(line: &Line) -> String {
     match (&line.culprit, &line.leg) {
         (Some(culprit), _) if line.noise => format!("{culprit}, behind many others: noise"),
         (Some(culprit), _) => culprit.to_string(),
+        (None, Some(leg)) if line.lost => {
+            format!("lost and sent again, {} or where it arrived", leg.in_words())
+        }
         (None, Some(leg)) if leg.first == leg.last => format!("unexplained, in {leg}{hop}"),
         (None, Some(leg)) => format!("unexplained{hop}, {}", leg.in_words()),
         (None, None) => "unexplained".into(),

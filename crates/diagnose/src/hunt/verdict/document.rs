@@ -199,6 +199,10 @@ pub struct Place {
     /// Whether it is the path in both directions, of which the leg is the longer one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub both_ways: bool,
+    /// Whether bytes were lost there and sent again: on the way, or in the receiver's host, which packets of the sender's end
+    /// alone do not tell apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// Their share of the excess.
     pub share: Share,
 }
@@ -206,7 +210,7 @@ pub struct Place {
 impl Place {
     /// These legs.
     pub fn of(leg: Legs, share: Share) -> Place {
-        Place { leg, hop: None, side: None, between_threads: false, both_ways: false, share }
+        Place { leg, hop: None, side: None, between_threads: false, both_ways: false, lost: false, share }
     }
 }
 
@@ -258,6 +262,9 @@ pub struct Line {
     /// See [`Place::between_threads`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub between_threads: bool,
+    /// See [`Place::lost`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// Per call in question, nanoseconds.
     pub ns: i64,
     /// The lower end of that (90 %).

@@ -78,6 +78,8 @@ pub fn headline(
                 (Kind::Place, Kind::Place) => true,
                 // Who leads among slow calls, and is not certain there, is not certain of all.
                 (Kind::Place, Kind::One) if is_led_by(&slow.1, &all.0) => true,
+                // What calls consist of at the server is no answer where slow ones are slow outside of it.
+                (Kind::Unknown, Kind::Place) if slow.1.outside > MOST && slow.1.of_all >= FOOTNOTE => true,
                 // An excess that nobody owns beside what somebody has of all time.
                 (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
                     slow.1.of_all * (1.0 - slow.1.noise.mid) > all.0.lead()
@@ -97,7 +99,8 @@ fn beside_reference(slow: Option<(Read, Answered)>, all: (Read, Answered)) -> (R
     let Some(slow) = slow.filter(|(read, answered)| read.is_held_up() || answered.of_all >= FOOTNOTE) else {
         return all;
     };
-    let names = |(read, _): &(Read, Answered)| matches!(read.kind, Kind::One | Kind::Several);
+    let names =
+        |(read, _): &(Read, Answered)| matches!(read.kind, Kind::One | Kind::Several) || read.is_of_losses();
     let explains = |(read, answered): &(Read, Answered)| read.lead() * answered.of_all;
     let first = match (names(&slow), names(&all)) {
         // Where they are the same, the contrast within one window shows it better.
@@ -111,8 +114,12 @@ fn beside_reference(slow: Option<(Read, Answered)>, all: (Read, Answered)) -> (R
 fn shows_why(slow: &Answered) -> bool {
     let first = slow.shares.first();
     first.is_some_and(|(owner, share)| {
-        let is_shown = |cause| is_event(cause) && is_held_up(cause);
-        matches!(owner, Owner::Culprit(culprit) if is_shown(culprit.cause)) && share.mid > MOST
+        let is_shown = match owner {
+            Owner::Culprit(culprit) => is_event(culprit.cause) && is_held_up(culprit.cause),
+            Owner::Lost(_) => true,
+            _ => false,
+        };
+        is_shown && share.mid > MOST
     })
 }
 

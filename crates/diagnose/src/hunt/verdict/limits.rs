@@ -6,12 +6,17 @@ use crate::hunt::catalogue::{self, NotLooked};
 use crate::hunt::lack::Lack;
 use crate::hunt::population::{EFFECTIVE, Population, Row};
 use spangap_model::advice::about;
-use spangap_model::evidence::{CallRecord, Evidence, Finding, Need};
+use spangap_model::duration::format_ns;
+use spangap_model::evidence::{CallRecord, Evidence, Finding, Need, UnplacedSpans};
 use spangap_model::{Cause, Culprit, Leg, Legs, Side};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many calls that captures lack are too many to say of all that nothing is wrong.
 const NOT_CAPTURED: f64 = 0.02;
+/// Spans that take so many times as long as the calls in the packets are of more than these.
+const LONGER: u64 = 2;
+/// The least time after which a handshake is tried again, nanoseconds (RFC 6298, 2.1).
+const FIRST_RETRY_NS: u64 = 1_000_000_000;
 /// Of the calls, so many with a connection of their own say why.
 const MANY: f64 = 0.05;
 
@@ -46,10 +51,15 @@ pub fn also(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
         hunt.verdict = Kind::One;
         return;
     }
-    if hunt.verdict != Kind::Nothing {
+    let held_up = held_up_opening(population);
+    // To try again takes a second at least: more than anything else may explain.
+    let takes_most = held_up.is_some_and(|(_, calls)| calls * FIRST_RETRY_NS > hunt.excess.total_ns);
+    let is_place = matches!(hunt.verdict, Kind::Place | Kind::Unknown);
+    if hunt.verdict != Kind::Nothing && !(is_place && takes_most) {
         return;
     }
-    if let Some((culprit, calls)) = held_up_opening(population) {
+    if let Some((culprit, calls)) = held_up {
+        hunt.place = None;
         hunt.words = format!(
             "{calls} of {} calls waited for {culprit} while their connection opened, before the first byte of their request.",
             population.rows.len()
@@ -101,6 +111,29 @@ pub fn not_captured(hunt: &mut Hunt, question: &Question<'_>) {
         hunt.words
     );
     hunt.look_next.push("`spangap gaps --explain` compares the spans of all calls, captured or not.".into());
+}
+
+/// Spans that fit no call say how long clients waited, and calls in the packets how much of that passed there. Where the rest is
+/// more than what an answer accounts for, the answer is not why clients wait.
+pub fn not_placed(hunt: &mut Hunt, evidence: &Evidence, population: &Population<'_>) {
+    let Some(UnplacedSpans { spans, median_ns }) = evidence.unplaced else { return };
+    let usual_ns = population.median_ns();
+    let elsewhere_ns = median_ns.saturating_sub(usual_ns) as f64 * population.calls();
+    if median_ns < LONGER * usual_ns || elsewhere_ns <= hunt.excess.total_ns as f64 {
+        return;
+    }
+    hunt.words = format!(
+        "Clients wait for something that is not in the packets of their calls: {spans} CLIENT spans take {} (median), the calls that \
+         packets show take {}, and nothing tells which span is of which call. Of the packets alone: {}",
+        format_ns(median_ns),
+        format_ns(usual_ns),
+        hunt.words
+    );
+    (hunt.verdict, hunt.culprits, hunt.place) = (Kind::Unknown, Vec::new(), None);
+    hunt.look_next.push(
+        "Trace context in the requests, or TLS keys in the captures, would tell which span is of which call."
+            .into(),
+    );
 }
 
 /// Packets show a call from its first byte on. Of what it waited for before, in the client's program, nobody says that it was

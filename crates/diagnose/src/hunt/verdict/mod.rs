@@ -20,6 +20,7 @@ use super::recorded::recorded;
 use super::{Asked, OnStep, Owner, Question, Slower, Step, catalogue, support};
 use crate::verdict::{self as brief, Verdict};
 use named::Named;
+pub use read::where_lost;
 use read::{Read, THIRD, read, refined};
 use spangap_model::advice::{about, about_leg};
 use spangap_model::evidence::{Evidence, Instrument};
@@ -75,7 +76,7 @@ pub(super) fn of(
         slow = held_up.and_then(|held_up| convicts(held_up, of_slow, covered)).or(slow);
     }
     // What is as slow as often in the reference is nothing new, unless somebody is shown to do it.
-    slow = slow.filter(|(read, _)| !slow_as_often || !read.culprits.is_empty());
+    slow = slow.filter(|(read, _)| !slow_as_often || !read.culprits.is_empty() || read.is_of_losses());
     let answers = Questions {
         slow: slow.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
         all: all.as_ref().map(|(read, answered)| answer_of(read, answered, population)),
@@ -104,6 +105,7 @@ pub(super) fn of(
     limits::also(&mut hunt, evidence, population);
     limits::not_captured(&mut hunt, question);
     limits::before_first_bytes(&mut hunt, population);
+    limits::not_placed(&mut hunt, evidence, population);
     for blamed in &mut hunt.culprits {
         support::weigh(blamed, evidence, headline.as_ref().map(|(_, answered)| answered));
     }
@@ -133,7 +135,10 @@ fn convicts(
     let share = |(of, share): &(Owner, super::shares::Share)| (*of == owner).then_some(share.mid);
     let of_slow = slow.map(|slow| slow.shares.iter().find_map(share).unwrap_or(0.0));
     let read = read(&answered, covered);
-    let names_it = read.kind == Kind::One && read.culprits.iter().all(|named| named.owner == owner);
+    let names_it = match owner {
+        Owner::Lost(_) => read.is_of_losses(),
+        _ => read.kind == Kind::One && read.culprits.iter().all(|named| named.owner == owner),
+    };
     (names_it && answered.of_all >= FOOTNOTE && of_slow.is_none_or(|share| share >= THIRD))
         .then_some((read, answered))
 }
@@ -152,6 +157,7 @@ fn sheet(answered: &Answered) -> Vec<Line> {
                 (Some(refined(*culprit, answered)), None, None)
             }
             Owner::Place(legs) | Owner::Between(legs) => (None, Some(*legs), None),
+            Owner::Lost(sender) => (None, Some(where_lost(*sender)), None),
             Owner::Hop(hop, legs) => (None, Some(*legs), Some(*hop)),
         };
         let of = |share: f64| (share * answered.each_ns.mid) as i64;
@@ -161,6 +167,7 @@ fn sheet(answered: &Answered) -> Vec<Line> {
             leg,
             hop,
             between_threads: matches!(owner, Owner::Between(_)),
+            lost: matches!(owner, Owner::Lost(_)),
             ns: of(share.mid),
             low_ns: of(share.low),
             high_ns: of(share.high),

@@ -73,14 +73,21 @@ impl Read {
         Read { kind: Kind::Unknown, place: None, is_usual_place: false, ..self }
     }
 
-    /// Share of the first culprit.
+    /// Share of the first culprit, or of losses.
     pub fn lead(&self) -> f64 {
-        self.culprits.first().map_or(0.0, |named| named.share.mid)
+        let lost = || self.place.as_ref().filter(|place| place.lost).map_or(0.0, |place| place.share.mid);
+        self.culprits.first().map_or_else(lost, |named| named.share.mid)
+    }
+
+    /// Whether its place is where bytes were lost: that names as much as packets of one end can.
+    pub fn is_of_losses(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.lost)
     }
 
     /// Whether it names what holds calls up one by one.
     pub fn is_event(&self) -> bool {
-        self.kind == Kind::One && self.culprits.iter().all(|named| is_event(named.culprit.cause))
+        let is_named = || self.culprits.iter().all(|named| is_event(named.culprit.cause));
+        self.is_of_losses() || self.kind == Kind::One && is_named()
     }
 
     /// Whether it names what holds calls up one by one, and is none of what a busy machine does to all of them.
@@ -150,7 +157,7 @@ pub fn read(answered: &Answered, covered: f64) -> Read {
         Owner::Culprit(culprit) => {
             Some(Named { owner: *owner, culprit: refined(*culprit, answered), share: *share })
         }
-        Owner::Noise(_) | Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => None,
+        Owner::Noise(_) | Owner::Lost(_) | Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => None,
     };
     let of = |shares: &[(Owner, Share)]| {
         let named = shares.iter().filter_map(named).filter(|named| !is_blameless(named, answered));
@@ -268,16 +275,34 @@ fn always_there(cause: Cause) -> bool {
 /// Whether a place can be told: of all time, where all of it is known, or it is where the known part begins; of a difference,
 /// where it is not one moment's, and an end where its host was recorded, since a busy machine shows itself nowhere else.
 fn is_told(place: &Place, answered: &Answered) -> bool {
-    let is_possible = !contradicts(answered);
+    // What packets show, they do by their own clock.
+    let is_possible = place.lost || !contradicts(answered);
     is_possible
+        && !may_follow(place, answered)
         && match answered.asked {
-            Asked::All => answered.knows_ends || place.leg.last <= Leg::ClientSend,
+            Asked::All => answered.knows_ends || place.lost || place.leg.last <= Leg::ClientSend,
             Asked::Slow => {
                 answered.moments >= PLACE_MOMENTS
                     && place.side.is_none_or(|side| answered.recorded[side.index()] >= COVERED)
             }
             Asked::Against => true,
         }
+}
+
+/// Whether what passed in a place may follow from what nobody saw, because no span tells when these calls began: a client that holds
+/// calls up and then sends all at once makes them wait for each other at the server, and its own legs are more than packets show.
+/// Nor is it the server's work that takes longer where responses may have waited behind others.
+pub fn may_follow(place: &Place, answered: &Answered) -> bool {
+    if answered.knows_ends || answered.asked == Asked::All || place.lost || place.both_ways {
+        return false;
+    }
+    match place.leg {
+        _ if place.side == Some(Side::Server) => answered.asked == Asked::Slow,
+        Legs { first: Leg::ServerHostIn, last } if last <= Leg::ServerHostOut => {
+            answered.asked == Asked::Slow || answered.behind_others >= MOST * place.share.mid
+        }
+        Legs { first, .. } => matches!(first, Leg::ClientSend | Leg::ClientAppIn),
+    }
 }
 
 /// Whether some have so much less than no time that others cannot have what they seem to, or calls were answered that never
@@ -374,9 +399,18 @@ fn unowned(owner: Owner, share: Share) -> Option<Place> {
     Some(match owner {
         Owner::Place(leg) => Place::of(leg, share),
         Owner::Between(leg) => Place { between_threads: true, ..Place::of(leg, share) },
+        Owner::Lost(sender) => Place { lost: true, ..Place::of(where_lost(sender), share) },
         Owner::Hop(hop, leg) => Place { hop: Some(hop), ..Place::of(leg, share) },
         Owner::Culprit(_) | Owner::Noise(_) => return None,
     })
+}
+
+/// Where bytes of that side are from when they are first sent to when they arrive for good.
+pub fn where_lost(sender: Side) -> Legs {
+    match sender {
+        Side::Client => Legs { first: Leg::ClientSend, last: Leg::RequestWire },
+        Side::Server => Legs { first: Leg::ServerSend, last: Leg::ResponseWire },
+    }
 }
 
 /// The finest place in which most of it passed: a leg that nobody owns, a leg whoever owns it, of a difference also an end.
@@ -447,7 +481,7 @@ pub fn covered(population: &Population<'_>) -> f64 {
     for row in &population.rows {
         for (owner, ns) in row.account {
             let single = match owner {
-                Owner::Culprit(_) | Owner::Noise(_) | Owner::Between(_) => true,
+                Owner::Culprit(_) | Owner::Noise(_) | Owner::Lost(_) | Owner::Between(_) => true,
                 // On one host: packets at both of its ends bound it.
                 Owner::Place(legs) | Owner::Hop(_, legs) => {
                     legs.first == legs.last

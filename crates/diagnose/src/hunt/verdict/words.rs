@@ -1,18 +1,18 @@
 //! An answer in sentences.
 
 use super::document::Place;
-use super::read::{MOST, PLACE_MOMENTS, Read, refined};
+use super::read::{MOST, PLACE_MOMENTS, Read, may_follow, refined, where_lost};
 use super::scattered::scattered;
 use super::{Asked, Kind, Named, Owner};
 use crate::hunt::answer::Answered;
-use spangap_model::Cause;
 use spangap_model::duration::format_ns;
+use spangap_model::{Cause, Leg, Side};
 
 pub fn words(read: &Read, answered: &Answered) -> String {
     let (calls, each) = (answered.calls.round(), format_ns(answered.each_ns.mid.max(0.0) as u64));
     let took = match answered.asked {
         Asked::Slow if answered.by_event => {
-            let event = read.culprits.first().map_or(String::new(), |named| named.culprit.to_string());
+            let event = read.culprits.first().map_or("losses".into(), |named| named.culprit.to_string());
             format!(
                 "{calls} calls show {event}; they took {each} longer, on average, than calls of their kind that do not."
             )
@@ -49,6 +49,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
              wait.",
             answered.noise.percent()
         ),
+        (_, Some(place)) if place.lost => lost(place),
         (_, Some(place)) if place.both_ways && answered.asked != Asked::All => format!(
             "{} of that passed on the network between the hosts, in both directions; no single cause accounts for most \
              of it.",
@@ -95,6 +96,7 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                         refined(*culprit, answered).to_string()
                     }
                     Owner::Place(legs) | Owner::Between(legs) => legs.in_words().to_string(),
+                    Owner::Lost(sender) => where_lost(*sender).in_words().to_string(),
                     Owner::Hop(hop, legs) => format!("{} behind proxy {hop}", legs.in_words()),
                 };
                 format!(" Another {} belongs to: {name}.", share.percent())
@@ -117,6 +119,10 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
                     at(place),
                     untold(place, answered)
                 ),
+                None if answered.outside > MOST => format!(
+                    "{:.0} % of that passed at the client or on the way: the server's end alone does not tell these apart.",
+                    answered.outside.min(1.0) * 100.0
+                ),
                 None if waits_for_cpus(answered) > MOST => format!(
                     "{:.0} % of that passed while threads waited for CPUs, and no single program certainly had most of it.",
                     waits_for_cpus(answered).min(1.0) * 100.0
@@ -135,9 +141,22 @@ fn accounts_for(read: &Read, answered: &Answered) -> String {
 fn waits_for_cpus(answered: &Answered) -> f64 {
     let is_wait = |owner: &Owner| match owner {
         Owner::Culprit(culprit) | Owner::Noise(culprit) => culprit.cause == Cause::RunQueue,
-        Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => false,
+        Owner::Lost(_) | Owner::Place(_) | Owner::Between(_) | Owner::Hop(..) => false,
     };
     answered.shares.iter().filter(|(owner, _)| is_wait(owner)).map(|(_, share)| share.mid).sum()
+}
+
+/// Where bytes were lost that packets of the sender's end alone show.
+fn lost(place: &Place) -> String {
+    let (what, host) = match place.leg.first {
+        Leg::ServerSend => ("response", Side::Client.name()),
+        _ => ("request", Side::Server.name()),
+    };
+    format!(
+        "{} of that passed until bytes of the {what} that had been lost were sent again. The path lost them, or the {host}'s host dropped \
+         them behind its network interface: captures of both ends would tell which.",
+        place.share.percent()
+    )
 }
 
 /// The name of a leg is in the glossary; several joined are told as places alone.
@@ -153,6 +172,10 @@ fn untold(place: &Place, answered: &Answered) -> &'static str {
         _ if answered.answered_unsent > MOST => {
             "But packets show that these calls were answered, so that they had left: the spans have another clock than the \
              capture, which is not from the client's end."
+        }
+        _ if may_follow(place, answered) => {
+            "But no span tells when these calls began: a client that holds calls up, and then sends them all at once, would look \
+             the same, and so would responses that wait behind others."
         }
         _ if answered.asked == Asked::All => {
             "But nobody saw when these calls began, and more may have passed before that."
@@ -173,7 +196,7 @@ fn is_unowned(place: &Place, answered: &Answered) -> bool {
         Owner::Place(legs) | Owner::Between(legs) | Owner::Hop(_, legs) => {
             place.leg.contains(legs.first) && place.leg.contains(legs.last)
         }
-        Owner::Culprit(_) | Owner::Noise(_) => false,
+        Owner::Culprit(_) | Owner::Noise(_) | Owner::Lost(_) => false,
     };
     let unowned = answered.shares.iter().filter(|(owner, _)| is_there(owner));
     unowned.map(|(_, share)| share.mid).sum::<f64>() >= MOST * place.share.mid

@@ -298,3 +298,20 @@ fn several_lost_segments_of_a_flight_are_one_episode() {
     assert_eq!(scene.shown(), [Cause::FastRetransmit]);
     assert_eq!((scene.found[0].start, scene.found[0].end), (lost[0].start, lost[19].end));
 }
+
+#[test]
+fn missing_bytes_that_come_in_smaller_segments_may_have_been_too_large_for_the_path() {
+    // A server sends several full segments and a short one, of which only the short one arrives.
+    let copies = |missing: u64, again: u64| {
+        let mut scene = far();
+        let start = scene.next(SERVER);
+        scene.bytes(Kind::Ahead, SERVER, start + missing..start + missing + 200);
+        scene.at(450 * MILLI).bytes(Kind::Fill, SERVER, start..start + again);
+        assert_eq!(scene.shown(), [Cause::Rto]);
+        scene.found[0].copies
+    };
+    assert_eq!(copies(4380, 1000), Copies::Pieces);
+    // A full segment is what a timer sends again; a short one may be all that was missing.
+    assert_eq!(copies(4380, 1460), Copies::One);
+    assert_eq!(copies(1000, 1000), Copies::One);
+}

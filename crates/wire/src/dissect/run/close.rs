@@ -114,6 +114,7 @@ impl Run<'_> {
             pairs_left_out,
             copies: self.joiner.copies,
             contradictions: self.joiner.contradictions,
+            presumed: self.joiner.presumed,
             trace_id_elsewhere: std::mem::take(&mut self.search.places),
             ..Dissection::default()
         };

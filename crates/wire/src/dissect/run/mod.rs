@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             by_time: Rc::default(),
             proxies: ProxySigns::default(),
             paths: FxHashMap::default(),
-            joiner: Joiner::new(captures.len() == 2, ends),
+            joiner: Joiner::new(captures.len() == 2, ends).presuming(settings.presumed_end),
             search: Search::new(&settings.trace_ids),
             settings,
             captures,
