@@ -6,7 +6,6 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use spangap_model::KeptCall;
 use spangap_model::pair::KeptSide;
-use std::net::IpAddr;
 
 /// Attributes of the span's own end, then of the other one.
 const OWN: &str = "network.local.address";
@@ -19,27 +18,29 @@ pub fn where_names_do_not_tell(call: &KeptCall) -> [Option<String>; 2] {
         return [None, None];
     }
     let [client, server] = [&call.client, &call.server].map(span);
-    let of = |own: &Option<Span>, other: &Option<Span>| {
-        let by = |span: &Option<Span>, key| span.as_ref().and_then(|span| address(span, key));
-        by(own, OWN).or_else(|| by(other, PEER))
-    };
     let found = [of(&client, &server), of(&server, &client)];
     match found[0] == found[1] {
         true => [None, None],
-        false => found.map(|address| address.map(|address| address.to_string())),
+        false => found.map(|address| address.map(str::to_owned)),
     }
+}
+
+fn of<'s>(own: &'s Option<Span>, other: &'s Option<Span>) -> Option<&'s str> {
+    let by = |span: &'s Option<Span>, key| span.as_ref().and_then(|span| address(span, key));
+    by(own, OWN).or_else(|| by(other, PEER))
 }
 
 fn span(side: &KeptSide) -> Option<Span> {
     Span::decode(&side.whole.as_ref()?.span[..]).ok()
 }
 
-fn address(span: &Span, key: &str) -> Option<IpAddr> {
+/// As text, of which nothing but the form is checked; an IPv4 address as IPv6 has it is the same address.
+fn address<'s>(span: &'s Span, key: &str) -> Option<&'s str> {
     let named = span.attributes.iter().find(|attribute| attribute.key == key)?;
-    match named.value.as_ref()?.value.as_ref()? {
-        Value::StringValue(text) => text.parse::<IpAddr>().ok().map(|address| address.to_canonical()),
-        _ => None,
-    }
+    let Value::StringValue(text) = named.value.as_ref()?.value.as_ref()? else { return None };
+    let is_address =
+        text.contains(['.', ':']) && text.chars().all(|c| c.is_ascii_hexdigit() || c == '.' || c == ':');
+    is_address.then(|| text.strip_prefix("::ffff:").filter(|four| four.contains('.')).unwrap_or(text))
 }
 
 #[cfg(test)]

@@ -275,7 +275,7 @@ mod tests {
         let idle = early(&blocks(6, 40.0, 40.0, 0.5, 2), &EXPECTED).expect("clear");
         assert_eq!(idle.outcome, Outcome::Refuted);
         // Above zero, but on both sides of half the prediction: six are not enough.
-        let doubtful = blocks(10, 21.7, 40.0, 12.0, 3);
+        let doubtful = blocks(10, 24.0, 40.0, 12.0, 3);
         assert_eq!(early(&doubtful, &EXPECTED), None);
         assert_eq!(judge(&doubtful, &EXPECTED).blocks, 10);
         // A block without calls on one side does not count; the next one takes its place.

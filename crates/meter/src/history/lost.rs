@@ -2,9 +2,8 @@
 
 use super::HistoryError;
 use super::read::{Covered, UnwrittenMinutes, View, covered, end_of};
-use super::row::Figures;
+use super::row::{Figures, Lost};
 use super::step::{Step, cells, of_cell};
-use super::sums::Lost;
 use spangap_model::PairKey;
 use std::collections::{BTreeMap, HashMap};
 

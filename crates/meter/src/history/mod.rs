@@ -28,6 +28,7 @@ use file::{Lock, Place, SCHEMA_VERSION, check_format};
 pub use lost::step_for;
 pub use offsets::Counted;
 pub use read::{Cancel, Covered, OverTime, Reader, UnwrittenMinutes, View, Worst};
+pub use row::Lost;
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::HashMap;
@@ -35,7 +36,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use step::Step;
-pub use sums::Lost;
 pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
 /// Limits on age and size.

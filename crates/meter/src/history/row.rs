@@ -1,6 +1,5 @@
 //! Storage format of a row's statistics: our own protobuf messages, compressed.
 
-use super::sums::Lost;
 use prost::Message;
 use spangap_model::pair::{CallLegs, KeptSide, WholeSpan};
 use spangap_model::{CallStatus, Histogram, KeptCall, PairStats};
@@ -120,6 +119,31 @@ fn plain<M: Message + Default>(bytes: &[u8]) -> Option<M> {
         decompressor.as_mut()?.decompress(bytes, size).ok()
     });
     M::decode(&plain?[..]).ok()
+}
+
+/// Time lost in a time range, and what clients waited in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Calls in the distribution.
+    pub calls: u64,
+    /// Sum of their gaps, nanoseconds.
+    pub gap_ns: u128,
+    /// Sum of their clients' spans, nanoseconds.
+    pub client_ns: u128,
+}
+
+impl Lost {
+    /// Time lost according to these distributions.
+    pub fn of(stats: &PairStats) -> Lost {
+        Lost { calls: stats.gap.count(), gap_ns: stats.gap.sum_ns(), client_ns: stats.client.sum_ns() }
+    }
+
+    /// Adds another time range or another pair.
+    pub fn add(&mut self, other: Lost) {
+        self.calls += other.calls;
+        self.gap_ns += other.gap_ns;
+        self.client_ns += other.client_ns;
+    }
 }
 
 /// Gap and minute of one of the worst calls, enough to decide whether to read it.

@@ -1,6 +1,6 @@
 //! The rows of a period, and their sums.
 
-use super::row::{Figures, decode_worst};
+use super::row::{Figures, Lost, decode_worst};
 use super::step::{Step, cell};
 use rusqlite::{CachedStatement, Connection};
 use spangap_model::{KeptCall, PairStats};
@@ -12,31 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Cover {
     /// Step and start of each row, in order of time.
     pub rows: Vec<(Step, u64)>,
-}
-
-/// Time lost in a time range, and what clients waited in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
-    /// Calls in the distribution.
-    pub calls: u64,
-    /// Sum of their gaps, nanoseconds.
-    pub gap_ns: u128,
-    /// Sum of their clients' spans, nanoseconds.
-    pub client_ns: u128,
-}
-
-impl Lost {
-    /// Time lost according to these distributions.
-    pub fn of(stats: &PairStats) -> Lost {
-        Lost { calls: stats.gap.count(), gap_ns: stats.gap.sum_ns(), client_ns: stats.client.sum_ns() }
-    }
-
-    /// Adds another time range or another pair.
-    pub fn add(&mut self, other: Lost) {
-        self.calls += other.calls;
-        self.gap_ns += other.gap_ns;
-        self.client_ns += other.client_ns;
-    }
 }
 
 /// Intervals that have rows.
