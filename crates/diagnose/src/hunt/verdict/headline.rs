@@ -42,8 +42,9 @@ pub fn headline(
             all.as_ref().is_some_and(|all| all.0.kind == Kind::One || all.0.is_usual_place)
                 && slow.0.is_one_that_runs()
         };
-        let is_told =
-            slow.0.is_held_up() || slow.1.of_all >= LEAST_OF_ALL && (slow.0.kind == Kind::Place || yields());
+        let is_told = slow.0.is_held_up()
+            || slow.1.of_all >= LEAST_OF_ALL
+                && (slow.0.kind == Kind::Place || slow.1.outside > MOST || yields());
         slow.1.of_all < FOOTNOTE && !(is_told && all.as_ref().is_none_or(|all| all.0.is_always_there()))
     };
     let (slow, noise) = match slow.filter(|slow| !is_footnote(slow)) {
@@ -79,7 +80,7 @@ pub fn headline(
                 // Who leads among slow calls, and is not certain there, is not certain of all.
                 (Kind::Place, Kind::One) if is_led_by(&slow.1, &all.0) => true,
                 // What calls consist of at the server is no answer where slow ones are slow outside of it.
-                (Kind::Unknown, Kind::Place) if slow.1.outside > MOST && slow.1.of_all >= FOOTNOTE => true,
+                (Kind::Unknown, Kind::Place) if slow.1.outside > MOST => true,
                 // An excess that nobody owns beside what somebody has of all time.
                 (Kind::Unknown | Kind::Place, Kind::One) if !all.0.is_always_there() => {
                     slow.1.of_all * (1.0 - slow.1.noise.mid) > all.0.lead()
