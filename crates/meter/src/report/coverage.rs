@@ -1,6 +1,6 @@
 //! What the meter saw, and what it did not: the shapes below `GET /api/v1/coverage`.
 
-use super::{NoteLevel, Quantiles};
+use super::{Note, NoteLevel, Quantiles};
 use serde::{Deserialize, Serialize};
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
@@ -73,6 +73,14 @@ pub struct Coverage {
     /// The topic from which spans come: `--kafka`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kafka: Option<KafkaCoverage>,
+}
+
+impl Coverage {
+    /// The same with these notes.
+    pub fn with_notes(self, notes: Vec<Note>) -> Coverage {
+        let (note_levels, notes) = notes.into_iter().map(|note| (note.level, note.text)).unzip();
+        Coverage { notes, note_levels, ..self }
+    }
 }
 
 /// A topic of Kafka from which spans come. Counts are since the start of the process.

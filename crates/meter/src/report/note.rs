@@ -1,15 +1,6 @@
 //! What a reader of the coverage should know, in sentences, and how much each of them matters.
 
-use super::Coverage;
 use serde::{Deserialize, Serialize};
-
-impl Coverage {
-    /// The same with these notes.
-    pub fn with_notes(self, notes: Vec<Note>) -> Coverage {
-        let (note_levels, notes) = notes.into_iter().map(|note| (note.level, note.text)).unzip();
-        Coverage { notes, note_levels, ..self }
-    }
-}
 
 /// How much a note matters to the reader of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
