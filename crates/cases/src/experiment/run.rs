@@ -495,7 +495,7 @@ impl Run {
             Some(Ended::Clear) => (
                 judged.outcome.name(),
                 format!(
-                    "{} It ended at its first look, after {} of {} blocks, because that leaves no doubt.",
+                    "{} It ended at its first look, after {} of {} blocks, since all of the interval is on one side of half the prediction.",
                     judged.words, judged.blocks, self.plan.report.blocks
                 ),
             ),

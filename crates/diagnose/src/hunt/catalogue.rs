@@ -54,11 +54,11 @@ pub struct SeenFigures {
 }
 
 impl SeenFigures {
-    /// As a sentence without its period. `did`: what the calls did, in the past tense.
+    /// As a sentence without its period, of a suspect that is cleared. `did`: what the calls did, in the past tense.
     pub fn words(&self, did: &str) -> String {
         let mut words = format!("{} of {} calls {did}", self.calls, self.of_calls);
         if let Some(ns) = self.mean_ns {
-            words += &format!(", {} on average", format_ns(ns));
+            words += &format!(", for only {} on average", format_ns(ns));
         }
         if let Some(ns) = self.ordinary_mean_ns {
             words += &format!("; ordinary calls {}", format_ns(ns));
