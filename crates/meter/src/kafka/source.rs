@@ -451,7 +451,7 @@ pub fn notes(figures: &KafkaCoverage) -> Vec<Note> {
     if calls > APART_CALLS && share > 0.01 {
         notes.push(Note::wrong(apart_note(&figures.topic, share)));
     }
-    notes.extend(figures.problem.iter().map(|problem| Note::note(format!("kafka: {problem}"))));
+    notes.extend(figures.problem.iter().map(|problem| Note::caveat(format!("kafka: {problem}"))));
     if figures.held {
         notes.push(Note::wrong("kafka: nothing is read until what was counted can be written"));
     }
@@ -472,7 +472,7 @@ pub fn notes(figures: &KafkaCoverage) -> Vec<Note> {
         (figures.future_timestamps, "messages have timestamps in the future: a producer's clock is wrong"),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    notes.extend(counted.map(|(count, what)| Note::note(format!("kafka: {count} {what}"))));
+    notes.extend(counted.map(|(count, what)| Note::caveat(format!("kafka: {count} {what}"))));
     if let Some(last) = &figures.last_undecoded {
         let passed_over = figures.undecoded;
         notes.push(Note::wrong(format!("kafka: {passed_over} messages were passed over; the last: {last}")));

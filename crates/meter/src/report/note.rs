@@ -29,8 +29,8 @@ impl Note {
         Note { level: NoteLevel::Wrong, text: text.into() }
     }
 
-    /// Figures are complete.
-    pub fn note(text: impl Into<String>) -> Note {
+    /// Figures are complete, but mean something else than they seem to.
+    pub fn caveat(text: impl Into<String>) -> Note {
         Note { level: NoteLevel::Note, text: text.into() }
     }
 

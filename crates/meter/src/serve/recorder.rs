@@ -232,14 +232,14 @@ impl Store {
         let state = locked(&self.state);
         let mut notes = Vec::new();
         if let Some(last_run) = state.last_run.as_ref().filter(|run| **run != LastRun::None) {
-            notes.push(Note::note(last_run.to_string()));
+            notes.push(Note::caveat(last_run.to_string()));
         }
         if !state.stored {
-            notes.push(Note::note("in memory only, lost when the process exits"));
+            notes.push(Note::caveat("in memory only, lost when the process exits"));
         }
         notes.extend(state.set_aside.iter().map(|aside| Note::wrong(aside.to_string())));
         if let Some(before_s) = state.converting_before_s {
-            notes.push(Note::note(format!(
+            notes.push(Note::caveat(format!(
                 "minutes before Unix time {before_s} are still being converted from an older format, and are \
                  missing in answers until then"
             )));

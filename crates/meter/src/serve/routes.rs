@@ -303,7 +303,7 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     overview.limits.push(exported);
     let mut notes = api.store.notes();
     if exported.refused > 0 {
-        notes.push(Note::note(format!(
+        notes.push(Note::caveat(format!(
             "metrics: {} pairs past the limit of --exported-pairs are exported as the pair other",
             exported.refused
         )));
@@ -316,7 +316,7 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
         )));
     }
     let clock = overview.last_clock_steps.last().map(|last| query::clock_note(overview.clock_steps, last));
-    notes.extend(clock.map(Note::note));
+    notes.extend(clock.map(Note::caveat));
     let kept = api.spool.as_ref().map(|spool| spool.figures());
     notes.extend(kept.iter().flat_map(traces::notes));
     let kafka = api.kafka.as_ref().map(|kafka| kafka.figures());

@@ -226,7 +226,7 @@ impl Store {
         match std::fs::remove_file(entry.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let mut state = self.state();
-                state.note(Note::note(format!("{} cannot be removed: {error}", entry.path().display())));
+                state.note(Note::caveat(format!("{} cannot be removed: {error}", entry.path().display())));
                 state.forgotten_spans -= entry.content.spans;
                 state.segments.push_front(entry);
                 false
@@ -415,7 +415,7 @@ impl State {
                 let path: Arc<Path> = writing.path.clone().into();
                 if torn_bytes > 0 {
                     let torn = "bytes at the end, of a block or an index that was not written to its end, were cut off";
-                    self.note(Note::note(format!("{}: {torn_bytes} {torn}", path.display())));
+                    self.note(Note::caveat(format!("{}: {torn_bytes} {torn}", path.display())));
                 }
                 if content.spans == 0 {
                     // A file that cannot be removed does no harm.
