@@ -129,16 +129,19 @@ fn an_experiment_is_announced_tried_interrupted_and_undone() {
         "{experiment:#}"
     );
     let said = flat(&tried.err);
-    for number in 1..=8 {
+    // All ten blocks, or the six of the first look if that is clear; a block that began meanwhile may be told as well.
+    let is_early = experiment["words"].as_str().is_some_and(|words| words.contains("first look"));
+    for number in 1..=if is_early { 6 } else { 10 } {
         assert!(
-            said.contains(&format!("block {number} of 8: 2 connections with the remedy ")),
+            said.contains(&format!("block {number} of 10: 2 connections with the remedy ")),
             "{number}: {said}"
         );
     }
     match experiment["outcome"].as_str() {
         Some("proven") => {
             assert!(experiment["effect_ns"]["low"].as_i64() > Some(0), "{experiment:#}");
-            assert!(experiment["probability"].as_f64() < Some(0.05), "{experiment:#}");
+            // 2 in 64, times what the two looks cost, where all six blocks agree.
+            assert!(experiment["probability"].as_f64().is_some_and(|p| p < 0.05 + 1e-9), "{experiment:#}");
         }
         // On a busy machine the proof may not succeed; the experiment then says so.
         outcome => assert_eq!(outcome, Some("undecided"), "{experiment:#}"),
