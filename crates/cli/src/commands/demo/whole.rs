@@ -260,7 +260,7 @@ impl Whole {
             let case = self.cases.case(id)?;
             case.experiments.last().filter(|one| one.to_unix_ms.is_some()).cloned()
         })?;
-        for number in 0..tried.blocks.len() {
+        for number in 0..experiment::over(&tried) {
             print(&format!("    {}", wrapped(&experiment::block(&tried, number), 96, 8)));
         }
         if let Some(usual) = &case.usual {

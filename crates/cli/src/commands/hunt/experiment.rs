@@ -195,8 +195,8 @@ fn follow(case: &Case, plan: &PlanReport, path: &str) -> anyhow::Result<Experime
     }
 }
 
-/// Number of completed blocks.
-fn over(tried: &ExperimentReport) -> usize {
+/// Number of completed blocks: not all of the plan's, if it ended at its first look.
+pub fn over(tried: &ExperimentReport) -> usize {
     let parts = if tried.plan.design == "halves" { 1 } else { 2 };
     let is_over = |at: usize| {
         let (row, later) = (&tried.blocks[at], &tried.blocks[at + 1..]);
