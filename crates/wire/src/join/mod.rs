@@ -440,6 +440,7 @@ impl Vote {
     }
 }
 
+/// By the wait for a response, from the last byte of the request to the first byte after it; not where bytes are missing.
 fn client_by_times(halves: &[Exchange; 2]) -> Option<Vote> {
     let waits = [&halves[0], &halves[1]].map(|half| {
         let response = half.response.as_ref().filter(|_| !half.doubts.hole)?;
