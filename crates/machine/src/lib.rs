@@ -114,17 +114,26 @@ enum Source {
 pub struct Host {
     source: Source,
     kept: Mutex<Kept>,
+    /// Whether a path that was read keeps its content.
+    once: bool,
 }
 
 impl Host {
     /// A machine whose `/proc`, `/sys`, ... are below `root`; `/` is this machine.
     pub fn below(root: impl Into<PathBuf>) -> Host {
-        Host { source: Source::Root(root.into()), kept: Mutex::default() }
+        Host { source: Source::Root(root.into()), kept: Mutex::default(), once: false }
+    }
+
+    /// Reads each path once, and answers with that from then on: what is judged is what [`Host::seen`] returns, even
+    /// if threads end meanwhile.
+    #[must_use]
+    pub fn at_one_moment(self) -> Host {
+        Host { once: true, ..self }
     }
 
     /// A saved machine.
     pub fn kept(kept: Kept) -> Host {
-        Host { source: Source::Kept(kept), kept: Mutex::default() }
+        Host { source: Source::Kept(kept), kept: Mutex::default(), once: false }
     }
 
     /// Everything read so far.
@@ -218,8 +227,10 @@ impl Host {
         let absent =
             || FactError::Read { path: path.to_owned(), why: "there is no such file".into(), absent: true };
         let refused = |why| FactError::Read { path: path.to_owned(), why, absent: false };
+        let known = || self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(path, link).cloned();
         let entry = match &self.source {
             Source::Kept(kept) => kept.get(path, link).cloned().ok_or_else(absent)?,
+            Source::Root(_) if self.once && let Some(entry) = known() => entry,
             Source::Root(root) => match real(&root.join(path.trim_start_matches('/'))) {
                 Ok(entry) => entry,
                 Err(error) if is_absent(&error) => return Err(absent()),
@@ -233,6 +244,7 @@ impl Host {
         };
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).add(path, entry.clone());
         match entry {
+            Entry::Refused(why) if why == GONE => Err(absent()),
             Entry::Refused(why) => Err(refused(why)),
             entry => of(entry).ok_or_else(absent),
         }
@@ -250,10 +262,16 @@ fn natural(name: &str) -> (String, u64, String) {
 /// Separates two readings of a machine in one text.
 const SECOND_READING: &str = "##### second reading\n";
 
-/// Two readings of a machine as one text; of the second only differences from the first.
+/// Stands for the reason at a path that the first reading found and the second did not.
+const GONE: &str = "gone";
+
+/// Two readings of a machine as one text; of the second only differences from the first. The second must have asked
+/// for everything that the first did.
 pub fn write_readings(first: &Kept, second: &Kept) -> String {
     let changed = second.0.iter().filter(|(key, entry)| first.0.get(*key) != Some(*entry));
-    let changed = Kept(changed.map(|(key, entry)| (key.clone(), entry.clone())).collect());
+    let mut changed = Kept(changed.map(|(key, entry)| (key.clone(), entry.clone())).collect());
+    let gone = first.0.keys().filter(|(path, link)| second.get(path, *link).is_none());
+    gone.for_each(|(path, _)| changed.add(path, Entry::Refused(GONE.into())));
     format!("{}{SECOND_READING}{}", first.text(), changed.text())
 }
 
@@ -427,7 +445,12 @@ impl Kept {
     /// This machine, with the entries of the other replacing its own, path by path.
     fn with(&self, other: &Kept) -> Kept {
         let mut both = self.clone();
-        both.0.extend(other.0.clone());
+        for ((path, link), entry) in &other.0 {
+            if matches!(entry, Entry::Refused(_)) {
+                both.0.remove(&(path.clone(), true));
+            }
+            both.0.insert((path.clone(), *link), entry.clone());
+        }
         both
     }
 
@@ -509,6 +532,38 @@ mod tests {
         assert_eq!((first.4.0.as_deref(), first.4.1.as_ref().map(Vec::len)), (Ok("proc/irq"), Ok(2)));
         let text = real.seen().text();
         assert_eq!(look(&Host::kept(Kept::parse(&text).unwrap())), first, "{text}");
+    }
+
+    /// Threads end while a machine is read: what was answered first is what is saved.
+    #[test]
+    fn a_moment_stays_as_it_was_first_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let thread = folder.path().join("proc/7/task/8");
+        fs::create_dir_all(&thread).unwrap();
+        fs::write(thread.join("stat"), "8\n").unwrap();
+        let (changing, moment) = (Host::below(folder.path()), Host::below(folder.path()).at_one_moment());
+        let look = |host: &Host| (host.list("/proc/7/task"), host.read("/proc/7/task/8/stat"));
+        let (first, of_first) = (look(&moment), look(&changing));
+        assert_eq!(first, of_first);
+        fs::remove_dir_all(&thread).unwrap();
+        assert_eq!(look(&moment), first);
+        assert_eq!(look(&Host::kept(moment.seen())), first);
+        let now = look(&changing);
+        assert_eq!(now.0, Ok(vec![]), "a host is read anew otherwise");
+        assert!(now.1.unwrap_err().is_absent());
+    }
+
+    /// A file that the second reading does not find is not taken from the first.
+    #[test]
+    fn what_went_between_two_readings_is_gone_in_the_second() {
+        let kept = |text: &str| Kept::parse(text).unwrap();
+        let first = kept("=== /exe -> a\n=== /proc/7/task : 7 8\n=== /proc/7/task/8/stat\n8\n");
+        let second = kept("=== /proc/7/task : 7 8\n");
+        let (_, read) = parse_readings(&write_readings(&first, &second)).unwrap();
+        let read = Host::kept(read);
+        assert_eq!(read.list("/proc/7/task").unwrap(), ["7", "8"]);
+        assert!(read.read("/proc/7/task/8/stat").unwrap_err().is_absent());
+        assert!(read.link("/exe").unwrap_err().is_absent());
     }
 
     #[test]

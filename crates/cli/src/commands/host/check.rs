@@ -122,7 +122,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<Outcome> {
     if live {
         wait(args.watch, &stop);
     }
-    let again = Host::below("/");
+    let again = Host::below("/").at_one_moment();
     let second = if live { &again } else { &host };
     let mut look = Inspection::read(second, counters, &pids).map_err(|error| match live {
         true => anyhow::Error::from(error).context("a process ended while it was being examined"),
@@ -162,7 +162,7 @@ fn hosts(args: &CheckArgs) -> anyhow::Result<(Option<Host>, Host)> {
     if !root.join("proc").is_dir() {
         return Err(wrong_usage(format!("--root {}: there is no proc inside", root.display())).into());
     }
-    Ok((None, Host::below(root)))
+    Ok((None, Host::below(root).at_one_moment()))
 }
 
 /// Waits for the time to pass, or for Ctrl-C.
