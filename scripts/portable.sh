@@ -26,7 +26,10 @@ for name in elf z; do
   echo "INPUT($(realpath "$found"))" >"$needs/lib/lib$name.so"
 done
 export LIBBPF_SYS_LIBRARY_PATH=$needs/lib
-export "CFLAGS_${host//-/_}=-isystem $needs/include"
+# The names of files in panics and symbols do not tell where it was built: builds in two folders are to be equal.
+registry=${CARGO_HOME:-$HOME/.cargo}
+export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=$registry=/cargo --remap-path-prefix=$PWD=/spangap"
+export "CFLAGS_${host//-/_}=-isystem $needs/include -ffile-prefix-map=$registry=/cargo -ffile-prefix-map=$PWD=/spangap"
 cargo zigbuild --profile dist --locked --package spangap --target "$host.$glibc"
 
 binary=target/$host/dist/spangap
@@ -36,3 +39,9 @@ if [ "$(printf '%s\n' "GLIBC_$glibc" "$newest" | sort -V | tail -n 1)" != "GLIBC
   exit 1
 fi
 scripts/strip.sh "$binary"
+for folder in "$registry/" "$PWD/"; do
+  if grep --quiet --text --fixed-strings -e "$folder" target/package/spangap; then
+    echo "portable: target/package/spangap names files in $folder: built elsewhere, it would differ" >&2
+    exit 1
+  fi
+done

@@ -26,9 +26,17 @@ fn main() {
 
 fn build(folder: &Path, source: &Path, out: &Path) {
     let name = folder.file_name().and_then(|name| name.to_str()).expect("a probe's name is text");
+    let here = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
     SkeletonBuilder::new()
         .source(source)
-        .clang_args(["-Ibpf", "-Wall", "-Werror", "-mcpu=v3"])
+        // The kernel shows a program's source by these names; where it was built is not part of them.
+        .clang_args([
+            "-Ibpf",
+            "-Wall",
+            "-Werror",
+            "-mcpu=v3",
+            &format!("-ffile-prefix-map={here}=crates/host"),
+        ])
         .build_and_generate(out.join(format!("{name}.skel.rs")))
         .unwrap_or_else(|error| panic!("{}: {error:#}", source.display()));
 }

@@ -64,16 +64,19 @@ impl Changes {
         }
         self.taken_ns.push_back(now_ns);
         match &meant.action {
-            Action::Look => Ok(looked(&plan(meant)?)),
-            Action::LookIsolate(interfaces) => Ok(isolate::plan(meant, interfaces)?.report(Stage::Looked)),
+            Action::Look => Ok(looked(&plan(&self.settings, meant)?)),
+            Action::LookIsolate(interfaces) => {
+                Ok(isolate::plan(&self.settings, meant, interfaces)?.report(Stage::Looked))
+            }
             Action::Nodelay(connections, time) => {
                 let is_meant = |entry: &Entry| connections.contains(&(entry.local, entry.peer));
-                let entries: Vec<Entry> = plan(meant)?.change.into_iter().filter(is_meant).collect();
+                let entries: Vec<Entry> =
+                    plan(&self.settings, meant)?.change.into_iter().filter(is_meant).collect();
                 self.has_room(order)?;
                 self.set(order, entries, *time)
             }
             Action::Isolate(interfaces, net_cpus, time) => {
-                let planned = isolate::plan(meant, interfaces)?;
+                let planned = isolate::plan(&self.settings, meant, interfaces)?;
                 // Whoever shows one plan and orders another one is not followed.
                 if planned.net_cpus() != *net_cpus {
                     let now = planned.net_cpus();
@@ -256,13 +259,15 @@ impl Changes {
 }
 
 /// What there is to change.
-fn plan(meant: &Meant) -> Result<Plan, Refusal> {
+fn plan(settings: &Settings, meant: &Meant) -> Result<Plan, Refusal> {
     let of = Asked { pids: Vec::new(), port: Some(meant.server.port()), listening: false };
     let mut listing: Listing = list(&of).map_err(|error| Refusal(causes(&error)))?;
     listing.sockets.retain(|socket| {
         let accepted = socket.accepted == Some(true);
         let server = if meant.accepted { Some(socket.local) } else { socket.peer };
-        accepted == meant.accepted && server == Some(meant.server) && is_ours(socket.network_namespace)
+        accepted == meant.accepted
+            && server == Some(meant.server)
+            && is_ours(settings, socket.network_namespace)
     });
     Ok(ChangeRequest { of, peer: None, peer_port: None, value: true, half: false }.plan(&listing))
 }

@@ -31,9 +31,9 @@ pub struct Planned {
 }
 
 /// Plans for the processes that hold the ordered connections. Read-only.
-pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
+pub fn plan(settings: &Settings, meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
     let topology = Live::new().topology();
-    let app = app_cpus(meant)?;
+    let app = app_cpus(settings, meant)?;
     let net = topology.online().without(&app);
     if net.is_empty() {
         return Err(Refusal(format!(
@@ -68,14 +68,14 @@ pub fn plan(meant: &Meant, interfaces: &[String]) -> Result<Planned, Refusal> {
 }
 
 /// The CPUs that the processes with these connections may run on.
-fn app_cpus(meant: &Meant) -> Result<Cpus, Refusal> {
+fn app_cpus(settings: &Settings, meant: &Meant) -> Result<Cpus, Refusal> {
     let asked = Asked { pids: Vec::new(), port: Some(meant.server.port()), listening: false };
     let listing = list(&asked).map_err(|error| Refusal(causes(&error)))?;
     let of_these = listing.sockets.iter().filter(|socket| {
         let server = if meant.accepted { Some(socket.local) } else { socket.peer };
         socket.accepted == Some(meant.accepted)
             && server == Some(meant.server)
-            && is_ours(socket.network_namespace)
+            && is_ours(settings, socket.network_namespace)
     });
     let mut app = Cpus::default();
     for owner in of_these.flat_map(|socket| &socket.owners) {

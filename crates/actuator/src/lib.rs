@@ -35,6 +35,8 @@ pub struct Settings {
     pub audit: PathBuf,
     /// What may be changed: `sockets`, `isolate`. Whoever sends the orders is not believed to have looked.
     pub allows: Vec<String>,
+    /// Whether connections of every network namespace may be meant, wherever the machine's first process is.
+    pub whole_node: bool,
 }
 
 /// The actuator cannot start.
@@ -201,10 +203,10 @@ fn now_unix_ns() -> i64 {
     UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as i64
 }
 
-/// The sockets of some namespaces: those of the whole machine if this process is where its first one is, else its own.
-fn is_ours(namespace: Option<u64>) -> bool {
+/// The sockets of some namespaces: those of the whole machine if this process is where its first one is or stands for a node, else its own.
+fn is_ours(settings: &Settings, namespace: Option<u64>) -> bool {
     match (network_namespace(std::process::id()), network_namespace(1)) {
-        (Some(own), first) if first != Some(own) => namespace == Some(own),
+        (Some(own), first) if first != Some(own) && !settings.whole_node => namespace == Some(own),
         _ => true,
     }
 }

@@ -185,6 +185,7 @@ mod tests {
             payload: Payload::Headers,
             interfaces: Vec::new(),
             pids: Vec::new(),
+            whole_node: false,
             snap_bytes: 256,
             health: None,
             actuator: None,

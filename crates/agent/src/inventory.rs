@@ -13,7 +13,7 @@ const MAX_CONTAINERS: usize = 10_000;
 /// Maximum number of reported addresses.
 const MAX_ADDRESSES: usize = 10_000;
 
-/// Network namespaces of this agent: all if it runs in that of the machine's first process, else its own.
+/// Network namespaces of this agent: all if it runs in that of the machine's first process or stands for a node, else its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Those of all pods, and the host's.
@@ -23,12 +23,12 @@ pub(crate) enum Scope {
 }
 
 impl Scope {
-    /// The scope of this process.
-    pub fn here() -> Scope {
+    /// The scope of this process; `whole_node` as in the settings.
+    pub fn here(whole_node: bool) -> Scope {
         match (network_namespace(std::process::id()), network_namespace(1)) {
             // Without permission to see the first process's namespace there is none to see other processes':
             // the agent can represent only its own.
-            (Some(own), first) if first != Some(own) => Scope::Own(own),
+            (Some(own), first) if first != Some(own) && !whole_node => Scope::Own(own),
             _ => Scope::Every,
         }
     }

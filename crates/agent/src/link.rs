@@ -289,7 +289,7 @@ fn hello(
     let machine_id = ["/etc/machine-id", "/var/lib/dbus/machine-id"].map(read);
     let own = spangap_sockets::network_namespace(std::process::id());
     let mut lacks = sensors.lacks().to_vec();
-    if let Scope::Own(_) = Scope::here() {
+    if let Scope::Own(_) = Scope::here(settings.whole_node) {
         lacks.push("other network namespaces of this machine: it runs in one of its own".into());
     }
     v1::Hello {

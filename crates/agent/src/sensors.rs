@@ -83,7 +83,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sensors {
     /// Starts all instruments that work here.
     pub fn start(settings: &Settings, say: &Say) -> Result<Sensors, AgentError> {
-        let scope = Scope::here();
+        let scope = Scope::here(settings.whole_node);
         let mut lacks = Vec::new();
         let packets = match Packets::start(settings, say.clone()) {
             Ok(packets) => Some(Arc::new(packets)),

@@ -58,6 +58,9 @@ pub struct Settings {
     pub interfaces: Vec<String>,
     /// Processes whose sockets are followed; empty for all that listen or are connected over TCP.
     pub pids: Vec<u32>,
+    /// Whether the agent stands for a node: then all network namespaces are its own, wherever the machine's first
+    /// process is.
+    pub whole_node: bool,
     /// Maximum bytes kept of a packet.
     pub snap_bytes: u32,
     /// Address of the health port; `None` disables it.
@@ -140,6 +143,7 @@ mod tests {
                 payload: Payload::Headers,
                 interfaces: Vec::new(),
                 pids: Vec::new(),
+                whole_node: false,
                 snap_bytes: 256,
                 health: None,
                 actuator: None,

@@ -37,7 +37,7 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 log() { echo "$state/log/$1.log"; }
 etcd --data-dir /var/lib/etcd --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
   --listen-peer-urls http://127.0.0.1:2380 --unsafe-no-fsync >"$(log etcd)" 2>&1 &
-nice -n 15 containerd --config "$state/etc/containerd.toml" >"$(log containerd)" 2>&1 &
+containerd --config "$state/etc/containerd.toml" >"$(log containerd)" 2>&1 &
 nice -n 15 kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address=0.0.0.0 --advertise-address="$address" \
   --tls-cert-file="$state/pki/api.crt" --tls-private-key-file="$state/pki/api.key" --client-ca-file="$state/pki/ca.crt" \
   --authorization-mode=Node,RBAC --service-cluster-ip-range="$services" --allow-privileged=true \

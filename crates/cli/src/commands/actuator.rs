@@ -19,6 +19,9 @@ pub struct ActuatorArgs {
     /// What may be changed
     #[arg(long, value_delimiter = ',', required = true)]
     allow: Vec<String>,
+    /// Connections of every network namespace may be meant
+    #[arg(long)]
+    whole_node: bool,
 }
 
 /// Executes orders until the agent closes the connection.
@@ -26,7 +29,12 @@ pub fn run(args: ActuatorArgs) -> anyhow::Result<Outcome> {
     // A Ctrl-C in the terminal is meant for the agent: the actuator ends when its input does, once everything
     // is undone.
     let _ = rustix::process::setsid();
-    let settings = Settings { journals: args.journal, audit: args.audit, allows: args.allow };
+    let settings = Settings {
+        journals: args.journal,
+        audit: args.audit,
+        allows: args.allow,
+        whole_node: args.whole_node,
+    };
     serve(&settings, io::stdin().lock(), io::stdout())?;
     Ok(Outcome::Done)
 }

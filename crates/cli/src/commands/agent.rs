@@ -64,6 +64,10 @@ pub struct AgentArgs {
     /// Process whose sockets are followed; may be repeated [default: all that listen or are connected over TCP]
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
+    /// Stand for the whole node of a cluster: follow the processes of all network namespaces, even where the machine's
+    /// first process is in another one than this agent
+    #[arg(long)]
+    whole_node: bool,
     /// Bytes kept of each packet
     #[arg(long, value_name = "SIZE", default_value = "16KiB")]
     snap: Size,
@@ -151,6 +155,7 @@ pub fn run(args: AgentArgs) -> anyhow::Result<Outcome> {
         },
         interfaces: args.interface,
         pids,
+        whole_node: args.whole_node,
         snap_bytes: args.snap.bytes() as u32,
         health: args.health,
         actuator,
@@ -190,5 +195,8 @@ fn actuator(args: &AgentArgs) -> anyhow::Result<Option<Actuator>> {
     command.push(absolute(journals)?.into());
     command.extend(["--audit".into(), absolute(args.audit.clone())?.into()]);
     command.extend(["--allow".into(), allows.join(",").into()]);
+    if args.whole_node {
+        command.push("--whole-node".into());
+    }
     Ok(Some(Actuator { command, allows }))
 }

@@ -97,6 +97,24 @@ fn slices_of_both_hosts_contain_calls_legs_and_thread_activity() {
     drop(target);
 }
 
+/// A cluster's node may be a namespace of a machine: then the machine's first process is elsewhere.
+#[test]
+fn an_agent_for_a_whole_node_sees_the_namespaces_of_all_pods() {
+    let Some(stage) = Stage::new() else { return };
+    let meter = Meter::start();
+    let _agents =
+        [stage.agent("client", meter.port, &["--whole-node"]), stage.agent("server", meter.port, &[])];
+    let sees = |side: &str| {
+        let hello = meter.attached(stage.netns(side));
+        let addresses = hello.inventory.as_ref().expect("an inventory").addresses.clone();
+        let sees = |address| addresses.iter().any(|one| one == address);
+        let lacks = hello.lacks.iter().any(|lack| lack.contains("other network namespaces"));
+        (sees(stage::CLIENT), sees(stage::SERVER), lacks)
+    };
+    assert_eq!(sees("client"), (true, true, false));
+    assert_eq!(sees("server"), (false, true, true));
+}
+
 #[test]
 fn an_agent_reconnects_with_its_token_and_ends_on_a_signal() {
     let Some(stage) = Stage::new() else { return };
