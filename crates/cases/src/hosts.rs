@@ -68,6 +68,15 @@ impl Facts {
             || self.called[0].as_deref().is_some_and(|name| name.eq_ignore_ascii_case("localhost"))
     }
 
+    /// Whether the other end's span has an address that is not of this host alone. If an end sees a loopback
+    /// address nevertheless, a proxy is beside it, and the other end may be on any host.
+    pub fn is_seen_from_elsewhere(&self) -> bool {
+        [self.seen_by_peer, self.called_address(0)]
+            .into_iter()
+            .flatten()
+            .any(|address| !address.is_loopback())
+    }
+
     /// The server's address according to one of the spans, if it is not a name.
     fn called_address(&self, by: usize) -> Option<IpAddr> {
         self.called[by].as_deref()?.parse().ok()
@@ -339,6 +348,19 @@ mod tests {
         let loopback = facts(&named, &[], &[("network.peer.address", "127.0.0.1")]);
         assert!(loopback.is_loopback());
         assert_eq!(rule(&loopback, &[place("a", "x", &["127.0.0.1"])]).0, None);
+    }
+
+    #[test]
+    fn a_proxy_beside_an_end_is_no_loopback_connection_of_both() {
+        let of = |client: &str, server: &str| {
+            let [client, server] = both(&[("server.address", client)], &[("network.peer.address", server)]);
+            let is_loopback = client.is_loopback() || server.is_loopback();
+            is_loopback && !client.is_seen_from_elsewhere() && !server.is_seen_from_elsewhere()
+        };
+        assert!(of("127.0.0.1", "127.0.0.1") && of("localhost", "127.0.0.1") && of("localhost", "::1"));
+        // nginx, or a sidecar, on the server's host; then one on the client's.
+        assert!(!of("10.0.0.2", "127.0.0.1") && !of("10.0.0.2", "127.0.0.6"));
+        assert!(!of("localhost", "10.0.0.1") && !of("127.0.0.1", "10.0.0.1"));
     }
 
     /// Attributes that SDKs set by default for calls from 10.0.0.1 to 10.0.0.2, without a configured host: of

@@ -64,7 +64,9 @@ fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
     if let Some(name) = &verdict.culprit {
         let cause = Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(none)?;
         let lever = match Lever::of(cause).ok_or(NoExperiment::NoLever(cause))? {
-            Lever::Isolate { net_cpus, .. } => Lever::Isolate { interfaces: devices(cases, case), net_cpus },
+            Lever::Isolate { net_cpus, .. } => {
+                Lever::Isolate { interfaces: movable(devices(cases, case))?, net_cpus }
+            }
             lever => lever,
         };
         let side = verdict.side.clone().ok_or(NoExperiment::NoSide)?;
@@ -82,7 +84,7 @@ fn suspect(cases: &Cases, case: &CaseReport) -> Result<Suspect, NoExperiment> {
 }
 
 /// The interfaces whose packets used the CPU according to the verdict; empty if it does not state them.
-fn devices(cases: &Cases, case: &CaseReport) -> Vec<String> {
+fn devices(cases: &Cases, case: &CaseReport) -> BTreeSet<String> {
     let path = cases.folder.of(&case.row.id).join(HUNT);
     let hunt = tokio::task::block_in_place(|| std::fs::read(path)).ok();
     let hunt: Option<Hunt> = hunt.and_then(|text| serde_json::from_slice(&text).ok());
@@ -91,7 +93,19 @@ fn devices(cases: &Cases, case: &CaseReport) -> Vec<String> {
         Taker::Softirq { device, .. } => device,
         _ => None,
     });
-    devices.collect::<BTreeSet<String>>().into_iter().collect()
+    devices.collect()
+}
+
+/// Those of these interfaces that the host's agent can name to its kernel. A CPU also handles packets of other network
+/// namespaces, such as those of containers; a recording describes their interfaces (`eth0 (network namespace
+/// 4026532300)`, `interface 17`), and an agent reaches only those of its own namespace. Names have no spaces.
+fn movable(devices: BTreeSet<String>) -> Result<Vec<String>, NoExperiment> {
+    let (own, others): (Vec<String>, Vec<String>) =
+        devices.into_iter().partition(|device| !device.contains(' '));
+    match own.is_empty() && !others.is_empty() {
+        true => Err(NoExperiment::OutOfReach(others.join(", "))),
+        false => Ok(own),
+    }
 }
 
 /// Legs in which a message is sent in pieces.
@@ -365,6 +379,16 @@ pub fn connections(report: &OrderReport) -> Vec<ConnectionRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_interfaces_of_the_agents_own_network_namespace_are_ordered() {
+        let of = |devices: &[&str]| movable(devices.iter().map(|device| (*device).to_owned()).collect());
+        let foreign = "eth0 (network namespace 4026532300)";
+        assert_eq!(of(&[foreign, "eth1", "interface 17"]), Ok(vec!["eth1".to_owned()]));
+        assert_eq!(of(&[foreign]), Err(NoExperiment::OutOfReach(foreign.into())));
+        // The agent is then asked for those that deliver packets to the application's CPUs.
+        assert_eq!(of(&[]), Ok(Vec::new()));
+    }
 
     #[test]
     fn blocks_are_short_if_the_effect_is_large_and_longer_if_few_calls_are_slow() {

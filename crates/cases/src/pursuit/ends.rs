@@ -17,7 +17,7 @@ const MOST_ENDPOINTS: usize = 32;
 /// Which agent either side has.
 pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
     let places = cases.agents.places(now_unix_ms());
-    let mut loopback = false;
+    let (mut loopback, mut elsewhere) = (false, false);
     let mut hosts = [0, 1].map(|side| {
         // Any of the calls whose spans decide it: not each of them names the peer.
         let mut found = HostRow { why_not: Some("no spans of it are held".into()), ..HostRow::default() };
@@ -26,6 +26,7 @@ pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
             let mate = sample.sides[1 - side].whole.as_ref().map(|(_, span)| span);
             let facts = Facts::of(resource, span, mate);
             loopback |= facts.is_loopback();
+            elsewhere |= facts.is_seen_from_elsewhere();
             found = find(&facts, &places);
             if found.agent.is_some() {
                 break;
@@ -34,7 +35,7 @@ pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
         found
     });
     // Two ends of a loopback connection are on one host, and so is whoever has an agent in that network namespace.
-    if loopback {
+    if loopback && !elsewhere {
         for side in [0, 1] {
             if hosts[side].agent.is_none() && hosts[1 - side].agent.is_some() {
                 hosts[side] = HostRow {

@@ -51,7 +51,8 @@ pub async fn pursue(cases: Arc<Cases>, id: String) {
         let kept = samples::all_kept(&cases.meter, &pair, since_ms * 1_000_000, CLOSELY)?;
         let why = "calls share connections";
         let shared = shared(&samples, kept.clone()).map(|kept| (kept, why));
-        shared.or_else(|| Some((known_by_spans(&samples, kept, by)?, "the time is the server's own")))
+        shared
+            .or_else(|| Some((known_by_spans(&samples, kept, by)?, "SERVER spans contain most of the time")))
     });
     let kept = kept.map(|(kept, why)| {
         let length = format_ns(kept.end - kept.start);
@@ -98,8 +99,9 @@ fn collect(cases: &Cases, id: &str, pair: &PairKey, opened_ms: u64, by: By) -> V
     let now_ms = now_unix_ms();
     cases.change(id, |case| {
         if let Some(end_ns) = first_end {
-            case.time_line
-                .push(moment(end_ns / 1_000_000, "the first of the slow calls ended, by its client's clock"));
+            // It may be older than the fault: every host has a slow call now and then.
+            let words = "the earliest slow call of the 25 s before ended, by its client's clock";
+            case.time_line.push(moment(end_ns / 1_000_000, words));
         }
         case.time_line.push(moment(
             now_ms,
