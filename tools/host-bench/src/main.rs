@@ -1,8 +1,8 @@
 //! `make bench-host`: overhead of the host probes for the observed processes, compared with the
 //! distribution's tools, and whether `host record` keeps up with a million events per second.
 
-mod floor;
 mod flood;
+mod floor;
 mod observers;
 mod pipe;
 mod table;

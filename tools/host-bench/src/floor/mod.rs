@@ -26,6 +26,13 @@ pub fn hold(tracepoint: &str) -> Result<(), BenchError> {
     let object = open.load().map_err(failed)?;
     let programs = object.progs_mut().filter(|program| program.autoload());
     let links: Vec<_> = programs.map(|program| program.attach()).collect::<Result<_, _>>().map_err(failed)?;
+    if links.is_empty() {
+        return Err(BenchError::Output {
+            program: format!("an empty program at {tracepoint}"),
+            expected: "a tracepoint of the probes that this kernel has",
+            found: "none".into(),
+        });
+    }
     println!("{} empty programs are attached", links.len());
     // Whoever started this waits for that line.
     let _told = std::io::stdout().flush();
