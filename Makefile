@@ -132,6 +132,7 @@ bench-host: dist ## Measure what the host probes cost those who are looked at, b
 	target/dist/spangap-host-bench $(BENCH_ARGS)
 
 bench-agent: build ## Measure what an agent costs its host: the same load with and without one, by turns; as root
+	cargo build --release --locked --package spangap-host-bench
 	@scripts/bench_agent.mjs $(BENCH_ARGS)
 
 soak-cases: build ## An hour of cases: whether the meter's and the agents' memory and descriptors stay level; as root

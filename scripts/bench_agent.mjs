@@ -3,8 +3,8 @@
 // with, without), so that other load on the machine affects both alike; in a separate network namespace. On a busy machine, CPU time
 // per call is the relevant figure. On a quiet one, the busy host gives the full account: the load of all CPUs with and without an
 // agent at the same rates, which includes the kernel's copying of packets. `--beside before=PATH` also runs the agent of another
-// binary, in the same rounds; `--floor`, instead of an agent, a packet socket on loopback that keeps nothing: what the kernel
-// charges for handing each packet to anybody.
+// binary, in the same rounds; `--floor`, instead of an agent, a packet socket on loopback that keeps nothing, and in other runs
+// empty programs where the agent's are: what the kernel charges for handing each packet, and each event, to anybody.
 import { execFileSync, spawn } from "node:child_process";
 import { cpus, loadavg } from "node:os";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
@@ -16,6 +16,8 @@ const { values: args } = parseArgs({
     spangap: { type: "string", default: "target/release/spangap" },
     beside: { type: "string", multiple: true, default: [] },
     floor: { type: "boolean", default: false },
+    // The program that attaches the empty ones.
+    "host-bench": { type: "string", default: "target/release/spangap-host-bench" },
     // Only this load: ping-pong, busy.
     load: { type: "string", default: "" },
     rounds: { type: "string", default: "7" },
@@ -34,7 +36,11 @@ const inside = ["--net=/run/netns/" + NAMESPACE];
 const programs = new Set();
 // The agents to compare, by name.
 const AGENTS = [...args.beside.map((text) => /^([^=]+)=(.+)$/.exec(text)?.slice(1)), ["agent", args.spangap]];
-if (args.floor) AGENTS.unshift(["floor", null]);
+// What stands in for an agent, as the program and its arguments, with what it says once it is there.
+const FLOORS = () => [
+  ["a packet socket that keeps nothing", ["python3", ["-c", FLOOR], "it listens"]],
+  ["empty programs at its tracepoints", [args["host-bench"], ["--floor", "all"], "are attached"]],
+];
 if (AGENTS.includes(undefined)) {
   console.error("bench_agent: --beside expects NAME=PATH");
   process.exit(2);
@@ -181,16 +187,18 @@ async function startAgent(binary) {
   return agent;
 }
 
-async function besideFloor(address, load_) {
-  const floor = start(["-c", FLOOR], "python3");
-  await line(floor, floor.stdout, "it listens");
+const isFloor = (binary) => Array.isArray(binary);
+
+async function besideFloor([program, flags, words], address, load_) {
+  const floor = start(flags, program);
+  await line(floor, floor.stdout, words);
   const run = await load(address, load_);
   await end(floor);
   return run;
 }
 
 async function watched(binary, address, load_) {
-  if (binary === null) return besideFloor(address, load_);
+  if (isFloor(binary)) return besideFloor(binary, address, load_);
   const agent = await startAgent(binary);
   const [began, before] = [performance.now(), cpuSeconds(agent.pid)];
   const run = await load(address, load_);
@@ -214,7 +222,7 @@ async function account(binary, address, load_) {
       const says = health().cpu_share_of_probes * cpus().length;
       looks.push({ says, at: performance.now(), counts: probeCounts(agent.pid) });
     }, 1000);
-    await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
+    const { perSecond } = await load(address, { ...load_, seconds: 4 * Number(args.seconds) });
     clearInterval(look);
     // Its first figures cover the time before the load.
     const latest = looks.slice(looks.length >> 1);
@@ -225,7 +233,8 @@ async function account(binary, address, load_) {
     const programs = [...after].map(([id, { tag, ns, runs }]) => {
       const was = before.get(id) ?? { ns: 0, runs: 0 };
       const name = new RegExp(`bpf_prog_${tag}_(\\w+)`).exec(symbols)?.[1] ?? tag;
-      return { name, of_one_cpu: (ns - was.ns) / 1e9 / seconds, runs_per_s: (runs - was.runs) / seconds, ns_per_run: (ns - was.ns) / (runs - was.runs) };
+      const runs_per_s = (runs - was.runs) / seconds;
+      return { name, of_one_cpu: (ns - was.ns) / 1e9 / seconds, runs_per_s, runs_per_call: runs_per_s / perSecond, ns_per_run: (ns - was.ns) / (runs - was.runs) };
     });
     programs.sort((a, b) => b.of_one_cpu - a.of_one_cpu);
     return {
@@ -259,7 +268,7 @@ async function bench() {
   const report = { load_before: loadavg()[0], cpus: cpus().length, memory: args.memory, rounds: ROUNDS, loads: [] };
   for (const one of LOADS) {
     const { name, goals } = one;
-    const arms = AGENTS.map(([agent, binary]) => ({ agent, binary, ratios: { cpu: [], perSecond: [], p99: [] }, extra: [], runs: [] }));
+    const arms = [...(args.floor ? FLOORS() : []), ...AGENTS].map(([agent, binary]) => ({ agent, binary, ratios: { cpu: [], perSecond: [], p99: [] }, extra: [], runs: [] }));
     for (let round = 0; round < ROUNDS; round++) {
       // Each round has another order, forwards and then backwards.
       const all = [null, ...arms];
@@ -277,7 +286,7 @@ async function bench() {
     for (const { agent, binary, ratios, extra, runs } of arms) {
       const of = (key) => spread(runs.map((run) => run[key]));
       const ratio = { name, agent, cpu_a_call: spread(ratios.cpu), throughput: spread(ratios.perSecond), p99: spread(ratios.p99) };
-      if (binary === null) {
+      if (isFloor(binary)) {
         report.loads.push({ ...ratio, is_floor: true });
         continue;
       }
@@ -319,7 +328,7 @@ function text(report) {
   for (const one of report.loads) {
     if (one.is_floor) {
       const figures = [["CPU time a call", one.cpu_a_call], ["calls a second", one.throughput], ["p99", one.p99]];
-      out.push("", `${one.name}: with a packet socket that keeps nothing against without, median (least to most)`);
+      out.push("", `${one.name}: with ${one.agent} against without, median (least to most)`);
       out.push(...figures.map(([what, ratio]) => `  ${what.padEnd(21)} ${percent(ratio)}`));
       continue;
     }
@@ -337,7 +346,7 @@ function text(report) {
       `  CPU of the process    ${of(one.agent_cpu_of_one, 2, 100)} % of one CPU, by /proc; of all that it took, it tells ${of(one.agent_says_of_proc, 0, 100)} %`,
       `  CPU of its probes     ${of(one.agent_says_probes_of_all, 2, 100 * report.cpus)} % of one CPU, as it says`,
       `  the same, for longer  ${(one.probes_of_one_cpu.says * 100).toFixed(2)} % as it says, ${(one.probes_of_one_cpu.counted * 100).toFixed(2)} % as the kernel counts them from outside`,
-      ...one.probes_of_one_cpu.programs.slice(0, 6).map((program) => `    program ${program.name.padEnd(12)} ${(program.of_one_cpu * 100).toFixed(2)} %, ${program.ns_per_run.toFixed(0)} ns a run, ${program.runs_per_s.toFixed(0)} runs a second`),
+      ...one.probes_of_one_cpu.programs.filter(({ runs_per_call }) => runs_per_call > 0.01).map((program) => `    ${program.name.padEnd(18)} ${(program.of_one_cpu * 100).toFixed(2)} %: ${program.runs_per_call.toFixed(2)} runs a call, ${program.ns_per_run.toFixed(0)} ns a run, ${(program.runs_per_call * program.ns_per_run).toFixed(0)} ns a call`),
       `  memory                ${of(one.resident_bytes, 1, 2 ** -20)} MiB resident; it says ${of(one.agent_says_memory_bytes, 1, 2 ** -20)} MiB with maps of the kernel`,
       ...one.given_up.map((what) => `  given up              ${what}`),
     );

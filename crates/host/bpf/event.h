@@ -66,16 +66,19 @@ struct event {
 };
 
 // Shared by one CPU's programs and the reader. Each side writes only its own cache lines; what every program needs is in
-// the first.
+// the first. The reader also looks at `softirq` and `softirq_began`: an event of a softirq may carry its beginning.
 struct ring {
     __u64 head;          // events ever written
     __u64 limit;         // no room from this head on, as far as was last looked
     __u64 irq_began;     // of the interrupt handler that runs
-    __u64 irq_who;       // enum irq_kind << 32 | line, of the interrupt handler that runs
+    __u32 irq;           // line of the interrupt handler that runs
+    __u8 irq_kind;       // and its enum irq_kind
+    bool fresh;          // the softirq's piece has just begun: its beginning is the time of what its first packet does
+    __u16 free;
     __u64 softirq_began; // of the softirq that runs, or of its current piece
     __u64 device;        // address of the interface whose packets the current piece handles, 0: none yet
     __u32 device_id;
-    __u32 softirq;       // one more than the vector that runs, 0: none
+    __u32 softirq;       // one more than the vector that runs, 0: none; set before its beginning is read
     __u32 packets;       // of the current piece
     __u32 own;           // packets of the current piece that were for watched sockets
     __u64 lost;          // events that found no room, ever

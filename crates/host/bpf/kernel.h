@@ -131,3 +131,24 @@ struct task_struct___before_5_14 {
 };
 
 #pragma clang attribute pop
+
+// Makes everything written before visible before this.
+#if defined(__TARGET_ARCH_x86)
+#define PUBLISH(place, value)                             \
+    do {                                                  \
+        barrier();                                        \
+        *(volatile typeof(place) *)&(place) = (value);    \
+    } while (0)
+#else
+#define PUBLISH(place, value) ((void)__sync_lock_test_and_set(&(place), (value)))
+#endif
+
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+// The TCP part of a TCP socket; null if it is none, which only kernels before 6.2 check.
+static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
+{
+    if (bpf_ksym_exists(bpf_rdonly_cast))
+        return bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+    return bpf_skc_to_tcp_sock(sk);
+}

@@ -2,6 +2,7 @@
 //! distribution's tools, and whether `host record` keeps up with a million events per second.
 
 mod flood;
+mod floor;
 mod observers;
 mod pipe;
 mod table;
@@ -34,6 +35,9 @@ struct Cli {
     /// Only tools whose name has this in it
     #[arg(long, default_value = "")]
     only: String,
+    /// Only attach an empty program at this tracepoint, or at `all` that the probes use, until killed
+    #[arg(long, value_name = "TRACEPOINT")]
+    floor: Option<String>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -82,7 +86,11 @@ pub struct Row {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match bench(&cli) {
+    let done = match &cli.floor {
+        Some(tracepoint) => floor::hold(tracepoint).map(|()| String::new()),
+        None => bench(&cli),
+    };
+    match done {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS

@@ -13,6 +13,8 @@ const ALL_THERE: Duration = Duration::from_millis(300);
 const POLL: Duration = Duration::from_millis(10);
 /// Unit of CPU time in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
+/// What the kernel charges for any program where contexts are switched.
+pub const FLOOR: &str = "an empty program";
 
 /// An observing tool.
 #[derive(Debug)]
@@ -53,7 +55,15 @@ pub fn all(spangap: &Path) -> Vec<Observer> {
         ours: false,
         goal: None,
     };
+    let bench = std::env::current_exe().unwrap_or_default().display().to_string();
+    let floor = Observer {
+        name: FLOOR.into(),
+        command: vec![bench, "--floor".into(), "sched_switch".into()],
+        ours: false,
+        goal: None,
+    };
     vec![
+        floor,
         ours("host offcpu", Some(1.10), &["host", "offcpu", "--duration", "600s"]),
         // The process that waits for the runs is not part of them.
         ours("host offcpu, no match", Some(1.04), &["host", "offcpu", "--pid", &me, "--duration", "600s"]),

@@ -2,6 +2,7 @@
 
 use crate::Row;
 use crate::flood::Flood;
+use crate::observers::FLOOR;
 use std::fmt::Write;
 
 /// Median, minimum and maximum of at least one figure.
@@ -23,8 +24,8 @@ fn percent(ratio: f64) -> String {
 
 /// The cheapest of the distribution's tools, as a ratio.
 fn cheapest_peer(rows: &[Row]) -> Option<f64> {
-    let medians =
-        rows.iter().filter(|row| !row.ours).filter_map(|row| spread(&row.ratios)).map(|(median, ..)| median);
+    let peers = rows.iter().filter(|row| !row.ours && row.name != FLOOR);
+    let medians = peers.filter_map(|row| spread(&row.ratios)).map(|(median, ..)| median);
     medians.min_by(f64::total_cmp)
 }
 

@@ -276,6 +276,7 @@ impl Intervals {
     fn drain(&mut self, looked_ns: u64, tells_losses: bool) {
         self.fullest_now = 0;
         for cpu in 0..self.cpus.len() {
+            let softirq_began = self.rings.softirq_began(cpu);
             let head = self.rings.head(cpu);
             let state = &mut self.cpus[cpu];
             self.fullest_now = self.fullest_now.max((head - state.next) as usize);
@@ -321,7 +322,7 @@ impl Intervals {
             let next = state.next;
             self.rings.release(cpu, next);
             if next == head {
-                self.order.complete(cpu, looked_ns);
+                self.order.complete(cpu, looked_ns, softirq_began);
             }
         }
         self.counts.fullest = self.counts.fullest.max(self.fullest_now);

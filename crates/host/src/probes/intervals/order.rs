@@ -2,7 +2,8 @@
 //!
 //! A program reserves its ring entry before it reads the clock. An event that is in no ring at a given moment
 //! will therefore carry a later time, so every event older than that moment, and older than every entry
-//! reserved but not yet valid, can be delivered.
+//! reserved but not yet valid, can be delivered. Events of a softirq may carry its beginning instead: while one runs,
+//! only what is older than that can be delivered.
 
 use crate::event::Event;
 
@@ -29,9 +30,11 @@ impl Order {
         self.waiting.push(event);
     }
 
-    /// Declares that all events of `cpu` present at `looked_ns` have been pushed.
-    pub fn complete(&mut self, cpu: usize, looked_ns: u64) {
-        self.complete_ns[cpu] = looked_ns.saturating_sub(VISIBLE_AFTER_NS);
+    /// Declares that all events of `cpu` present at `looked_ns` have been pushed. A softirq that ran then had begun at
+    /// `softirq_began`.
+    pub fn complete(&mut self, cpu: usize, looked_ns: u64, softirq_began: Option<u64>) {
+        let complete_ns = looked_ns.saturating_sub(VISIBLE_AFTER_NS).min(softirq_began.unwrap_or(u64::MAX));
+        self.complete_ns[cpu] = self.complete_ns[cpu].max(complete_ns);
     }
 
     /// Time up to which events have been delivered, for good.
@@ -87,17 +90,32 @@ mod tests {
     fn nothing_is_delivered_before_all_cpus_were_polled() {
         let mut order = Order::new(2);
         [at(100, 0), at(300, 0)].into_iter().for_each(|event| order.push(event));
-        order.complete(0, 400 + VISIBLE_AFTER_NS);
+        order.complete(0, 400 + VISIBLE_AFTER_NS, None);
         assert!(times(&mut order).is_empty());
         [at(200, 1), at(350, 1)].into_iter().for_each(|event| order.push(event));
-        order.complete(1, 310 + VISIBLE_AFTER_NS);
+        order.complete(1, 310 + VISIBLE_AFTER_NS, None);
         assert_eq!(times(&mut order), [100, 200, 300]);
         // CPU 1 had reserved an entry that was not valid yet: nothing after 310 is settled.
-        order.complete(0, 1000 + VISIBLE_AFTER_NS);
+        order.complete(0, 1000 + VISIBLE_AFTER_NS, None);
         assert!(times(&mut order).is_empty());
         order.push(at(320, 1));
-        order.complete(1, 1000 + VISIBLE_AFTER_NS);
+        order.complete(1, 1000 + VISIBLE_AFTER_NS, None);
         assert_eq!(times(&mut order), [320, 350]);
+        assert_eq!(order.late(), 0);
+    }
+
+    #[test]
+    fn a_softirq_may_still_write_what_is_as_old_as_its_beginning() {
+        let mut order = Order::new(1);
+        [at(100, 0), at(300, 0)].into_iter().for_each(|event| order.push(event));
+        order.complete(0, 1000 + VISIBLE_AFTER_NS, Some(250));
+        assert_eq!(times(&mut order), [100]);
+        order.push(at(250, 0));
+        // The next one has set its mark, but not read the clock yet.
+        order.complete(0, 2000 + VISIBLE_AFTER_NS, Some(240));
+        assert!(times(&mut order).is_empty());
+        order.complete(0, 3000 + VISIBLE_AFTER_NS, None);
+        assert_eq!(times(&mut order), [250, 300]);
         assert_eq!(order.late(), 0);
     }
 
@@ -105,10 +123,10 @@ mod tests {
     fn late_events_are_counted() {
         let mut order = Order::new(1);
         order.push(at(500, 0));
-        order.complete(0, 600 + VISIBLE_AFTER_NS);
+        order.complete(0, 600 + VISIBLE_AFTER_NS, None);
         assert_eq!(times(&mut order), [500]);
         [at(400, 0), at(550, 0)].into_iter().for_each(|event| order.push(event));
-        order.complete(0, 700 + VISIBLE_AFTER_NS);
+        order.complete(0, 700 + VISIBLE_AFTER_NS, None);
         assert_eq!(times(&mut order), [400, 550]);
         assert_eq!(order.late(), 1);
     }

@@ -21,6 +21,7 @@ const volatile bool waits = false;
 const volatile bool only_waits = false;
 
 #define NET_RX 3
+#define LOOPBACK 1
 #define DEVICES 256
 
 // What has been reported about a thread, when it last ran, and how it sleeps: together, because a switch needs most of
@@ -92,10 +93,9 @@ static __always_inline void introduce(struct ring *ring, __u32 cpu, struct task 
     known->tid = tid;
 }
 
-static __always_inline __u8 how_it_left(__u64 *ctx, struct task_struct *prev)
+static __always_inline __u8 how_it_left(__u64 *ctx, struct task_struct *prev, __u32 state)
 {
     bool preempted = ctx[0] & 1;
-    __u32 state = state_at_switch(ctx, prev, switch_has_state);
     if (!state || preempted)
         return is_throttled(prev) ? LEFT_THROTTLED : LEFT_RUNNABLE;
     if (state & STATE_DEAD)
@@ -117,13 +117,14 @@ static __always_inline struct task *task_of(__u32 tid)
 }
 
 // A watched thread goes to sleep: records when, and how.
-static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u64 now)
+static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u32 state, __u64 now)
 {
     __u32 tid = task->pid;
     struct task *asleep = task_of(tid);
     if (!asleep)
         return;
-    __u32 state = left == LEFT_BLOCKED ? state_at_switch(ctx, task, switch_has_state) : 0;
+    if (left != LEFT_BLOCKED)
+        state = 0;
     __u16 stack;
     bool interruptible = (state & (STATE_INTERRUPTIBLE | STATE_UNINTERRUPTIBLE)) == STATE_INTERRUPTIBLE;
     __u8 how = asleep_in_call(task, interruptible, &stack);
@@ -151,6 +152,13 @@ static __always_inline __u64 asleep_since(struct task *asleep, __u32 tid)
     return __sync_lock_test_and_set(&asleep->since, 0);
 }
 
+// The time, for an event whose place has been taken. Reading the clock costs more than most of what programs do, so what
+// the first packet of a softirq's piece causes, a microsecond or two later, carries the beginning of the piece.
+static __always_inline __u64 now_in(struct ring *ring)
+{
+    return ring->softirq && ring->fresh ? ring->softirq_began : bpf_ktime_get_ns();
+}
+
 // Reports why a thread slept, and who woke it. Interrupts are off.
 static __always_inline void wakes(struct ring *ring, __u32 cpu, struct task *asleep, __u32 tid, __u8 by, __u32 who)
 {
@@ -160,7 +168,7 @@ static __always_inline void wakes(struct ring *ring, __u32 cpu, struct task *asl
     struct place place;
     if (!since || !take(ring, cpu, false, false, &place))
         return;
-    __u64 now = bpf_ktime_get_ns(), slept = now > since ? now - since : 0;
+    __u64 now = now_in(ring), slept = now > since ? now - since : 0;
     if (slept >> 48)
         slept = (1ull << 48) - 1;
     place.event->time_ns = now;
@@ -177,17 +185,18 @@ int woken(__u64 *ctx)
     struct task_struct *task = (void *)ctx[0];
     if (!is_watched(task->tgid))
         return 0;
-    __u32 tid = task->pid, cpu = bpf_get_smp_processor_id(), who = bpf_get_current_pid_tgid();
+    __u32 tid = task->pid, cpu = bpf_get_smp_processor_id();
     struct task *asleep = task_of(tid);
     struct ring *ring = ring_of(cpu);
     // A thread that is woken before its sleep begins, sometimes by itself, has not slept.
     if (!asleep || !ring || !*(volatile __u64 *)&asleep->since)
         return 0;
+    __u32 who = bpf_get_current_task_btf()->pid;
     __u8 by = who ? BY_TASK : BY_IDLE;
     if (ring->irq_began) {
-        __u32 kind = ring->irq_who >> 32;
+        __u32 kind = ring->irq_kind;
         by = kind == IRQ_LINE ? BY_LINE : kind == IRQ_TIMER ? BY_TIMER : BY_CALL;
-        who = ring->irq_who;
+        who = ring->irq;
     } else if (ring->softirq) {
         by = BY_SOFTIRQ + ring->softirq - 1;
         // Packets of the loopback, whose index is 1 everywhere, come from whoever runs here. Other softirqs have
@@ -214,10 +223,12 @@ int switched(__u64 *ctx)
             wakes(ring, cpu, asleep, next_tid, BY_UNSEEN, 0);
     }
     bool sleeper = waits && prev_tid && is_watched(prev->tgid);
+    __u32 state = state_at_switch(ctx, prev, switch_has_state);
+    __u8 left = how_it_left(ctx, prev, state);
+    sleeper = sleeper && (left == LEFT_BLOCKED || left == LEFT_STOPPED);
     if (only_waits) {
-        __u8 left = sleeper ? how_it_left(ctx, prev) : LEFT_RUNNABLE;
-        if (left == LEFT_BLOCKED || left == LEFT_STOPPED)
-            falls_asleep(ctx, prev, left, bpf_ktime_get_ns());
+        if (sleeper)
+            falls_asleep(ctx, prev, left, state, bpf_ktime_get_ns());
         return 0;
     }
     __u64 clock = prev->se.cfs_rq->rq->clock, queued = 0, waited_elsewhere = 0;
@@ -238,7 +249,6 @@ int switched(__u64 *ctx)
             known->name[1] != *(__u64 *)&next->comm[8] || known->groups != (__u64)next->cgroups)
             introduce(ring, cpu, known, next);
     }
-    __u8 left = how_it_left(ctx, prev);
     if (left == LEFT_ENDED) {
         struct task *known = task_of(prev_tid);
         if (known && known->tid == prev_tid) {
@@ -259,8 +269,8 @@ int switched(__u64 *ctx)
     place.event->b = prev_tid;
     place.event->c = next_tid;
     give(&place, EVENT_SWITCH, left);
-    if (sleeper && (left == LEFT_BLOCKED || left == LEFT_STOPPED))
-        falls_asleep(ctx, prev, left, now);
+    if (sleeper)
+        falls_asleep(ctx, prev, left, state, now);
     return 0;
 }
 
@@ -269,7 +279,9 @@ static __always_inline void interrupt_began(__u8 kind, __u32 irq)
     struct ring *ring = ring_of(bpf_get_smp_processor_id());
     if (!ring)
         return;
-    ring->irq_who = (__u64)kind << 32 | irq;
+    ring->irq = irq;
+    ring->irq_kind = kind;
+    ring->fresh = false;
     ring->irq_began = bpf_ktime_get_ns();
 }
 
@@ -342,13 +354,13 @@ int softirq_entry(__u64 *ctx)
     struct ring *ring = ring_of(bpf_get_smp_processor_id());
     if (!ring)
         return 0;
-    if (!only_waits)
-        ring->softirq_began = bpf_ktime_get_ns();
     ring->device = 0;
     ring->device_id = 0;
     ring->packets = 0;
     ring->own = 0;
-    ring->softirq = (__u32)ctx[0] + 1;
+    ring->fresh = false;
+    PUBLISH(ring->softirq, (__u32)ctx[0] + 1);
+    ring->softirq_began = only_waits ? ~0ull : bpf_ktime_get_ns();
     return 0;
 }
 
@@ -359,7 +371,7 @@ int softirq_exit(__u64 *ctx)
     struct ring *ring = ring_of(cpu);
     if (!ring || !ring->softirq)
         return 0;
-    ring->softirq = 0;
+    PUBLISH(ring->softirq, 0);
     if (only_waits)
         return 0;
     softirq_piece(ring, cpu, ring->softirq_began, ctx[0], false);
@@ -377,8 +389,11 @@ int netif_receive_skb(__u64 *ctx)
     if (!ring || ring->softirq != NET_RX + 1)
         return 0;
     struct net_device *device = skb->dev;
-    if (ring->device != (__u64)device) {
-        if (ring->device && !only_waits) {
+    if (ring->device == (__u64)device) {
+        ring->fresh = false;
+    } else {
+        bool first = !ring->device;
+        if (!first && !only_waits) {
             softirq_piece(ring, cpu, ring->softirq_began, NET_RX, true);
             ring->packets = 0;
             ring->own = 0;
@@ -394,6 +409,8 @@ int netif_receive_skb(__u64 *ctx)
             *known = id;
         ring->device = (__u64)device;
         ring->device_id = id;
+        // A driver has taken packets from its device for a while before the first of them comes here; loopback has none.
+        ring->fresh = !only_waits && (!first || id == LOOPBACK);
     }
     ring->packets++;
     return 0;
@@ -424,7 +441,7 @@ static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u3
     __u32 peer = sk->__sk_common.skc_family == AF_INET6 ? sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[3]
                                                         : sk->__sk_common.skc_daddr;
     __u16 peer_port = __builtin_bswap16(sk->__sk_common.skc_dport);
-    place.event->time_ns = bpf_ktime_get_ns();
+    place.event->time_ns = kind == EVENT_ARRIVED ? now_in(ring) : bpf_ktime_get_ns();
     place.event->a = (__u64)peer << 32 | seq;
     place.event->b = (__u32)sk->__sk_common.skc_num << 16 | peer_port;
     place.event->c = tid;
@@ -436,14 +453,14 @@ SEC("tp_btf/tcp_rcv_space_adjust")
 int has_read(__u64 *ctx)
 {
     struct sock *sk = (void *)ctx[0];
-    __u64 who = bpf_get_current_pid_tgid();
-    if (!is_watched(who >> 32))
+    struct task_struct *who = bpf_get_current_task_btf();
+    if (!is_watched(who->tgid))
         return 0;
-    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    struct tcp_sock *tcp = tcp_of(sk);
     if (!tcp)
         return 0;
     watch_port(sk->__sk_common.skc_num);
-    transfer(sk, EVENT_READ, who, tcp->copied_seq);
+    transfer(sk, EVENT_READ, who->pid, tcp->copied_seq);
     return 0;
 }
 
@@ -454,7 +471,7 @@ SEC("tp_btf/inet_sock_set_state")
 int listens(__u64 *ctx)
 {
     struct sock *sk = (void *)ctx[0];
-    if ((int)ctx[2] == TCP_LISTEN && is_watched(bpf_get_current_pid_tgid() >> 32))
+    if ((int)ctx[2] == TCP_LISTEN && is_watched(bpf_get_current_task_btf()->tgid))
         watch_port(sk->__sk_common.skc_num);
     return 0;
 }
@@ -485,14 +502,14 @@ SEC("tp_btf/tcp_sendmsg_locked")
 int writes(__u64 *ctx)
 {
     struct sock *sk = (void *)ctx[0];
-    __u64 who = bpf_get_current_pid_tgid();
-    if (!is_watched(who >> 32))
+    struct task_struct *who = bpf_get_current_task_btf();
+    if (!is_watched(who->tgid))
         return 0;
-    struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+    struct tcp_sock *tcp = tcp_of(sk);
     if (!tcp)
         return 0;
     watch_port(sk->__sk_common.skc_num);
-    transfer(sk, EVENT_WROTE, who, tcp->write_seq);
+    transfer(sk, EVENT_WROTE, who->pid, tcp->write_seq);
     return 0;
 }
 
@@ -502,13 +519,13 @@ int has_written(__u64 *ctx)
 {
     struct sock *sk = (void *)ctx[0];
     int written = ctx[1];
-    __u64 who = bpf_get_current_pid_tgid();
-    if (written <= 0 || !is_watched(who >> 32))
+    struct task_struct *who = bpf_get_current_task_btf();
+    if (written <= 0 || !is_watched(who->tgid))
         return 0;
     struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
     if (!tcp)
         return 0;
     watch_port(sk->__sk_common.skc_num);
-    transfer(sk, EVENT_WROTE, who, tcp->write_seq - written);
+    transfer(sk, EVENT_WROTE, who->pid, tcp->write_seq - written);
     return 0;
 }

@@ -11,7 +11,7 @@
 use crate::probes::mapping::Mapping;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// An event in the program's layout: `struct event`.
 #[repr(C)]
@@ -31,7 +31,12 @@ pub(super) struct Raw {
 #[repr(C)]
 struct Ends {
     head: AtomicU64,
-    programs_only: [u64; 7],
+    limit_and_irq: [u64; 3],
+    softirq_began: AtomicU64,
+    device: u64,
+    device_id: u32,
+    softirq: AtomicU32,
+    packets: [u32; 2],
     lost: AtomicU64,
     spare_of_programs: [u64; 7],
     tail: AtomicU64,
@@ -71,6 +76,15 @@ impl Rings {
     /// Number of the next event that `cpu` will write.
     pub fn head(&self, cpu: usize) -> u64 {
         self.ends(cpu).head.load(Ordering::Acquire)
+    }
+
+    /// Since when a softirq has been running on `cpu`, if one is: events that are still to come may be that old. Read it before
+    /// [`head`](Self::head).
+    pub fn softirq_began(&self, cpu: usize) -> Option<u64> {
+        let ends = self.ends(cpu);
+        // Set before the clock is read, so what a softirq that begins now will write is younger than this look; until the
+        // beginning is there, an earlier softirq's is.
+        (ends.softirq.load(Ordering::Acquire) != 0).then(|| ends.softirq_began.load(Ordering::Relaxed))
     }
 
     /// Number of events of `cpu` for which its ring had no room.
@@ -117,7 +131,7 @@ mod tests {
         }
         same!(Raw, event: time_ns a b c kind state lost stamp);
         assert_eq!(offset_of!(Raw, kind), 24, "the last eight bytes are written at once");
-        same!(Ends, ring: head lost tail);
+        same!(Ends, ring: head softirq_began softirq lost tail);
         assert_eq!(size_of::<Ends>(), size_of::<ring>());
         assert_eq!(offset_of!(Ends, tail) % 64, 0, "the reader has a cache line of its own");
         assert_eq!(offset_of!(ring, own) + 4, 64, "what every program needs is in one cache line");

@@ -120,17 +120,6 @@ struct {
 #define FRAGMENT 44
 #define OPENS_OR_CLOSES 0x07 // FIN, SYN, RST
 
-// Makes everything written before visible before this.
-#if defined(__TARGET_ARCH_x86)
-#define PUBLISH(place, value)                             \
-    do {                                                  \
-        barrier();                                        \
-        *(volatile typeof(place) *)&(place) = (value);    \
-    } while (0)
-#else
-#define PUBLISH(place, value) ((void)__sync_lock_test_and_set(&(place), (value)))
-#endif
-
 static __always_inline __u64 blocks_taken(struct packets_shared *all)
 {
     return *(volatile __u64 *)&all->taken;
