@@ -230,7 +230,12 @@ impl Host {
         let known = || self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(path, link).cloned();
         let entry = match &self.source {
             Source::Kept(kept) => kept.get(path, link).cloned().ok_or_else(absent)?,
-            Source::Root(_) if self.once && let Some(entry) = known() => entry,
+            Source::Root(_)
+                if self.once
+                    && let Some(entry) = known() =>
+            {
+                entry
+            }
             Source::Root(root) => match real(&root.join(path.trim_start_matches('/'))) {
                 Ok(entry) => entry,
                 Err(error) if is_absent(&error) => return Err(absent()),

@@ -26,15 +26,23 @@ pub fn timeouts(stack: Stack) {
             let expected = [("DEADLINE_EXCEEDED".to_owned(), 12 - measured.skipped)];
             assert_eq!((measured.due, measured.errors), (12, expected.into()));
         }
-        // A late answer must not be taken for the answer to the next call.
+        // A late answer must not be taken for the answer to the next call: that would seem to take 100 ms. Where the
+        // client's machine pauses, it may find an answer and the timeout at once, and take the answer.
+        let think_ns = 400_000_000;
         let run = run(&ClientSettings {
-            think_ns: Some(400_000_000),
+            think_ns: Some(think_ns),
             timeout: Duration::from_millis(300),
             calls: 3,
             ..settings(stack, &target.address)
         });
         let measured = run.sums(Phase::Measured);
-        assert_eq!((measured.ok, measured.errors), (0, [("DEADLINE_EXCEEDED".to_owned(), 3)].into()));
+        let late = measured.errors.get("DEADLINE_EXCEEDED").copied().unwrap_or_default();
+        assert_eq!((measured.ok + late, measured.failed()), (3, late), "{:?}", measured.errors);
+        let answered: Vec<u64> = measured.from_send.buckets().map(|(ns, _)| ns).collect();
+        assert!(answered.iter().all(|&ns| ns >= think_ns), "{answered:?}");
+        if late == 0 {
+            println!("not run: the machine paused the client beyond each of three timeouts");
+        }
         target.kill();
     });
 }

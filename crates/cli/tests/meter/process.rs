@@ -99,10 +99,17 @@ impl Program {
         assert!(sent.expect("kill is there").success());
     }
 
-    /// Waits for its end.
+    /// Waits for its end, as long as it says something on either stream.
     pub fn wait(mut self) -> Ended {
-        let out = std::iter::from_fn(|| self.line()).collect();
-        let err = std::iter::from_fn(|| self.error_line()).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        while let Some(line) = next_unless(&self.out, || {
+            let heard = err.len();
+            err.extend(self.err.lock().unwrap_or_else(PoisonError::into_inner).try_iter());
+            err.len() > heard
+        }) {
+            out.push(line);
+        }
+        err.extend(std::iter::from_fn(|| self.error_line()));
         Ended { code: self.child.wait().expect("it can be waited for").code(), out, err }
     }
 }
@@ -125,10 +132,19 @@ fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Lines {
 }
 
 fn next(lines: &Lines) -> Option<String> {
-    match lines.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE) {
-        Ok(line) => Some(line),
-        Err(RecvTimeoutError::Disconnected) => None,
-        Err(RecvTimeoutError::Timeout) => panic!("neither a line nor the end within {PATIENCE:?}"),
+    next_unless(lines, || false)
+}
+
+/// The next line; `None` at the end. Silence is an error unless `lives` knows of a sign of life since it was last asked.
+fn next_unless(lines: &Lines, mut lives: impl FnMut() -> bool) -> Option<String> {
+    loop {
+        match lines.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(PATIENCE) {
+            Ok(line) => return Some(line),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                assert!(lives(), "neither a line nor the end within {PATIENCE:?}")
+            }
+        }
     }
 }
 
