@@ -14,6 +14,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,11 +72,21 @@ fn each_sleep_has_its_own_reason() {
         parked.join().unwrap();
         told.push((tid, WaitReason::Futex));
 
-        // This sleep is what is looked at; nobody waits for a condition with it.
+        // These sleeps are what is looked at; nobody waits for a condition with them. A single one may be over before it
+        // has begun, if the thread loses its CPU on the way.
         let two_ms = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-        let sleeping = sleeper(&ids, move || drop(rustix::thread::nanosleep(&two_ms)));
-        told.push((id.recv().unwrap(), WaitReason::Sleep));
+        let seen = Arc::new(AtomicBool::new(false));
+        let until_seen = Arc::clone(&seen);
+        let sleeping = sleeper(&ids, move || {
+            while !until_seen.load(Ordering::Relaxed) {
+                let _ = rustix::thread::nanosleep(&two_ms);
+            }
+        });
+        let tid = id.recv().unwrap();
+        wait_for_sleep_in(tid, libc::SYS_nanosleep);
+        seen.store(true, Ordering::Relaxed);
         sleeping.join().unwrap();
+        told.push((tid, WaitReason::Sleep));
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
