@@ -45,13 +45,12 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = self.offset + self.bytes.saturating_sub(1);
         write!(f, "line {}, bytes {} to {last}: {}", self.line, self.offset, self.why)?;
-        if !self.text.is_empty() {
-            write!(f, ": {}", self.text)?;
+        match (self.lost, self.text.is_empty()) {
+            // Nobody needs to restore from these bytes by hand.
+            (false, _) => f.write_str(" (nothing is lost by it)"),
+            (true, true) => Ok(()),
+            (true, false) => write!(f, ": {}", self.text),
         }
-        if !self.lost {
-            f.write_str(" (nothing is lost by it)")?;
-        }
-        Ok(())
     }
 }
 
