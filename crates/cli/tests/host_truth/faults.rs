@@ -1,7 +1,9 @@
 //! Quotas, stops and neighbours.
 
 use crate::programs::{Program, wait_until};
-use crate::{CPU, json, nothing_else_is_blamed, number, report, sums_are_exact, thieves, turn_or_return};
+use crate::{
+    CPU, Counted, json, nothing_else_is_blamed, number, report, sums_are_exact, thieves, turn_or_return,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,13 +82,13 @@ fn a_used_up_quota_is_named() {
     quota.add(&target);
     let before = quota.used_up();
     wait_until("the quota is used up", || quota.used_up() > before);
-    let (counted, (_, waited)) = (quota.used_up(), target.accounts());
+    let (counted, around) = (quota.used_up(), Counted::of(&target));
     let report = report(target.pid(), &["--duration", "3s"]);
-    let (counted, waited) = (quota.used_up() - counted, target.accounts().1 - waited);
+    let (counted, around) = (quota.used_up() - counted, around.since(&target));
     sums_are_exact(&report);
     assert_eq!(report["culprit"]["cause"], "cpu-quota");
     assert_eq!(report["causes"][0]["cause"], "cpu-quota");
-    nothing_else_is_blamed(&report, "cpu-quota", waited);
+    nothing_else_is_blamed(&report, "cpu-quota", &around);
     let taker = &report["takers"][0];
     assert_eq!(taker["kind"], "quota");
     // The kernel counted every reported throttling; its count includes those before and after.
@@ -118,7 +120,7 @@ fn a_used_up_quota_is_named() {
 fn stops_are_named() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "-20"]);
-    let (_, waited) = target.accounts();
+    let around = Counted::of(&target);
     let pid = target.pid();
     let looking = std::thread::spawn(move || report(pid, &["--duration", "3s"]));
     const PHASE: Duration = Duration::from_millis(20);
@@ -138,10 +140,10 @@ fn stops_are_named() {
         pass(PHASE);
     }
     let report = looking.join().expect("a report");
-    let waited = target.accounts().1 - waited;
+    let around = around.since(&target);
     sums_are_exact(&report);
     assert_eq!(report["culprit"]["cause"], "stopped");
-    nothing_else_is_blamed(&report, "stopped", waited);
+    nothing_else_is_blamed(&report, "stopped", &around);
     let told = number(&worker(&report)["stopped_ns"]);
     assert!(u128::from(told) <= stopped.as_nanos(), "{told} ns stopped, but only for {stopped:?}");
     // Half of the observed time, minus what the signals took to arrive.
@@ -153,13 +155,14 @@ fn a_busy_neighbour_is_named() {
     let _turn = turn_or_return!();
     let target = Program::target(&["nice", "-n", "0"]);
     let neighbour = Program::neighbour("-15");
-    let (began, (_, waited)) = (Instant::now(), target.accounts());
+    let (began, counted) = (Instant::now(), Counted::of(&target));
     let report = report(target.pid(), &["--duration", "3s"]);
-    let (waited, around) = (target.accounts().1 - waited, began.elapsed().as_nanos() as u64);
+    let counted = counted.since(&target);
+    let (waited, around) = (counted.waited_ns, began.elapsed().as_nanos() as u64);
     sums_are_exact(&report);
     assert_eq!(report["culprit"]["cause"], "run-queue");
     assert_eq!(report["culprit"]["name"], format!("dd (pid {})", neighbour.pid()));
-    nothing_else_is_blamed(&report, "run-queue", waited);
+    nothing_else_is_blamed(&report, "run-queue", &counted);
     assert_eq!(report["takers"][0]["pid"], neighbour.pid());
     let did = |what: &str| number(&report["did"][format!("{what}_ns")]);
     let runnable = did("runnable");

@@ -11,8 +11,10 @@ mod programs;
 mod softirqs;
 mod waits;
 
+use programs::Program;
 use serde_json::Value;
 use spangap_host::kernel::Kernel;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,15 +121,56 @@ pub fn sums_are_exact(report: &Value) {
     assert_eq!((taken("while_runnable_ns"), taken("while_running_ns")), (runnable, interrupted));
 }
 
-/// Anything blamed besides `cause` must be in the kernel's own accounts. `waited_ns`: how long threads of the
-/// target waited on run queues, as the kernel counted it around the whole run.
-pub fn nothing_else_is_blamed(report: &Value, cause: &str, waited_ns: u64) {
+/// What the kernel counts while a report is made.
+pub struct Counted {
+    /// How long threads of the target waited on run queues, in nanoseconds.
+    pub waited_ns: u64,
+    /// Softirqs of the CPU, by vector.
+    softirqs: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// The counts until now.
+    pub fn of(target: &Program) -> Counted {
+        let table = std::fs::read_to_string("/proc/softirqs").expect("softirqs");
+        let vectors = table.lines().filter_map(|line| line.split_once(':'));
+        let on_cpu = |counts: &str| counts.split_ascii_whitespace().nth(CPU)?.parse().ok();
+        let softirqs = vectors.filter_map(|(name, counts)| Some((name.trim().to_owned(), on_cpu(counts)?)));
+        Counted { waited_ns: target.accounts().1, softirqs: softirqs.collect() }
+    }
+
+    /// The counts since then.
+    pub fn since(self, target: &Program) -> Counted {
+        let now = Counted::of(target);
+        let softirqs = now.softirqs.into_iter().map(|(name, count)| {
+            let before = self.softirqs.get(&name).copied().unwrap_or_default();
+            (name, count - before)
+        });
+        Counted { waited_ns: now.waited_ns - self.waited_ns, softirqs: softirqs.collect() }
+    }
+}
+
+/// Anything blamed besides `cause` must be in the kernel's own counts around the whole run.
+pub fn nothing_else_is_blamed(report: &Value, cause: &str, counted: &Counted) {
     for other in report["causes"].as_array().expect("causes") {
         let ns = number(&other["ns"]);
         match other["cause"].as_str().expect("a name") {
             name if name == cause => {}
             "run-queue" => {
+                let waited_ns = counted.waited_ns;
                 assert!(ns <= waited_ns, "{other}, but the kernel counted {waited_ns} ns of waits")
+            }
+            // Other programs of the machine use disks and networks.
+            "softirq-on-cpu" => {
+                let takers = report["takers"].as_array().expect("takers").iter();
+                for taker in
+                    takers.filter(|taker| taker["cause"] == "softirq-on-cpu" && taker["blamed"] == true)
+                {
+                    let counted = counted.softirqs.get(taker["name"].as_str().expect("a name"));
+                    // One may have begun before.
+                    let most = counted.map_or(0, |counted| counted + 1);
+                    assert!(number(&taker["count"]) <= most, "{taker}, but the kernel counted {counted:?}");
+                }
             }
             "steal" => assert!(Path::new("/proc/stat").exists() && ns > 0),
             _ => panic!("{other} is blamed, too"),

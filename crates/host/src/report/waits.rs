@@ -93,6 +93,10 @@ impl ReasonsReport {
             waker: sum.waker.clone(),
             waits: Waits::new(&sum.histogram, Open::default()),
         };
+        let mut still_held_up: BTreeMap<WaitReason, u64> = BTreeMap::new();
+        for one in asleep.iter().filter(|one| one.reason.class() == WaitClass::HeldUp) {
+            *still_held_up.entry(one.reason).or_default() += one.threads;
+        }
         let asleep = asleep.iter().map(|one| AsleepReport {
             reason: one.reason.name(),
             function: one.function.clone(),
@@ -102,7 +106,7 @@ impl ReasonsReport {
         ReasonsReport {
             waits: sums.iter().map(row).collect(),
             asleep: asleep.collect(),
-            conclusions: conclusions(&sums, &held, duration_ns),
+            conclusions: conclusions(&sums, &held, still_held_up, duration_ns),
             lost,
             cost,
             notes,
@@ -118,7 +122,12 @@ fn rank(sum: &WaitSum, held: &BTreeMap<WaitReason, Histogram>) -> u8 {
     }
 }
 
-fn conclusions(sums: &[&WaitSum], held: &BTreeMap<WaitReason, Histogram>, duration_ns: u64) -> Vec<String> {
+fn conclusions(
+    sums: &[&WaitSum],
+    held: &BTreeMap<WaitReason, Histogram>,
+    still_held_up: BTreeMap<WaitReason, u64>,
+    duration_ns: u64,
+) -> Vec<String> {
     let mut said = Vec::new();
     let mut by_time: Vec<(&WaitReason, &Histogram)> = held.iter().collect();
     by_time.sort_by_key(|(_, all)| Reverse(all.sum_ns));
@@ -129,6 +138,14 @@ fn conclusions(sums: &[&WaitSum], held: &BTreeMap<WaitReason, Histogram>, durati
             reason.words(),
             times(all),
             woken_by(sums.iter().filter(|sum| sum.reason == *reason).copied(), all)
+        ));
+    }
+    // A wait that has not ended is in no sum, however long it lasts.
+    for (reason, threads) in still_held_up.into_iter().filter(|(reason, _)| !held.contains_key(reason)) {
+        said.push(format!(
+            "{reason}: at the end {} still waited for {}; how long is not known.",
+            if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") },
+            reason.words()
         ));
     }
     if said.is_empty() {
@@ -255,6 +272,20 @@ mod tests {
         );
         assert!(report.conclusions[1].contains("data in a pipe"), "{:?}", report.conclusions);
         assert!(text(&report).contains("cat (pid 5)"));
+    }
+
+    #[test]
+    fn a_wait_that_has_not_ended_is_not_nothing() {
+        let asleep = |reason, threads| SleepingThreads { reason, function: None, state: 'T', threads };
+        let asleep =
+            [asleep(WaitReason::Stopped, 3), asleep(WaitReason::Poll, 1), asleep(WaitReason::Stopped, 1)];
+        let report = ReasonsReport::new(&[], &asleep, 1_000_000_000, 0, None, Vec::new());
+        assert_eq!(
+            report.conclusions,
+            [
+                "stopped: at the end 4 threads still waited for SIGCONT, after a stop signal; how long is not known."
+            ]
+        );
     }
 
     #[test]
