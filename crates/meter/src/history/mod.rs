@@ -100,7 +100,8 @@ pub enum HistoryError {
     },
     /// The file has another format.
     #[error(
-        "history {path}: {found}; expected a history of spangap, schema version {SCHEMA_VERSION} or older"
+        "history {path}: {found}; expected a history of spangap, schema version {SCHEMA_VERSION} or older. Move it away, \
+         or choose another --data directory"
     )]
     Foreign {
         /// The file.
@@ -276,6 +277,10 @@ impl History {
                 let aside = set_aside(path, now_unix_s, error.to_string())?;
                 let new = History::open_at(place, limits, now_unix_s)?;
                 Ok(History { set_aside: vec![aside], ..new })
+            }
+            Err(HistoryError::Database { path, reason }) if file::is_damage(&reason) => {
+                let found = format!("another file, or one damaged beyond recognition ({reason})");
+                Err(HistoryError::Foreign { path, found })
             }
             done => done,
         }
