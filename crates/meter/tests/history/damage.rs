@@ -51,7 +51,9 @@ fn foreign_files_are_refused_with_their_path() {
     };
     let text_file = directory.path().join("notes.sqlite");
     std::fs::write(&text_file, "meeting at noon, bring the figures ".repeat(100)).unwrap();
-    assert!(matches!(refusal(&text_file).0, HistoryError::Database { .. }));
+    let (error, text) = refusal(&text_file);
+    assert!(matches!(error, HistoryError::Foreign { .. }) && text.contains("beyond recognition"), "{text}");
+    assert!(text.contains("Move it away"), "{text}");
     assert!(std::fs::read_to_string(&text_file).unwrap().starts_with("meeting"), "left as it was");
 
     let other = directory.path().join("browser.sqlite");
