@@ -66,7 +66,8 @@ struct event {
 };
 
 // Shared by one CPU's programs and the reader. Each side writes only its own cache lines; what every program needs is in
-// the first. The reader also looks at `softirq` and `softirq_began`: an event of a softirq may carry its beginning.
+// the first. The reader also looks at `softirq` and `softirq_began`: an event of a softirq may carry its beginning; and
+// it writes `shift`, which is rare.
 struct ring {
     __u64 head;          // events ever written
     __u64 limit;         // no room from this head on, as far as was last looked
@@ -74,7 +75,7 @@ struct ring {
     __u32 irq;           // line of the interrupt handler that runs
     __u8 irq_kind;       // and its enum irq_kind
     bool fresh;          // the softirq's piece has just begun: its beginning is the time of what its first packet does
-    __u16 free;
+    __u16 shift;         // odd: programs rest. Else the number of this shift, before which nothing is known
     __u64 softirq_began; // of the softirq that runs, or of its current piece
     __u64 device;        // address of the interface whose packets the current piece handles, 0: none yet
     __u32 device_id;

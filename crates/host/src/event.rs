@@ -77,7 +77,7 @@ pub enum What {
     Woken(Woken),
     /// Events of this CPU were lost between `since_ns` and this event's time.
     Lost {
-        /// Number of lost events.
+        /// Number of lost events; 0 if the recorder rested, so that nobody knows it.
         count: u64,
         /// Time of the last event before the loss.
         since_ns: u64,

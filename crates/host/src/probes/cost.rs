@@ -114,6 +114,12 @@ impl Watch {
         }
     }
 
+    /// Ends a sample in progress; the next one begins at the next look. For programs that do something else from now on.
+    pub fn begin_anew(&mut self, written: u64) {
+        self.end(written);
+        self.due = Instant::now();
+    }
+
     /// When [`Watch::look`] has something to do next.
     pub fn wakes(&self) -> Instant {
         self.sample.as_ref().map_or(self.due, |sample| sample.began + SAMPLE)

@@ -118,6 +118,11 @@ impl Rolling {
         Ok(())
     }
 
+    /// Lets the programs rest, or record again: see [`Intervals::rest`].
+    pub fn rest(&mut self, resting: bool) -> Result<(), ProbeError> {
+        self.intervals.rest(resting)
+    }
+
     /// Events received since the start, and events lost.
     pub fn counts(&self) -> Counts {
         self.intervals.counts()

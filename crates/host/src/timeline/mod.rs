@@ -332,6 +332,11 @@ impl<W: FnMut(Tid) -> bool> Timeline<W> {
     }
 
     fn remember_loss(&mut self, from_ns: u64, to_ns: u64) {
+        // A rest of the recorder is a loss of each CPU, in pieces.
+        if let Some(last) = self.losses.back_mut().filter(|last| from_ns <= last.1 && to_ns >= last.0) {
+            *last = (last.0.min(from_ns), last.1.max(to_ns));
+            return;
+        }
         self.losses.push_back((from_ns, to_ns));
         if self.losses.len() > LOSSES {
             let oldest = self.losses.pop_front();

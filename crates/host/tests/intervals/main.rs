@@ -4,6 +4,7 @@
 mod interrupts;
 mod loss;
 mod recorder;
+mod rest;
 mod sleeps;
 mod sockets;
 mod threads;

@@ -233,7 +233,7 @@ fn closing(report: &Report<'_>, waited: bool) -> String {
         };
     }
     if report.malformed_lines > 0 {
-        text += &format!("; {} lines of the log were not slow calls", report.malformed_lines);
+        text += &format!("; lines of the log that are not slow calls: {}", report.malformed_lines);
     }
     text
 }

@@ -9,6 +9,7 @@ mod decode;
 mod load;
 mod order;
 mod ports;
+mod rest;
 mod ring;
 mod stacks;
 mod steal;
@@ -21,6 +22,7 @@ use crate::probes::cost::{Cost, Watch};
 use decode::{RingEntry, decode};
 use libbpf_rs::Link;
 use order::Order;
+use rest::Rest;
 use ring::Rings;
 use spangap_machine::facts::stat;
 use stacks::Stacks;
@@ -90,6 +92,7 @@ pub struct Intervals {
     stacks: Option<Stacks>,
     steal: Option<Steal>,
     steal_looked: (Instant, u64),
+    rest: Rest,
     watched: WatchedProcesses,
     ring_events: usize,
     looks_every: Duration,
@@ -151,6 +154,7 @@ impl Intervals {
             stacks,
             steal,
             steal_looked: (now, began_ns),
+            rest: Rest::default(),
             watched: loaded.watched,
             ring_events: loaded.ring_events,
             looks_every: Duration::from_nanos(quarter * 1_000_000_000 / EVENTS_PER_S_OF_A_CPU)
@@ -170,7 +174,27 @@ impl Intervals {
 
     /// Time up to which everything has been delivered, in nanoseconds of CLOCK_MONOTONIC.
     pub fn settled_ns(&self) -> u64 {
-        self.order.settled_ns()
+        self.rest.settled_ns(self.order.settled_ns())
+    }
+
+    /// Lets the programs rest, in which they run without recording and so take less CPU time, or has them record again. The
+    /// stream says of a rest that what happened in it is not known: [`What::Lost`] with a count of 0.
+    pub fn rest(&mut self, resting: bool) -> Result<(), ProbeError> {
+        if resting == self.rest.is_on() {
+            return Ok(());
+        }
+        let written = self.written();
+        if let Some(cost) = &mut self.cost {
+            // A run costs less while they rest.
+            cost.begin_anew(written);
+        }
+        if resting {
+            self.rings.set_shift(self.rest.begin(monotonic_ns()));
+            return Ok(());
+        }
+        self.rings.set_shift(self.rest.next_shift());
+        self.rest.ended(monotonic_ns());
+        self.look()
     }
 
     /// Waits for the next poll, at most for `patience`, drains the rings, and delivers what is settled: in one
@@ -243,6 +267,7 @@ impl Intervals {
 
     /// Detaches the programs and delivers all remaining events.
     pub fn stop(mut self, on: &mut dyn FnMut(&Event)) -> Result<Ended, ProbeError> {
+        self.rest(false)?;
         let ended_ns = monotonic_ns();
         self.look()?;
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
@@ -268,6 +293,9 @@ impl Intervals {
     fn look(&mut self) -> Result<(), ProbeError> {
         let looked_ns = monotonic_ns();
         self.drain(looked_ns, true);
+        if let Some((time_ns, what)) = self.rest.piece(looked_ns) {
+            (0..self.cpus.len()).for_each(|cpu| self.order.push(Event { time_ns, cpu: cpu as u16, what }));
+        }
         self.counts.lost = (0..self.cpus.len()).map(|cpu| self.rings.lost(cpu)).sum();
         self.look_at_steal(looked_ns)
     }
@@ -302,7 +330,7 @@ impl Intervals {
                         }
                         state.last_ns = event.time_ns;
                         // The first events arrive while programs are still being attached.
-                        if event.time_ns >= self.began_ns {
+                        if event.time_ns >= self.began_ns && !self.rest.covers(event.time_ns) {
                             self.order.push(event);
                         }
                     }

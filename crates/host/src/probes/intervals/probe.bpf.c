@@ -36,6 +36,8 @@ struct task {
     __u64 since;   // 0: it does not sleep, or that has been told
     __u16 stack;   // number in `stacks`, or IN_CALL and a system call
     __u8 how;      // bits of enum woken_by
+    __u16 seen_in;  // shift of the programs in which it last began to run,
+    __u16 slept_in; // and in which it fell asleep
     __u64 spare;
 };
 struct {
@@ -117,7 +119,8 @@ static __always_inline struct task *task_of(__u32 tid)
 }
 
 // A watched thread goes to sleep: records when, and how.
-static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u32 state, __u64 now)
+static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, __u8 left, __u32 state, __u64 now,
+                                         __u16 shift)
 {
     __u32 tid = task->pid;
     struct task *asleep = task_of(tid);
@@ -140,6 +143,7 @@ static __always_inline void falls_asleep(__u64 *ctx, struct task_struct *task, _
     asleep->sleeper = tid;
     asleep->stack = stack;
     asleep->how = how;
+    asleep->slept_in = shift;
     // Last, because the waker takes the entry over from here.
     *(volatile __u64 *)&asleep->since = now;
 }
@@ -164,9 +168,11 @@ static __always_inline void wakes(struct ring *ring, __u32 cpu, struct task *asl
 {
     __u32 stack = asleep->stack;
     __u8 how = asleep->how;
+    // It may have run since, while the programs rested.
+    bool is_known = asleep->slept_in == ring->shift;
     __u64 since = asleep_since(asleep, tid);
     struct place place;
-    if (!since || !take(ring, cpu, false, false, &place))
+    if (!since || !is_known || !take(ring, cpu, false, false, &place))
         return;
     __u64 now = now_in(ring), slept = now > since ? now - since : 0;
     if (slept >> 48)
@@ -187,7 +193,7 @@ int woken(__u64 *ctx)
         return 0;
     __u32 tid = task->pid, cpu = bpf_get_smp_processor_id();
     struct task *asleep = task_of(tid);
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     // A thread that is woken before its sleep begins, sometimes by itself, has not slept.
     if (!asleep || !ring || !*(volatile __u64 *)&asleep->since)
         return 0;
@@ -213,7 +219,7 @@ int switched(__u64 *ctx)
 {
     struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
     __u32 cpu = bpf_get_smp_processor_id();
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     if (!ring)
         return 0;
     __u32 next_tid = next->pid, prev_tid = prev->pid;
@@ -228,7 +234,7 @@ int switched(__u64 *ctx)
     sleeper = sleeper && (left == LEFT_BLOCKED || left == LEFT_STOPPED);
     if (only_waits) {
         if (sleeper)
-            falls_asleep(ctx, prev, left, state, bpf_ktime_get_ns());
+            falls_asleep(ctx, prev, left, state, bpf_ktime_get_ns(), ring->shift);
         return 0;
     }
     __u64 clock = prev->se.cfs_rq->rq->clock, queued = 0, waited_elsewhere = 0;
@@ -239,12 +245,14 @@ int switched(__u64 *ctx)
         // Since it was last put on a run queue, and on those that it was moved away from before.
         queued = next->sched_info.last_queued;
         __u64 before = next->sched_info.run_delay;
-        if (known->tid != next_tid)
+        // What it waited while the programs rested is not part of this wait.
+        if (known->tid != next_tid || known->seen_in != ring->shift)
             known->tid = 0;
         else if (before > known->delay)
             waited_elsewhere = before - known->delay;
         // As the scheduler itself will count it.
         known->delay = before + (queued ? clock - queued : 0);
+        known->seen_in = ring->shift;
         if (known->tid != next_tid || known->name[0] != *(__u64 *)&next->comm[0] ||
             known->name[1] != *(__u64 *)&next->comm[8] || known->groups != (__u64)next->cgroups)
             introduce(ring, cpu, known, next);
@@ -270,13 +278,13 @@ int switched(__u64 *ctx)
     place.event->c = next_tid;
     give(&place, EVENT_SWITCH, left);
     if (sleeper)
-        falls_asleep(ctx, prev, left, state, now);
+        falls_asleep(ctx, prev, left, state, now, ring->shift);
     return 0;
 }
 
 static __always_inline void interrupt_began(__u8 kind, __u32 irq)
 {
-    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    struct ring *ring = working_ring(bpf_get_smp_processor_id());
     if (!ring)
         return;
     ring->irq = irq;
@@ -288,7 +296,7 @@ static __always_inline void interrupt_began(__u8 kind, __u32 irq)
 static __always_inline void interrupt_ended(__u8 kind, __u32 irq)
 {
     __u32 cpu = bpf_get_smp_processor_id();
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     // An interrupt that was in progress when the program was attached has no beginning.
     if (!ring || !ring->irq_began)
         return;
@@ -351,7 +359,7 @@ static __always_inline void softirq_piece(struct ring *ring, __u32 cpu, __u64 be
 SEC("tp_btf/softirq_entry")
 int softirq_entry(__u64 *ctx)
 {
-    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    struct ring *ring = working_ring(bpf_get_smp_processor_id());
     if (!ring)
         return 0;
     ring->device = 0;
@@ -368,7 +376,7 @@ SEC("tp_btf/softirq_exit")
 int softirq_exit(__u64 *ctx)
 {
     __u32 cpu = bpf_get_smp_processor_id();
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     if (!ring || !ring->softirq)
         return 0;
     PUBLISH(ring->softirq, 0);
@@ -385,7 +393,7 @@ int netif_receive_skb(__u64 *ctx)
 {
     struct sk_buff *skb = (void *)ctx[0];
     __u32 cpu = bpf_get_smp_processor_id();
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     if (!ring || ring->softirq != NET_RX + 1)
         return 0;
     struct net_device *device = skb->dev;
@@ -434,7 +442,7 @@ static __always_inline void watch_port(__u16 port)
 static __always_inline void transfer(struct sock *sk, __u8 kind, __u32 tid, __u32 seq)
 {
     __u32 cpu = bpf_get_smp_processor_id();
-    struct ring *ring = ring_of(cpu);
+    struct ring *ring = working_ring(cpu);
     struct place place;
     if (!ring || !take(ring, cpu, true, false, &place))
         return;
@@ -488,7 +496,7 @@ int arrived(__u64 *ctx)
         return 0;
     // struct tcp_skb_cb begins with the sequence number and the one after its end.
     __u32 seq = *(__u32 *)&skb->cb[0], end = *(__u32 *)&skb->cb[4];
-    struct ring *ring = ring_of(bpf_get_smp_processor_id());
+    struct ring *ring = working_ring(bpf_get_smp_processor_id());
     // Including those that only acknowledge.
     if (ring && ring->softirq == NET_RX + 1)
         ring->own++;

@@ -31,6 +31,18 @@ static __always_inline struct ring *ring_of(__u32 cpu)
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
+// The ring, unless programs rest. What runs in an interrupt by then will end unseen.
+static __always_inline struct ring *working_ring(__u32 cpu)
+{
+    struct ring *ring = ring_of(cpu);
+    if (ring && *(volatile __u16 *)&ring->shift & 1) {
+        ring->irq_began = 0;
+        PUBLISH(ring->softirq, 0);
+        return 0;
+    }
+    return ring;
+}
+
 // The ring is full as far as is known: checks how far the reader is by now. Returns how many events were lost before,
 // or -1 if there is no room; then `losing` more are lost. A name that finds no room is not an event: it is sent next
 // time.

@@ -11,7 +11,7 @@
 use crate::probes::mapping::Mapping;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// An event in the program's layout: `struct event`.
 #[repr(C)]
@@ -31,7 +31,11 @@ pub(super) struct Raw {
 #[repr(C)]
 struct Ends {
     head: AtomicU64,
-    limit_and_irq: [u64; 3],
+    limit_and_irq: [u64; 2],
+    irq: u32,
+    irq_kind: u8,
+    fresh: u8,
+    shift: AtomicU16,
     softirq_began: AtomicU64,
     device: u64,
     device_id: u32,
@@ -87,6 +91,11 @@ impl Rings {
         (ends.softirq.load(Ordering::Acquire) != 0).then(|| ends.softirq_began.load(Ordering::Relaxed))
     }
 
+    /// Tells the programs of all CPUs their shift. If it is odd, they rest.
+    pub fn set_shift(&self, shift: u16) {
+        (0..self.cpus).for_each(|cpu| self.ends(cpu).shift.store(shift, Ordering::SeqCst));
+    }
+
     /// Number of events of `cpu` for which its ring had no room.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.ends(cpu).lost.load(Ordering::Relaxed)
@@ -131,7 +140,7 @@ mod tests {
         }
         same!(Raw, event: time_ns a b c kind state lost stamp);
         assert_eq!(offset_of!(Raw, kind), 24, "the last eight bytes are written at once");
-        same!(Ends, ring: head softirq_began softirq lost tail);
+        same!(Ends, ring: head shift softirq_began softirq lost tail);
         assert_eq!(size_of::<Ends>(), size_of::<ring>());
         assert_eq!(offset_of!(Ends, tail) % 64, 0, "the reader has a cache line of its own");
         assert_eq!(offset_of!(ring, own) + 4, 64, "what every program needs is in one cache line");
