@@ -50,13 +50,13 @@ pub(crate) async fn watch(
         let cpu_share = (own + probes) / cpus;
         let memory_bytes = memory_bytes();
         if let Some((too_much, why)) = overruns.look(settings, cpu_share, pace, memory_bytes)
-            && let Some((what, told)) = sensors.give_up_next(&why)
+            && let Some((what, told, more)) = sensors.give_up_next(too_much, &why)
         {
             let too_much = match too_much {
                 TooMuch::Memory { .. } => TooMuch::Memory { of_limit: what.share_of_memory(settings) },
                 cpu => cpu,
             };
-            comeback.gave_up(too_much);
+            comeback.gave_up(too_much, more);
             say(&format!("given up: {told}; {}", comeback.words()));
             overruns = Overruns::default();
         }

@@ -64,12 +64,16 @@ impl Default for Comeback {
 }
 
 impl Comeback {
-    /// Records a drop.
-    pub fn gave_up(&mut self, why: TooMuch) {
+    /// Records a drop, or that more was dropped of the last one.
+    pub fn gave_up(&mut self, why: TooMuch, more: bool) {
+        self.calm = 0;
+        if more {
+            // All of it comes back at once, if the host does as little as before the first part was dropped.
+            return;
+        }
         // An instrument dropped soon after its restoration was restored too early.
         self.wait = if self.since_back < 4 * self.wait { MAX_WAIT.min(2 * self.wait) } else { CALM };
         self.given_up.push(why);
-        self.calm = 0;
     }
 
     /// The last one was restored, or cannot be.
@@ -120,7 +124,8 @@ mod tests {
     fn a_dropped_instrument_is_restored_only_after_the_load() {
         let mut comeback = Comeback::default();
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 1_000), None, "nothing was given up");
-        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY }, false);
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY }, true);
         // Cheap now, because the instrument is dropped; the load continues.
         assert_eq!(until_back(&mut comeback, 0.1, BUSY, 10_000), None);
         // Half of the packets, but the same number of switches.
@@ -135,7 +140,7 @@ mod tests {
         let mut comeback = Comeback::default();
         let mut waited = Vec::new();
         for _ in 0..9 {
-            comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+            comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY }, false);
             waited.push(until_back(&mut comeback, 0.1, QUIET, 100_000).expect("it comes back"));
             comeback.took_back(true);
         }
@@ -143,15 +148,15 @@ mod tests {
         assert_eq!(waited[8], MAX_WAIT);
         // An instrument that ran well for long was not restored too early.
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 4 * MAX_WAIT), None);
-        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY });
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.5, pace: BUSY }, false);
         assert_eq!(until_back(&mut comeback, 0.1, QUIET, 100_000), Some(CALM));
     }
 
     #[test]
     fn the_last_is_restored_first_and_failures_lengthen_the_wait() {
         let mut comeback = Comeback::default();
-        comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY });
-        comeback.gave_up(TooMuch::Memory { of_limit: 0.4 });
+        comeback.gave_up(TooMuch::Cpu { of_limit: 1.1, pace: BUSY }, false);
+        comeback.gave_up(TooMuch::Memory { of_limit: 0.4 }, false);
         assert!((0..1_000).all(|_| !comeback.look(0.1, 0.7, QUIET)), "no room for it");
         assert_eq!(until_back(&mut comeback, 0.1, BUSY, 1_000), Some(CALM), "CPU was not why");
         comeback.took_back(false);

@@ -2,6 +2,7 @@
 
 use crate::packets::unix_ns;
 use crate::settings::{Say, Settings};
+use crate::shifts::{PERIOD, Scales, works_at};
 use spangap_fleet::v1;
 use spangap_host::halted;
 use spangap_host::probes::intervals::{self, Waits};
@@ -24,6 +25,7 @@ enum Order {
     Copy { from_to: (i64, i64), most_bytes: usize, reply: Sender<Result<Option<Copied>, String>> },
     Watch(BTreeSet<u32>),
     AskFor(Waits),
+    Share(f64),
     Stop,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Copied {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
     pub ring: v1::Ring,
-    /// Recent cost of the BPF programs, as a share of one CPU.
+    /// Recent cost of the BPF programs, as a share of one CPU; over a whole period, if they rest at times.
     pub probes_share: f64,
     /// Why it has ended, if it has.
     pub failed: Option<String>,
@@ -79,9 +81,9 @@ impl Events {
             rolling: Some(rolling),
             pids: pids.clone(),
             state: state.clone(),
-            sampled: (0.0, 0),
-            an_event: 0.0,
-            weighed: (Instant::now(), 0),
+            share: 1.0,
+            rests: false,
+            scales: Scales::default(),
             of_before: (0, 0),
         };
         let thread = thread::Builder::new().name("events".into()).spawn(move || {
@@ -120,6 +122,11 @@ impl Events {
         self.order(Order::AskFor(waits));
     }
 
+    /// Records during this share of the time from now on.
+    pub fn record_for(&self, share: f64) {
+        self.order(Order::Share(share));
+    }
+
     /// Unloads the probes.
     pub fn stop(&self) {
         self.order(Order::Stop);
@@ -132,6 +139,14 @@ impl Events {
         // It has ended, and its state contains the reason.
         let _ended = self.orders.lock().unwrap_or_else(PoisonError::into_inner).send(order);
     }
+}
+
+/// In a sentence without its end.
+pub(crate) fn part_of_the_time(share: f64) -> String {
+    let (percent, period_s) = (share * 100.0, PERIOD.as_secs());
+    format!(
+        "events are recorded for {percent:.0} % of every {period_s} s only, so that the agent keeps to its share of the CPUs"
+    )
 }
 
 struct Setup {
@@ -163,12 +178,11 @@ struct Keeper {
     rolling: Option<Rolling>,
     pids: BTreeSet<u32>,
     state: Arc<Mutex<State>>,
-    /// Seconds in BPF programs while they were sampled, and events written meanwhile, so far.
-    sampled: (f64, u64),
-    /// Seconds that an event took in the latest sample.
-    an_event: f64,
-    /// When [`Keeper::weigh`] was last called, and events written until then.
-    weighed: (Instant, u64),
+    /// Share of the time in which the probes work.
+    share: f64,
+    /// Whether they rest.
+    rests: bool,
+    scales: Scales,
     /// Events and losses of the previous stream.
     of_before: (u64, u64),
 }
@@ -199,7 +213,11 @@ impl Keeper {
                     }
                 }
                 Ok(Order::AskFor(waits)) => self.ask_for(waits)?,
+                Ok(Order::Share(share)) => self.share = share,
                 Err(TryRecvError::Empty) => {}
+            }
+            if self.rests == works_at(self.share, unix_ns()) {
+                self.change_shift()?;
             }
             let Some(rolling) = &mut self.rolling else { return Ok(()) };
             rolling.poll(POLL)?;
@@ -214,20 +232,21 @@ impl Keeper {
         }
     }
 
-    /// Cost of the BPF programs since the last call: what an event costs is sampled, how many there were is counted.
     fn weigh(&mut self) {
         let Some(rolling) = &mut self.rolling else { return };
-        let (now, written) = (Instant::now(), rolling.written());
-        let Some(cost) = rolling.cost() else { return };
-        let (spent, sampled) = (cost.cpu_share * cost.sampled_ns as f64 / 1e9, cost.written);
-        if sampled > self.sampled.1 {
-            self.an_event = (spent - self.sampled.0) / (sampled - self.sampled.1) as f64;
-            self.sampled = (spent, sampled);
+        self.scales.weigh(rolling, self.rests);
+        let share = self.scales.share(self.share < 1.0);
+        self.lock().probes_share = share;
+    }
+
+    /// From work to rest, or back.
+    fn change_shift(&mut self) -> Result<(), RecordError> {
+        self.weigh();
+        self.rests = !self.rests;
+        if let Some(rolling) = &mut self.rolling {
+            rolling.rest(self.rests)?;
         }
-        let events = written.saturating_sub(self.weighed.1) as f64;
-        let seconds = now.duration_since(self.weighed.0).as_secs_f64().max(1e-3);
-        self.weighed = (now, written);
-        self.lock().probes_share = self.an_event * events / seconds;
+        Ok(())
     }
 
     fn tell(&mut self) {
@@ -260,7 +279,13 @@ impl Keeper {
         }
         let pids: Vec<u32> = self.pids.iter().copied().collect();
         let host = Host::below("/");
-        let meta = |meta: Meta| Meta { halted: halted::halted(&host, &pids), ..meta };
+        let share = self.share;
+        let meta = |mut meta: Meta| {
+            if share < 1.0 {
+                meta.lacks.push(part_of_the_time(share));
+            }
+            Meta { halted: halted::halted(&host, &pids), ..meta }
+        };
         let Some((file, part)) = rolling.part((from, to), most_bytes, meta)? else { return Ok(None) };
         let unix = |mono_ns| rolling.unix_ns(mono_ns).map_or(0, |(unix_ns, _)| unix_ns);
         Ok(Some(Copied { from_ns: unix(part.from_ns), to_ns: unix(part.to_ns), file, part }))
@@ -271,8 +296,8 @@ impl Keeper {
         let counts = before.counts();
         self.of_before = (self.of_before.0 + counts.events, self.of_before.1 + counts.lost);
         drop(before);
-        self.sampled = (0.0, 0);
-        self.weighed = (Instant::now(), 0);
+        self.scales = Scales::default();
+        self.rests = false;
         self.rolling = Some(self.setup.start(&self.pids, waits)?);
         Ok(())
     }

@@ -23,6 +23,7 @@ mod packets;
 mod reach;
 mod sensors;
 mod settings;
+mod shifts;
 mod slice;
 
 pub use settings::{Actuator, Payload, Settings, TlsFiles};

@@ -1,10 +1,12 @@
 //! The agent's instruments: those that work here, and those that were dropped.
 
 use crate::AgentError;
-use crate::events::Events;
+use crate::comeback::TooMuch;
+use crate::events::{Events, part_of_the_time};
 use crate::inventory::{self, Scope};
 use crate::packets::Packets;
 use crate::settings::{Say, Settings};
+use crate::shifts::{LEAST, smaller};
 use rustix::time::{ClockId, clock_gettime};
 use spangap_fleet::v1;
 use spangap_host::probes::intervals::Waits;
@@ -23,13 +25,16 @@ const LOOK_SHARE: u32 = 500;
 const LOOK_EVERY_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// Instruments to drop, in this order, when the agent exceeds its budget.
-pub(crate) const GIVES_UP: [GivesUp; 3] = [GivesUp::Reasons, GivesUp::Events, GivesUp::Packets];
+pub(crate) const GIVES_UP: [GivesUp; 4] =
+    [GivesUp::Reasons, GivesUp::AllTheTime, GivesUp::Events, GivesUp::Packets];
 
 /// See [`GIVES_UP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivesUp {
     /// Why threads sleep and who wakes them: a kernel stack for each sleep.
     Reasons,
+    /// Events of the host at some times. By and by, as far as necessary.
+    AllTheTime,
     /// All events of the host.
     Events,
     /// The ring of packets.
@@ -40,6 +45,7 @@ impl GivesUp {
     fn words(self) -> &'static str {
         match self {
             GivesUp::Reasons => "why threads sleep and who wakes them",
+            GivesUp::AllTheTime => "events of the host at all times",
             GivesUp::Events => "events of the host",
             GivesUp::Packets => "packets",
         }
@@ -49,8 +55,8 @@ impl GivesUp {
     pub fn share_of_memory(self, settings: &Settings) -> f64 {
         let shares = settings.shares();
         let bytes = match self {
-            // Kernel stacks are in maps that stay.
-            GivesUp::Reasons => 0,
+            // Kernel stacks are in maps that stay, and the rings stay as large.
+            GivesUp::Reasons | GivesUp::AllTheTime => 0,
             GivesUp::Events => shares.events + shares.event_rings,
             GivesUp::Packets => shares.packets + shares.openings,
         };
@@ -65,6 +71,8 @@ pub(crate) struct Sensors {
     events: Arc<Mutex<Option<Arc<Events>>>>,
     lacks: Vec<String>,
     given_up: Mutex<Vec<(GivesUp, String)>>,
+    /// Share of the time in which events are recorded.
+    share: Mutex<f64>,
     inventory: Arc<Mutex<v1::Inventory>>,
     looks: Mutex<Option<(Sender<()>, JoinHandle<()>)>>,
     mask_key: RandomState,
@@ -114,6 +122,7 @@ impl Sensors {
             events: Arc::new(Mutex::new(events)),
             lacks,
             given_up: Mutex::default(),
+            share: Mutex::new(1.0),
             inventory,
             looks: Mutex::default(),
             mask_key: RandomState::new(),
@@ -201,23 +210,37 @@ impl Sensors {
         lock(&self.given_up).iter().map(|(_, why)| why.clone()).collect()
     }
 
-    /// Drops the next of [`GIVES_UP`] that still runs. Returns it with the reason.
-    pub fn give_up_next(&self, why: &str) -> Option<(GivesUp, String)> {
-        let next = GIVES_UP.into_iter().find(|one| {
-            let is_there = match one {
-                GivesUp::Reasons | GivesUp::Events => self.events().is_some(),
-                GivesUp::Packets => self.packets().is_some(),
-            };
-            is_there && !lock(&self.given_up).iter().any(|(gone, _)| gone == one)
+    /// Drops the next of [`GIVES_UP`] that still runs, or more of the last. Returns it with the reason, and whether it is more
+    /// of the last.
+    pub fn give_up_next(&self, too_much: TooMuch, why: &str) -> Option<(GivesUp, String, bool)> {
+        let given_up = |one: GivesUp| lock(&self.given_up).iter().any(|(gone, _)| *gone == one);
+        let shorter = match too_much {
+            TooMuch::Cpu { of_limit, .. } => smaller(*lock(&self.share), of_limit),
+            TooMuch::Memory { .. } => None,
+        };
+        let next = GIVES_UP.into_iter().find(|one| match one {
+            GivesUp::Reasons => self.events().is_some() && !given_up(*one),
+            GivesUp::AllTheTime => self.events().is_some() && shorter.is_some(),
+            GivesUp::Events => self.events().is_some(),
+            GivesUp::Packets => self.packets().is_some(),
         })?;
+        let mut told = format!("{}: {why}", next.words());
         match next {
             GivesUp::Reasons => self.events().iter().for_each(|events| events.ask_for(Waits::No)),
+            GivesUp::AllTheTime => {
+                let share = shorter.unwrap_or(LEAST);
+                *lock(&self.share) = share;
+                self.events().iter().for_each(|events| events.record_for(share));
+                told = format!("{told}; {}", part_of_the_time(share));
+            }
             GivesUp::Events => take(&self.events).iter().for_each(|events| events.stop()),
             GivesUp::Packets => take(&self.packets).iter().for_each(|packets| packets.stop()),
         }
-        let told = format!("{}: {why}", next.words());
-        lock(&self.given_up).push((next, told.clone()));
-        Some((next, told))
+        let more = given_up(next);
+        let mut list = lock(&self.given_up);
+        list.retain(|(gone, _)| *gone != next);
+        list.push((next, told.clone()));
+        Some((next, told, more))
     }
 
     /// Restores the instrument dropped last, without its earlier recording. Returns its name.
@@ -229,13 +252,19 @@ impl Sensors {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", last.words());
         match last {
             GivesUp::Reasons => self.events().iter().for_each(|events| events.ask_for(Waits::Also)),
+            GivesUp::AllTheTime => {
+                *lock(&self.share) = 1.0;
+                self.events().iter().for_each(|events| events.record_for(1.0));
+            }
             GivesUp::Events => {
                 let waits = match lock(&self.given_up).iter().any(|(gone, _)| *gone == GivesUp::Reasons) {
                     true => Waits::No,
                     false => Waits::Also,
                 };
                 let events = Events::start(settings, &pids(settings, self.scope), waits, say.clone());
-                *lock(&self.events) = Some(Arc::new(events.map_err(|error| failed(&error))?));
+                let events = events.map_err(|error| failed(&error))?;
+                events.record_for(*lock(&self.share));
+                *lock(&self.events) = Some(Arc::new(events));
             }
             GivesUp::Packets => {
                 let packets = Packets::start(settings, say.clone()).map_err(|error| failed(&error))?;

@@ -178,8 +178,10 @@ fn each_sleep_is_a_blocked_wait() {
     assert_eq!(measured.lost.begun_before, 1);
     // A page fault may make it wait, too, and a sleep may expire before it begins.
     assert!((45..=53).contains(&blocked.count()), "{:?}", counts(group));
+    // The end of a sleep is set before it begins: a thread that loses its CPU in between sleeps for less.
+    let whole = blocked.count() - 6;
     assert!(
-        blocked.sum_ns >= 100_000_000 && blocked.quantile(0.0).unwrap().high_ns >= 2_000_000,
+        blocked.sum_ns >= whole * 2_000_000 && blocked.quantile(0.2).unwrap().high_ns >= 2_000_000,
         "{blocked:?}"
     );
     assert_eq!(group.of(Kind::Woken).count(), blocked.count(), "each of them was woken");

@@ -6,7 +6,7 @@
 use crate::event::What;
 
 /// Length of a piece.
-const PIECE_NS: u64 = 500_000_000;
+const PIECE_NS: u64 = 250_000_000;
 
 /// The latest rest.
 #[derive(Debug, Default)]
