@@ -7,9 +7,9 @@ use spangap_host::recording::Rolling;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// From the start of one working time to that of the next.
-pub(crate) const PERIOD: Duration = Duration::from_secs(15);
-/// Smallest share of the time: 1.5 s at a stretch.
+/// From the start of one working time to that of the next: half of what the budget looks at, and less than a case asks for.
+pub(crate) const PERIOD: Duration = Duration::from_millis(7_500);
+/// Smallest share of the time: 0.75 s at a stretch.
 pub(crate) const LEAST: f64 = 0.1;
 /// A smaller share aims at this fraction of the limit.
 const AIM: f64 = 0.8;
@@ -98,8 +98,8 @@ mod tests {
     fn hosts_work_at_the_same_time_and_each_for_its_share() {
         let ms = 1_000_000;
         for share in [0.1, 0.25, 1.0] {
-            let works = (0..15_000).filter(|at| works_at(share, (1_800_000_000_000 + at) * ms)).count();
-            assert_eq!(works as f64, share * 15_000.0);
+            let works = (0..7_500).filter(|at| works_at(share, (1_800_000_000_000 + at) * ms)).count();
+            assert_eq!(works as f64, share * 7_500.0);
         }
         let both = (-20_000..20_000).all(|at| !works_at(0.1, at * ms) || works_at(0.3, at * ms));
         assert!(both, "who works less works when the other one does");
@@ -122,14 +122,14 @@ mod tests {
         let at = |ms| began + Duration::from_millis(ms);
         // Ten events of 1 ms in 100 ms; then 2 % of a CPU.
         scales.take_sample((0.010, 10, 100_000_000), false);
-        scales.add(at(3_000), 300, false);
+        scales.add(at(1_500), 150, false);
         assert!((scales.share(false) - 0.1).abs() < 1e-9);
         scales.take_sample((0.012, 10, 200_000_000), true);
-        scales.add(at(15_000), 300, true);
+        scales.add(at(7_500), 150, true);
         assert!((scales.share(false) - 0.02).abs() < 1e-9);
-        assert!((scales.share(true) - (0.3 + 0.24) / 15.0).abs() < 1e-9);
+        assert!((scales.share(true) - (0.15 + 0.12) / 7.5).abs() < 1e-9);
         // A period later.
-        scales.add(at(18_000), 900, false);
-        assert!((scales.share(true) - (0.24 + 0.6) / 15.0).abs() < 1e-9);
+        scales.add(at(9_000), 450, false);
+        assert!((scales.share(true) - (0.12 + 0.3) / 7.5).abs() < 1e-9);
     }
 }
