@@ -172,24 +172,11 @@ fn map_bytes(info: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Payload, TlsFiles};
+    use crate::settings::sample;
 
     #[test]
     fn a_brief_excess_is_tolerated_and_a_lasting_one_drops_an_instrument() {
-        let settings = Settings {
-            meter: String::new(),
-            token_file: None,
-            tls: TlsFiles::default(),
-            memory_bytes: 100 << 20,
-            cpu_share: 0.02,
-            payload: Payload::Headers,
-            interfaces: Vec::new(),
-            pids: Vec::new(),
-            whole_node: false,
-            snap_bytes: 256,
-            health: None,
-            actuator: None,
-        };
+        let settings = sample(100 << 20);
         let mut overruns = Overruns::default();
         let mut look = |cpu_share: f64, mib: u64, times: usize| {
             (0..times).find_map(|_| overruns.look(&settings, cpu_share, Pace::default(), mib << 20))

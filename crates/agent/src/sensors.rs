@@ -311,6 +311,45 @@ fn pids(settings: &Settings, scope: Scope) -> BTreeSet<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comeback::Pace;
+    use crate::settings::sample;
+
+    #[test]
+    fn events_shrink_before_they_go_and_all_comes_back_in_reverse() {
+        let say: Say = Arc::new(|words: &str| eprintln!("{words}"));
+        let settings = sample(128 << 20);
+        let sensors = match Sensors::start(&settings, &say) {
+            Ok(sensors) if sensors.lacks().is_empty() => sensors,
+            Ok(sensors) => return eprintln!("not run: {:?}", sensors.lacks()),
+            Err(error) => return eprintln!("not run: {error}"),
+        };
+        let too_much = TooMuch::Cpu { of_limit: 2.0, pace: Pace::default() };
+        let mut dropped = Vec::new();
+        while let Some((what, told, more)) = sensors.give_up_next(too_much, "it is much") {
+            assert!(told.contains("it is much"), "{told}");
+            assert_eq!(told.contains("events are recorded for"), what == GivesUp::AllTheTime, "{told}");
+            dropped.push((what, more));
+            assert!(dropped.len() < 10, "{dropped:?}");
+        }
+        use GivesUp::{AllTheTime, Events, Packets, Reasons};
+        // 40 %, 16 %, and the least.
+        let parts = [(AllTheTime, false), (AllTheTime, true), (AllTheTime, true)];
+        assert_eq!(dropped[0], (Reasons, false));
+        assert_eq!(dropped[1..4], parts);
+        assert_eq!(dropped[4..], [(Events, false), (Packets, false)]);
+        assert_eq!(sensors.given_up().len(), 4, "{:?}", sensors.given_up());
+        assert!(sensors.names().is_empty());
+        for what in [Packets, Events, AllTheTime, Reasons] {
+            assert_eq!(sensors.take_back_last(&settings, &say), Ok(what.words()));
+        }
+        assert!(sensors.take_back_last(&settings, &say).is_err());
+        assert_eq!((sensors.names().len(), *lock(&sensors.share)), (2, 1.0));
+        // Memory is not what a smaller share of the time saves.
+        let memory = TooMuch::Memory { of_limit: 1.0 };
+        let next = || sensors.give_up_next(memory, "it is much").map(|(what, ..)| what);
+        assert_eq!([next(), next(), next(), next()], [Some(Reasons), Some(Events), Some(Packets), None]);
+        sensors.stop();
+    }
 
     #[test]
     fn searches_are_cheap_and_find_new_processes_soon() {

@@ -127,6 +127,25 @@ impl From<Payload> for v1::Payload {
     }
 }
 
+/// Settings of an agent that keeps all of what it can.
+#[cfg(test)]
+pub(crate) fn sample(memory_bytes: u64) -> Settings {
+    Settings {
+        meter: String::new(),
+        token_file: None,
+        tls: TlsFiles::default(),
+        memory_bytes,
+        cpu_share: 0.02,
+        payload: Payload::Headers,
+        interfaces: Vec::new(),
+        pids: Vec::new(),
+        whole_node: false,
+        snap_bytes: 256,
+        health: None,
+        actuator: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,20 +153,7 @@ mod tests {
     #[test]
     fn all_parts_and_the_process_fit_into_the_memory() {
         for mib in [64, 96, 128, 256, 1024] {
-            let settings = Settings {
-                meter: String::new(),
-                token_file: None,
-                tls: TlsFiles::default(),
-                memory_bytes: mib << 20,
-                cpu_share: 0.02,
-                payload: Payload::Headers,
-                interfaces: Vec::new(),
-                pids: Vec::new(),
-                whole_node: false,
-                snap_bytes: 256,
-                health: None,
-                actuator: None,
-            };
+            let settings = sample(mib << 20);
             let own = 30 << 20;
             let shares = settings.shares_beside(own);
             let parts = shares.packets + shares.openings + shares.events + shares.event_rings;
