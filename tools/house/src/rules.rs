@@ -174,6 +174,7 @@ pub const CONFINED: &[Confined] = &[
 pub const UNSAFE_FILES: &[&str] = &[
     "crates/cases/src/memory.rs",
     "crates/host/src/probes/cost.rs",
+    "crates/host/src/probes/intervals/attach.rs",
     "crates/host/src/probes/intervals/ring.rs",
     "crates/host/src/probes/mapping.rs",
     "crates/host/src/probes/packets/blocks.rs",

@@ -1,5 +1,6 @@
 //! Adapts the program to this kernel, loads and attaches it.
 
+use super::attach::Attachments;
 use super::ring::Rings;
 use super::stacks::{IN_CALL, TELLING_CALLS};
 use super::watched::WatchedProcesses;
@@ -9,7 +10,7 @@ use crate::probes::skeletons::intervals::{OpenProbeSkel, ProbeSkel, ProbeSkelBui
 use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Struct, Typedef};
 use libbpf_rs::btf::{Btf, ReferencesType};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, MapHandle, ProgramMut};
+use libbpf_rs::{MapHandle, ProgramMut};
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
@@ -30,8 +31,7 @@ const STACKS: u32 = IN_CALL as u32;
 
 /// A loaded program. Dropping it unloads everything.
 pub(super) struct Loaded {
-    pub links: Vec<Link>,
-    pub programs: Vec<OwnedFd>,
+    pub attachments: Attachments,
     pub rings: Rings,
     /// Capacity of one ring, in events.
     pub ring_events: usize,
@@ -96,8 +96,8 @@ pub(super) fn load(settings: &Settings) -> Result<Loaded, ProbeError> {
         Waits::No => None,
         _ => Some(handle(&skeleton.maps.stacks)?),
     };
-    let (links, programs) = attach(&skeleton)?;
-    Ok(Loaded { links, programs, rings, ring_events, lacks, stacks, watched })
+    let attachments = Attachments::new(programs(&skeleton)?)?;
+    Ok(Loaded { attachments, rings, ring_events, lacks, stacks, watched })
 }
 
 /// Disables the programs that this kernel has no tracepoint for, or that were not requested. Returns what is
@@ -167,8 +167,8 @@ fn choose(open: &mut OpenProbeSkel<'_>, btf: &Btf<'_>, settings: &Settings) -> V
     lacks
 }
 
-/// Attaches every loaded program, those that mark a start last: an end without a start is useless.
-fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeError> {
+/// Every loaded program with its name, those that mark a start last.
+fn programs(skeleton: &ProbeSkel<'_>) -> Result<Vec<(String, OwnedFd)>, ProbeError> {
     let programs = &skeleton.progs;
     let all: [&ProgramMut<'_>; 18] = [
         &programs.switched,
@@ -190,14 +190,18 @@ fn attach(skeleton: &ProbeSkel<'_>) -> Result<(Vec<Link>, Vec<OwnedFd>), ProbeEr
         &programs.call_function_entry,
         &programs.call_function_single_entry,
     ];
-    let (mut links, mut descriptors) = (Vec::new(), Vec::new());
-    for program in all.into_iter().filter(|program| program.autoload()) {
+    let loaded = all.into_iter().filter(|program| program.autoload());
+    let named = loaded.map(|program| {
         let name = program.name().to_string_lossy().into_owned();
-        let failed = |reason: String| ProbeError::Attach { probe: PROBE, program: name.clone(), reason };
-        links.push(program.attach().map_err(|error| failed(format!("{error:#}")))?);
-        descriptors.push(program.as_fd().try_clone_to_owned().map_err(|error| failed(error.to_string()))?);
-    }
-    Ok((links, descriptors))
+        let failed = |error: io::Error| ProbeError::Attach {
+            probe: PROBE,
+            program: name.clone(),
+            reason: error.to_string(),
+        };
+        let descriptor = program.as_fd().try_clone_to_owned().map_err(failed)?;
+        Ok((name, descriptor))
+    });
+    named.collect()
 }
 
 /// Number of arguments of a tracepoint, including the program's context; `None` if it does not exist.

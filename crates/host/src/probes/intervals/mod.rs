@@ -5,6 +5,7 @@
 //! that at a million events per second and CPU no ring fills beyond a half. The program counts events
 //! without room, and reports them as [`What::Lost`] at their place in time.
 
+mod attach;
 mod decode;
 mod load;
 mod order;
@@ -19,8 +20,8 @@ use crate::event::{Event, What};
 use crate::kernel::ProbeError;
 use crate::names::{Names, TaskName};
 use crate::probes::cost::{Cost, Watch};
+use attach::Attachments;
 use decode::{RingEntry, decode};
-use libbpf_rs::Link;
 use order::Order;
 use rest::Rest;
 use ring::Rings;
@@ -81,7 +82,7 @@ pub struct Counts {
 /// A running stream.
 pub struct Intervals {
     // Dropped first: a detached program writes no more.
-    links: Vec<Link>,
+    attachments: Attachments,
     rings: Rings,
     cpus: Vec<Cpu>,
     order: Order,
@@ -149,7 +150,7 @@ impl Intervals {
             order: Order::new(loaded.rings.cpus()),
             names,
             counts: Counts::default(),
-            cost: Watch::new(loaded.programs.iter().map(std::os::fd::AsFd::as_fd)).ok(),
+            cost: Watch::new(loaded.attachments.programs()).ok(),
             lacks,
             stacks,
             steal,
@@ -162,7 +163,7 @@ impl Intervals {
             fullest_now: 0,
             looked: now,
             began_ns,
-            links: loaded.links,
+            attachments: loaded.attachments,
             rings: loaded.rings,
         })
     }
@@ -177,21 +178,27 @@ impl Intervals {
         self.rest.settled_ns(self.order.settled_ns())
     }
 
-    /// Lets the programs rest, in which they run without recording and so take less CPU time, or has them record again. The
-    /// stream says of a rest that what happened in it is not known: [`What::Lost`] with a count of 0.
+    /// Lets the programs rest, detached from the kernel, or has them record again. The stream says of a rest that what happened in
+    /// it is not known: [`What::Lost`] with a count of 0.
+    ///
+    /// # Errors
+    /// A program cannot be attached again.
     pub fn rest(&mut self, resting: bool) -> Result<(), ProbeError> {
         if resting == self.rest.is_on() {
             return Ok(());
         }
         let written = self.written();
         if let Some(cost) = &mut self.cost {
-            // A run costs less while they rest.
+            // They do not run while they rest.
             cost.begin_anew(written);
         }
         if resting {
             self.rings.set_shift(self.rest.begin(monotonic_ns()));
+            self.attachments.detach();
             return Ok(());
         }
+        self.rings.forget_interrupts();
+        self.attachments.attach()?;
         self.rings.set_shift(self.rest.next_shift());
         self.rest.ended(monotonic_ns());
         self.look()
@@ -267,7 +274,10 @@ impl Intervals {
 
     /// Detaches the programs and delivers all remaining events.
     pub fn stop(mut self, on: &mut dyn FnMut(&Event)) -> Result<Ended, ProbeError> {
-        self.rest(false)?;
+        if self.rest.is_on() {
+            self.rest.next_shift();
+            self.rest.ended(monotonic_ns());
+        }
         let ended_ns = monotonic_ns();
         self.look()?;
         for (cpu, state) in self.cpus.iter_mut().enumerate() {
@@ -281,7 +291,7 @@ impl Intervals {
         self.counts.lost = self.cpus.iter().map(|cpu| cpu.lost).sum();
         // Detaching takes a while, during which more events arrive and may be lost; earlier events still being
         // written are among them.
-        self.links.clear();
+        self.attachments.detach();
         self.counts.missed = self.cost.as_ref().and_then(|cost| cost.missed().ok()).unwrap_or(0);
         self.drain(ended_ns, false);
         self.counts.events += self.order.until(ended_ns, on);

@@ -1,4 +1,4 @@
-//! Stretches in which the programs rest: they run, and record nothing.
+//! Stretches in which the programs rest: they are detached and record nothing.
 //!
 //! What happens meanwhile is unknown. So that every part of the stream says so by itself, [`What::Lost`] covers a rest on every
 //! CPU, piece by piece while it lasts.

@@ -31,7 +31,7 @@ static __always_inline struct ring *ring_of(__u32 cpu)
     return bpf_map_lookup_elem(&rings, &cpu);
 }
 
-// The ring, unless programs rest. What runs in an interrupt by then will end unseen.
+// The ring, unless programs rest: they are about to be detached, or not all of them are attached yet.
 static __always_inline struct ring *working_ring(__u32 cpu)
 {
     struct ring *ring = ring_of(cpu);

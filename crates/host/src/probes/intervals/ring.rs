@@ -31,7 +31,8 @@ pub(super) struct Raw {
 #[repr(C)]
 struct Ends {
     head: AtomicU64,
-    limit_and_irq: [u64; 2],
+    limit: u64,
+    irq_began: AtomicU64,
     irq: u32,
     irq_kind: u8,
     fresh: u8,
@@ -96,6 +97,14 @@ impl Rings {
         (0..self.cpus).for_each(|cpu| self.ends(cpu).shift.store(shift, Ordering::SeqCst));
     }
 
+    /// Forgets which interrupts had begun when the programs were detached: they have ended since.
+    pub fn forget_interrupts(&self) {
+        for cpu in 0..self.cpus {
+            self.ends(cpu).irq_began.store(0, Ordering::Relaxed);
+            self.ends(cpu).softirq.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Number of events of `cpu` for which its ring had no room.
     pub fn lost(&self, cpu: usize) -> u64 {
         self.ends(cpu).lost.load(Ordering::Relaxed)
@@ -140,7 +149,7 @@ mod tests {
         }
         same!(Raw, event: time_ns a b c kind state lost stamp);
         assert_eq!(offset_of!(Raw, kind), 24, "the last eight bytes are written at once");
-        same!(Ends, ring: head shift softirq_began softirq lost tail);
+        same!(Ends, ring: head irq_began shift softirq_began softirq lost tail);
         assert_eq!(size_of::<Ends>(), size_of::<ring>());
         assert_eq!(offset_of!(Ends, tail) % 64, 0, "the reader has a cache line of its own");
         assert_eq!(offset_of!(ring, own) + 4, 64, "what every program needs is in one cache line");
