@@ -1,8 +1,8 @@
 //! Per-minute statistics of every pair. A call belongs to the minute in which its first half arrived, so that
-//! a later retraction finds it there. A minute closes when it can no longer change; it is then added to the
-//! pair's totals and passed to the collector of closed minutes.
+//! a later retraction finds it there. A minute closes when it can no longer change. Each shard has minutes of its own, with the
+//! calls of its traces.
 
-use spangap_model::{CallStatus, Histogram, PairStats};
+use spangap_model::{CallStatus, PairStats};
 use std::collections::VecDeque;
 
 /// The statistical properties of a joined call.
@@ -112,6 +112,21 @@ pub struct Minute {
 }
 
 impl Minute {
+    /// Adds the same minute of another shard.
+    pub fn add(&mut self, other: Minute) {
+        self.from_ms = self.from_ms.min(other.from_ms);
+        self.until_ms = self.until_ms.max(other.until_ms);
+        let both = self.pairs.len().min(other.pairs.len());
+        let mut others = other.pairs.into_iter();
+        self.pairs.iter_mut().zip(others.by_ref().take(both)).for_each(|(stats, other)| {
+            match stats.is_empty() {
+                true => *stats = other,
+                false => stats.merge(&other),
+            }
+        });
+        self.pairs.extend(others);
+    }
+
     /// Updates the label after the wall clock was set: engine time 0 is now `unix_at_zero_ms`.
     pub fn rename(&mut self, unix_at_zero_ms: i64) {
         self.minute = minute_of(unix_at_zero_ms, self.from_ms);
@@ -123,11 +138,10 @@ pub fn minute_of(unix_at_zero_ms: i64, at_ms: u64) -> u64 {
     (unix_at_zero_ms.saturating_add(at_ms as i64) / MINUTE_MS).max(0) as u64
 }
 
-/// The open minutes, and the totals of the closed ones.
+/// The open minutes of a shard.
 #[derive(Debug, Default)]
 pub struct Windows {
     open: VecDeque<Minute>,
-    totals: Vec<PairStats>,
     /// Unix time of engine time 0.
     unix_at_zero_ms: i64,
     /// A minute that is already closed is opened again for a call that comes later.
@@ -144,11 +158,6 @@ impl Windows {
     /// others.
     pub fn of_messages() -> Windows {
         Windows { reopens: true, ..Windows::default() }
-    }
-
-    /// Unix time of engine time 0.
-    pub fn unix_at_zero_ms(&self) -> i64 {
-        self.unix_at_zero_ms
     }
 
     /// Drops the open minutes.
@@ -205,51 +214,11 @@ impl Windows {
         if self.open.front()?.until_ms > safe_ms {
             return None;
         }
-        let closed = self.open.pop_front()?;
-        if self.totals.len() < closed.pairs.len() {
-            self.totals.resize_with(closed.pairs.len(), PairStats::default);
-        }
-        for (total, stats) in self.totals.iter_mut().zip(&closed.pairs) {
-            total.merge(stats);
-        }
-        Some(closed)
+        self.open.pop_front()
     }
 
     /// The open minutes, oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Minute> {
         self.open.iter()
-    }
-
-    /// Delay between the arrivals of two mates since the start, over all pairs.
-    pub fn mate_delay(&self) -> Histogram {
-        let mut all = Histogram::new();
-        let open = self.open.iter().flat_map(|minute| &minute.pairs);
-        self.totals.iter().chain(open).for_each(|stats| all.merge(&stats.mate_delay));
-        all
-    }
-
-    /// Gaps and client durations of one pair since the start.
-    pub fn durations(&self, pair: u32) -> [Histogram; 2] {
-        let mut all = [Histogram::new(), Histogram::new()];
-        let open = self.open.iter().filter_map(|minute| minute.pairs.get(pair as usize));
-        for stats in self.totals.get(pair as usize).into_iter().chain(open) {
-            all[0].merge(&stats.gap);
-            all[1].merge(&stats.client);
-        }
-        all
-    }
-
-    /// Statistics since the start, by pair number.
-    pub fn totals(&self) -> Vec<PairStats> {
-        let mut totals = self.totals.clone();
-        for minute in &self.open {
-            if totals.len() < minute.pairs.len() {
-                totals.resize_with(minute.pairs.len(), PairStats::default);
-            }
-            for (total, stats) in totals.iter_mut().zip(&minute.pairs) {
-                total.merge(stats);
-            }
-        }
-        totals
     }
 }

@@ -7,6 +7,7 @@ use spangap_meter_bench::cases::lock::LockFigure;
 use spangap_meter_bench::cases::memory::Memory;
 use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
 use spangap_meter_bench::cases::samples::SamplesFigure;
+use spangap_meter_bench::cases::shards::ShardsFigure;
 use spangap_meter_bench::cases::spool::SpoolFigure;
 use spangap_meter_bench::cases::throughput::Run;
 use spangap_meter_bench::goals::Goal;
@@ -31,8 +32,10 @@ pub struct Figures {
     pub history: Option<HistoryFigure>,
     /// Cost of the samples of calls.
     pub samples: Option<SamplesFigure>,
-    /// Work under the engine's lock.
+    /// Work under a shard's lock.
     pub lock: Option<LockFigure>,
+    /// Threads that take in spans at once.
+    pub shards: Option<ShardsFigure>,
     /// Cost of storing all spans, by encoding.
     pub spool: Vec<SpoolFigure>,
     /// The goals for these figures.
@@ -110,6 +113,7 @@ impl Figures {
         self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
         self.goals.extend(Goal::crowds(&self.crowds));
         self.goals.extend(self.history.iter().flat_map(Goal::history));
+        self.goals.extend(self.shards.iter().filter_map(Goal::shards));
         self.goals.extend(self.spool.iter().flat_map(Goal::spool));
         self.goals.extend(self.overload.iter().flat_map(Goal::overload));
     }
@@ -144,9 +148,33 @@ impl fmt::Display for Figures {
             let [low, high] = lock.locked_quartiles_us;
             writeln!(
                 f,
-                "lock, CPU us per span: {:.4} walked, {:.4} ingested; {:.4} ({low:.4} to {high:.4}) under the lock in {} rounds\n",
+                "lock, CPU us per span: {:.4} walked, {:.4} ingested; {:.4} ({low:.4} to {high:.4}) under a lock in {} rounds\n",
                 lock.walk_us_per_span, lock.ingest_us_per_span, lock.locked_us_per_span, lock.rounds
             )?;
+        }
+        if let Some(shards) = &self.shards {
+            writeln!(
+                f,
+                "{:>7}  {:>6}  {:>28}  {:>10}  {:>9}  {:>22}",
+                "threads", "shards", "CPU us/span (quartiles)", "blocked us", "wall", "speedup (quartiles)"
+            )?;
+            for row in &shards.rows {
+                let ([cpu_low, cpu_high], [low, high]) = (row.cpu_quartiles_us, row.speedup_quartiles);
+                writeln!(
+                    f,
+                    "{:>7}  {:>6}  {:>28}  {:>10.4}  {:>8.0}k  {:>22}",
+                    row.threads,
+                    row.shards,
+                    format!("{:.4} ({cpu_low:.4} to {cpu_high:.4})", row.cpu_us_per_span),
+                    row.blocked_us_per_span,
+                    row.spans_per_s / 1e3,
+                    format!("{:.2} ({low:.2} to {high:.2})", row.speedup),
+                )?;
+            }
+            for row in &shards.simulated {
+                writeln!(f, "simulated: {} cores, {} shards: {:.1}", row.cores, row.shards, row.speedup)?;
+            }
+            writeln!(f)?;
         }
         for spool in &self.spool {
             let [low, high] = spool.cost_quartiles_us;

@@ -7,18 +7,23 @@
 //!
 //! The partition's waiting halves take the place of the engine's own while one of its messages is processed, so
 //! the join is the same code, and spans that arrive over the network pay nothing for it.
+//!
+//! A partition is in one shard as a whole, with all its traces, since it has a time of its own.
 
-use super::{BATCH, EXPIRE_AT_ONCE, Ingested, Meter, State};
+use super::ingest::BATCH;
+use super::shard::{Shard, Surroundings};
+use super::{EXPIRE_AT_ONCE, Ingested, Meter};
 use crate::entry::State as EntryState;
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{SpanFacts, walk};
 use crate::ingest::wire::WalkError;
-use crate::join::{Outcome, Retracted, ServiceCounts, waited_ms};
-use crate::pending::Pending;
+use crate::join::{Outcome, Retracted, ServiceCounts, id_of_call, waited_ms};
+use crate::pending::{KeyMaker, Pending};
 use rustc_hash::FxHashMap;
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
 use std::mem::swap;
+use std::sync::MutexGuard;
 
 /// Pair of a joined call that this engine has not recorded, because an earlier run or another meter has.
 const NOT_RECORDED: u32 = u32::MAX;
@@ -88,7 +93,7 @@ pub struct PartitionFigures {
     pub unmatched: u64,
 }
 
-/// The partitions of the engine.
+/// The partitions in a shard.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     open: FxHashMap<i32, Box<Partition>>,
@@ -124,17 +129,14 @@ impl Partition {
 }
 
 impl Partitions {
-    /// Minutes that end before this time can no longer change.
-    pub(super) fn safe_ms(&self, ttl_ms: u32) -> u64 {
+    /// The time of the slowest partition, if any has one, and that of the fastest so far.
+    fn times_ms(&self, ttl_ms: u32) -> (Option<u64>, u64) {
         let low = |partition: &Partition| match &partition.read_back {
             Some(back) => back.time_ms,
             None => partition.time_ms(ttl_ms),
         };
         let lows = self.open.values().map(|partition| low(partition)).filter(|ms| *ms > 0);
-        match lows.min() {
-            Some(low) => low.max(self.newest_ms.saturating_sub(MAX_SKEW_MS)).saturating_sub(ttl_ms as u64),
-            None => self.newest_ms + 60_000,
-        }
+        (lows.min(), self.newest_ms)
     }
 
     /// Bytes of all waiting halves.
@@ -151,25 +153,44 @@ impl Partitions {
         }
     }
 
+    /// In any order.
     pub(super) fn marks(&self) -> Vec<PartitionMark> {
         let counted = self.open.values().filter(|partition| partition.read_back.is_none());
         let mark = |partition: &Partition| {
             let PartitionFigures { partition, next_offset, time_ms, waiting, .. } = partition.figures;
             PartitionMark { partition, next_offset, time_ms, waiting }
         };
-        let mut marks: Vec<PartitionMark> = counted.map(|partition| mark(partition)).collect();
-        marks.sort_unstable_by_key(|mark| mark.partition);
-        marks
-    }
-
-    /// Divides the memory of waiting halves evenly.
-    fn divide(&mut self, max_bytes: u64) {
-        let share = max_bytes / self.open.len().max(1) as u64;
-        self.open.values_mut().for_each(|partition| partition.pending.set_max_bytes(share));
+        counted.map(|partition| mark(partition)).collect()
     }
 }
 
 impl Meter {
+    fn shard_of(&self, partition: i32) -> MutexGuard<'_, Shard> {
+        self.shard(partition.unsigned_abs() as usize % self.shards.len())
+    }
+
+    /// Minutes that end before this time can no longer change.
+    pub(super) fn safe_ms_of_partitions(&self, ttl_ms: u32) -> u64 {
+        let times = self.each_shard().map(|shard| shard.partitions.times_ms(ttl_ms));
+        let (low_ms, newest_ms) = times.fold((None::<u64>, 0), |(low, newest), (low_here, newest_here)| {
+            (low.into_iter().chain(low_here).min(), newest.max(newest_here))
+        });
+        match low_ms {
+            Some(low) => low.max(newest_ms.saturating_sub(MAX_SKEW_MS)).saturating_sub(ttl_ms as u64),
+            None => newest_ms + 60_000,
+        }
+    }
+
+    /// Divides the memory of waiting halves evenly.
+    fn divide(&self) {
+        let open: usize = self.each_shard().map(|shard| shard.partitions.open.len()).sum();
+        let share = self.settings.max_pending_bytes / open.max(1) as u64;
+        for mut shard in self.each_shard() {
+            let partitions = shard.partitions.open.values_mut();
+            partitions.for_each(|partition| partition.pending.set_max_bytes(share));
+        }
+    }
+
     /// Opens a partition. If messages are read again from `read_from` on, `count_from` arrives at the halves that
     /// were waiting there, provided that the messages before `read_from` are older than twice the time to live:
     /// what an older half met has expired by then.
@@ -187,9 +208,8 @@ impl Meter {
                 ..PartitionFigures::default()
             },
         };
-        let mut state = self.state();
-        state.partitions.open.insert(partition, Box::new(opened));
-        state.partitions.divide(self.settings.max_pending_bytes);
+        self.shard_of(partition).partitions.open.insert(partition, Box::new(opened));
+        self.divide();
     }
 
     /// Processes the next message of an open partition; one that was processed before is passed over. `seen` gets
@@ -212,18 +232,19 @@ impl Meter {
                 batch.spans.clear();
             }
             let interned = self.origins.read();
-            let mut state = self.state();
+            let around = Surroundings { interned: &interned, common: &self.common };
+            let mut shard = self.shard_of(message.partition);
             let spans = batch.spans.len() as u64;
-            let done = state.with_partition(message.partition, |state, partition| {
+            let done = shard.with_partition(message.partition, |shard, partition| {
                 if message.offset < partition.figures.next_offset {
                     return;
                 }
-                state.end_read_back(partition, message.offset);
+                shard.end_read_back(partition, message.offset);
                 if partition.read_back.is_none() {
                     seen(&batch.spans);
                 }
-                state.process(partition, message, &batch.spans, self.ttl_ms(), &interned);
-                state.end_read_back(partition, message.offset + 1);
+                shard.process(partition, message, (&batch.spans, &self.keys), self.ttl_ms(), around);
+                shard.end_read_back(partition, message.offset + 1);
             });
             batch.shrink();
             walked?;
@@ -236,58 +257,67 @@ impl Meter {
     /// of silence, halves age without messages.
     pub fn partition_ends(&self, partition: i32, next_offset: i64, silent_ms: u64) {
         let interned = self.origins.read();
-        self.state().with_partition(partition, |state, partition| {
-            state.end_read_back(partition, next_offset);
+        self.shard_of(partition).with_partition(partition, |shard, partition| {
+            shard.end_read_back(partition, next_offset);
             partition.silent_ms = silent_ms;
             if silent_ms > self.ttl_ms() as u64 && partition.read_back.is_none() {
                 let now_ms = partition.time_ms(self.ttl_ms());
-                state.within(partition, |state| state.expire_to(now_ms, self.ttl_ms(), &interned));
+                shard.within(partition, |shard| shard.expire_to(now_ms, self.ttl_ms(), &interned));
             }
         });
     }
 
     /// Closes a partition that others will read on. Its waiting halves leave this engine uncounted.
     pub fn close_partition(&self, partition: i32) {
-        let mut state = self.state();
-        let Some(partition) = state.partitions.open.remove(&partition) else { return };
+        let mut shard = self.shard_of(partition);
+        let Some(partition) = shard.partitions.open.remove(&partition) else { return };
         if partition.read_back.is_none() {
-            state.leave(partition.figures.waiting);
+            shard.leave(partition.figures.waiting);
         }
-        state.partitions.divide(self.settings.max_pending_bytes);
+        drop(shard);
+        self.divide();
     }
 
     /// Forgets whatever was counted since the last checkpoint, at which the spans were these, and closes all
     /// partitions.
     pub fn forget_unwritten(&self, spans: &Accounting) {
-        let mut state = self.state();
-        state.windows.forget_open();
-        state.closed.clear();
-        state.partitions.open.clear();
-        state.join.accounting = *spans;
-        state.leave(spans.pending);
+        // No minute closes meanwhile.
+        let mut ledger = self.ledger();
+        ledger.closed.clear();
+        for mut shard in self.each_shard() {
+            shard.windows.forget_open();
+            shard.partitions.open.clear();
+            shard.join.accounting = Accounting::default();
+        }
+        // Only the sum of the shards means anything.
+        let mut first = self.shard(0);
+        first.join.accounting = *spans;
+        first.leave(spans.pending);
     }
 
     /// Figures of every open partition.
     pub fn partitions(&self) -> Vec<PartitionFigures> {
-        let state = self.state();
         let of = |partition: &Partition| PartitionFigures {
             is_reading_back: partition.read_back.is_some(),
             ..partition.figures
         };
-        let mut figures: Vec<_> = state.partitions.open.values().map(|partition| of(partition)).collect();
+        let mut figures = Vec::new();
+        for shard in self.each_shard() {
+            figures.extend(shard.partitions.open.values().map(|partition| of(partition)));
+        }
         figures.sort_unstable_by_key(|figures| figures.partition);
         figures
     }
 
     /// Minutes that wait for a recorder.
     pub fn closed_minutes(&self) -> usize {
-        self.state().closed.len()
+        self.ledger().closed.len()
     }
 
     /// Attempts after the first at calls that an earlier run or another meter has recorded: these calls are still
     /// counted as calls with one attempt.
     pub fn late_attempts(&self) -> u64 {
-        self.state().partitions.late_attempts
+        self.each_shard().map(|shard| shard.partitions.late_attempts).sum()
     }
 
     fn ttl_ms(&self) -> u32 {
@@ -295,8 +325,8 @@ impl Meter {
     }
 }
 
-impl State {
-    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut State, &mut Partition)) -> Option<()> {
+impl Shard {
+    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut Shard, &mut Partition)) -> Option<()> {
         let mut partition = self.partitions.open.remove(&number)?;
         work(self, &mut partition);
         self.partitions.newest_ms = self.partitions.newest_ms.max(partition.figures.time_ms);
@@ -319,10 +349,11 @@ impl State {
         &mut self,
         partition: &mut Partition,
         message: &Message,
-        spans: &[SpanFacts],
+        (spans, keys): (&[SpanFacts], &KeyMaker),
         ttl_ms: u32,
-        interned: &Interned,
+        around: Surroundings<'_>,
     ) {
+        let interned = around.interned;
         let counts = partition.read_back.is_none();
         let figures = &mut partition.figures;
         figures.next_offset = message.offset + 1;
@@ -330,16 +361,16 @@ impl State {
         *(if counts { &mut figures.messages } else { &mut figures.read_back }) += 1;
         let now_ms = figures.time_ms;
         partition.silent_ms = 0;
-        self.within(partition, |state| {
-            state.expire_to(now_ms, ttl_ms, interned);
+        self.within(partition, |shard| {
+            shard.expire_to(now_ms, ttl_ms, interned);
             let request = message.request.unwrap_or_default();
             for span in spans {
                 let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
-                let key = state.join.key(span);
-                match state.join.offer(span, key, bytes, now_ms as u32, interned) {
-                    Outcome::Joined(call) if counts => state.record(call, span, bytes, now_ms, interned),
-                    Outcome::Joined(call) => state.join.remember(call.position, NOT_RECORDED, None),
-                    Outcome::Retracted(call) if counts => state.retract_if_recorded(call, span, now_ms),
+                let key = keys.key(keys.trace(span.trace), id_of_call(span));
+                match shard.join.offer(span, key, bytes, now_ms as u32, interned) {
+                    Outcome::Joined(call) if counts => shard.record(call, span, bytes, now_ms, around),
+                    Outcome::Joined(call) => shard.join.remember(call.position, NOT_RECORDED, None),
+                    Outcome::Retracted(call) if counts => shard.retract_if_recorded(call, span, now_ms),
                     Outcome::Retracted(_) | Outcome::Counted => {}
                 }
             }
@@ -347,7 +378,7 @@ impl State {
     }
 
     /// Works on the waiting halves of a partition.
-    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut State)) {
+    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut Shard)) {
         self.swap(partition);
         let before = self.join.accounting;
         work(self);

@@ -1,5 +1,5 @@
-//! The part of a span's processing under the engine's single lock, which bounds the throughput of any number
-//! of cores.
+//! The part of a span's processing under a shard's lock, which bounds the throughput of any number of cores on one
+//! shard.
 
 use super::samples::quartiles;
 use crate::floor::thread_cpu_us;

@@ -59,6 +59,7 @@ impl MeterArgs {
             },
             epoch_unix_ms: clock.epoch_unix_ms(),
             partitioned: false,
+            shards: 1,
         })
     }
 
