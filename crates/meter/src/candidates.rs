@@ -17,7 +17,7 @@ const MOST_OF_PAIR: u32 = 4096;
 #[derive(Debug, Default)]
 pub struct Candidates {
     rooms: FxHashMap<u32, u32>,
-    /// Candidates beyond the number every pair retains, of all shards.
+    /// Candidates beyond the number every pair retains, of all lanes.
     reserved: Account,
 }
 
@@ -25,7 +25,7 @@ impl Candidates {
     /// Maximum number of candidates of all pairs together, per open minute.
     pub const MOST: u64 = 1 << 16;
 
-    /// No candidates yet. `reserved` counts those of all shards.
+    /// No candidates yet. `reserved` counts those of all lanes.
     pub fn new(reserved: Account) -> Candidates {
         Candidates { rooms: FxHashMap::default(), reserved }
     }

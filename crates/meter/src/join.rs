@@ -58,6 +58,8 @@ pub struct Retracted {
     pub first_arrival_ms: u32,
     /// Number of its pair.
     pub pair: u32,
+    /// Number of the lane that has recorded it.
+    pub lane: u8,
     /// The recorded figures.
     pub figures: CallFigures,
 }
@@ -312,8 +314,8 @@ impl Join {
 
     /// Stores where a joined call was recorded, so that it can be retracted.
     #[inline]
-    pub fn remember(&mut self, position: Position, pair: u32, request_leg_ns: Option<u64>) {
-        self.pending.get_mut(position).recorded(pair, request_leg_ns);
+    pub fn remember(&mut self, position: Position, pair: u32, lane: u8, request_leg_ns: Option<u64>) {
+        self.pending.get_mut(position).recorded(pair, lane, request_leg_ns);
     }
 
     #[cold]
@@ -338,9 +340,12 @@ impl Join {
         self.make_room(names);
         self.pending.insert(own_key, Entry::attempt(now_ms));
         match present {
-            State::Call(call) if !call.many_attempts => {
-                Outcome::Retracted(Retracted { first_arrival_ms, pair: call.pair, figures: figures(&call) })
-            }
+            State::Call(call) if !call.many_attempts => Outcome::Retracted(Retracted {
+                first_arrival_ms,
+                pair: call.pair,
+                lane: call.lane,
+                figures: figures(&call),
+            }),
             _ => Outcome::Counted,
         }
     }

@@ -166,7 +166,7 @@ struct AllHostPairs {
     refused: u64,
 }
 
-/// The host pairs that a shard has met, so that it asks for each only once.
+/// The host pairs that a lane has met, so that it asks for each only once.
 #[derive(Debug, Default)]
 pub struct KnownClocks(FxHashMap<(u32, u32), Arc<HostPair>>);
 
@@ -219,7 +219,7 @@ impl Clocks {
     }
 
     /// Removes idle host pairs: after an hour, or when room is short after little more than the window. True if any was
-    /// removed: every shard must [forget](KnownClocks::forget) it before its next call.
+    /// removed: every lane must [forget](KnownClocks::forget) it before its next call.
     #[must_use]
     pub fn sweep(&self, now_unix_ms: u64, is_crowded: bool) -> bool {
         let mut all = self.all();
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The clocks as one shard sees them.
+    /// The clocks as one lane sees them.
     #[derive(Default)]
     struct One(Clocks, KnownClocks);
 

@@ -79,7 +79,7 @@ pub struct Numbered {
     pub is_other: bool,
 }
 
-/// What a shard knows of the pairs, so that it asks for each only once. Names of pairs are never forgotten, so this does not
+/// What a lane knows of the pairs, so that it asks for each only once. Names of pairs are never forgotten, so this does not
 /// age.
 #[derive(Debug, Default)]
 pub struct KnownPairs(FxHashMap<Names, Numbered>);

@@ -117,6 +117,11 @@ impl Pending {
         Pending::sharing(max_bytes.max(LEAST_BYTES), Account::default())
     }
 
+    /// As many stores as these bytes are enough for.
+    pub fn most_stores(max_bytes: u64) -> usize {
+        usize::try_from(max_bytes / LEAST_BYTES).unwrap_or(usize::MAX).max(1)
+    }
+
     /// As many empty stores, which use at most `max_bytes` together (but at least what each needs).
     pub fn several(stores: usize, max_bytes: u64) -> Vec<Pending> {
         let account = Account::default();
@@ -500,7 +505,7 @@ mod tests {
         let keys = KeyMaker::new();
         let max = 20 << 20;
         let [mut full, mut other] = <[Pending; 2]>::try_from(Pending::several(2, max)).unwrap();
-        let mut insert = |pending: &mut Pending, id: u64| {
+        let insert = |pending: &mut Pending, id: u64| {
             let has_room = pending.has_room_for(1);
             assert_eq!(pending.prepare(), has_room, "{id}");
             if has_room {

@@ -11,7 +11,7 @@
 //! The samples cover the most recent interval: a new one begins every [`Samples::STRETCH_MS`], and its
 //! predecessor is retained until it ends.
 //!
-//! Each shard draws its own samples. [`drawn`] makes of them what one shard would have drawn: the calls with the largest keys
+//! Each lane draws its own samples. [`drawn`] makes of them what one lane would have drawn: the calls with the largest keys
 //! of all, and by call a sample of the samples, in proportion to the calls of each.
 
 use fastrand::Rng;
@@ -39,7 +39,7 @@ impl Taken {
 /// would be overrepresented.
 type Place<K> = (K, Option<KeptCall>);
 
-/// The samples of one pair over one interval, in one shard.
+/// The samples of one pair over one interval, in one lane.
 #[derive(Clone, Debug, Default)]
 struct Stretch {
     by_call: Vec<Place<()>>,
@@ -49,7 +49,7 @@ struct Stretch {
     log_w: f64,
 }
 
-/// What one shard has of a pair over one interval.
+/// What one lane has of a pair over one interval.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
     stretch: Stretch,
@@ -61,7 +61,7 @@ pub struct Part {
     size: usize,
 }
 
-/// What one shard has of a pair: of the previous interval, and of the current one.
+/// What one lane has of a pair: of the previous interval, and of the current one.
 pub type Parts = [Option<Part>; 2];
 
 /// Fields read for every call come first, on one cache line.
@@ -102,7 +102,7 @@ pub struct Samples {
     followed: Option<(u32, usize)>,
     rng: Rng,
     since_ms: u64,
-    /// Bytes of complete spans in the samples of all shards.
+    /// Bytes of complete spans in the samples of all lanes.
     pub account: Account,
     /// Limit of these bytes.
     pub limit_bytes: u64,
@@ -211,10 +211,10 @@ impl Samples {
     }
 }
 
-/// The samples that one shard would have drawn, from those of several: of each interval that has any.
-pub fn drawn(shards: Vec<Parts>) -> Vec<Drawn> {
+/// The samples that one lane would have drawn, from those of several: of each interval that has any.
+pub fn drawn(lanes: Vec<Parts>) -> Vec<Drawn> {
     let [mut before, mut now] = [Vec::new(), Vec::new()];
-    for [of_before, of_now] in shards {
+    for [of_before, of_now] in lanes {
         before.extend(of_before);
         now.extend(of_now);
     }
@@ -235,21 +235,21 @@ fn merged(parts: Vec<Part>) -> Drawn {
     Drawn { calls, lost_ns, by_call, by_time: by_time_of_all(by_time, size) }
 }
 
-/// A sample of all calls from samples of the shards, each with the number of calls that it is drawn from: which shard the next
+/// A sample of all calls from samples of the lanes, each with the number of calls that it is drawn from: which lane the next
 /// one comes from depends on the calls that are left there.
-fn by_call_of_all(mut shards: Vec<(u64, Vec<Place<()>>)>, size: usize) -> Vec<Place<()>> {
+fn by_call_of_all(mut lanes: Vec<(u64, Vec<Place<()>>)>, size: usize) -> Vec<Place<()>> {
     // A followed pair has more.
-    let size = shards.iter().map(|(_, places)| places.len()).fold(size, usize::max);
-    if shards.iter().map(|(_, places)| places.len()).sum::<usize>() <= size {
-        return shards.into_iter().flat_map(|(_, places)| places).collect();
+    let size = lanes.iter().map(|(_, places)| places.len()).fold(size, usize::max);
+    if lanes.iter().map(|(_, places)| places.len()).sum::<usize>() <= size {
+        return lanes.into_iter().flat_map(|(_, places)| places).collect();
     }
-    let mut all: u64 = shards.iter().map(|(calls, _)| *calls).sum();
+    let mut all: u64 = lanes.iter().map(|(calls, _)| *calls).sum();
     // Asked again, it draws the same.
     let mut rng = Rng::with_seed(0x5ba9 ^ all);
     let mut drawn = Vec::with_capacity(size);
     while drawn.len() < size && all > 0 {
         let mut at = rng.u64(..all);
-        let from = shards.iter_mut().find(|(calls, _)| match at.checked_sub(*calls) {
+        let from = lanes.iter_mut().find(|(calls, _)| match at.checked_sub(*calls) {
             Some(rest) => {
                 at = rest;
                 false
@@ -377,12 +377,12 @@ mod tests {
         drawn(vec![samples.of(pair)])
     }
 
-    /// As several shards draw; the first of them gets half of the calls.
-    fn draw(gaps: impl Iterator<Item = u64>, seed: u64, shards: usize) -> Drawn {
+    /// As several lanes draw; the first of them gets half of the calls.
+    fn draw(gaps: impl Iterator<Item = u64>, seed: u64, lanes: usize) -> Drawn {
         let mut rng = Rng::with_seed(seed);
-        let mut all: Vec<Samples> = (0..shards).map(|_| new(rng.u64(..))).collect();
+        let mut all: Vec<Samples> = (0..lanes).map(|_| new(rng.u64(..))).collect();
         for (id, gap_ns) in gaps.enumerate() {
-            let samples = &mut all[rng.usize(..2 * shards).saturating_sub(shards)];
+            let samples = &mut all[rng.usize(..2 * lanes).saturating_sub(lanes)];
             let taken = samples.offer(3, gap_ns);
             if taken.any() {
                 samples.put(3, call(gap_ns, id as u64), taken);
@@ -396,7 +396,7 @@ mod tests {
         [1, 2, 7].into_iter().for_each(all_are_equally_likely);
     }
 
-    fn all_are_equally_likely(shards: usize) {
+    fn all_are_equally_likely(lanes: usize) {
         // One call in twenty is nineteen times slower, which makes half of the lost time. These are spread
         // evenly.
         let gaps = || (0..4_000u64).map(|i| if i % 20 == 7 { 19_000_000 } else { 1_000_000 });
@@ -404,7 +404,7 @@ mod tests {
             (0, 0.0, 0.0, 0, 0.0);
         const ROUNDS: u64 = 100;
         for seed in 0..ROUNDS {
-            let drawn = draw(gaps(), seed, shards);
+            let drawn = draw(gaps(), seed, lanes);
             assert_eq!((drawn.by_call.len(), drawn.by_time.len()), (SAMPLED, SAMPLED - 1));
             assert_eq!((drawn.calls, drawn.lost_ns), (4_000, 200 * 19_000_000 + 3_800 * 1_000_000));
             let is_slow = |call: &KeptCall| call.gap_ns > 1_000_000;
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_with_few_calls_have_the_sample_of_one() {
+    fn lanes_with_few_calls_have_the_sample_of_one() {
         let mut gaps: Vec<u64> = (0..SAMPLED as u64 - 1).map(|i| 1_000 * i).collect();
         let sorted = |drawn: Drawn| {
             let mut calls: Vec<_> = drawn.by_call.iter().map(|call| call.gap_ns).collect();
@@ -439,9 +439,9 @@ mod tests {
             times.sort_unstable();
             (calls, times, drawn.calls, drawn.lost_ns)
         };
-        for shards in [2, 7] {
+        for lanes in [2, 7] {
             assert_eq!(
-                sorted(draw(gaps.iter().copied(), 5, shards)),
+                sorted(draw(gaps.iter().copied(), 5, lanes)),
                 sorted(draw(gaps.iter().copied(), 1, 1))
             );
         }

@@ -1,6 +1,6 @@
 //! Per-minute statistics of every pair. A call belongs to the minute in which its first half arrived, so that
-//! a later retraction finds it there. A minute closes when it can no longer change. Each shard has minutes of its own, with the
-//! calls of its traces.
+//! a later retraction finds it there. A minute closes when it can no longer change. Each lane of the engine has
+//! minutes of its own.
 
 use spangap_model::{CallStatus, PairStats};
 use std::collections::VecDeque;
@@ -112,7 +112,7 @@ pub struct Minute {
 }
 
 impl Minute {
-    /// Adds the same minute of another shard.
+    /// Adds the same minute of another lane.
     pub fn add(&mut self, other: Minute) {
         self.from_ms = self.from_ms.min(other.from_ms);
         self.until_ms = self.until_ms.max(other.until_ms);
@@ -138,7 +138,7 @@ pub fn minute_of(unix_at_zero_ms: i64, at_ms: u64) -> u64 {
     (unix_at_zero_ms.saturating_add(at_ms as i64) / MINUTE_MS).max(0) as u64
 }
 
-/// The open minutes of a shard.
+/// The open minutes of a lane.
 #[derive(Debug, Default)]
 pub struct Windows {
     open: VecDeque<Minute>,
@@ -146,6 +146,8 @@ pub struct Windows {
     unix_at_zero_ms: i64,
     /// A minute that is already closed is opened again for a call that comes later.
     reopens: bool,
+    /// Minutes that end before this engine time are closed.
+    settled_ms: u64,
 }
 
 impl Windows {
@@ -165,13 +167,12 @@ impl Windows {
         self.open.clear();
     }
 
-    /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts
-    /// in that minute.
+    /// The statistics of a pair in the minute of an engine time. If that minute is closed already, they are those of the oldest open
+    /// one.
     #[inline]
     pub fn stats(&mut self, at_ms: u64, pair: u32) -> &mut PairStats {
         let at = match self.open.iter().rposition(|minute| minute.from_ms <= at_ms) {
             Some(at) if at_ms < self.open[at].until_ms => at,
-            None if !self.open.is_empty() && !self.reopens => 0,
             before => self.open_after(before, at_ms),
         };
         let pairs = &mut self.open[at].pairs;
@@ -186,6 +187,10 @@ impl Windows {
     fn open_after(&mut self, before: Option<usize>, at_ms: u64) -> usize {
         let minute = minute_of(self.unix_at_zero_ms, at_ms);
         let starts_ms = minute as i64 * MINUTE_MS - self.unix_at_zero_ms;
+        let is_closed = starts_ms + MINUTE_MS <= self.settled_ms as i64;
+        if is_closed && before.is_none() && !self.open.is_empty() && !self.reopens {
+            return 0;
+        }
         let at = before.map_or(0, |before| before + 1);
         let from_ms = before.map_or(0, |before| self.open[before].until_ms);
         let until_ms = self.open.get(at).map_or(u64::MAX, |next| next.from_ms);
@@ -211,10 +216,16 @@ impl Windows {
 
     /// Closes and returns the oldest minute if it ended before `safe_ms` of engine time.
     pub fn close_before(&mut self, safe_ms: u64) -> Option<Minute> {
+        self.settled_ms = safe_ms;
         if self.open.front()?.until_ms > safe_ms {
             return None;
         }
         self.open.pop_front()
+    }
+
+    /// Minutes that end before this engine time are closed.
+    pub fn settled_ms(&self) -> u64 {
+        self.settled_ms
     }
 
     /// The open minutes, oldest first.

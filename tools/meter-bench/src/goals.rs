@@ -2,9 +2,9 @@
 
 use crate::cases::crowd::CrowdFigure;
 use crate::cases::history::HistoryFigure;
+use crate::cases::lanes::LanesFigure;
 use crate::cases::memory::Memory;
 use crate::cases::overload::Overload;
-use crate::cases::shards::ShardsFigure;
 use crate::cases::spool::SpoolFigure;
 use serde::Serialize;
 use std::fmt;
@@ -109,12 +109,12 @@ impl Goal {
         Goal::new(goal, "no difference".into(), found, differences.is_empty())
     }
 
-    /// What two cores take in with two shards, compared with one core and one shard; `None` on a machine with one core.
-    pub fn shards(shards: &ShardsFigure) -> Option<Goal> {
-        let row = shards.rows.iter().find(|row| (row.threads, row.shards) == (2, 2))?;
+    /// What two cores take in with two lanes, compared with one core and one lane; `None` on a machine with one core.
+    pub fn lanes(lanes: &LanesFigure) -> Option<Goal> {
+        let row = lanes.rows.iter().find(|row| (row.threads, row.lanes) == (2, 2))?;
         let [low, high] = row.speedup_quartiles;
         Some(Goal::new(
-            "two cores, two shards",
+            "two cores, two lanes",
             format!(">= {TWO_CORES}"),
             format!("{:.2} ({low:.2} to {high:.2})", row.speedup),
             row.speedup >= TWO_CORES,

@@ -10,7 +10,7 @@ use spangap_meter_bench::BenchError;
 use spangap_meter_bench::cases::queue::Costs;
 use spangap_meter_bench::cases::truth::Arrival;
 use spangap_meter_bench::cases::{
-    Bench, crowd, history, lock, memory, overload, samples, shards, spool, throughput, truth,
+    Bench, crowd, history, lanes, lock, memory, overload, samples, spool, throughput, truth,
 };
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
@@ -167,11 +167,11 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
         eprintln!("lock: {} rounds", args.rounds);
         figures.lock = Some(bench.on_meter_cpu(|| lock::run(&sdk, args.rounds)));
     }
-    if args.runs(Case::Shards) {
-        eprintln!("shards: {} rounds", args.rounds);
+    if args.runs(Case::Lanes) {
+        eprintln!("lanes: {} rounds", args.rounds);
         let lock = bench.on_meter_cpu(|| lock::run(&sdk, args.rounds));
         let costs = Costs { free_us: lock.walk_us_per_span, locked_us: lock.locked_us_per_span };
-        figures.shards = Some(shards::run(&sdk, args.rounds, &cpus, costs));
+        figures.lanes = Some(lanes::run(&sdk, args.rounds, &cpus, costs));
     }
     if args.runs(Case::Spool) {
         for gzip in [false, true] {

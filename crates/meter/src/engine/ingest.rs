@@ -1,22 +1,28 @@
-//! The path of a request: walked without a lock, its spans sorted by shard, each shard visited once.
+//! The path of a request: walked without a lock, its spans sorted by shard, each shard visited once, with a lane for the statistics.
 
+use super::lane::{Lane, Statistics};
 use super::shard::{Shard, Surroundings};
 use super::{Ingested, Meter};
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{Batch, SpanFacts, walk};
 use crate::ingest::wire::WalkError;
-use crate::join::{Outcome, id_of_call, waited_ms};
+use crate::join::{Outcome, Retracted, id_of_call, waited_ms};
 use crate::pending::{Key, KeyMaker};
 use spangap_model::accounting::Malformed;
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Prefetch distance in spans, ahead of the join: first the index slot, then its entry.
 const SLOT_AHEAD: usize = 16;
 const ENTRY_AHEAD: usize = 8;
 
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
+    /// The lane that this thread prefers, modulo their number.
+    static PREFERRED: usize = THREADS.fetch_add(1, Relaxed);
     pub(super) static BATCH: RefCell<(Batch, Routes)> = RefCell::default();
 }
 
@@ -32,6 +38,8 @@ pub(super) struct Routes {
     left: Vec<(usize, Range<usize>)>,
     /// Next free place of each shard.
     places: Vec<usize>,
+    /// Calls that another lane has recorded, with the number of the span that retracts them.
+    retracted: Vec<(Retracted, u32)>,
 }
 
 impl Routes {
@@ -117,6 +125,7 @@ impl Meter {
             let around = Surroundings { interned: &interned, common: &self.common };
             routes.sort(&batch.spans, &self.keys, self.shards.len());
             let mut malformed = Malformed::default();
+            let mut lane = self.free_lane();
             while !routes.left.is_empty() {
                 let (at, mut shard) = self.first_free(&routes.left);
                 let (number, part) = routes.left.swap_remove(at);
@@ -127,8 +136,14 @@ impl Meter {
                 }
                 let (keys, numbers) = (&routes.keys[part.clone()], &routes.numbers[part]);
                 let before = shard.join.malformed;
-                shard.take(&Visit { request, spans: &batch.spans, keys, numbers, now_ms }, around);
+                let visit = Visit { request, spans: &batch.spans, keys, numbers, now_ms };
+                visit.take(&mut shard, &mut lane.stats, &mut routes.retracted, around);
                 malformed += shard.join.malformed - before;
+            }
+            drop(lane);
+            for (call, number) in routes.retracted.drain(..) {
+                let mut lane = self.lane(call.lane as usize);
+                lane.stats.retract(call, &batch.spans[number as usize], now_ms);
             }
             let spans = batch.spans.len() as u64;
             batch.shrink();
@@ -137,16 +152,20 @@ impl Meter {
         })
     }
 
+    /// The lane that this thread prefers, or another one if somebody else is there.
+    fn free_lane(&self) -> MutexGuard<'_, Lane> {
+        let lanes = self.lanes.len();
+        let preferred = PREFERRED.with(|preferred| preferred % lanes);
+        let mut others = (preferred..lanes).chain(0..preferred);
+        let free = others.find_map(|number| if_free(&self.lanes[number]));
+        free.unwrap_or_else(|| self.lane(preferred))
+    }
+
     /// One of these shards, if possible one in which nobody else is.
     fn first_free(&self, left: &[(usize, Range<usize>)]) -> (usize, MutexGuard<'_, Shard>) {
-        for (at, (number, _)) in left.iter().enumerate() {
-            match self.shards[*number].try_lock() {
-                Ok(shard) => return (at, shard),
-                Err(TryLockError::Poisoned(shard)) => return (at, shard.into_inner()),
-                Err(TryLockError::WouldBlock) => {}
-            }
-        }
-        (0, self.shard(left[0].0))
+        let mut free = left.iter().enumerate();
+        let free = free.find_map(|(at, (number, _))| Some((at, if_free(&self.shards[*number])?)));
+        free.unwrap_or_else(|| (0, self.shard(left[0].0)))
     }
 
     /// Makes room for more halves of a shard where other shards hold older ones: the oldest of all go first, whichever shard has
@@ -178,22 +197,41 @@ impl Meter {
     }
 }
 
-impl Shard {
-    fn take(&mut self, visit: &Visit<'_>, around: Surroundings<'_>) {
-        let Visit { request, spans, keys, numbers, now_ms } = *visit;
+fn if_free<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Visit<'_> {
+    fn take(
+        &self,
+        shard: &mut Shard,
+        stats: &mut Statistics,
+        retracted: &mut Vec<(Retracted, u32)>,
+        around: Surroundings<'_>,
+    ) {
+        let Visit { request, spans, keys, numbers, now_ms } = *self;
+        let join = &mut shard.join;
+        // The first ones have nobody before them.
+        keys.iter().take(SLOT_AHEAD).for_each(|key| join.prefetch_slot(*key));
+        keys.iter().take(ENTRY_AHEAD).for_each(|key| join.prefetch_entry(*key));
         for (i, (key, number)) in keys.iter().zip(numbers).enumerate() {
             if let Some(key) = keys.get(i + SLOT_AHEAD) {
-                self.join.prefetch_slot(*key);
+                join.prefetch_slot(*key);
             }
             if let Some(key) = keys.get(i + ENTRY_AHEAD) {
-                self.join.prefetch_entry(*key);
+                join.prefetch_entry(*key);
             }
             let span = &spans[*number as usize];
             let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
-            match self.join.offer(span, *key, bytes, now_ms as u32, around.interned) {
+            match join.offer(span, *key, bytes, now_ms as u32, around.interned) {
                 Outcome::Counted => {}
-                Outcome::Joined(call) => self.record(call, span, bytes, now_ms, around),
-                Outcome::Retracted(call) => self.retract(call, span, now_ms),
+                Outcome::Joined(call) => stats.record(join, call, span, bytes, now_ms, around),
+                Outcome::Retracted(call) if call.lane == stats.number => stats.retract(call, span, now_ms),
+                Outcome::Retracted(call) => retracted.push((call, *number)),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What the shards have to do together: minutes leave all of them at once, and all follow the same clock.
+//! What the lanes have to do together: minutes leave all of them at once, and all follow the same clock.
 //!
-//! Whoever moves or reads minutes holds the ledger, and then visits one shard after the other. So a reader never finds a minute
-//! closed in one shard and open in another, and nobody ever holds the locks of two shards.
+//! Whoever moves or reads minutes holds the ledger, and then visits one lane after the other. So a reader never finds a minute
+//! closed in one lane and open in another, and nobody ever holds the locks of two lanes.
 
 use super::read::named;
 use super::shard::Shard;
@@ -53,7 +53,7 @@ impl Ledger {
     }
 }
 
-/// The minutes of all shards, of which each may have a part.
+/// The minutes of all lanes, of which each may have a part.
 fn together(parts: Vec<Minute>) -> Vec<Minute> {
     let mut minutes = BTreeMap::<u64, Minute>::new();
     for part in parts {
@@ -63,18 +63,6 @@ fn together(parts: Vec<Minute>) -> Vec<Minute> {
         }
     }
     minutes.into_values().collect()
-}
-
-impl Shard {
-    /// Removes the minutes that end before `safe_ms`.
-    fn close_before(&mut self, safe_ms: u64, parts: &mut Vec<Minute>) {
-        self.settled_ms = safe_ms;
-        while let Some(mut closed) = self.windows.close_before(safe_ms) {
-            self.candidates.minute_closed(&closed.pairs);
-            closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
-            parts.push(closed);
-        }
-    }
 }
 
 impl Meter {
@@ -94,6 +82,7 @@ impl Meter {
                     break;
                 }
             }
+            self.shard(number).mark_ring(now_ms);
         }
         let mut ledger = self.ledger();
         let safe_ms = match self.settings.partitioned {
@@ -102,12 +91,12 @@ impl Meter {
         };
         ledger.settled_ms = safe_ms;
         let mut parts = Vec::new();
-        for mut shard in self.each_shard() {
-            shard.mark_ring(now_ms);
-            shard.samples.tick(now_ms);
-            shard.close_before(safe_ms, &mut parts);
+        for mut lane in self.each_lane() {
+            lane.of_partitions.mark_ring(now_ms);
+            lane.stats.samples.tick(now_ms);
+            lane.stats.close_before(safe_ms, &mut parts);
         }
-        let minutes = if self.shards.len() > 1 { together(parts) } else { parts };
+        let minutes = if self.lanes.len() > 1 { together(parts) } else { parts };
         // Whoever reads partitions waits for the recorder instead.
         let most = if self.settings.partitioned { usize::MAX } else { MAX_CLOSED_MINUTES };
         ledger.close(minutes, most);
@@ -128,18 +117,20 @@ impl Meter {
         ledger.last_sweep_ms = now_ms;
         let unix_ms = ledger.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
         if self.common.clocks.sweep(unix_ms, is_crowded) {
-            self.each_shard().for_each(|mut shard| shard.known_clocks.forget());
+            self.each_lane().for_each(|mut lane| lane.stats.known_clocks.forget());
         }
-        self.each_shard().for_each(|shard| shard.partitions.touch_origins(&interned, now_ms));
+        self.each_lane().for_each(|lane| lane.partitions.touch_origins(&interned, now_ms));
         let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
         let mut live = interned.forget_idle(now_ms, idle_ms);
         if is_crowded {
             self.common.pairs().mark(&mut live);
             self.common.clocks.mark(&mut live);
             let forgotten = interned.forget_names(&live);
-            for mut shard in self.each_shard() {
+            let forget = |shard: &mut Shard| {
                 forgotten.iter().for_each(|number| shard.join.forget_service(*number));
-            }
+            };
+            self.each_shard().for_each(|mut shard| forget(&mut shard));
+            self.each_lane().for_each(|mut lane| forget(&mut lane.of_partitions));
         }
     }
 
@@ -154,7 +145,7 @@ impl Meter {
         }
         ledger.unix_at_zero_ms = unix_at_zero_ms;
         if !self.settings.partitioned {
-            self.each_shard().for_each(|mut shard| shard.windows.set_wall_clock(now_ms, unix_at_zero_ms));
+            self.each_lane().for_each(|mut lane| lane.stats.windows.set_wall_clock(now_ms, unix_at_zero_ms));
             ledger.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
         }
         ledger.clock_steps += 1;
@@ -173,14 +164,15 @@ impl Meter {
     /// Removes and returns the minutes closed since the last call, with a copy of the open ones.
     pub fn take_minutes(&self) -> Minutes {
         let mut ledger = self.ledger();
-        // Of each shard all three from one moment: its share of the minutes is what its share of the spans has made.
-        let mut open = self.minutes_of_shards();
+        let mut open = self.minutes_of_lanes();
         let (mut partitions, mut spans) = (Vec::new(), Accounting::default());
-        for shard in self.each_shard() {
-            open.add(&shard, PairStats::without_candidates, |_| true);
-            partitions.extend(shard.partitions.marks());
-            spans += shard.join.accounting;
+        for lane in self.each_lane() {
+            // All three from one moment: the minutes have whatever was counted of the partitions, and nothing else.
+            open.add(&lane.stats, PairStats::without_candidates, |_| true);
+            partitions.extend(lane.partitions.marks());
+            spans += lane.of_partitions.join.accounting;
         }
+        self.each_shard().for_each(|shard| spans += shard.join.accounting);
         partitions.sort_unstable_by_key(|mark| mark.partition);
         let unix_at_zero_ms = if self.settings.partitioned { 0 } else { ledger.unix_at_zero_ms };
         let settled_before_s = minute_of(unix_at_zero_ms, ledger.settled_ms) * 60;

@@ -1,6 +1,7 @@
 //! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time.
 
 mod ingest;
+mod lane;
 mod ledger;
 pub mod partitions;
 mod read;
@@ -13,6 +14,7 @@ use crate::join::ServiceCounts;
 use crate::pairs::{Grouping, PairLimits};
 use crate::pending::KeyMaker;
 use crate::usual::UsualOfPairs;
+use lane::{Lane, lanes};
 use ledger::Ledger;
 use partitions::PartitionMark;
 use shard::{Common, Shard, shards};
@@ -67,8 +69,8 @@ pub struct Settings {
     pub epoch_unix_ms: u64,
     /// Spans come from the partitions of a log, which label minutes with the times of their messages.
     pub partitioned: bool,
-    /// Parts of the engine, each with a lock of its own: as many cores can join spans at once.
-    pub shards: usize,
+    /// Threads that can join spans at once, up to [`MOST_LANES`](crate::entry::MOST_LANES).
+    pub lanes: usize,
 }
 
 impl Default for Settings {
@@ -87,7 +89,7 @@ impl Default for Settings {
             response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
             epoch_unix_ms: 0,
             partitioned: false,
-            shards: 1,
+            lanes: 1,
         }
     }
 }
@@ -198,7 +200,7 @@ pub struct PairMinute {
     pub stats: PairStats,
 }
 
-/// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one shard, pairs or clocks.
+/// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks.
 #[derive(Debug)]
 pub struct Meter {
     settings: Settings,
@@ -206,6 +208,7 @@ pub struct Meter {
     origins: Origins,
     keys: KeyMaker,
     ledger: Mutex<Ledger>,
+    lanes: Box<[Mutex<Lane>]>,
     shards: Box<[Mutex<Shard>]>,
     common: Common,
     usual: Mutex<Arc<UsualOfPairs>>,
@@ -216,6 +219,7 @@ impl Meter {
     pub fn new(settings: Settings) -> Meter {
         let keys = KeyMaker::new();
         let common = Common::new(&settings);
+        let lanes = lanes(&settings, &common, keys);
         Meter {
             interest: Interest::new(
                 settings.grouping == Grouping::Method,
@@ -223,7 +227,8 @@ impl Meter {
             ),
             origins: Origins::new(settings.origin_limits, settings.grouping.part()),
             ledger: Mutex::new(Ledger::new(settings.epoch_unix_ms as i64)),
-            shards: shards(&settings, &common, keys),
+            shards: shards(&settings, lanes.len(), keys),
+            lanes,
             keys,
             common,
             usual: Mutex::default(),
@@ -236,13 +241,22 @@ impl Meter {
         &self.settings
     }
 
+    // A panic under a lock is a bug; the figures collected since are still the best available.
     fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
-        // A panic under the lock is a bug; the figures collected since are still the best available.
         self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lane(&self, number: usize) -> MutexGuard<'_, Lane> {
+        self.lanes[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One after the other: nobody holds two.
     fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
         (0..self.shards.len()).map(|number| self.shard(number))
+    }
+
+    /// One after the other: nobody holds two.
+    fn each_lane(&self) -> impl Iterator<Item = MutexGuard<'_, Lane>> {
+        (0..self.lanes.len()).map(|number| self.lane(number))
     }
 }

@@ -8,10 +8,11 @@
 //! The partition's waiting halves take the place of the engine's own while one of its messages is processed, so
 //! the join is the same code, and spans that arrive over the network pay nothing for it.
 //!
-//! A partition is in one shard as a whole, with all its traces, since it has a time of its own.
+//! A partition is in one lane as a whole, with all its traces, since it has a time of its own.
 
 use super::ingest::BATCH;
-use super::shard::{Shard, Surroundings};
+use super::lane::Lane;
+use super::shard::Surroundings;
 use super::{EXPIRE_AT_ONCE, Ingested, Meter};
 use crate::entry::State as EntryState;
 use crate::ingest::origins::Interned;
@@ -93,7 +94,7 @@ pub struct PartitionFigures {
     pub unmatched: u64,
 }
 
-/// The partitions in a shard.
+/// The partitions in a lane.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     open: FxHashMap<i32, Box<Partition>>,
@@ -165,13 +166,13 @@ impl Partitions {
 }
 
 impl Meter {
-    fn shard_of(&self, partition: i32) -> MutexGuard<'_, Shard> {
-        self.shard(partition.unsigned_abs() as usize % self.shards.len())
+    fn lane_of(&self, partition: i32) -> MutexGuard<'_, Lane> {
+        self.lane(partition.unsigned_abs() as usize % self.lanes.len())
     }
 
     /// Minutes that end before this time can no longer change.
     pub(super) fn safe_ms_of_partitions(&self, ttl_ms: u32) -> u64 {
-        let times = self.each_shard().map(|shard| shard.partitions.times_ms(ttl_ms));
+        let times = self.each_lane().map(|lane| lane.partitions.times_ms(ttl_ms));
         let (low_ms, newest_ms) = times.fold((None::<u64>, 0), |(low, newest), (low_here, newest_here)| {
             (low.into_iter().chain(low_here).min(), newest.max(newest_here))
         });
@@ -183,10 +184,10 @@ impl Meter {
 
     /// Divides the memory of waiting halves evenly.
     fn divide(&self) {
-        let open: usize = self.each_shard().map(|shard| shard.partitions.open.len()).sum();
+        let open: usize = self.each_lane().map(|lane| lane.partitions.open.len()).sum();
         let share = self.settings.max_pending_bytes / open.max(1) as u64;
-        for mut shard in self.each_shard() {
-            let partitions = shard.partitions.open.values_mut();
+        for mut lane in self.each_lane() {
+            let partitions = lane.partitions.open.values_mut();
             partitions.for_each(|partition| partition.pending.set_max_bytes(share));
         }
     }
@@ -208,7 +209,7 @@ impl Meter {
                 ..PartitionFigures::default()
             },
         };
-        self.shard_of(partition).partitions.open.insert(partition, Box::new(opened));
+        self.lane_of(partition).partitions.open.insert(partition, Box::new(opened));
         self.divide();
     }
 
@@ -233,18 +234,18 @@ impl Meter {
             }
             let interned = self.origins.read();
             let around = Surroundings { interned: &interned, common: &self.common };
-            let mut shard = self.shard_of(message.partition);
+            let mut lane = self.lane_of(message.partition);
             let spans = batch.spans.len() as u64;
-            let done = shard.with_partition(message.partition, |shard, partition| {
+            let done = lane.with_partition(message.partition, |lane, partition| {
                 if message.offset < partition.figures.next_offset {
                     return;
                 }
-                shard.end_read_back(partition, message.offset);
+                lane.end_read_back(partition, message.offset);
                 if partition.read_back.is_none() {
                     seen(&batch.spans);
                 }
-                shard.process(partition, message, (&batch.spans, &self.keys), self.ttl_ms(), around);
-                shard.end_read_back(partition, message.offset + 1);
+                lane.process(partition, message, (&batch.spans, &self.keys), self.ttl_ms(), around);
+                lane.end_read_back(partition, message.offset + 1);
             });
             batch.shrink();
             walked?;
@@ -257,24 +258,24 @@ impl Meter {
     /// of silence, halves age without messages.
     pub fn partition_ends(&self, partition: i32, next_offset: i64, silent_ms: u64) {
         let interned = self.origins.read();
-        self.shard_of(partition).with_partition(partition, |shard, partition| {
-            shard.end_read_back(partition, next_offset);
+        self.lane_of(partition).with_partition(partition, |lane, partition| {
+            lane.end_read_back(partition, next_offset);
             partition.silent_ms = silent_ms;
             if silent_ms > self.ttl_ms() as u64 && partition.read_back.is_none() {
                 let now_ms = partition.time_ms(self.ttl_ms());
-                shard.within(partition, |shard| shard.expire_to(now_ms, self.ttl_ms(), &interned));
+                lane.within(partition, |lane| lane.expire_to(now_ms, self.ttl_ms(), &interned));
             }
         });
     }
 
     /// Closes a partition that others will read on. Its waiting halves leave this engine uncounted.
     pub fn close_partition(&self, partition: i32) {
-        let mut shard = self.shard_of(partition);
-        let Some(partition) = shard.partitions.open.remove(&partition) else { return };
+        let mut lane = self.lane_of(partition);
+        let Some(partition) = lane.partitions.open.remove(&partition) else { return };
         if partition.read_back.is_none() {
-            shard.leave(partition.figures.waiting);
+            lane.leave(partition.figures.waiting);
         }
-        drop(shard);
+        drop(lane);
         self.divide();
     }
 
@@ -284,14 +285,14 @@ impl Meter {
         // No minute closes meanwhile.
         let mut ledger = self.ledger();
         ledger.closed.clear();
-        for mut shard in self.each_shard() {
-            shard.windows.forget_open();
-            shard.partitions.open.clear();
-            shard.join.accounting = Accounting::default();
+        for mut lane in self.each_lane() {
+            lane.stats.windows.forget_open();
+            lane.partitions.open.clear();
+            lane.of_partitions.join.accounting = Accounting::default();
         }
-        // Only the sum of the shards means anything.
-        let mut first = self.shard(0);
-        first.join.accounting = *spans;
+        // Only the sum over the lanes means anything.
+        let mut first = self.lane(0);
+        first.of_partitions.join.accounting = *spans;
         first.leave(spans.pending);
     }
 
@@ -302,8 +303,8 @@ impl Meter {
             ..partition.figures
         };
         let mut figures = Vec::new();
-        for shard in self.each_shard() {
-            figures.extend(shard.partitions.open.values().map(|partition| of(partition)));
+        for lane in self.each_lane() {
+            figures.extend(lane.partitions.open.values().map(|partition| of(partition)));
         }
         figures.sort_unstable_by_key(|figures| figures.partition);
         figures
@@ -317,7 +318,7 @@ impl Meter {
     /// Attempts after the first at calls that an earlier run or another meter has recorded: these calls are still
     /// counted as calls with one attempt.
     pub fn late_attempts(&self) -> u64 {
-        self.each_shard().map(|shard| shard.partitions.late_attempts).sum()
+        self.each_lane().map(|lane| lane.partitions.late_attempts).sum()
     }
 
     fn ttl_ms(&self) -> u32 {
@@ -325,8 +326,8 @@ impl Meter {
     }
 }
 
-impl Shard {
-    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut Shard, &mut Partition)) -> Option<()> {
+impl Lane {
+    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut Lane, &mut Partition)) -> Option<()> {
         let mut partition = self.partitions.open.remove(&number)?;
         work(self, &mut partition);
         self.partitions.newest_ms = self.partitions.newest_ms.max(partition.figures.time_ms);
@@ -337,11 +338,11 @@ impl Shard {
     /// Exchanges the engine's waiting halves for those of the partition, and back. While messages are read again,
     /// the counts are others as well.
     fn swap(&mut self, partition: &mut Partition) {
-        self.join.swap_pending(&mut partition.pending);
+        self.of_partitions.join.swap_pending(&mut partition.pending);
         if let Some(back) = &mut partition.read_back {
-            swap(&mut self.join.accounting, &mut back.accounting);
-            swap(&mut self.join.malformed, &mut back.malformed);
-            swap(&mut self.join.services, &mut back.services);
+            swap(&mut self.of_partitions.join.accounting, &mut back.accounting);
+            swap(&mut self.of_partitions.join.malformed, &mut back.malformed);
+            swap(&mut self.of_partitions.join.services, &mut back.services);
         }
     }
 
@@ -361,16 +362,21 @@ impl Shard {
         *(if counts { &mut figures.messages } else { &mut figures.read_back }) += 1;
         let now_ms = figures.time_ms;
         partition.silent_ms = 0;
-        self.within(partition, |shard| {
-            shard.expire_to(now_ms, ttl_ms, interned);
+        self.within(partition, |lane| {
+            lane.expire_to(now_ms, ttl_ms, interned);
             let request = message.request.unwrap_or_default();
             for span in spans {
                 let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
                 let key = keys.key(keys.trace(span.trace), id_of_call(span));
-                match shard.join.offer(span, key, bytes, now_ms as u32, interned) {
-                    Outcome::Joined(call) if counts => shard.record(call, span, bytes, now_ms, around),
-                    Outcome::Joined(call) => shard.join.remember(call.position, NOT_RECORDED, None),
-                    Outcome::Retracted(call) if counts => shard.retract_if_recorded(call, span, now_ms),
+                match lane.of_partitions.join.offer(span, key, bytes, now_ms as u32, interned) {
+                    Outcome::Joined(call) if counts => {
+                        let Lane { stats, of_partitions, .. } = lane;
+                        stats.record(&mut of_partitions.join, call, span, bytes, now_ms, around);
+                    }
+                    Outcome::Joined(call) => {
+                        lane.of_partitions.join.remember(call.position, NOT_RECORDED, 0, None)
+                    }
+                    Outcome::Retracted(call) if counts => lane.retract_if_recorded(call, span, now_ms),
                     Outcome::Retracted(_) | Outcome::Counted => {}
                 }
             }
@@ -378,11 +384,11 @@ impl Shard {
     }
 
     /// Works on the waiting halves of a partition.
-    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut Shard)) {
+    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut Lane)) {
         self.swap(partition);
-        let before = self.join.accounting;
+        let before = self.of_partitions.join.accounting;
         work(self);
-        let after = self.join.accounting;
+        let after = self.of_partitions.join.accounting;
         self.swap(partition);
         let figures = &mut partition.figures;
         let unmatched = |a: &Accounting| a.expired_client_only + a.expired_server_only + a.evicted;
@@ -396,15 +402,15 @@ impl Shard {
     /// The call is in a minute of this engine, unless its halves were read again, or its minute is closed.
     fn retract_if_recorded(&mut self, call: Retracted, attempt: &SpanFacts, now_ms: u64) {
         let first_ms = now_ms.saturating_sub(waited_ms(now_ms as u32, call.first_arrival_ms) as u64);
-        if call.pair == NOT_RECORDED || first_ms < self.settled_ms {
+        if call.pair == NOT_RECORDED || first_ms < self.stats.windows.settled_ms() {
             self.partitions.late_attempts += 1;
         } else {
-            self.retract(call, attempt, now_ms);
+            self.stats.retract(call, attempt, now_ms);
         }
     }
 
     fn expire_to(&mut self, now_ms: u64, ttl_ms: u32, interned: &Interned) {
-        while self.join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, interned) {}
+        while self.of_partitions.join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, interned) {}
     }
 
     /// Begins to count once all messages before `next_offset` have been read again. The halves that wait are now
@@ -412,8 +418,8 @@ impl Shard {
     fn end_read_back(&mut self, partition: &mut Partition, next_offset: i64) {
         let Some(back) = partition.read_back.take_if(|back| next_offset >= back.until) else { return };
         let waiting = back.accounting.pending;
-        self.join.accounting.received += waiting;
-        self.join.accounting.pending += waiting;
+        self.of_partitions.join.accounting.received += waiting;
+        self.of_partitions.join.accounting.pending += waiting;
         let figures = &mut partition.figures;
         figures.taken_over = waiting;
         figures.waiting = waiting;
@@ -423,8 +429,8 @@ impl Shard {
 
     /// Halves leave without an outcome, and are no longer this engine's to account for.
     fn leave(&mut self, waiting: u64) {
-        self.join.accounting.received -= waiting;
-        self.join.accounting.pending -= waiting;
+        self.of_partitions.join.accounting.received -= waiting;
+        self.of_partitions.join.accounting.pending -= waiting;
         self.partitions.handed_over += waiting;
     }
 }

@@ -1,6 +1,7 @@
 //! Read access to the engine: figures, minutes, samples.
 
-use super::shard::{CallCounts, Shard};
+use super::lane::{CallCounts, Lane, Statistics};
+use super::shard::Shard;
 use super::{LimitFigures, Meter, Overview, PairMinute};
 use crate::candidates::Candidates;
 use crate::ingest::origins::Interned;
@@ -15,23 +16,23 @@ use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
 use std::sync::{Arc, PoisonError};
 
-/// Copies of minutes of which each shard has a part.
-pub(super) struct MinutesOfShards<'m> {
+/// Copies of minutes of which each lane has a part.
+pub(super) struct MinutesOfLanes<'m> {
     meter: &'m Meter,
     minutes: Vec<PairMinute>,
     /// By Unix second and pair number.
     places: FxHashMap<(u64, u32), usize>,
 }
 
-impl MinutesOfShards<'_> {
-    /// Adds a shard's open minutes.
+impl MinutesOfLanes<'_> {
+    /// Adds a lane's open minutes.
     pub(super) fn add(
         &mut self,
-        shard: &Shard,
+        stats: &Statistics,
         copy: impl Fn(&PairStats) -> PairStats,
         wanted: impl Fn(&PairKey) -> bool,
     ) {
-        for minute in shard.windows.open() {
+        for minute in stats.windows.open() {
             self.add_minute(minute, &copy, &wanted);
         }
     }
@@ -44,7 +45,7 @@ impl MinutesOfShards<'_> {
     ) {
         let pairs = self.meter.common.pairs();
         let named = named(minute, &pairs, copy, wanted);
-        if self.meter.shards.len() == 1 {
+        if self.meter.lanes.len() == 1 {
             self.minutes.extend(named.map(|(_, minute)| minute));
             return;
         }
@@ -79,8 +80,8 @@ pub(super) fn named<'a>(
 }
 
 impl Meter {
-    pub(super) fn minutes_of_shards(&self) -> MinutesOfShards<'_> {
-        MinutesOfShards { meter: self, minutes: Vec::new(), places: FxHashMap::default() }
+    pub(super) fn minutes_of_lanes(&self) -> MinutesOfLanes<'_> {
+        MinutesOfLanes { meter: self, minutes: Vec::new(), places: FxHashMap::default() }
     }
 
     /// Copies of the minutes that are open or not yet taken by [`Meter::take_minutes`].
@@ -108,9 +109,9 @@ impl Meter {
         copy: impl Fn(&PairStats) -> PairStats,
     ) -> Vec<PairMinute> {
         let ledger = self.ledger();
-        let mut minutes = self.minutes_of_shards();
+        let mut minutes = self.minutes_of_lanes();
         ledger.closed.iter().for_each(|minute| minutes.add_minute(minute, &copy, &pairs));
-        self.each_shard().for_each(|shard| minutes.add(&shard, &copy, &pairs));
+        self.each_lane().for_each(|lane| minutes.add(&lane.stats, &copy, &pairs));
         minutes.finished()
     }
 
@@ -118,8 +119,8 @@ impl Meter {
     fn totals_by_number(&self) -> Vec<PairStats> {
         let ledger = self.ledger();
         let mut totals = ledger.totals.clone();
-        for shard in self.each_shard() {
-            for minute in shard.windows.open() {
+        for lane in self.each_lane() {
+            for minute in lane.stats.windows.open() {
                 if totals.len() < minute.pairs.len() {
                     totals.resize_with(minute.pairs.len(), PairStats::default);
                 }
@@ -147,10 +148,10 @@ impl Meter {
         let keys = (0u32..).zip(all.keys()).filter(|(_, key)| pairs(key));
         let keys: Vec<(u32, PairKey)> = keys.map(|(number, key)| (number, key.clone())).collect();
         drop(all);
-        let mut parts: Vec<_> = keys.iter().map(|_| Vec::with_capacity(self.shards.len())).collect();
-        for shard in self.each_shard() {
+        let mut parts: Vec<_> = keys.iter().map(|_| Vec::with_capacity(self.lanes.len())).collect();
+        for lane in self.each_lane() {
             for ((number, _), parts) in keys.iter().zip(&mut parts) {
-                parts.push(shard.samples.of(*number));
+                parts.push(lane.stats.samples.of(*number));
             }
         }
         let drawn = keys.into_iter().zip(parts).map(|((_, key), parts)| (key, drawn(parts)));
@@ -177,7 +178,7 @@ impl Meter {
     pub fn follow(&self, pair: Option<(&PairKey, usize)>) -> bool {
         let number = |key: &PairKey| self.common.pairs().keys().iter().position(|known| known == key);
         let found = pair.and_then(|(key, calls)| Some((number(key)? as u32, calls)));
-        self.each_shard().for_each(|mut shard| shard.samples.follow(found));
+        self.each_lane().for_each(|mut lane| lane.stats.samples.follow(found));
         found.is_some() || pair.is_none()
     }
 
@@ -185,6 +186,7 @@ impl Meter {
     pub fn accounting(&self) -> Accounting {
         let mut all = Accounting::default();
         self.each_shard().for_each(|shard| all += shard.join.accounting);
+        self.each_lane().for_each(|lane| all += lane.of_partitions.join.accounting);
         all
     }
 
@@ -209,8 +211,8 @@ impl Meter {
             }
         };
         add(&ledger.totals);
-        for shard in self.each_shard() {
-            shard.windows.open().for_each(|minute| add(&minute.pairs));
+        for lane in self.each_lane() {
+            lane.stats.windows.open().for_each(|minute| add(&minute.pairs));
         }
         let pairs = self.common.pairs();
         for (number, [gap, client]) in (from..).zip(&durations) {
@@ -228,10 +230,16 @@ impl Meter {
         let mut mate_delay = Histogram::new();
         ledger.totals.iter().for_each(|stats| mate_delay.merge(&stats.mate_delay));
         let mut sums = Sums::default();
+        for lane in self.each_lane() {
+            sums.add_lane(&lane);
+            let open = lane.stats.windows.open().flat_map(|minute| &minute.pairs);
+            open.for_each(|stats| mate_delay.merge(&stats.mate_delay));
+        }
         for shard in self.each_shard() {
             sums.add(&shard);
-            let open = shard.windows.open().flat_map(|minute| &minute.pairs);
-            open.for_each(|stats| mate_delay.merge(&stats.mate_delay));
+            sums.pending_bytes += shard.join.pending().bytes() as u64;
+            // One limit for all.
+            sums.pending_bytes_limit = shard.join.pending().max_bytes();
         }
         let services = sums.services.iter().enumerate().filter(|(_, c)| **c != ServiceCounts::default());
         let services = services.filter_map(|(i, c)| Some((interned.name(i as u32)?.clone(), *c))).collect();
@@ -309,7 +317,7 @@ impl Meter {
     }
 }
 
-/// Figures of all shards.
+/// Figures of all shards and lanes.
 #[derive(Default)]
 struct Sums {
     accounting: Accounting,
@@ -329,23 +337,25 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, shard: &Shard) {
-        let (join, pending, keep) = (&shard.join, shard.join.pending(), shard.join.keep());
+        let (join, keep) = (&shard.join, shard.join.keep());
         self.accounting += join.accounting;
         self.malformed += join.malformed;
         if self.services.len() < join.services.len() {
             self.services.resize(join.services.len(), ServiceCounts::default());
         }
         self.services.iter_mut().zip(&join.services).for_each(|(sum, counts)| *sum += *counts);
-        self.calls += shard.calls;
-        self.handed_over += shard.partitions.handed_over;
-        self.pending_bytes += pending.bytes() as u64 + shard.partitions.pending_bytes();
-        // One limit for all.
-        self.pending_bytes_limit = pending.max_bytes();
         self.whole_bytes += keep.written_bytes().min(keep.bytes() as u64);
         self.whole_bytes_limit += keep.bytes() as u64;
         self.whole_refused += keep.refused();
-        self.samples_refused += shard.samples.refused;
         self.whole_span_horizon_ms =
             self.whole_span_horizon_ms.into_iter().chain(shard.ring_horizon_ms()).min();
+    }
+
+    fn add_lane(&mut self, lane: &Lane) {
+        self.add(&lane.of_partitions);
+        self.calls += lane.stats.calls;
+        self.handed_over += lane.partitions.handed_over;
+        self.pending_bytes += lane.partitions.pending_bytes();
+        self.samples_refused += lane.stats.samples.refused;
     }
 }

@@ -1,10 +1,11 @@
 //! Adds a joined call to the statistics of its pair, or retracts it.
 
-use super::shard::{Shard, Surroundings};
+use super::lane::Statistics;
+use super::shard::Surroundings;
 use crate::ingest::origins::NO_NAME;
 use crate::ingest::walk::SpanFacts;
-use crate::join::{Half, Joined, Retracted, waited_ms};
-use crate::keep::MAX_SPAN_BYTES;
+use crate::join::{Half, Join, Joined, Retracted, waited_ms};
+use crate::keep::{Keep, MAX_SPAN_BYTES};
 use crate::offset::{Clocks, KnownClocks, Legs, early_ns};
 use crate::pairs::Numbered;
 use crate::samples::Taken;
@@ -13,10 +14,11 @@ use spangap_model::KeptCall;
 use spangap_model::pair::{CallLegs, KeptSide, WORST_KEPT, WholeSpan};
 use spangap_model::shared::SharedBytes;
 
-impl Shard {
+impl Statistics {
     #[inline]
     pub(super) fn record(
         &mut self,
+        join: &mut Join,
         call: Joined,
         arriving: &SpanFacts,
         bytes: &[u8],
@@ -72,10 +74,10 @@ impl Shard {
             if worst | taken.any() {
                 let legs = figures.request_leg_ns.map(|request_ns| CallLegs { request_ns, bound_ns });
                 let whole = Whole { at_ms, pair, gap_ns, legs, worst, taken };
-                self.keep_whole(whole, &call, arriving, bytes, around);
+                self.keep_whole(whole, join.keep(), &call, (arriving, bytes), around);
             }
         }
-        self.join.remember(call.position, pair, figures.request_leg_ns);
+        join.remember(call.position, pair, self.number, figures.request_leg_ns);
     }
 
     /// Retains a call with both its spans, where some list wants it.
@@ -83,9 +85,9 @@ impl Shard {
     fn keep_whole(
         &mut self,
         whole: Whole,
+        keep: &Keep,
         call: &Joined,
-        arriving: &SpanFacts,
-        bytes: &[u8],
+        (arriving, bytes): (&SpanFacts, &[u8]),
         around: Surroundings<'_>,
     ) {
         let Surroundings { interned, common } = around;
@@ -98,7 +100,7 @@ impl Shard {
         let mut side = |half: &Half| {
             let origin = interned.origin(half.origin);
             let span = match half.kept {
-                Some(kept) => self.join.keep().get(kept),
+                Some(kept) => keep.get(kept),
                 None => Some(bytes),
             };
             let whole = span.and_then(|span| {

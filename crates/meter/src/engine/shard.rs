@@ -1,25 +1,22 @@
-//! A part of the engine with a lock of its own: all spans of some traces.
+//! A part of the join with a lock of its own: all spans of some traces.
 //!
-//! A trace belongs to one shard, and whatever one span says about another is about one of the same trace: mates, duplicates,
-//! attempts, retractions. Figures of shards add up. What all of them must agree on is in [`Common`]: the numbers of pairs, the
-//! clocks of hosts, the limits.
+//! Whatever one span says about another is about one of the same trace: mates, duplicates, attempts. What all threads must agree on
+//! besides is in [`Common`]: the numbers of pairs, the clocks of hosts, the limits.
 
 use super::Settings;
-use super::partitions::Partitions;
-use crate::candidates::Candidates;
 use crate::ingest::origins::Interned;
 use crate::join::Join;
-use crate::offset::{Clocks, KnownClocks};
-use crate::pairs::{Grouping, KnownPairs, Pairs};
+use crate::offset::Clocks;
+use crate::pairs::{Grouping, Pairs};
 use crate::pending::{KeyMaker, Pending};
-use crate::samples::Samples;
-use crate::window::Windows;
 use spangap_model::shared::Account;
 use std::collections::VecDeque;
-use std::ops::AddAssign;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-/// What all shards agree on.
+/// Shards for each lane: threads that visit one seldom meet.
+const PER_LANE: usize = 4;
+
+/// What all threads agree on.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) grouping: Grouping,
@@ -52,32 +49,11 @@ impl Common {
     }
 }
 
-/// What a shard needs of the rest of the engine while it processes spans.
+/// What the processing of a span needs besides a shard and a lane.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub(super) interned: &'a Interned,
     pub(super) common: &'a Common,
-}
-
-/// Counts of calls that add up over all shards.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CallCounts {
-    pub(super) in_other: u64,
-    pub(super) without_legs: u64,
-    pub(super) with_one_attempt: u64,
-    pub(super) without_size: u64,
-    /// Spans of worst calls rejected for lack of room.
-    pub(super) worst_refused: u64,
-}
-
-impl AddAssign for CallCounts {
-    fn add_assign(&mut self, other: CallCounts) {
-        self.in_other += other.in_other;
-        self.without_legs += other.without_legs;
-        self.with_one_attempt += other.with_one_attempt;
-        self.without_size += other.without_size;
-        self.worst_refused += other.worst_refused;
-    }
 }
 
 /// On cache lines of its own: neighbours are in use by other cores.
@@ -85,42 +61,26 @@ impl AddAssign for CallCounts {
 #[repr(align(128))]
 pub(super) struct Shard {
     pub(super) join: Join,
-    pub(super) windows: Windows,
-    pub(super) samples: Samples,
-    pub(super) candidates: Candidates,
-    pub(super) partitions: Partitions,
-    pub(super) known_pairs: KnownPairs,
-    pub(super) known_clocks: KnownClocks,
-    pub(super) calls: CallCounts,
-    /// Minutes before this engine time are closed.
-    pub(super) settled_ms: u64,
     /// Total bytes written to the ring at certain times; its age is derived from them.
-    pub(super) ring_marks: VecDeque<(u64, u64)>,
+    ring_marks: VecDeque<(u64, u64)>,
 }
 
 /// The shards of an engine.
-pub(super) fn shards(settings: &Settings, common: &Common, keys: KeyMaker) -> Box<[Mutex<Shard>]> {
-    let number = settings.shards.max(1);
-    let shard = |pending| Shard {
-        join: Join::new(pending, settings.keep_bytes / number as u64, settings.exclude_response_over, keys),
-        windows: match settings.partitioned {
-            true => Windows::of_messages(),
-            false => Windows::new(settings.epoch_unix_ms as i64),
-        },
-        samples: Samples::new(settings.sampled_calls, settings.sample_bytes, common.sampled.clone()),
-        candidates: Candidates::new(common.candidates.clone()),
-        partitions: Partitions::default(),
-        known_pairs: KnownPairs::default(),
-        known_clocks: KnownClocks::default(),
-        calls: CallCounts::default(),
-        settled_ms: 0,
-        ring_marks: VecDeque::new(),
-    };
+pub(super) fn shards(settings: &Settings, lanes: usize, keys: KeyMaker) -> Box<[Mutex<Shard>]> {
+    let wanted = if lanes == 1 { 1 } else { lanes * PER_LANE };
+    let number = wanted.min(Pending::most_stores(settings.max_pending_bytes));
+    let keep_bytes = if settings.partitioned { 0 } else { settings.keep_bytes / number as u64 };
     let pendings = Pending::several(number, settings.max_pending_bytes);
-    pendings.into_iter().map(|pending| Mutex::new(shard(pending))).collect()
+    let shard = |pending| Mutex::new(Shard::new(settings, pending, keep_bytes, keys));
+    pendings.into_iter().map(shard).collect()
 }
 
 impl Shard {
+    pub(super) fn new(settings: &Settings, pending: Pending, keep_bytes: u64, keys: KeyMaker) -> Shard {
+        let join = Join::new(pending, keep_bytes, settings.exclude_response_over, keys);
+        Shard { join, ring_marks: VecDeque::new() }
+    }
+
     /// Records the ring's write position at this time, and drops positions that have been overwritten.
     pub(super) fn mark_ring(&mut self, now_ms: u64) {
         let written = self.join.keep().written_bytes();

@@ -2,12 +2,12 @@
 
 pub mod crowd;
 pub mod history;
+pub mod lanes;
 pub mod lock;
 pub mod memory;
 pub mod overload;
 pub mod queue;
 pub mod samples;
-pub mod shards;
 pub mod spool;
 pub mod throughput;
 pub mod truth;

@@ -1,4 +1,4 @@
-//! What shards gain: threads that take in spans at once, each on a core of its own, with one shard and with several.
+//! What lanes gain: threads that take in spans at once, each on a core of its own, with one lane and with several.
 //!
 //! Wall time depends on whatever else runs on the machine. So each thread's time is divided: it computes, it waits for a core,
 //! which is the others' doing, or it is blocked, which is the lock's. Computing and being blocked are what a span costs a core.
@@ -9,25 +9,26 @@ use crate::process::pin_to;
 use crate::workload::Workload;
 use serde::Serialize;
 use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::entry::MOST_LANES;
 use std::sync::Barrier;
 use std::time::Instant;
 
 /// Interval between passes in milliseconds of the meter's clock.
 const PASS_MS: u64 = 1_000;
 
-/// Several threads on some shards; medians of the rounds.
+/// Several threads on some lanes; medians of the rounds.
 #[derive(Clone, Debug, Serialize)]
-pub struct ShardsRow {
+pub struct LanesRow {
     pub threads: usize,
-    pub shards: usize,
+    pub lanes: usize,
     /// CPU time per span, microseconds, and its quartiles.
     pub cpu_us_per_span: f64,
     pub cpu_quartiles_us: [f64; 2],
-    /// Time per span in which a thread waited for a shard.
+    /// Time per span in which a thread waited for a lane or a shard.
     pub blocked_us_per_span: f64,
     /// Spans per second of wall time.
     pub spans_per_s: f64,
-    /// Spans per second of cores that do nothing else, compared with one thread and one shard.
+    /// Spans per second of cores that do nothing else, compared with one thread and one lane.
     pub speedup: f64,
     /// First and third quartile over the rounds.
     pub speedup_quartiles: [f64; 2],
@@ -37,15 +38,15 @@ pub struct ShardsRow {
 #[derive(Clone, Debug, Serialize)]
 pub struct SimulatedRow {
     pub cores: usize,
-    pub shards: usize,
+    pub lanes: usize,
     pub speedup: f64,
 }
 
 /// What was measured, and what follows for more cores.
 #[derive(Clone, Debug, Serialize)]
-pub struct ShardsFigure {
+pub struct LanesFigure {
     pub rounds: u32,
-    pub rows: Vec<ShardsRow>,
+    pub rows: Vec<LanesRow>,
     pub simulated: Vec<SimulatedRow>,
 }
 
@@ -64,16 +65,14 @@ impl Times {
 }
 
 /// Takes in the workload in each way in turns, on these cores; the first round warms up. `costs` are those of one span.
-pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> ShardsFigure {
+pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> LanesFigure {
     let spans = workload.spans().max(1) as f64;
-    let mut ways = vec![(1, 1), (1, 2)];
+    let mut ways = vec![(1, 1), (1, 2), (1, 8)];
     if cpus.len() > 1 {
-        ways.extend([(2, 1), (2, 2), (2, 4), (2, 8)]);
+        ways.extend([(2, 1), (2, 2), (2, 8)]);
     }
-    let meters: Vec<Meter> = ways
-        .iter()
-        .map(|(_, shards)| Meter::new(Settings { shards: *shards, ..Settings::default() }))
-        .collect();
+    let meters: Vec<Meter> =
+        ways.iter().map(|(_, lanes)| Meter::new(Settings { lanes: *lanes, ..Settings::default() })).collect();
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
         let requests: Vec<Vec<u8>> = workload.batches.iter().map(|batch| batch.of_pass(round)).collect();
@@ -90,24 +89,24 @@ pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> Sh
     }
     let rows = ways.iter().zip(&times).map(|(way, rounds)| row(*way, rounds, &times[0], spans)).collect();
     let simulated = [2, 4, 8, 16, 32].into_iter().flat_map(|cores| {
-        [1, cores, 2 * cores].map(|shards| SimulatedRow {
+        [1, cores.min(MOST_LANES)].map(|lanes| SimulatedRow {
             cores,
-            shards,
-            speedup: speedup(costs, cores, shards),
+            lanes,
+            speedup: speedup(costs, cores, lanes),
         })
     });
-    ShardsFigure { rounds, rows, simulated: simulated.collect() }
+    LanesFigure { rounds, rows, simulated: simulated.collect() }
 }
 
-fn row((threads, shards): (usize, usize), rounds: &[Times], one: &[Times], spans: f64) -> ShardsRow {
+fn row((threads, lanes): (usize, usize), rounds: &[Times], one: &[Times], spans: f64) -> LanesRow {
     let of = |each: fn(&Times) -> f64| quartiles(rounds.iter().map(|times| each(times) / spans).collect());
     let [cpu_low, cpu, cpu_high] = of(|times| times.cpu_us);
     let speedups =
         rounds.iter().zip(one).map(|(times, one)| threads as f64 * one.occupied_us() / times.occupied_us());
     let [low, speedup, high] = quartiles(speedups.collect());
-    ShardsRow {
+    LanesRow {
         threads,
-        shards,
+        lanes,
         cpu_us_per_span: cpu,
         cpu_quartiles_us: [cpu_low, cpu_high],
         blocked_us_per_span: of(|times| times.blocked_us)[1],
@@ -159,12 +158,12 @@ mod tests {
     use crate::process::usable_cpus;
 
     #[test]
-    fn every_span_is_taken_in_whatever_the_threads_and_shards() {
+    fn every_span_is_taken_in_whatever_the_threads_and_lanes() {
         let (workload, _) = generate(&Shape { spans: 4_096, ..Shape::default() });
         let requests: Vec<Vec<u8>> = workload.batches.iter().map(|batch| batch.of_pass(1)).collect();
         let cpus = usable_cpus();
-        for shards in [1, 3] {
-            let meter = Meter::new(Settings { shards, ..Settings::default() });
+        for lanes in [1, 3] {
+            let meter = Meter::new(Settings { lanes, ..Settings::default() });
             let times = take_in(&meter, &requests, 1, &cpus[..cpus.len().min(2)]);
             assert_eq!(meter.accounting().received, workload.spans());
             assert!(times.cpu_us > 0.0 && times.wall_us > 0.0);
