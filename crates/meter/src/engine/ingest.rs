@@ -1,8 +1,8 @@
 //! The path of a request: walked without a lock, its spans sorted by shard, each shard visited once, with a lane for the statistics.
 
-use super::lane::{Lane, Statistics};
 use super::shard::{Shard, Surroundings};
-use super::{Ingested, Meter};
+use super::statistics::Statistics;
+use super::{Ingested, Lane, Meter};
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{Batch, SpanFacts, walk};
 use crate::ingest::wire::WalkError;

@@ -1,25 +1,26 @@
 //! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time.
 
 mod ingest;
-mod lane;
 mod ledger;
 pub mod partitions;
 mod read;
 mod record;
 mod shard;
+mod statistics;
 
+use crate::entry::MOST_LANES;
 use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use crate::join::ServiceCounts;
 use crate::pairs::{Grouping, PairLimits};
-use crate::pending::KeyMaker;
+use crate::pending::{KeyMaker, Pending};
 use crate::usual::UsualOfPairs;
-use lane::{Lane, lanes};
 use ledger::Ledger;
-use partitions::PartitionMark;
+use partitions::{PartitionMark, Partitions};
 use shard::{Common, Shard, shards};
 use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
+use statistics::Statistics;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Entries expired per acquisition of the lock.
@@ -200,6 +201,27 @@ pub struct PairMinute {
     pub stats: PairStats,
 }
 
+/// What a thread that processes a request has to itself. On cache lines of its own: neighbours are in use by other cores.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane {
+    stats: Statistics,
+    partitions: Partitions,
+    /// For spans of these partitions, whose minutes, offsets and counts must be of one moment.
+    of_partitions: Shard,
+}
+
+impl Lane {
+    fn new(number: u8, settings: &Settings, common: &Common, keys: KeyMaker) -> Lane {
+        let keep_bytes = if settings.partitioned { settings.keep_bytes / settings.lanes as u64 } else { 0 };
+        Lane {
+            stats: Statistics::new(number, settings, common),
+            partitions: Partitions::default(),
+            of_partitions: Shard::new(settings, Pending::new(0), keep_bytes, keys),
+        }
+    }
+}
+
 /// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks.
 #[derive(Debug)]
 pub struct Meter {
@@ -217,9 +239,10 @@ pub struct Meter {
 impl Meter {
     /// An empty meter.
     pub fn new(settings: Settings) -> Meter {
+        let settings = Settings { lanes: settings.lanes.clamp(1, MOST_LANES), ..settings };
         let keys = KeyMaker::new();
         let common = Common::new(&settings);
-        let lanes = lanes(&settings, &common, keys);
+        let lane = |number| Mutex::new(Lane::new(number, &settings, &common, keys));
         Meter {
             interest: Interest::new(
                 settings.grouping == Grouping::Method,
@@ -227,8 +250,8 @@ impl Meter {
             ),
             origins: Origins::new(settings.origin_limits, settings.grouping.part()),
             ledger: Mutex::new(Ledger::new(settings.epoch_unix_ms as i64)),
-            shards: shards(&settings, lanes.len(), keys),
-            lanes,
+            lanes: (0..settings.lanes as u8).map(lane).collect(),
+            shards: shards(&settings, keys),
             keys,
             common,
             usual: Mutex::default(),

@@ -11,9 +11,8 @@
 //! A partition is in one lane as a whole, with all its traces, since it has a time of its own.
 
 use super::ingest::BATCH;
-use super::lane::Lane;
 use super::shard::Surroundings;
-use super::{EXPIRE_AT_ONCE, Ingested, Meter};
+use super::{EXPIRE_AT_ONCE, Ingested, Lane, Meter};
 use crate::entry::State as EntryState;
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{SpanFacts, walk};

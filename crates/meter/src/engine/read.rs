@@ -1,8 +1,8 @@
 //! Read access to the engine: figures, minutes, samples.
 
-use super::lane::{CallCounts, Lane, Statistics};
 use super::shard::Shard;
-use super::{LimitFigures, Meter, Overview, PairMinute};
+use super::statistics::{CallCounts, Statistics};
+use super::{Lane, LimitFigures, Meter, Overview, PairMinute};
 use crate::candidates::Candidates;
 use crate::ingest::origins::Interned;
 use crate::ingest::versions::VersionChange;

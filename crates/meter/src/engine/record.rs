@@ -1,7 +1,7 @@
 //! Adds a joined call to the statistics of its pair, or retracts it.
 
-use super::lane::Statistics;
 use super::shard::Surroundings;
+use super::statistics::Statistics;
 use crate::ingest::origins::NO_NAME;
 use crate::ingest::walk::SpanFacts;
 use crate::join::{Half, Join, Joined, Retracted, waited_ms};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 /// Shards for each lane: threads that visit one seldom meet.
-const PER_LANE: usize = 4;
+const PER_LANE: usize = 2;
 
 /// What all threads agree on.
 #[derive(Debug)]
@@ -66,8 +66,8 @@ pub(super) struct Shard {
 }
 
 /// The shards of an engine.
-pub(super) fn shards(settings: &Settings, lanes: usize, keys: KeyMaker) -> Box<[Mutex<Shard>]> {
-    let wanted = if lanes == 1 { 1 } else { lanes * PER_LANE };
+pub(super) fn shards(settings: &Settings, keys: KeyMaker) -> Box<[Mutex<Shard>]> {
+    let wanted = if settings.lanes == 1 { 1 } else { settings.lanes * PER_LANE };
     let number = wanted.min(Pending::most_stores(settings.max_pending_bytes));
     let keep_bytes = if settings.partitioned { 0 } else { settings.keep_bytes / number as u64 };
     let pendings = Pending::several(number, settings.max_pending_bytes);

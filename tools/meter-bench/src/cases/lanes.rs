@@ -67,7 +67,7 @@ impl Times {
 /// Takes in the workload in each way in turns, on these cores; the first round warms up. `costs` are those of one span.
 pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> LanesFigure {
     let spans = workload.spans().max(1) as f64;
-    let mut ways = vec![(1, 1), (1, 2), (1, 8)];
+    let mut ways = vec![(1, 1), (1, 2), (1, 4), (1, 8)];
     if cpus.len() > 1 {
         ways.extend([(2, 1), (2, 2), (2, 8)]);
     }

@@ -21,7 +21,7 @@ const REQUESTS: usize = 400;
 /// Time to wake a thread that was blocked.
 const WAKE_US: f64 = 5.0;
 /// Shards for each lane of several.
-const PER_LANE: usize = 4;
+const PER_LANE: usize = 2;
 
 #[derive(Default)]
 struct Shard {

@@ -1,22 +1,18 @@
-//! Statistics of calls, in lanes: a thread that processes a request has one to itself.
+//! Statistics of the calls that were joined in a lane: a thread that processes a request has one to itself.
 //!
 //! A shard would be the wrong place for them. The calls of a request are of few pairs and many traces: with statistics in shards, each
 //! core would touch all copies of these pairs, and take them from other cores' caches; and every shard would need the memory. In lanes,
 //! a core has the statistics that it used last, and there are as many copies as threads.
 
 use super::Settings;
-use super::partitions::Partitions;
-use super::shard::{Common, Shard};
+use super::shard::Common;
 use crate::candidates::Candidates;
-use crate::entry::MOST_LANES;
 use crate::offset::KnownClocks;
 use crate::pairs::KnownPairs;
-use crate::pending::{KeyMaker, Pending};
 use crate::samples::Samples;
 use crate::window::{Minute, Windows};
 use spangap_model::PairStats;
 use std::ops::AddAssign;
-use std::sync::Mutex;
 
 /// Counts of calls that add up over all lanes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,22 +48,9 @@ pub(super) struct Statistics {
     pub(super) calls: CallCounts,
 }
 
-/// On cache lines of its own: neighbours are in use by other cores.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct Lane {
-    pub(super) stats: Statistics,
-    pub(super) partitions: Partitions,
-    /// For spans of these partitions, whose minutes, offsets and counts must be of one moment.
-    pub(super) of_partitions: Shard,
-}
-
-/// The lanes of an engine.
-pub(super) fn lanes(settings: &Settings, common: &Common, keys: KeyMaker) -> Box<[Mutex<Lane>]> {
-    let number = settings.lanes.clamp(1, MOST_LANES);
-    let keep_bytes = if settings.partitioned { settings.keep_bytes / number as u64 } else { 0 };
-    let lane = |number| Lane {
-        stats: Statistics {
+impl Statistics {
+    pub(super) fn new(number: u8, settings: &Settings, common: &Common) -> Statistics {
+        Statistics {
             number,
             windows: match settings.partitioned {
                 true => Windows::of_messages(),
@@ -78,14 +61,9 @@ pub(super) fn lanes(settings: &Settings, common: &Common, keys: KeyMaker) -> Box
             known_pairs: KnownPairs::default(),
             known_clocks: KnownClocks::default(),
             calls: CallCounts::default(),
-        },
-        partitions: Partitions::default(),
-        of_partitions: Shard::new(settings, Pending::new(0), keep_bytes, keys),
-    };
-    (0..number as u8).map(|number| Mutex::new(lane(number))).collect()
-}
+        }
+    }
 
-impl Statistics {
     /// Removes the minutes that end before `safe_ms`.
     pub(super) fn close_before(&mut self, safe_ms: u64, parts: &mut Vec<Minute>) {
         while let Some(mut closed) = self.windows.close_before(safe_ms) {
