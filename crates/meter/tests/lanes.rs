@@ -25,9 +25,16 @@ fn meter(lanes: usize) -> Meter {
     })
 }
 
-/// Each thread prefers another lane.
-fn ingest(meter: &Meter, request: &[u8], at_ms: u64) {
-    std::thread::scope(|scope| scope.spawn(|| meter.ingest(request, at_ms).unwrap()).join().unwrap());
+/// Hands requests to threads in turn, some to each: every thread prefers another lane.
+fn in_lanes<T: Sync>(requests: &[T], mut send: impl FnMut(&T) + Send) {
+    for part in requests.chunks(5) {
+        std::thread::scope(|scope| scope.spawn(|| part.iter().for_each(&mut send)).join().unwrap());
+    }
+}
+
+fn send_at_once(meter: &Meter, calls: &[Call], batch: usize) {
+    let requests: Vec<_> = batches(calls, batch).collect();
+    in_lanes(&requests, |(_, request)| _ = meter.ingest(request, 5).unwrap());
 }
 
 /// What must be the same to the bit.
@@ -86,20 +93,21 @@ fn answers(calls: &[Call], lanes: usize, batch: usize) -> Answers {
     let meter = meter(lanes);
     let mut minutes = BTreeMap::new();
     let (mut last_ms, mut taken_ms) = (0, 0);
-    for (at_ms, request) in batches(calls, batch) {
-        while last_ms + 50 <= at_ms {
-            last_ms += 50;
+    let requests: Vec<_> = batches(calls, batch).collect();
+    in_lanes(&requests, |(at_ms, request)| {
+        while last_ms + 200 <= *at_ms {
+            last_ms += 200;
             meter.tick(last_ms);
         }
-        last_ms = last_ms.max(at_ms);
-        ingest(&meter, &request, at_ms);
-        if at_ms > taken_ms + 7_000 {
-            taken_ms = at_ms;
+        last_ms = last_ms.max(*at_ms);
+        meter.ingest(request, *at_ms).unwrap();
+        if *at_ms > taken_ms + 7_000 {
+            taken_ms = *at_ms;
             let taken = meter.take_minutes();
             assert!(taken.open.iter().all(|minute| minute.unix_s >= taken.settled_before_s));
             take(&mut minutes, taken.closed);
         }
-    }
+    });
     let spans = overall(&meter);
     let totals = meter.totals().into_iter().map(|(key, stats)| (format!("{key:?}"), stats)).collect();
     meter.tick(last_ms + 300_000);
@@ -161,7 +169,7 @@ fn compare(calls: &[Call], batch: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn lanes_answer_what_one_lane_answers(calls in calls(1..300), batch in 1usize..200) {
         compare(&calls, batch);
@@ -175,11 +183,11 @@ proptest! {
         let mut legs = Vec::new();
         for lanes in [1].into_iter().chain(LANES) {
             let meter = meter(lanes);
-            batches(&calls, batch).for_each(|(_, request)| ingest(&meter, &request, 5));
+            send_at_once(&meter, &calls, batch);
             let known = meter.overview().calls_without_legs;
             // The last call of each host pair is the slowest of all, so that it is shown.
             let probes: Vec<Call> = (0..HOSTS * HOSTS).map(|hosts| Call::probe(1_000_000 + hosts, hosts)).collect();
-            batches(&probes, 1).for_each(|(_, request)| ingest(&meter, &request, 5));
+            send_at_once(&meter, &probes, 1);
             let mut shown: Vec<_> = meter.totals().iter().flat_map(|(_, stats)| &stats.worst)
                 .filter(|call| call.gap_ns >= Call::PROBE_GAP_NS).map(|call| (call.trace_id, call.legs)).collect();
             shown.sort_by_key(|(trace, _)| *trace);
@@ -195,7 +203,7 @@ proptest! {
     fn samples_of_few_calls_are_the_same(calls in calls(1..120), batch in 1usize..100) {
         let sorted = |lanes: usize| {
             let meter = Meter::new(Settings { lanes, join_ttl_ms: None, sampled_calls: 130, ..Settings::default() });
-            batches(&calls, batch).for_each(|(_, request)| ingest(&meter, &request, 5));
+            send_at_once(&meter, &calls, batch);
             let of = |drawn: &Drawn| {
                 let mut by_call: Vec<_> = drawn.by_call.iter().map(|call| call.trace_id).collect();
                 let mut by_time: Vec<_> = drawn.by_time.iter().map(|(call, lost)| (call.trace_id, *lost as u64)).collect();
