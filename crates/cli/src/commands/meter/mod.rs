@@ -98,8 +98,8 @@ pub struct MeterArgs {
     /// Distinct pairs per client service [default: 500]
     #[arg(long, value_name = "N")]
     max_pairs_per_client: Option<usize>,
-    /// Threads that can join spans at the same time; each has statistics of its own for the current minutes, which takes
-    /// memory [default: the number of CPUs, at most 8; 1 with --kafka, which one thread reads]
+    /// Threads that can join spans at the same time, 1 to 8, for machines with several CPUs; each has statistics of its own for
+    /// the current minutes, which takes memory [default: 1]
     #[arg(long, value_name = "N")]
     lanes: Option<usize>,
     /// Pairs with their own metrics at /metrics and in the push, some 170 series each; later pairs are exported as the

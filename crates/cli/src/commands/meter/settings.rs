@@ -24,11 +24,8 @@ use std::sync::Arc;
 pub(super) const SLICE_BYTES: u64 = 32 << 20;
 
 impl MeterArgs {
-    /// One thread reads a topic, so it needs no more than one.
     fn lanes(&self) -> anyhow::Result<usize> {
-        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
-        let usual = || if self.kafka.is_some() { 1 } else { cpus().min(MOST_LANES) };
-        let lanes = self.lanes.unwrap_or_else(usual);
+        let lanes = self.lanes.unwrap_or(1);
         if !(1..=MOST_LANES).contains(&lanes) {
             bail!("--lanes is out of range: expected 1 to {MOST_LANES}");
         }
