@@ -41,6 +41,9 @@ const HAS_LEG: u64 = 1 << 53;
 const STATUS_SHIFT: u32 = 54;
 const STATUS: u64 = 0x3f << STATUS_SHIFT;
 const SIZED: u64 = 1 << 60;
+const LANE_SHIFT: u32 = 61;
+/// Lanes that an entry can tell apart.
+pub const MOST_LANES: usize = 1 << (u64::BITS - LANE_SHIFT);
 
 /// Properties of a call besides its times: status, and whether the response is large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +128,8 @@ pub struct Call {
     pub outline: Outline,
     /// Number of the pair that counts it.
     pub pair: u32,
+    /// Number of the lane that counts it.
+    pub lane: u8,
     /// Digest of the SERVER span's own id.
     pub server_tag: u32,
     /// The request leg in nanoseconds, if known.
@@ -178,6 +183,7 @@ impl Entry {
                     server_ns: self.word & MAX_DURATION_NS,
                     outline,
                     pair: self.number,
+                    lane: (flags >> LANE_SHIFT) as u8,
                     server_tag: self.server_tag,
                     request_leg_ns: (flags & HAS_LEG != 0).then_some(leg_ns),
                     many_attempts,
@@ -204,11 +210,12 @@ impl Entry {
         self.server_tag = server_tag;
     }
 
-    /// Sets the pair that counts the joined call. A leg of 2^48 ns or more does not fit; no call is that
+    /// Sets the pair and the lane that count the joined call. A leg of 2^48 ns or more does not fit; no call is that
     /// long.
     #[inline]
-    pub fn recorded(&mut self, pair: u32, request_leg_ns: Option<u64>) {
+    pub fn recorded(&mut self, pair: u32, lane: u8, request_leg_ns: Option<u64>) {
         self.number = pair;
+        self.flags |= (lane as u64) << LANE_SHIFT;
         if let Some(leg) = request_leg_ns {
             self.flags |= HAS_LEG;
             self.word |= leg >> 32 << DURATION_BITS;
@@ -242,7 +249,7 @@ mod tests {
         /// All three kinds survive a round trip, and words of one kind do not leak into another.
         #[test]
         fn entries_survive_a_round_trip(
-            half in waiting(), mate in waiting(), arrival_ms: u32, pair: u32, leg in prop::option::of(0..=MAX_DURATION_NS),
+            half in waiting(), mate in waiting(), arrival_ms: u32, pair: u32, lane in 0..MOST_LANES as u8, leg in prop::option::of(0..=MAX_DURATION_NS),
         ) {
             let mut entry = Entry::waiting(&half, arrival_ms);
             prop_assert_eq!((entry.state(), entry.arrival_ms()), (State::Waiting(half), arrival_ms));
@@ -252,12 +259,13 @@ mod tests {
             prop_assert_eq!(outline.is_large(), half.outline.is_large() || mate.outline.is_large());
             prop_assert_eq!(outline.is_sized(), half.outline.is_sized() || mate.outline.is_sized());
             entry.join(half.duration_ns, mate.duration_ns, outline, mate.server_tag);
-            entry.recorded(pair, leg);
+            entry.recorded(pair, lane, leg);
             let mut call = Call {
                 client_ns: half.duration_ns,
                 server_ns: mate.duration_ns,
                 outline,
                 pair,
+                lane,
                 server_tag: mate.server_tag,
                 request_leg_ns: leg,
                 many_attempts: half.many_attempts,

@@ -15,6 +15,7 @@ use crate::pending::{Key, KeyMaker, Pending, Position};
 use crate::window::CallFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, CallStatus, Side};
+use std::ops::AddAssign;
 
 /// One side of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Retracted {
     pub first_arrival_ms: u32,
     /// Number of its pair.
     pub pair: u32,
+    /// Number of the lane that has recorded it.
+    pub lane: u8,
     /// The recorded figures.
     pub figures: CallFigures,
 }
@@ -85,12 +88,27 @@ pub struct ServiceCounts {
     pub server_unmatched: u64,
 }
 
+impl AddAssign for ServiceCounts {
+    fn add_assign(&mut self, other: ServiceCounts) {
+        self.client_joined += other.client_joined;
+        self.client_unmatched += other.client_unmatched;
+        self.server_joined += other.server_joined;
+        self.server_unmatched += other.server_unmatched;
+    }
+}
+
 /// Milliseconds since an arrival. Requests are processed concurrently, so an earlier request may be processed
 /// later; its mates have then waited for 0 ms, and not for nearly 2^32 ms.
 #[inline]
 pub fn waited_ms(now_ms: u32, arrival_ms: u32) -> u32 {
     let waited = now_ms.wrapping_sub(arrival_ms);
     if waited > u32::MAX / 2 { 0 } else { waited }
+}
+
+/// The span id in the key of a span's call.
+#[inline]
+pub fn id_of_call(span: &SpanFacts) -> u64 {
+    if span.kind == SpanKind::Client { span.span } else { span.parent }
 }
 
 /// Mixed into the trace id of an attempt's own entry, so that it cannot collide with a call's key.
@@ -112,12 +130,13 @@ pub struct Join {
 }
 
 impl Join {
-    /// An empty join. Responses over `large_over` bytes mark a call as large; `None` for no limit.
-    pub fn new(max_pending_bytes: u64, keep_bytes: u64, large_over: Option<u64>) -> Join {
+    /// An empty join. Responses over `large_over` bytes mark a call as large; `None` for no limit. `keys` are those that
+    /// [`Join::offer`] gets.
+    pub fn new(pending: Pending, keep_bytes: u64, large_over: Option<u64>, keys: KeyMaker) -> Join {
         Join {
-            pending: Pending::new(max_pending_bytes),
+            pending,
             keep: Keep::new(keep_bytes),
-            keys: KeyMaker::new(),
+            keys,
             large_over: large_over.unwrap_or(u64::MAX),
             accounting: Accounting::default(),
             malformed: Malformed::default(),
@@ -138,12 +157,6 @@ impl Join {
     /// The ring of complete spans.
     pub fn keep(&self) -> &Keep {
         &self.keep
-    }
-
-    /// The key of a span; computed ahead, so that its slot can be prefetched.
-    #[inline]
-    pub fn key(&self, span: &SpanFacts) -> Key {
-        self.keys.key(span.trace, if span.kind == SpanKind::Client { span.span } else { span.parent })
     }
 
     /// Starts loading the index slot of a key that is needed soon.
@@ -301,8 +314,8 @@ impl Join {
 
     /// Stores where a joined call was recorded, so that it can be retracted.
     #[inline]
-    pub fn remember(&mut self, position: Position, pair: u32, request_leg_ns: Option<u64>) {
-        self.pending.get_mut(position).recorded(pair, request_leg_ns);
+    pub fn remember(&mut self, position: Position, pair: u32, lane: u8, request_leg_ns: Option<u64>) {
+        self.pending.get_mut(position).recorded(pair, lane, request_leg_ns);
     }
 
     #[cold]
@@ -315,7 +328,8 @@ impl Join {
         now_ms: u32,
         names: &Interned,
     ) -> Outcome {
-        let own_key = self.keys.key([span.trace[0] ^ ATTEMPT_SALT, span.trace[1]], span.span);
+        let own_key =
+            self.keys.key(self.keys.trace([span.trace[0] ^ ATTEMPT_SALT, span.trace[1]]), span.span);
         if self.pending.find(own_key).is_some() {
             self.accounting.duplicate += 1;
             return Outcome::Counted;
@@ -326,20 +340,35 @@ impl Join {
         self.make_room(names);
         self.pending.insert(own_key, Entry::attempt(now_ms));
         match present {
-            State::Call(call) if !call.many_attempts => {
-                Outcome::Retracted(Retracted { first_arrival_ms, pair: call.pair, figures: figures(&call) })
-            }
+            State::Call(call) if !call.many_attempts => Outcome::Retracted(Retracted {
+                first_arrival_ms,
+                pair: call.pair,
+                lane: call.lane,
+                figures: figures(&call),
+            }),
             _ => Outcome::Counted,
         }
     }
 
     #[inline]
     fn make_room(&mut self, names: &Interned) {
-        while self.pending.is_full() {
-            let Some(entry) = self.pending.pop_oldest() else { return };
-            if self.forget(entry, names).is_some() {
-                self.accounting.evicted += 1;
-            }
+        while !self.pending.prepare() && self.evict_oldest(names) {}
+    }
+
+    /// Pops the oldest entry, before its time; false if there is none.
+    fn evict_oldest(&mut self, names: &Interned) -> bool {
+        let Some(entry) = self.pending.pop_oldest() else { return false };
+        if self.forget(entry, names).is_some() {
+            self.accounting.evicted += 1;
+        }
+        true
+    }
+
+    /// Gives up the oldest entries, as many as memory is allocated for at once.
+    pub fn give_up_oldest(&mut self, names: &Interned) {
+        let bytes = self.pending.bytes();
+        while self.pending.bytes() >= bytes && self.evict_oldest(names) {
+            self.pending.drop_spare();
         }
     }
 
@@ -388,11 +417,7 @@ impl Join {
     /// Moves the counts of the service with this forgotten name number to `other`.
     pub fn forget_service(&mut self, number: u32) {
         let Some(counts) = self.services.get_mut(number as usize).map(std::mem::take) else { return };
-        let other = self.service(OTHER_NAME);
-        other.client_joined += counts.client_joined;
-        other.client_unmatched += counts.client_unmatched;
-        other.server_joined += counts.server_joined;
-        other.server_unmatched += counts.server_unmatched;
+        *self.service(OTHER_NAME) += counts;
     }
 
     #[inline]

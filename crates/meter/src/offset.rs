@@ -11,6 +11,9 @@
 
 use crate::ingest::origins::LiveNames;
 use rustc_hash::FxHashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU64, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Length of one slot of the sliding window.
 const SLOT_MS: u64 = 15_000;
@@ -54,32 +57,129 @@ pub struct Interval {
     pub high_ns: i64,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What calls of one slot's time say, or of the time one window before.
+#[derive(Debug, Default)]
 struct Slot {
-    epoch: u64,
-    calls: u64,
-    min_d1: i64,
-    min_d2: i64,
+    /// 0 if unused, or while it moves on.
+    epoch: AtomicU64,
+    /// Calls, counted up to [`MIN_CALLS`].
+    calls: AtomicU64,
+    min_d1: AtomicI64,
+    min_d2: AtomicI64,
 }
 
-const EMPTY: Slot = Slot { epoch: 0, calls: 0, min_d1: i64::MAX, min_d2: i64::MAX };
-
-/// Sliding minima for each host pair.
+/// What is known of the clocks of two hosts, shared by all threads.
+///
+/// Most calls tell nothing new: they read, and cores do not take cache lines from one another. Whatever tells something is
+/// written under a lock of the host pair.
 #[derive(Debug, Default)]
-pub struct Offsets {
-    by_hosts: FxHashMap<(u32, u32), [Slot; SLOTS]>,
+struct HostPair {
+    slots: [Slot; SLOTS],
+    writing: Mutex<()>,
+}
+
+impl Slot {
+    fn tells_nothing_new(&self, epoch: u64, d1: i64, d2: i64) -> bool {
+        self.epoch.load(Acquire) == epoch
+            && self.calls.load(Relaxed) >= MIN_CALLS
+            && self.min_d1.load(Relaxed) <= d1
+            && self.min_d2.load(Relaxed) <= d2
+    }
+
+    /// Epoch, calls and minima; `None` if the slot is moving on.
+    #[inline]
+    fn read(&self) -> Option<(u64, u64, i64, i64)> {
+        let epoch = self.epoch.load(Acquire);
+        let (calls, d1, d2) =
+            (self.calls.load(Relaxed), self.min_d1.load(Relaxed), self.min_d2.load(Relaxed));
+        // Minima of a later epoch were read only if the epoch is another by now.
+        fence(Acquire);
+        (self.epoch.load(Relaxed) == epoch).then_some((epoch, calls, d1, d2))
+    }
+}
+
+impl HostPair {
+    #[inline]
+    fn learn(&self, epoch: u64, d1: i64, d2: i64) {
+        let slot = &self.slots[epoch as usize % SLOTS];
+        if !slot.tells_nothing_new(epoch, d1, d2) {
+            self.write(slot, epoch, d1, d2);
+        }
+    }
+
+    #[cold]
+    fn write(&self, slot: &Slot, epoch: u64, d1: i64, d2: i64) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = slot.epoch.load(Relaxed);
+        if present < epoch {
+            slot.epoch.store(0, Relaxed);
+            fence(Release);
+            slot.calls.store(1, Relaxed);
+            slot.min_d1.store(d1, Relaxed);
+            slot.min_d2.store(d2, Relaxed);
+            slot.epoch.store(epoch, Release);
+        } else if present == epoch {
+            slot.min_d1.fetch_min(d1, Relaxed);
+            slot.min_d2.fetch_min(d2, Relaxed);
+            slot.calls.store((slot.calls.load(Relaxed) + 1).min(MIN_CALLS), Relaxed);
+        }
+        // A late call from before the window does not narrow the current interval.
+    }
+
+    /// Calls, counted up to a limit per slot, and the interval.
+    #[inline]
+    fn interval(&self, epoch: u64) -> (u64, Interval) {
+        let is_recent = |of: u64| (of..of + SLOTS as u64).contains(&epoch);
+        let recent =
+            self.slots.iter().filter_map(Slot::read).filter(|(of, calls, ..)| is_recent(*of) && *calls > 0);
+        let (calls, d1, d2) = recent
+            .fold((0, i64::MAX, i64::MAX), |(all, d1, d2), (_, calls, min_d1, min_d2)| {
+                (all + calls, d1.min(min_d1), d2.min(min_d2))
+            });
+        (calls, Interval { low_ns: d2.saturating_neg(), high_ns: d1 })
+    }
+
+    /// Updates the offset with a call and splits its gap; see [`KnownClocks::split`].
+    #[inline]
+    fn split(&self, gap: i64, d1: i64, d2: i64, early: (i64, i64), at_ms: u64) -> Option<Legs> {
+        // Epochs start at 1, so that an unused slot never appears recent.
+        let epoch = at_ms / SLOT_MS + 1;
+        self.learn(epoch, d1.saturating_add(early.1), d2.saturating_add(early.0));
+        let (calls, interval) = self.interval(epoch);
+        if calls < MIN_CALLS || interval.high_ns < interval.low_ns {
+            return None;
+        }
+        let least = d1.checked_sub(interval.high_ns)?.checked_sub(early.0)?;
+        let most = d1.checked_sub(interval.low_ns)?.checked_add(early.1)?;
+        within(gap, least, most)
+    }
+}
+
+/// Sliding minima for each host pair, client before server.
+#[derive(Debug, Default)]
+pub struct Clocks(Mutex<AllHostPairs>);
+
+#[derive(Debug, Default)]
+struct AllHostPairs {
+    by_hosts: FxHashMap<(u32, u32), Arc<HostPair>>,
     forgotten: u64,
     refused: u64,
 }
 
-impl Offsets {
+/// The host pairs that a lane has met, so that it asks for each only once.
+#[derive(Debug, Default)]
+pub struct KnownClocks(FxHashMap<(u32, u32), Arc<HostPair>>);
+
+impl KnownClocks {
     /// Updates the offset between two hosts with a call and splits its gap. `None` while too few calls are
     /// known, when calls contradict each other (a clock was stepped), or past the limit of host pairs. Calls
     /// within one host use one clock, and their legs are exact. `at_ms` is the call's start by the client's
     /// clock, so that recorded spans are treated like live ones. `early` is by how much the client's and the server's span may
     /// be early: see [`early_ns`].
+    #[inline]
     pub fn split(
         &mut self,
+        all: &Clocks,
         hosts: (u32, u32),
         d1: i64,
         d2: i64,
@@ -90,55 +190,61 @@ impl Offsets {
         if hosts.0 == hosts.1 {
             return within(gap, d1.checked_sub(early.0)?, d1.checked_add(early.1)?);
         }
-        if self.by_hosts.len() >= MAX_HOST_PAIRS && !self.by_hosts.contains_key(&hosts) {
-            self.refused += 1;
-            return None;
+        match self.0.get(&hosts) {
+            Some(pair) => pair.split(gap, d1, d2, early, at_ms),
+            None => self.0.entry(hosts).insert_entry(all.of(hosts)?).get().split(gap, d1, d2, early, at_ms),
         }
-        let slots = self.by_hosts.entry(hosts).or_insert([EMPTY; SLOTS]);
-        // Epochs start at 1, so that an unused slot never appears recent.
-        let epoch = at_ms / SLOT_MS + 1;
-        let slot = &mut slots[epoch as usize % SLOTS];
-        if slot.epoch < epoch {
-            *slot = Slot { epoch, ..EMPTY };
-        }
-        // A late call from before the window does not narrow the current interval.
-        if slot.epoch == epoch {
-            slot.calls += 1;
-            slot.min_d1 = slot.min_d1.min(d1.saturating_add(early.1));
-            slot.min_d2 = slot.min_d2.min(d2.saturating_add(early.0));
-        }
-        let (calls, interval) = interval(slots, epoch);
-        if calls < MIN_CALLS || interval.high_ns < interval.low_ns {
-            return None;
-        }
-        let least = d1.checked_sub(interval.high_ns)?.checked_sub(early.0)?;
-        let most = d1.checked_sub(interval.low_ns)?.checked_add(early.1)?;
-        within(gap, least, most)
     }
 
-    /// Removes idle host pairs: after an hour, or when room is short after little more than the window.
-    pub fn sweep(&mut self, now_unix_ms: u64, is_crowded: bool) {
-        let idle_ms = if is_crowded || self.by_hosts.len() > MAX_HOST_PAIRS / 4 * 3 {
-            IDLE_CROWDED_MS
-        } else {
-            IDLE_MS
-        };
+    /// Asks again for each host pair: some were forgotten.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Clocks {
+    fn all(&self) -> MutexGuard<'_, AllHostPairs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host pair; `None` past the limit.
+    #[cold]
+    fn of(&self, hosts: (u32, u32)) -> Option<Arc<HostPair>> {
+        let mut all = self.all();
+        if all.by_hosts.len() >= MAX_HOST_PAIRS && !all.by_hosts.contains_key(&hosts) {
+            all.refused += 1;
+            return None;
+        }
+        Some(all.by_hosts.entry(hosts).or_default().clone())
+    }
+
+    /// Removes idle host pairs: after an hour, or when room is short after little more than the window. True if any was
+    /// removed: every lane must [forget](KnownClocks::forget) it before its next call.
+    #[must_use]
+    pub fn sweep(&self, now_unix_ms: u64, is_crowded: bool) -> bool {
+        let mut all = self.all();
+        let idle_ms =
+            if is_crowded || all.by_hosts.len() > MAX_HOST_PAIRS / 4 * 3 { IDLE_CROWDED_MS } else { IDLE_MS };
         let oldest = now_unix_ms.saturating_sub(idle_ms) / SLOT_MS + 1;
-        let before = self.by_hosts.len();
-        self.by_hosts.retain(|_, slots| slots.iter().any(|s| s.epoch >= oldest));
-        self.forgotten += (before - self.by_hosts.len()) as u64;
+        let before = all.by_hosts.len();
+        all.by_hosts.retain(|_, pair| pair.slots.iter().any(|slot| slot.epoch.load(Relaxed) >= oldest));
+        let forgotten = (before - all.by_hosts.len()) as u64;
+        all.forgotten += forgotten;
+        forgotten > 0
     }
 
     /// Marks the names of known hosts as in use.
     pub fn mark(&self, live: &mut LiveNames) {
-        self.by_hosts
+        let all = self.all();
+        all.by_hosts
             .keys()
             .for_each(|(client, server)| [*client, *server].into_iter().for_each(|n| live.mark(n)));
     }
 
     /// Current host pairs, their limit, removed pairs, and calls rejected for lack of room.
     pub fn fill(&self) -> [u64; 4] {
-        [self.by_hosts.len() as u64, MAX_HOST_PAIRS as u64, self.forgotten, self.refused]
+        let all = self.all();
+        [all.by_hosts.len() as u64, MAX_HOST_PAIRS as u64, all.forgotten, all.refused]
     }
 }
 
@@ -154,24 +260,33 @@ fn within(gap: i64, least: i64, most: i64) -> Option<Legs> {
     })
 }
 
-fn interval(slots: &[Slot; SLOTS], epoch: u64) -> (u64, Interval) {
-    let recent = slots.iter().filter(|s| (s.epoch..s.epoch + SLOTS as u64).contains(&epoch) && s.calls > 0);
-    let (calls, d1, d2) = recent.fold((0, i64::MAX, i64::MAX), |(calls, d1, d2), s| {
-        (calls + s.calls, d1.min(s.min_d1), d2.min(s.min_d2))
-    });
-    (calls, Interval { low_ns: d2.saturating_neg(), high_ns: d1 })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The clocks as one lane sees them.
+    #[derive(Default)]
+    struct One(Clocks, KnownClocks);
+
+    impl One {
+        fn split(
+            &mut self,
+            hosts: (u32, u32),
+            d1: i64,
+            d2: i64,
+            early: (i64, i64),
+            at_ms: u64,
+        ) -> Option<Legs> {
+            self.1.split(&self.0, hosts, d1, d2, early, at_ms)
+        }
+    }
+
     proptest! {
         /// The true legs are within the bound of the computed ones, for any offset and legs.
         #[test]
         fn the_bound_holds(theta in -5_000_000_000i64..5_000_000_000, legs in prop::collection::vec((0i64..50_000_000, 0i64..50_000_000), 10..200)) {
-            let mut offsets = Offsets::default();
+            let mut offsets = One::default();
             for (i, (request, response)) in legs.iter().enumerate() {
                 let got = offsets.split((1, 2), request + theta, response - theta, (0, 0), 1000 + i as u64);
                 prop_assert_eq!(got.is_some(), i + 1 >= MIN_CALLS as usize);
@@ -193,7 +308,7 @@ mod tests {
             is_one_host in any::<bool>(),
             calls in prop::collection::vec((0..900_000_000u64, 0i64..3_000_000, 0i64..3_000_000, 1..2_000_000u64), 10..200),
         ) {
-            let mut offsets = Offsets::default();
+            let mut offsets = One::default();
             let theta = if is_one_host { 0 } else { theta };
             for (i, (start, request, response, served)) in calls.iter().enumerate() {
                 let client = 6_000_000_000_000 + start;
@@ -219,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_stepped_clock_is_unknown_until_the_window_has_passed() {
-        let mut offsets = Offsets::default();
+        let mut offsets = One::default();
         let mut call = |theta: i64, now| offsets.split((1, 2), 1000 + theta, 1000 - theta, (0, 0), now);
         (0..20).for_each(|i| _ = call(0, i));
         assert_eq!(call(0, 20).unwrap().bound_ns, 1000);
@@ -234,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_late_call_changes_nothing() {
-        let mut offsets = Offsets::default();
+        let mut offsets = One::default();
         let later = SLOT_MS * SLOTS as u64 * 10;
         (0..20).for_each(|i| _ = offsets.split((1, 2), 1000, 1000, (0, 0), later + i));
         assert_eq!(offsets.split((1, 2), 10, 10, (0, 0), 5), None, "nothing is known of its own time");
@@ -243,11 +358,63 @@ mod tests {
 
     #[test]
     fn one_host_has_one_clock() {
-        let mut offsets = Offsets::default();
+        let mut offsets = One::default();
         assert_eq!(
             offsets.split((3, 3), 5, 7, (0, 0), 0),
             Some(Legs { request_ns: 5, response_ns: 7, bound_ns: 0 })
         );
         assert_eq!(offsets.split((3, 3), -5, 7, (0, 0), 0), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+        /// Threads that tell and ask at once: each bound holds, and in the end all know what one thread would.
+        #[test]
+        fn threads_share_what_they_know(
+            theta in -5_000_000i64..5_000_000,
+            legs in prop::collection::vec((0i64..50_000_000, 0i64..50_000_000), 200..800),
+            step_ms in prop::sample::select(vec![50, 200]),
+        ) {
+            let clocks = Clocks::default();
+            let at_ms = |call: usize| 1_000_000 + call as u64 * step_ms;
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (clocks, legs) = (&clocks, &legs);
+                    scope.spawn(move || {
+                        let mut known = KnownClocks::default();
+                        for (call, (request, response)) in legs.iter().enumerate().skip(thread).step_by(3) {
+                            let (d1, d2) = (request + theta, response - theta);
+                            if let Some(got) = known.split(clocks, (1, 2), d1, d2, (0, 0), at_ms(call)) {
+                                assert_eq!(got.request_ns + got.response_ns, (request + response) as u64);
+                                assert!(got.request_ns.abs_diff(*request as u64) <= got.bound_ns);
+                            }
+                        }
+                    });
+                }
+            });
+            let mut one = One::default();
+            for (call, (request, response)) in legs.iter().enumerate() {
+                let _ = one.split((1, 2), request + theta, response - theta, (0, 0), at_ms(call));
+            }
+            // A thread that lags by a whole window may find its slot taken: its calls tell nothing any more.
+            let epoch = at_ms(legs.len() - 1) / SLOT_MS + 1;
+            let interval = |clocks: &Clocks| clocks.of((1, 2)).expect("a host pair").interval(epoch).1;
+            let (found, wanted) = (interval(&clocks), interval(&one.0));
+            prop_assert!(found.low_ns <= theta && theta <= found.high_ns);
+            prop_assert!(wanted.low_ns <= theta && theta <= wanted.high_ns);
+            if legs.len() as u64 * step_ms < SLOT_MS * (SLOTS as u64 - 1) {
+                prop_assert_eq!(found, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_forgotten_host_pair_is_asked_for_again() {
+        let mut one = One::default();
+        (0..20).for_each(|i| _ = one.split((1, 2), 1000, 1000, (0, 0), i));
+        assert!(!one.0.sweep(IDLE_MS, false));
+        assert!(one.0.sweep(2 * IDLE_MS, false));
+        one.1.forget();
+        assert_eq!((one.split((1, 2), 1000, 1000, (0, 0), 2 * IDLE_MS), one.0.fill()[0]), (None, 1));
     }
 }

@@ -5,7 +5,7 @@ use crate::ingest::origins::{Interned, LiveNames, NO_NAME, OTHER_NAME, Origin};
 use rustc_hash::FxHashMap;
 use spangap_model::PairKey;
 use spangap_model::pair::OTHER;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// What a table row represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,70 @@ pub struct PairLimits {
     pub per_client: usize,
 }
 
+/// Name numbers of a pair: client, server and method.
+pub type Names = (u32, u32, u32);
+
+impl Grouping {
+    /// The names of the pair that a call belongs to.
+    #[inline]
+    pub fn names(self, client: &Origin, server: &Origin) -> Names {
+        match self {
+            Grouping::Pair => (client.service, server.service, NO_NAME),
+            Grouping::Method => {
+                // The server's instrumentation knows methods by their routes; the client's may know only a URL.
+                let method = if server.method == NO_NAME { client.method } else { server.method };
+                (client.service, server.service, method)
+            }
+            Grouping::Part(_, Ends::Client) => (client.service_at_part, server.service, NO_NAME),
+            Grouping::Part(_, Ends::Server) => (client.service, server.service_at_part, NO_NAME),
+            Grouping::Part(_, Ends::Both) => (client.service_at_part, server.service_at_part, NO_NAME),
+        }
+    }
+}
+
+/// A pair by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Its number.
+    pub number: u32,
+    /// Whether it is an `other` pair.
+    pub is_other: bool,
+}
+
+/// What a lane knows of the pairs, so that it asks for each only once. Names of pairs are never forgotten, so this does not
+/// age.
+#[derive(Debug, Default)]
+pub struct KnownPairs(FxHashMap<Names, Numbered>);
+
+impl KnownPairs {
+    /// The pair of these names.
+    #[inline]
+    pub fn find(&mut self, names: Names, all: &RwLock<Pairs>, interned: &Interned) -> Numbered {
+        match self.0.get(&names) {
+            Some(known) => *known,
+            None => self.ask(names, all, interned),
+        }
+    }
+
+    #[cold]
+    fn ask(&mut self, names: Names, all: &RwLock<Pairs>, interned: &Interned) -> Numbered {
+        let mut all = all.write().unwrap_or_else(PoisonError::into_inner);
+        let found = all.find_or_add(names, interned);
+        // Past a limit the names are unbounded.
+        if all.numbers.contains_key(&names) {
+            self.0.insert(names, found);
+        }
+        found
+    }
+}
+
 /// Pair numbers, in order of appearance.
 #[derive(Debug)]
 pub struct Pairs {
-    grouping: Grouping,
     limits: PairLimits,
-    numbers: FxHashMap<(u32, u32, u32), u32>,
+    numbers: FxHashMap<Names, u32>,
+    /// Pairs that collect the calls past a limit.
+    others: FxHashMap<PairKey, u32>,
     keys: Vec<PairKey>,
     is_other: Vec<bool>,
     per_client: FxHashMap<u32, usize>,
@@ -63,11 +121,11 @@ pub struct Pairs {
 
 impl Pairs {
     /// An empty table.
-    pub fn new(grouping: Grouping, limits: PairLimits) -> Pairs {
+    pub fn new(limits: PairLimits) -> Pairs {
         Pairs {
-            grouping,
             limits,
             numbers: FxHashMap::default(),
+            others: FxHashMap::default(),
             keys: Vec::new(),
             is_other: Vec::new(),
             per_client: FxHashMap::default(),
@@ -75,26 +133,14 @@ impl Pairs {
         }
     }
 
-    /// The pair number of two origins.
-    #[inline]
-    pub fn number(&mut self, client: &Origin, server: &Origin, interned: &Interned) -> u32 {
-        // The server's instrumentation knows methods by their routes; the client's may know only a URL.
-        let method = if server.method == NO_NAME { client.method } else { server.method };
-        let names = match self.grouping {
-            Grouping::Pair => (client.service, server.service, NO_NAME),
-            Grouping::Method => (client.service, server.service, method),
-            Grouping::Part(_, Ends::Client) => (client.service_at_part, server.service, NO_NAME),
-            Grouping::Part(_, Ends::Server) => (client.service, server.service_at_part, NO_NAME),
-            Grouping::Part(_, Ends::Both) => (client.service_at_part, server.service_at_part, NO_NAME),
-        };
-        match self.numbers.get(&names) {
-            Some(number) => *number,
-            None => self.add(names, interned),
-        }
+    /// The pair of these names; the first call of a pair, or one past the limits.
+    fn find_or_add(&mut self, names: Names, interned: &Interned) -> Numbered {
+        let number = self.numbers.get(&names).copied();
+        let number = number.unwrap_or_else(|| self.add(names, interned));
+        Numbered { number, is_other: self.is_other[number as usize] }
     }
 
-    #[cold]
-    fn add(&mut self, names: (u32, u32, u32), interned: &Interned) -> u32 {
+    fn add(&mut self, names: Names, interned: &Interned) -> u32 {
         let text = |number| interned.name(number).cloned();
         let other: Arc<str> = OTHER.into();
         let client = text(names.0).unwrap_or_else(|| other.clone());
@@ -108,10 +154,15 @@ impl Pairs {
             (PairKey { client, server, method: text(names.2) }, false)
         };
         if is_past_limit {
-            // Not inserted by its names: the map stays bounded, and this scan is the price of an overflow.
+            // Not inserted by its names: the map stays bounded. The name of a server that is really called `other` makes the
+            // same key.
             self.refused += 1;
-            if let Some(at) = self.keys.iter().position(|k| *k == key) {
-                return at as u32;
+            let known = self.others.get(&key).copied();
+            let known = known.or_else(|| Some(self.keys.iter().position(|known| *known == key)? as u32));
+            let number = known.unwrap_or(self.keys.len() as u32);
+            self.others.insert(key.clone(), number);
+            if known.is_some() {
+                return number;
             }
         }
         let number = self.keys.len() as u32;
@@ -147,11 +198,5 @@ impl Pairs {
     /// All pairs in order of their numbers.
     pub fn keys(&self) -> &[PairKey] {
         &self.keys
-    }
-
-    /// Whether this is an `other` pair.
-    #[inline]
-    pub fn is_other(&self, number: u32) -> bool {
-        self.is_other[number as usize]
     }
 }

@@ -11,19 +11,39 @@
 
 use crate::entry::Entry;
 use crate::prefetch::prefetch;
+use spangap_model::shared::Account;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 /// Digest of a key: 64 bits compared in the entry, 31 in the index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Key {
     digest: u64,
     tag: u32,
 }
 
+/// Seeded digest of a trace id.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceDigest(u64);
+
+impl TraceDigest {
+    /// One of `shards`, the same for all spans of the trace. No sender can aim at one.
+    #[inline]
+    pub fn shard(self, shards: usize) -> usize {
+        ((self.0 as u128 * shards as u128) >> 64) as usize
+    }
+}
+
+/// Folded multiplication as in wyhash: the high half of the 128-bit product XOR the low half.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
 /// Computes keys; seeded, so that nobody can construct colliding ids.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct KeyMaker([u64; 5]);
 
 impl KeyMaker {
@@ -33,18 +53,18 @@ impl KeyMaker {
         KeyMaker(std::array::from_fn(|i| state.hash_one(i) | 1))
     }
 
-    /// The key of a trace id and a span id.
+    /// Digest of a trace id.
     #[inline]
-    pub fn key(&self, trace: [u64; 2], span: u64) -> Key {
-        // Folded multiplication as in wyhash: the high half of the 128-bit product XOR the low half.
-        let fold = |a: u64, b: u64| {
-            let product = a as u128 * b as u128;
-            product as u64 ^ (product >> 64) as u64
-        };
+    pub fn trace(&self, trace: [u64; 2]) -> TraceDigest {
+        TraceDigest(fold(trace[0] ^ self.0[0], trace[1] ^ self.0[1]))
+    }
+
+    /// The key of a span id in a trace.
+    #[inline]
+    pub fn key(&self, trace: TraceDigest, span: u64) -> Key {
         let s = &self.0;
-        let of_trace = fold(trace[0] ^ s[0], trace[1] ^ s[1]);
-        let digest = fold(span ^ s[2], of_trace ^ s[3]);
-        let tag = (fold(digest ^ s[4], of_trace ^ s[1]) >> 32) as u32 | 1;
+        let digest = fold(span ^ s[2], trace.0 ^ s[3]);
+        let tag = (fold(digest ^ s[4], trace.0 ^ s[1]) >> 32) as u32 | 1;
         Key { digest, tag }
     }
 
@@ -67,8 +87,8 @@ const SEGMENT: usize = 8192;
 const SEGMENT_BYTES: usize = SEGMENT * size_of::<Entry>();
 const MIN_SLOTS: usize = 4096;
 const SLOT_BYTES: usize = 8;
-/// Least limit of a store: two segments and a small index.
-const LEAST_BYTES: usize = 2 * SEGMENT_BYTES + 4 * MIN_SLOTS * SLOT_BYTES;
+/// Least limit of a store, which it may use whatever others have: two segments and a small index.
+const LEAST_BYTES: u64 = (2 * SEGMENT_BYTES + 4 * MIN_SLOTS * SLOT_BYTES) as u64;
 
 /// Position of an entry, valid until it is popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +106,31 @@ pub struct Pending {
     /// Entries in use, counted from `head`.
     len: usize,
     slots: Vec<u64>,
-    max_bytes: usize,
+    /// Bytes of this store and of those that share its limit; of each at least [`LEAST_BYTES`].
+    account: Account,
+    max_bytes: u64,
 }
 
 impl Pending {
     /// An empty store that uses at most `max_bytes` (but at least two segments and a small index).
     pub fn new(max_bytes: u64) -> Pending {
+        Pending::sharing(max_bytes.max(LEAST_BYTES), Account::default())
+    }
+
+    /// As many stores as these bytes are enough for.
+    pub fn most_stores(max_bytes: u64) -> usize {
+        usize::try_from(max_bytes / LEAST_BYTES).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// As many empty stores, which use at most `max_bytes` together (but at least what each needs).
+    pub fn several(stores: usize, max_bytes: u64) -> Vec<Pending> {
+        let account = Account::default();
+        let max_bytes = max_bytes.max(stores as u64 * LEAST_BYTES);
+        (0..stores).map(|_| Pending::sharing(max_bytes, account.clone())).collect()
+    }
+
+    fn sharing(max_bytes: u64, account: Account) -> Pending {
+        account.charge(LEAST_BYTES as usize);
         Pending {
             segments: VecDeque::new(),
             spare: None,
@@ -99,7 +138,8 @@ impl Pending {
             head: 0,
             len: 0,
             slots: vec![0; MIN_SLOTS],
-            max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX).max(LEAST_BYTES),
+            account,
+            max_bytes,
         }
     }
 
@@ -119,14 +159,14 @@ impl Pending {
         segments * SEGMENT_BYTES + self.slots.len() * SLOT_BYTES
     }
 
-    /// The limit of [`Pending::bytes`].
-    pub fn max_bytes(&self) -> usize {
+    /// The limit of these bytes, together with those of the stores that share it.
+    pub fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 
-    /// Sets the limit of [`Pending::bytes`]; the next insertions pop what is too much.
+    /// Sets the limit of [`Pending::bytes`]; before it grows the next time, it pops what is too much.
     pub fn set_max_bytes(&mut self, max_bytes: u64) {
-        self.max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX).max(LEAST_BYTES);
+        self.max_bytes = max_bytes.max(LEAST_BYTES);
     }
 
     /// All entries, oldest first.
@@ -134,17 +174,61 @@ impl Pending {
         self.segments.iter().flat_map(|segment| segment.iter()).skip(self.head).take(self.len)
     }
 
-    /// Whether the oldest entry must be popped before an insertion, to stay within the byte limit.
-    pub fn is_full(&self) -> bool {
-        let mut bytes = self.bytes();
-        if self.head + self.len == self.segments.len() * SEGMENT && self.spare.is_none() {
-            bytes += SEGMENT_BYTES;
+    /// Entries that fit without another segment.
+    fn left_in_segments(&self) -> usize {
+        (self.segments.len() + self.spare.iter().len()) * SEGMENT - self.head - self.len
+    }
+
+    /// Whether so many insertions stay within the byte limit, as far as other stores leave it.
+    pub fn has_room_for(&self, entries: usize) -> bool {
+        let segments = entries.saturating_sub(self.left_in_segments()).div_ceil(SEGMENT);
+        let mut slots = self.slots.len();
+        while (self.len + entries) * 4 > slots * 3 {
+            slots = grown(slots);
         }
-        if self.index_is_crowded() {
-            // The old and the new table coexist while the index grows.
-            bytes += grown(self.slots.len()) * SLOT_BYTES;
+        // The old and the new table coexist while the index grows.
+        let index = if slots > self.slots.len() { slots * SLOT_BYTES } else { 0 };
+        self.more(segments * SEGMENT_BYTES + index) + self.account.bytes() <= self.max_bytes
+    }
+
+    /// Whether it uses more than it may whatever others have, so that less of it is room for them.
+    pub fn has_more_than_least(&self) -> bool {
+        self.bytes() as u64 > LEAST_BYTES
+    }
+
+    /// What so many more bytes add to the account.
+    fn more(&self, bytes: usize) -> u64 {
+        charged(self.bytes() + bytes) - charged(self.bytes())
+    }
+
+    /// Prepares the next insertion; false if that would exceed the byte limit, and the oldest entry must be popped first.
+    #[inline]
+    pub fn prepare(&mut self) -> bool {
+        self.left_in_segments() > 0 && !self.index_is_crowded() || self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let is_short = self.left_in_segments() == 0;
+        let slots = if self.index_is_crowded() { grown(self.slots.len()) } else { 0 };
+        let bytes = if is_short { SEGMENT_BYTES } else { 0 } + slots * SLOT_BYTES;
+        let (more, peak) = (self.more(bytes), self.bytes() + bytes);
+        if !self.account.charge_within(more, self.max_bytes) {
+            return false;
         }
-        bytes > self.max_bytes
+        if is_short {
+            self.spare = Some(vec![Entry::default(); SEGMENT].into());
+        }
+        if slots > 0 {
+            self.resize_index(slots);
+        }
+        self.shrunk_from(peak);
+        true
+    }
+
+    /// Settles the account after the store took this many bytes.
+    fn shrunk_from(&self, bytes: usize) {
+        self.account.release((charged(bytes) - charged(self.bytes())) as usize);
     }
 
     #[inline]
@@ -225,15 +309,11 @@ impl Pending {
         if at + 1 == self.slots.len() { 0 } else { at + 1 }
     }
 
-    /// Appends an entry whose key is not present. The caller pops while [`Pending::is_full`].
+    /// Appends an entry whose key is not present, after [`Pending::prepare`].
     pub fn insert(&mut self, key: Key, mut entry: Entry) -> Position {
-        if self.index_is_crowded() {
-            self.resize_index(grown(self.slots.len()));
-        }
         let at = self.head + self.len;
         if at == self.segments.len() * SEGMENT {
-            let segment = self.spare.take();
-            self.segments.push_back(segment.unwrap_or_else(|| vec![Entry::default(); SEGMENT].into()));
+            self.segments.extend(self.spare.take());
         }
         let position = Position(self.base.wrapping_add(at as u32));
         (entry.digest, entry.tag) = (key.digest, key.tag);
@@ -269,6 +349,7 @@ impl Pending {
         self.head += 1;
         self.len -= 1;
         if self.head == SEGMENT {
+            let bytes = self.bytes();
             self.spare = self.segments.pop_front();
             self.base = self.base.wrapping_add(SEGMENT as u32);
             self.head = 0;
@@ -276,8 +357,16 @@ impl Pending {
                 self.resize_index((self.len * 2).max(MIN_SLOTS));
                 self.spare = None;
             }
+            self.shrunk_from(bytes);
         }
         Some(entry)
+    }
+
+    /// Frees the segment that is retained for the next entries.
+    pub fn drop_spare(&mut self) {
+        let bytes = self.bytes();
+        self.spare = None;
+        self.shrunk_from(bytes);
     }
 
     /// Clears the slot of the entry at `position`, and shifts later slots of the same run back.
@@ -306,6 +395,11 @@ impl Pending {
         let old = std::mem::replace(&mut self.slots, vec![0; slots]);
         old.into_iter().filter(|slot| *slot != 0).for_each(|slot| self.put_slot(slot));
     }
+}
+
+/// What a store of so many bytes takes of the account.
+fn charged(bytes: usize) -> u64 {
+    (bytes as u64).max(LEAST_BYTES)
 }
 
 /// The next size of an index of `slots` slots.
@@ -351,7 +445,7 @@ mod tests {
             let mut model: HashMap<u64, u64> = HashMap::new();
             let mut order = VecDeque::new();
             for (step, (action, id)) in steps.into_iter().enumerate() {
-                let key = keys.key([id, 7], id ^ 1);
+                let key = keys.key(keys.trace([id, 7]), id ^ 1);
                 if action < 7 {
                     match pending.find(key) {
                         Some(at) => {
@@ -359,7 +453,7 @@ mod tests {
                             prop_assert_eq!(Some(&start), model.get(&id));
                         }
                         None => {
-                            prop_assert!(!model.contains_key(&id));
+                            prop_assert!(!model.contains_key(&id) && pending.prepare());
                             pending.insert(key, entry(step as u64));
                             model.insert(id, step as u64);
                             order.push_back(id);
@@ -378,23 +472,25 @@ mod tests {
     #[test]
     fn grows_shrinks_and_stays_within_its_bytes() {
         let keys = KeyMaker::new();
+        let of = |id: u64| keys.key(keys.trace([id, id]), id);
         let max = 20 << 20;
         let mut pending = Pending::new(max);
         let mut evicted = 0u64;
         for id in 1..1_000_000u64 {
-            while pending.is_full() {
+            while !pending.prepare() {
                 assert_eq!(start_ns(&pending.pop_oldest().unwrap()), evicted + 1);
                 evicted += 1;
             }
-            pending.insert(keys.key([id, id], id), entry(id));
+            pending.insert(of(id), entry(id));
             assert!(pending.bytes() as u64 <= max);
+            assert_eq!(charged(pending.bytes()), pending.account.bytes());
         }
         assert!(evicted > 0);
         for id in [evicted + 1, 500_000.max(evicted + 1), 999_999] {
-            let at = pending.find(keys.key([id, id], id)).expect("present");
+            let at = pending.find(of(id)).expect("present");
             assert_eq!(start_ns(pending.get(at)), id);
         }
-        assert!(pending.find(keys.key([evicted, evicted], evicted)).is_none());
+        assert!(pending.find(of(evicted)).is_none());
         let full = pending.bytes();
         while pending.pop_oldest().is_some() {}
         assert!(
@@ -405,11 +501,36 @@ mod tests {
     }
 
     #[test]
+    fn stores_that_share_a_limit_use_what_others_leave() {
+        let keys = KeyMaker::new();
+        let max = 20 << 20;
+        let [mut full, mut other] = <[Pending; 2]>::try_from(Pending::several(2, max)).unwrap();
+        let insert = |pending: &mut Pending, id: u64| {
+            let has_room = pending.has_room_for(1);
+            assert_eq!(pending.prepare(), has_room, "{id}");
+            if has_room {
+                pending.insert(keys.key(keys.trace([id, 3]), id), entry(id));
+            }
+            has_room
+        };
+        let held = (1..).take_while(|id| insert(&mut full, *id)).count();
+        assert!(held * 60 > 16 << 20, "one store may use nearly all: {held}");
+        let begun = (1..).take_while(|id| insert(&mut other, *id)).count();
+        assert!(begun < held / 2 && other.account.bytes() <= max, "{begun}");
+        (0..6 * SEGMENT).for_each(|_| _ = full.pop_oldest());
+        full.drop_spare();
+        assert!(other.has_room_for(SEGMENT / 2));
+        assert!((0..SEGMENT as u64 / 2).all(|id| insert(&mut other, 1_000_000 + id)));
+        assert_eq!(full.account.bytes(), charged(full.bytes()) + charged(other.bytes()));
+    }
+
+    #[test]
     fn bytes_per_entry_stay_under_sixty_four() {
         let keys = KeyMaker::new();
         let mut pending = Pending::new(1 << 34);
         for id in 1..=2_000_000u64 {
-            pending.insert(keys.key([id, 1], id), entry(id));
+            assert!(pending.prepare());
+            pending.insert(keys.key(keys.trace([id, 1]), id), entry(id));
             if id > 100_000 && id % 50_000 == 0 {
                 assert!(pending.bytes() <= 64 * id as usize, "{} bytes for {id} entries", pending.bytes());
             }

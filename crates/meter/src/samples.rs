@@ -10,6 +10,9 @@
 //!
 //! The samples cover the most recent interval: a new one begins every [`Samples::STRETCH_MS`], and its
 //! predecessor is retained until it ends.
+//!
+//! Each lane draws its own samples. [`drawn`] makes of them what one lane would have drawn: the calls with the largest keys
+//! of all, and by call a sample of the samples, in proportion to the calls of each.
 
 use fastrand::Rng;
 use spangap_model::KeptCall;
@@ -36,7 +39,7 @@ impl Taken {
 /// would be overrepresented.
 type Place<K> = (K, Option<KeptCall>);
 
-/// The samples of one pair over one interval.
+/// The samples of one pair over one interval, in one lane.
 #[derive(Clone, Debug, Default)]
 struct Stretch {
     by_call: Vec<Place<()>>,
@@ -45,6 +48,21 @@ struct Stretch {
     /// Logarithm of algorithm L's `W`.
     log_w: f64,
 }
+
+/// What one lane has of a pair over one interval.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    stretch: Stretch,
+    /// Calls that it was drawn from, and those of them that were retracted.
+    calls: u64,
+    retracted: u64,
+    lost_ns: u64,
+    /// Sample size.
+    size: usize,
+}
+
+/// What one lane has of a pair: of the previous interval, and of the current one.
+pub type Parts = [Option<Part>; 2];
 
 /// Fields read for every call come first, on one cache line.
 #[derive(Clone, Debug, Default)]
@@ -55,8 +73,9 @@ struct PairSamples {
     time_to_pass: f64,
     calls: u64,
     lost_ns: u64,
+    retracted: u64,
     now: Option<Box<Stretch>>,
-    before: Option<Box<Drawn>>,
+    before: Option<Box<Part>>,
 }
 
 /// The samples of one pair over one interval.
@@ -83,7 +102,7 @@ pub struct Samples {
     followed: Option<(u32, usize)>,
     rng: Rng,
     since_ms: u64,
-    /// Bytes of complete spans in the samples.
+    /// Bytes of complete spans in the samples of all lanes.
     pub account: Account,
     /// Limit of these bytes.
     pub limit_bytes: u64,
@@ -96,7 +115,7 @@ impl Samples {
     pub const STRETCH_MS: u64 = 30_000;
 
     /// Empty samples of up to `size` calls each (0 disables them), with at most `limit_bytes` of spans.
-    pub fn new(size: usize, limit_bytes: u64) -> Samples {
+    pub fn new(size: usize, limit_bytes: u64, account: Account) -> Samples {
         Samples {
             pairs: Vec::new(),
             size,
@@ -104,7 +123,7 @@ impl Samples {
             // A fixed seed: guessing the selection gains nobody anything, and a replay draws the same calls.
             rng: Rng::with_seed(0x5ba9),
             since_ms: 0,
-            account: Account::default(),
+            account,
             limit_bytes,
             refused: 0,
         }
@@ -156,18 +175,16 @@ impl Samples {
     pub fn forget(&mut self, pair: u32, gap_ns: u64, trace_id: &[u8; 16], client_span_id: &[u8; 8]) {
         let Some(samples) = self.pairs.get_mut(pair as usize) else { return };
         let is_it = |call: &KeptCall| call.trace_id == *trace_id && call.client_span_id == *client_span_id;
-        if let Some(stretch) = samples.now.as_deref_mut() {
+        let before = samples.before.as_deref_mut().map(|part| &mut part.stretch);
+        for stretch in samples.now.as_deref_mut().into_iter().chain(before) {
             let places = stretch.by_call.iter_mut().map(|(_, call)| call);
             for place in places.chain(stretch.by_time.iter_mut().map(|(_, call)| call)) {
                 place.take_if(|call| is_it(call));
             }
         }
-        if let Some(drawn) = samples.before.as_deref_mut() {
-            drawn.by_call.retain(|call| !is_it(call));
-            drawn.by_time.retain(|(call, _)| !is_it(call));
-        }
         samples.calls = samples.calls.saturating_sub(1);
         samples.lost_ns = samples.lost_ns.saturating_sub(gap_ns);
+        samples.retracted += 1;
     }
 
     /// Advances the time.
@@ -177,18 +194,104 @@ impl Samples {
         }
         self.since_ms = now_ms;
         for samples in &mut self.pairs {
-            let PairSamples { calls, lost_ns, now, .. } = std::mem::take(samples);
-            samples.before = now.map(|stretch| Box::new(stretch.drawn(self.size, calls, lost_ns)));
+            let PairSamples { calls, retracted, lost_ns, now, .. } = std::mem::take(samples);
+            samples.before = now.map(|stretch| {
+                Box::new(Part { stretch: *stretch, calls, retracted, lost_ns, size: self.size })
+            });
         }
     }
 
-    /// The samples of a pair: of the previous interval, if any, and of the current one.
-    pub fn of(&self, pair: u32) -> Vec<Drawn> {
-        let Some(samples) = self.pairs.get(pair as usize) else { return Vec::new() };
-        let now = samples.now.as_deref();
-        let now = now.map(|stretch| stretch.clone().drawn(self.size, samples.calls, samples.lost_ns));
-        samples.before.as_deref().cloned().into_iter().chain(now).collect()
+    /// The samples of a pair.
+    pub fn of(&self, pair: u32) -> Parts {
+        let Some(samples) = self.pairs.get(pair as usize) else { return Parts::default() };
+        let PairSamples { calls, retracted, lost_ns, .. } = *samples;
+        let now = samples.now.as_deref().cloned();
+        let now = now.map(|stretch| Part { stretch, calls, retracted, lost_ns, size: self.size });
+        [samples.before.as_deref().cloned(), now]
     }
+}
+
+/// The samples that one lane would have drawn, from those of several: of each interval that has any.
+pub fn drawn(lanes: Vec<Parts>) -> Vec<Drawn> {
+    let [mut before, mut now] = [Vec::new(), Vec::new()];
+    for [of_before, of_now] in lanes {
+        before.extend(of_before);
+        now.extend(of_now);
+    }
+    [before, now].into_iter().filter(|parts| !parts.is_empty()).map(merged).collect()
+}
+
+fn merged(parts: Vec<Part>) -> Drawn {
+    let size = parts.iter().map(|part| part.size).max().unwrap_or(0);
+    let (mut by_call, mut by_time) = (Vec::new(), Vec::new());
+    let (mut calls, mut lost_ns) = (0, 0);
+    for part in parts {
+        calls += part.calls;
+        lost_ns += part.lost_ns;
+        by_time.extend(part.stretch.by_time);
+        by_call.push((part.calls + part.retracted, part.stretch.by_call));
+    }
+    let by_call = by_call_of_all(by_call, size).into_iter().filter_map(|(_, call)| call).collect();
+    Drawn { calls, lost_ns, by_call, by_time: by_time_of_all(by_time, size) }
+}
+
+/// A sample of all calls from samples of the lanes, each with the number of calls that it is drawn from: which lane the next
+/// one comes from depends on the calls that are left there.
+fn by_call_of_all(mut lanes: Vec<(u64, Vec<Place<()>>)>, size: usize) -> Vec<Place<()>> {
+    // A followed pair has more.
+    let size = lanes.iter().map(|(_, places)| places.len()).fold(size, usize::max);
+    if lanes.iter().map(|(_, places)| places.len()).sum::<usize>() <= size {
+        return lanes.into_iter().flat_map(|(_, places)| places).collect();
+    }
+    let mut all: u64 = lanes.iter().map(|(calls, _)| *calls).sum();
+    // Asked again, it draws the same.
+    let mut rng = Rng::with_seed(0x5ba9 ^ all);
+    let mut drawn = Vec::with_capacity(size);
+    while drawn.len() < size && all > 0 {
+        let mut at = rng.u64(..all);
+        let from = lanes.iter_mut().find(|(calls, _)| match at.checked_sub(*calls) {
+            Some(rest) => {
+                at = rest;
+                false
+            }
+            None => true,
+        });
+        let Some((calls, places)) = from.filter(|(_, places)| !places.is_empty()) else { break };
+        drawn.push(places.swap_remove(rng.usize(..places.len())));
+        *calls -= 1;
+        all -= 1;
+    }
+    drawn
+}
+
+/// The calls with the largest keys, each with the lost time that it represents.
+///
+/// A call of weight w is included if its key exceeds the minimum, which has probability 1 - exp(w * least), and represents its gap
+/// divided by that; the call with the minimum key itself has determined the threshold (E. Cohen, H. Kaplan, "Summarizing data using
+/// bottom-k sketches", 2007). Below capacity all calls are included, and each represents itself.
+fn by_time_of_all(mut places: Vec<Place<f64>>, size: usize) -> Vec<(KeptCall, f64)> {
+    let mut least = None;
+    if places.len() >= size.max(1) {
+        if places.len() > size {
+            places.select_nth_unstable_by(size, |a, b| b.0.total_cmp(&a.0));
+            places.truncate(size);
+        }
+        let (line, key) = least_of(&places);
+        places.remove(line);
+        least = Some(key);
+    }
+    let stands_for = |gap_ns: u64| match least {
+        None => gap_ns as f64,
+        Some(least) => gap_ns as f64 / -(weight(gap_ns) * least).exp_m1(),
+    };
+    let calls = places.into_iter().filter_map(|(_, call)| call);
+    calls.map(|call| (stands_for(call.gap_ns), call)).map(|(lost_ns, call)| (call, lost_ns)).collect()
+}
+
+/// The place with the smallest key, and that key.
+fn least_of(places: &[Place<f64>]) -> (usize, f64) {
+    let keys = places.iter().map(|(key, _)| *key).enumerate();
+    keys.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
 }
 
 /// A gap of zero also has a nonzero probability.
@@ -230,44 +333,14 @@ impl Stretch {
             }
         } else {
             // Its key exceeds the minimum, or it would not have been drawn.
-            let (at, least) = self.least();
+            let (at, least) = least_of(&self.by_time);
             let beaten = (least * weight).exp();
             let key = (beaten + unit(rng) * (1.0 - beaten)).ln() / weight;
             self.by_time[at] = (key, Some(call));
         }
-        let (_, least) = self.least();
+        let (_, least) = least_of(&self.by_time);
         // A key of 0 is the maximum: nothing exceeds it.
         if least < 0.0 { unit(rng).ln() / least } else { f64::INFINITY }
-    }
-
-    fn least(&self) -> (usize, f64) {
-        let keys = self.by_time.iter().map(|(key, _)| *key).enumerate();
-        keys.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((0, 0.0))
-    }
-
-    /// A call of weight w is included if its key exceeds the minimum, which has probability 1 - exp(w *
-    /// least), and represents its gap divided by that; the call with the minimum key itself has determined
-    /// the threshold (E. Cohen, H. Kaplan, "Summarizing data using bottom-k sketches", 2007). Below capacity
-    /// all calls are included, and each represents itself.
-    fn drawn(self, size: usize, calls: u64, lost_ns: u64) -> Drawn {
-        let least = (self.by_time.len() >= size).then(|| self.least());
-        let stands_for = |at: usize, gap_ns: u64| match least {
-            None => Some(gap_ns as f64),
-            Some((line, _)) if at == line => None,
-            Some((_, least)) => Some(gap_ns as f64 / -(weight(gap_ns) * least).exp_m1()),
-        };
-        let by_time = self.by_time.into_iter().enumerate().filter_map(|(at, (_, call))| {
-            let call = call?;
-            let lost_ns = stands_for(at, call.gap_ns)?;
-            Some((call, lost_ns))
-        });
-        let by_time = by_time.collect();
-        Drawn {
-            calls,
-            lost_ns,
-            by_call: self.by_call.into_iter().filter_map(|(_, call)| call).collect(),
-            by_time,
-        }
     }
 }
 
@@ -294,20 +367,36 @@ mod tests {
 
     const SAMPLED: usize = 64;
 
-    fn draw(gaps: impl Iterator<Item = u64>, seed: u64) -> Drawn {
-        let mut samples = Samples::new(SAMPLED, 0);
+    fn new(seed: u64) -> Samples {
+        let mut samples = Samples::new(SAMPLED, 0, Account::default());
         samples.rng = Rng::with_seed(seed);
+        samples
+    }
+
+    fn of(samples: &Samples, pair: u32) -> Vec<Drawn> {
+        drawn(vec![samples.of(pair)])
+    }
+
+    /// As several lanes draw; the first of them gets half of the calls.
+    fn draw(gaps: impl Iterator<Item = u64>, seed: u64, lanes: usize) -> Drawn {
+        let mut rng = Rng::with_seed(seed);
+        let mut all: Vec<Samples> = (0..lanes).map(|_| new(rng.u64(..))).collect();
         for (id, gap_ns) in gaps.enumerate() {
+            let samples = &mut all[rng.usize(..2 * lanes).saturating_sub(lanes)];
             let taken = samples.offer(3, gap_ns);
             if taken.any() {
                 samples.put(3, call(gap_ns, id as u64), taken);
             }
         }
-        samples.of(3).remove(0)
+        drawn(all.iter().map(|samples| samples.of(3)).collect()).remove(0)
     }
 
     #[test]
     fn every_call_and_every_nanosecond_is_equally_likely() {
+        [1, 2, 7].into_iter().for_each(all_are_equally_likely);
+    }
+
+    fn all_are_equally_likely(lanes: usize) {
         // One call in twenty is nineteen times slower, which makes half of the lost time. These are spread
         // evenly.
         let gaps = || (0..4_000u64).map(|i| if i % 20 == 7 { 19_000_000 } else { 1_000_000 });
@@ -315,7 +404,7 @@ mod tests {
             (0, 0.0, 0.0, 0, 0.0);
         const ROUNDS: u64 = 100;
         for seed in 0..ROUNDS {
-            let drawn = draw(gaps(), seed);
+            let drawn = draw(gaps(), seed, lanes);
             assert_eq!((drawn.by_call.len(), drawn.by_time.len()), (SAMPLED, SAMPLED - 1));
             assert_eq!((drawn.calls, drawn.lost_ns), (4_000, 200 * 19_000_000 + 3_800 * 1_000_000));
             let is_slow = |call: &KeptCall| call.gap_ns > 1_000_000;
@@ -340,8 +429,31 @@ mod tests {
     }
 
     #[test]
+    fn lanes_with_few_calls_have_the_sample_of_one() {
+        let mut gaps: Vec<u64> = (0..SAMPLED as u64 - 1).map(|i| 1_000 * i).collect();
+        let sorted = |drawn: Drawn| {
+            let mut calls: Vec<_> = drawn.by_call.iter().map(|call| call.gap_ns).collect();
+            let mut times: Vec<_> =
+                drawn.by_time.iter().map(|(call, lost)| (call.gap_ns, *lost as u64)).collect();
+            calls.sort_unstable();
+            times.sort_unstable();
+            (calls, times, drawn.calls, drawn.lost_ns)
+        };
+        for lanes in [2, 7] {
+            assert_eq!(
+                sorted(draw(gaps.iter().copied(), 5, lanes)),
+                sorted(draw(gaps.iter().copied(), 1, 1))
+            );
+        }
+        // Two more, and the sample is full: by time, the call with the least key only draws the line.
+        gaps.extend([7, 9]);
+        let drawn = draw(gaps.iter().copied(), 5, 3);
+        assert_eq!((drawn.by_call.len(), drawn.by_time.len(), drawn.calls), (SAMPLED, SAMPLED - 1, 65));
+    }
+
+    #[test]
     fn every_call_of_a_followed_pair_is_sampled() {
-        let mut samples = Samples::new(SAMPLED, 0);
+        let mut samples = new(0x5ba9);
         let mut next = 0;
         let mut offer = |samples: &mut Samples, calls: u64| {
             for id in next..next + calls {
@@ -351,7 +463,7 @@ mod tests {
                 }
             }
             next += calls;
-            samples.of(3).remove(0).by_call.len()
+            of(samples, 3).remove(0).by_call.len()
         };
         assert_eq!(offer(&mut samples, 1_000), SAMPLED);
         samples.follow(Some((3, 600)));
@@ -361,39 +473,39 @@ mod tests {
         assert_eq!(offer(&mut samples, 500), 600);
         samples.tick(Samples::STRETCH_MS);
         offer(&mut samples, 500);
-        assert_eq!(samples.of(3)[1].by_call.len(), SAMPLED);
+        assert_eq!(of(&samples, 3)[1].by_call.len(), SAMPLED);
     }
 
     #[test]
     fn few_calls_are_all_sampled_and_old_ones_dropped() {
-        let drawn = draw((0..40).map(|i| i * 1000), 1);
+        let drawn = draw((0..40).map(|i| i * 1000), 1, 1);
         assert_eq!((drawn.by_call.len(), drawn.by_time.len(), drawn.calls), (40, 40, 40));
         assert!(drawn.by_time.iter().all(|(call, lost_ns)| call.gap_ns as f64 == *lost_ns));
 
-        let mut samples = Samples::new(SAMPLED, 0);
+        let mut samples = new(0x5ba9);
         let offer = |samples: &mut Samples, id| {
             let taken = samples.offer(0, 5);
             samples.put(0, call(5, id), taken);
         };
-        let calls = |samples: &Samples| samples.of(0).iter().map(|drawn| drawn.calls).sum::<u64>();
+        let calls = |samples: &Samples| of(samples, 0).iter().map(|drawn| drawn.calls).sum::<u64>();
         offer(&mut samples, 1);
         samples.tick(Samples::STRETCH_MS);
         offer(&mut samples, 2);
-        assert_eq!((calls(&samples), samples.of(0).len()), (2, 2));
+        assert_eq!((calls(&samples), of(&samples, 0).len()), (2, 2));
         samples.tick(2 * Samples::STRETCH_MS - 1);
         assert_eq!(calls(&samples), 2, "the stretch is not over");
         samples.tick(2 * Samples::STRETCH_MS);
         assert_eq!(calls(&samples), 1);
         samples.forget(0, 5, &call(5, 2).trace_id, &call(5, 2).client_span_id);
-        assert!(samples.of(0).iter().all(|drawn| drawn.by_call.is_empty() && drawn.by_time.is_empty()));
+        assert!(of(&samples, 0).iter().all(|drawn| drawn.by_call.is_empty() && drawn.by_time.is_empty()));
         samples.tick(3 * Samples::STRETCH_MS);
         assert_eq!(calls(&samples), 0);
-        assert!(samples.of(77).is_empty(), "a pair that nobody has seen");
+        assert!(of(&samples, 77).is_empty(), "a pair that nobody has seen");
     }
 
     #[test]
     fn the_slot_of_a_retracted_call_stays_empty() {
-        let mut samples = Samples::new(SAMPLED, 0);
+        let mut samples = new(0x5ba9);
         let mut offer = |id: u64| {
             let taken = samples.offer(0, 5);
             if taken.any() {
@@ -411,7 +523,7 @@ mod tests {
     #[test]
     fn gaps_of_any_size_are_sampled() {
         for gap_ns in [0, 1, u32::MAX as u64, 1 << 47] {
-            let drawn = draw(std::iter::repeat_n(gap_ns, 3_000), 9);
+            let drawn = draw(std::iter::repeat_n(gap_ns, 3_000), 9, 1);
             assert_eq!((drawn.by_call.len(), drawn.by_time.len()), (SAMPLED, SAMPLED - 1), "{gap_ns}");
             let late = drawn.by_time.iter().filter(|(call, _)| call.client.start_unix_ns >= 1_500).count();
             assert!((12..=52).contains(&late), "{late} of the later half, of gaps of {gap_ns} ns");

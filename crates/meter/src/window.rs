@@ -1,8 +1,8 @@
 //! Per-minute statistics of every pair. A call belongs to the minute in which its first half arrived, so that
-//! a later retraction finds it there. A minute closes when it can no longer change; it is then added to the
-//! pair's totals and passed to the collector of closed minutes.
+//! a later retraction finds it there. A minute closes when it can no longer change. Each lane of the engine has
+//! minutes of its own.
 
-use spangap_model::{CallStatus, Histogram, PairStats};
+use spangap_model::{CallStatus, PairStats};
 use std::collections::VecDeque;
 
 /// The statistical properties of a joined call.
@@ -112,6 +112,21 @@ pub struct Minute {
 }
 
 impl Minute {
+    /// Adds the same minute of another lane.
+    pub fn add(&mut self, other: Minute) {
+        self.from_ms = self.from_ms.min(other.from_ms);
+        self.until_ms = self.until_ms.max(other.until_ms);
+        let both = self.pairs.len().min(other.pairs.len());
+        let mut others = other.pairs.into_iter();
+        self.pairs.iter_mut().zip(others.by_ref().take(both)).for_each(|(stats, other)| {
+            match stats.is_empty() {
+                true => *stats = other,
+                false => stats.merge(&other),
+            }
+        });
+        self.pairs.extend(others);
+    }
+
     /// Updates the label after the wall clock was set: engine time 0 is now `unix_at_zero_ms`.
     pub fn rename(&mut self, unix_at_zero_ms: i64) {
         self.minute = minute_of(unix_at_zero_ms, self.from_ms);
@@ -123,15 +138,16 @@ pub fn minute_of(unix_at_zero_ms: i64, at_ms: u64) -> u64 {
     (unix_at_zero_ms.saturating_add(at_ms as i64) / MINUTE_MS).max(0) as u64
 }
 
-/// The open minutes, and the totals of the closed ones.
+/// The open minutes of a lane.
 #[derive(Debug, Default)]
 pub struct Windows {
     open: VecDeque<Minute>,
-    totals: Vec<PairStats>,
     /// Unix time of engine time 0.
     unix_at_zero_ms: i64,
     /// A minute that is already closed is opened again for a call that comes later.
     reopens: bool,
+    /// Minutes that end before this engine time are closed.
+    settled_ms: u64,
 }
 
 impl Windows {
@@ -146,23 +162,17 @@ impl Windows {
         Windows { reopens: true, ..Windows::default() }
     }
 
-    /// Unix time of engine time 0.
-    pub fn unix_at_zero_ms(&self) -> i64 {
-        self.unix_at_zero_ms
-    }
-
     /// Drops the open minutes.
     pub fn forget_open(&mut self) {
         self.open.clear();
     }
 
-    /// The statistics of a pair in the minute of an engine time; a time before the oldest open minute counts
-    /// in that minute.
+    /// The statistics of a pair in the minute of an engine time. If that minute is closed already, they are those of the oldest open
+    /// one.
     #[inline]
     pub fn stats(&mut self, at_ms: u64, pair: u32) -> &mut PairStats {
         let at = match self.open.iter().rposition(|minute| minute.from_ms <= at_ms) {
             Some(at) if at_ms < self.open[at].until_ms => at,
-            None if !self.open.is_empty() && !self.reopens => 0,
             before => self.open_after(before, at_ms),
         };
         let pairs = &mut self.open[at].pairs;
@@ -177,6 +187,10 @@ impl Windows {
     fn open_after(&mut self, before: Option<usize>, at_ms: u64) -> usize {
         let minute = minute_of(self.unix_at_zero_ms, at_ms);
         let starts_ms = minute as i64 * MINUTE_MS - self.unix_at_zero_ms;
+        let is_closed = starts_ms + MINUTE_MS <= self.settled_ms as i64;
+        if is_closed && before.is_none() && !self.open.is_empty() && !self.reopens {
+            return 0;
+        }
         let at = before.map_or(0, |before| before + 1);
         let from_ms = before.map_or(0, |before| self.open[before].until_ms);
         let until_ms = self.open.get(at).map_or(u64::MAX, |next| next.from_ms);
@@ -202,54 +216,20 @@ impl Windows {
 
     /// Closes and returns the oldest minute if it ended before `safe_ms` of engine time.
     pub fn close_before(&mut self, safe_ms: u64) -> Option<Minute> {
+        self.settled_ms = safe_ms;
         if self.open.front()?.until_ms > safe_ms {
             return None;
         }
-        let closed = self.open.pop_front()?;
-        if self.totals.len() < closed.pairs.len() {
-            self.totals.resize_with(closed.pairs.len(), PairStats::default);
-        }
-        for (total, stats) in self.totals.iter_mut().zip(&closed.pairs) {
-            total.merge(stats);
-        }
-        Some(closed)
+        self.open.pop_front()
+    }
+
+    /// Minutes that end before this engine time are closed.
+    pub fn settled_ms(&self) -> u64 {
+        self.settled_ms
     }
 
     /// The open minutes, oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Minute> {
         self.open.iter()
-    }
-
-    /// Delay between the arrivals of two mates since the start, over all pairs.
-    pub fn mate_delay(&self) -> Histogram {
-        let mut all = Histogram::new();
-        let open = self.open.iter().flat_map(|minute| &minute.pairs);
-        self.totals.iter().chain(open).for_each(|stats| all.merge(&stats.mate_delay));
-        all
-    }
-
-    /// Gaps and client durations of one pair since the start.
-    pub fn durations(&self, pair: u32) -> [Histogram; 2] {
-        let mut all = [Histogram::new(), Histogram::new()];
-        let open = self.open.iter().filter_map(|minute| minute.pairs.get(pair as usize));
-        for stats in self.totals.get(pair as usize).into_iter().chain(open) {
-            all[0].merge(&stats.gap);
-            all[1].merge(&stats.client);
-        }
-        all
-    }
-
-    /// Statistics since the start, by pair number.
-    pub fn totals(&self) -> Vec<PairStats> {
-        let mut totals = self.totals.clone();
-        for minute in &self.open {
-            if totals.len() < minute.pairs.len() {
-                totals.resize_with(minute.pairs.len(), PairStats::default);
-            }
-            for (total, stats) in totals.iter_mut().zip(&minute.pairs) {
-                total.merge(stats);
-            }
-        }
-        totals
     }
 }

@@ -116,20 +116,25 @@ proptest! {
     #[test]
     fn figures_do_not_depend_on_the_order(calls in prop::collection::vec(a_call(), 1..40), seeds in prop::collection::vec(any::<u64>(), 2)) {
         let requests: Vec<Vec<u8>> = calls.into_iter().flatten().collect();
-        let run = |seed: u64| {
+        let run = |seed: u64, lanes: usize| {
             let mut order: Vec<usize> = (0..requests.len()).collect();
             order.sort_by_key(|i| (*i as u64 + 1).wrapping_mul(seed | 1).rotate_left(17).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let meter = Meter::new(Settings { join_ttl_ms: None, ..Settings::default() });
-            for at in order {
-                let ingested = meter.ingest(&requests[at], 0).unwrap();
-                assert_eq!(ingested.spans, 1);
+            let meter = Meter::new(Settings { join_ttl_ms: None, lanes, ..Settings::default() });
+            let send = |at: &usize| {
+                assert_eq!(meter.ingest(&requests[*at], 0).unwrap().spans, 1);
                 assert!(meter.overview().accounting.holds());
+            };
+            // Each thread prefers another lane.
+            for part in order.chunks(7) {
+                std::thread::scope(|scope| scope.spawn(|| part.iter().for_each(send)).join().unwrap());
             }
             meter.finish();
             figures(&meter)
         };
-        let first = run(seeds[0]);
-        prop_assert_eq!(&first, &run(seeds[1]));
+        let first = run(seeds[0], 1);
+        for lanes in [1, 2, 7] {
+            prop_assert_eq!(&first, &run(seeds[1], lanes));
+        }
     }
 
 }
@@ -138,8 +143,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     /// Every span is in some class, however small the store is.
     #[test]
-    fn the_identity_holds_under_eviction(ids in prop::collection::vec(1u64..60_000, 1..4)) {
-        let meter = Meter::new(Settings { max_pending_bytes: 0, keep_bytes: 4096, join_ttl_ms: None, ..Settings::default() });
+    fn the_identity_holds_under_eviction(ids in prop::collection::vec(1u64..60_000, 1..4), lanes in 1usize..4) {
+        let limits = Settings { max_pending_bytes: 0, keep_bytes: 4096, join_ttl_ms: None, lanes, ..Settings::default() };
+        let meter = Meter::new(limits);
         for seed in ids {
             let spans = (1..20_000u64).map(|i| {
                 let id = (i * seed) % 60_000 + 1;

@@ -1,6 +1,7 @@
 //! Classes of received spans. Every dropped span is counted in one of them.
 
 use serde::Serialize;
+use std::ops::{AddAssign, Sub};
 
 /// Counts of spans by outcome. [`Accounting::holds`] is true at any moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -68,6 +69,44 @@ pub struct Malformed {
     pub no_time: u64,
     /// Longer than 78 hours (2^48 ns), which no call is.
     pub too_long: u64,
+}
+
+impl AddAssign for Accounting {
+    fn add_assign(&mut self, other: Accounting) {
+        self.received += other.received;
+        self.joined += other.joined;
+        self.pending += other.pending;
+        self.expired_client_only += other.expired_client_only;
+        self.expired_server_only += other.expired_server_only;
+        self.evicted += other.evicted;
+        self.duplicate += other.duplicate;
+        self.extra_attempts += other.extra_attempts;
+        self.root += other.root;
+        self.other_kind += other.other_kind;
+        self.malformed += other.malformed;
+    }
+}
+
+impl AddAssign for Malformed {
+    fn add_assign(&mut self, other: Malformed) {
+        self.bad_id += other.bad_id;
+        self.end_before_start += other.end_before_start;
+        self.no_time += other.no_time;
+        self.too_long += other.too_long;
+    }
+}
+
+impl Sub for Malformed {
+    type Output = Malformed;
+
+    fn sub(self, other: Malformed) -> Malformed {
+        Malformed {
+            bad_id: self.bad_id - other.bad_id,
+            end_before_start: self.end_before_start - other.end_before_start,
+            no_time: self.no_time - other.no_time,
+            too_long: self.too_long - other.too_long,
+        }
+    }
 }
 
 impl Malformed {

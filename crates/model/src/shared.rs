@@ -20,6 +20,13 @@ impl Account {
         self.0.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// Charges bytes if the total stays within `limit`; false if it does not. Threads that charge at once do not exceed
+    /// the limit together.
+    pub fn charge_within(&self, bytes: u64, limit: u64) -> bool {
+        let more = |total: u64| total.checked_add(bytes).filter(|total| *total <= limit);
+        self.0.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
     /// Reverts [`Account::charge`].
     pub fn release(&self, bytes: usize) {
         self.0.fetch_sub(bytes as u64, Relaxed);
@@ -49,6 +56,13 @@ impl SharedBytes {
         let bytes = bytes.into();
         account.charge(bytes.len());
         SharedBytes(Arc::new(Charged { bytes, account: Some(account.clone()) }))
+    }
+
+    /// Copies the bytes and charges them to an account; `None` if its total would exceed `limit`.
+    pub fn charged_within(bytes: &[u8], account: &Account, limit: u64) -> Option<SharedBytes> {
+        let has_room = account.charge_within(bytes.len() as u64, limit);
+        has_room
+            .then(|| SharedBytes(Arc::new(Charged { bytes: bytes.into(), account: Some(account.clone()) })))
     }
 }
 
@@ -95,5 +109,15 @@ mod tests {
         drop((copy, second));
         assert_eq!(account.bytes(), 0);
         assert_eq!(SharedBytes::from(vec![7]), SharedBytes::charged(vec![7], &account));
+    }
+
+    #[test]
+    fn an_account_stays_within_its_limit() {
+        let account = Account::default();
+        let held = SharedBytes::charged_within(b"four", &account, 5).expect("room");
+        assert_eq!(SharedBytes::charged_within(b"of", &account, 5), None);
+        assert_eq!((account.bytes(), SharedBytes::charged_within(b"1", &account, 5).is_some()), (4, true));
+        drop(held);
+        assert_eq!(account.bytes(), 0);
     }
 }

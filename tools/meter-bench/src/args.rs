@@ -20,8 +20,10 @@ pub enum Case {
     History,
     /// CPU time per span of the samples of calls, in this process
     Samples,
-    /// CPU time per span under the engine's lock, in this process
+    /// CPU time per span under locks, in this process
     Lock,
+    /// What two threads take in with one lane and with several, in this process; more cores by simulation
+    Lanes,
     /// CPU time per span of keeping all spans on disk, in this process
     Spool,
 }
@@ -63,7 +65,7 @@ pub struct Args {
     /// Hours of the history
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..))]
     pub hours: u64,
-    /// Rounds of the samples, the lock and the spool, with them and without
+    /// Rounds of the samples, the lock, the lanes and the spool, with them and without
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Measure nothing: write the history of the history case into this folder, for `spangap meter --data`

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use spangap_meter_bench::cases::crowd::CrowdFigure;
 use spangap_meter_bench::cases::history::HistoryFigure;
+use spangap_meter_bench::cases::lanes::LanesFigure;
 use spangap_meter_bench::cases::lock::LockFigure;
 use spangap_meter_bench::cases::memory::Memory;
 use spangap_meter_bench::cases::overload::{OPEN_REQUESTS, Overload};
@@ -31,8 +32,10 @@ pub struct Figures {
     pub history: Option<HistoryFigure>,
     /// Cost of the samples of calls.
     pub samples: Option<SamplesFigure>,
-    /// Work under the engine's lock.
+    /// Work under locks.
     pub lock: Option<LockFigure>,
+    /// Threads that take in spans at once.
+    pub lanes: Option<LanesFigure>,
     /// Cost of storing all spans, by encoding.
     pub spool: Vec<SpoolFigure>,
     /// The goals for these figures.
@@ -110,6 +113,7 @@ impl Figures {
         self.goals.extend(self.truth.iter().map(|figure| Goal::truth(figure.case, &figure.differences)));
         self.goals.extend(Goal::crowds(&self.crowds));
         self.goals.extend(self.history.iter().flat_map(Goal::history));
+        self.goals.extend(self.lanes.iter().filter_map(Goal::lanes));
         self.goals.extend(self.spool.iter().flat_map(Goal::spool));
         self.goals.extend(self.overload.iter().flat_map(Goal::overload));
     }
@@ -144,9 +148,33 @@ impl fmt::Display for Figures {
             let [low, high] = lock.locked_quartiles_us;
             writeln!(
                 f,
-                "lock, CPU us per span: {:.4} walked, {:.4} ingested; {:.4} ({low:.4} to {high:.4}) under the lock in {} rounds\n",
+                "lock, CPU us per span: {:.4} walked, {:.4} ingested; {:.4} ({low:.4} to {high:.4}) under a lock in {} rounds\n",
                 lock.walk_us_per_span, lock.ingest_us_per_span, lock.locked_us_per_span, lock.rounds
             )?;
+        }
+        if let Some(lanes) = &self.lanes {
+            writeln!(
+                f,
+                "{:>7}  {:>6}  {:>28}  {:>10}  {:>9}  {:>22}",
+                "threads", "lanes", "CPU us/span (quartiles)", "blocked us", "wall", "speedup (quartiles)"
+            )?;
+            for row in &lanes.rows {
+                let ([cpu_low, cpu_high], [low, high]) = (row.cpu_quartiles_us, row.speedup_quartiles);
+                writeln!(
+                    f,
+                    "{:>7}  {:>6}  {:>28}  {:>10.4}  {:>8.0}k  {:>22}",
+                    row.threads,
+                    row.lanes,
+                    format!("{:.4} ({cpu_low:.4} to {cpu_high:.4})", row.cpu_us_per_span),
+                    row.blocked_us_per_span,
+                    row.spans_per_s / 1e3,
+                    format!("{:.2} ({low:.2} to {high:.2})", row.speedup),
+                )?;
+            }
+            for row in &lanes.simulated {
+                writeln!(f, "simulated: {} cores, {} lanes: {:.1}", row.cores, row.lanes, row.speedup)?;
+            }
+            writeln!(f)?;
         }
         for spool in &self.spool {
             let [low, high] = spool.cost_quartiles_us;

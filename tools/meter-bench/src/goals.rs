@@ -2,6 +2,7 @@
 
 use crate::cases::crowd::CrowdFigure;
 use crate::cases::history::HistoryFigure;
+use crate::cases::lanes::LanesFigure;
 use crate::cases::memory::Memory;
 use crate::cases::overload::Overload;
 use crate::cases::spool::SpoolFigure;
@@ -28,6 +29,9 @@ pub const OTHERS_MS: f64 = 250.0;
 
 /// Maximum duration of a scrape, or of a request to the API, beside any crowd.
 pub const CROWD_MS: f64 = 1000.0;
+
+/// Minimum gain of a second core.
+pub const TWO_CORES: f64 = 1.9;
 
 /// Maximum CPU time per span of storing all spans, besides the meter's own.
 pub const SPOOL_US_PER_SPAN: f64 = 0.5;
@@ -103,6 +107,18 @@ impl Goal {
             [first, ..] => format!("{}: {first}", differences.len()),
         };
         Goal::new(goal, "no difference".into(), found, differences.is_empty())
+    }
+
+    /// What two cores take in with two lanes, compared with one core and one lane; `None` on a machine with one core.
+    pub fn lanes(lanes: &LanesFigure) -> Option<Goal> {
+        let row = lanes.rows.iter().find(|row| (row.threads, row.lanes) == (2, 2))?;
+        let [low, high] = row.speedup_quartiles;
+        Some(Goal::new(
+            "two cores, two lanes",
+            format!(">= {TWO_CORES}"),
+            format!("{:.2} ({low:.2} to {high:.2})", row.speedup),
+            row.speedup >= TWO_CORES,
+        ))
     }
 
     /// Cost of storing all spans, and duration of a trace look-up.

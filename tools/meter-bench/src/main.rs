@@ -7,9 +7,10 @@ use args::{Args, Case};
 use clap::Parser;
 use figures::{Figures, Spread, TruthFigure};
 use spangap_meter_bench::BenchError;
+use spangap_meter_bench::cases::queue::Costs;
 use spangap_meter_bench::cases::truth::Arrival;
 use spangap_meter_bench::cases::{
-    Bench, crowd, history, lock, memory, overload, samples, spool, throughput, truth,
+    Bench, crowd, history, lanes, lock, memory, overload, samples, spool, throughput, truth,
 };
 use spangap_meter_bench::floor;
 use spangap_meter_bench::gapload::Gapload;
@@ -165,6 +166,12 @@ async fn measure(args: &Args) -> Result<Figures, BenchError> {
     if args.runs(Case::Lock) {
         eprintln!("lock: {} rounds", args.rounds);
         figures.lock = Some(bench.on_meter_cpu(|| lock::run(&sdk, args.rounds)));
+    }
+    if args.runs(Case::Lanes) {
+        eprintln!("lanes: {} rounds", args.rounds);
+        let lock = bench.on_meter_cpu(|| lock::run(&sdk, args.rounds));
+        let costs = Costs { free_us: lock.walk_us_per_span, locked_us: lock.locked_us_per_span };
+        figures.lanes = Some(lanes::run(&sdk, args.rounds, &cpus, costs));
     }
     if args.runs(Case::Spool) {
         for gzip in [false, true] {

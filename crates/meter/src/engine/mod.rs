@@ -1,32 +1,28 @@
 //! The meter's core: walk, join, statistics. It does no IO and reads no clock; the caller passes the time.
 
+mod ingest;
+mod ledger;
 pub mod partitions;
 mod read;
 mod record;
+mod shard;
+mod statistics;
 
-use crate::candidates::Candidates;
+use crate::entry::MOST_LANES;
 use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
-use crate::ingest::walk::{Batch, SpanFacts, walk};
-use crate::ingest::wire::WalkError;
-use crate::join::{Join, Outcome, ServiceCounts};
-use crate::offset::Offsets;
-use crate::pairs::{Grouping, PairLimits, Pairs};
-use crate::pending::Key;
-use crate::samples::Samples;
+use crate::join::ServiceCounts;
+use crate::pairs::{Grouping, PairLimits};
+use crate::pending::{KeyMaker, Pending};
 use crate::usual::UsualOfPairs;
-use crate::window::{Minute, Windows, minute_of};
+use ledger::Ledger;
 use partitions::{PartitionMark, Partitions};
+use shard::{Common, Shard, shards};
 use spangap_model::accounting::Malformed;
-use spangap_model::shared::Account;
 use spangap_model::{Accounting, Histogram, PairKey, PairStats};
-use std::cell::RefCell;
-use std::collections::VecDeque;
+use statistics::Statistics;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Prefetch distance in spans, ahead of the join: first the index slot, then its entry.
-const SLOT_AHEAD: usize = 16;
-const ENTRY_AHEAD: usize = 8;
 /// Entries expired per acquisition of the lock.
 const EXPIRE_AT_ONCE: usize = 16_384;
 /// Delay before a minute closes, beyond its end plus the time to live, to allow for late ticks. Nothing in
@@ -74,6 +70,8 @@ pub struct Settings {
     pub epoch_unix_ms: u64,
     /// Spans come from the partitions of a log, which label minutes with the times of their messages.
     pub partitioned: bool,
+    /// Threads that can join spans at once, up to [`MOST_LANES`](crate::entry::MOST_LANES).
+    pub lanes: usize,
 }
 
 impl Default for Settings {
@@ -92,6 +90,7 @@ impl Default for Settings {
             response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
             epoch_unix_ms: 0,
             partitioned: false,
+            lanes: 1,
         }
     }
 }
@@ -202,87 +201,59 @@ pub struct PairMinute {
     pub stats: PairStats,
 }
 
-/// The engine, shared between threads. One lock, acquired once per request.
+/// What a thread that processes a request has to itself. On cache lines of its own: neighbours are in use by other cores.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane {
+    stats: Statistics,
+    partitions: Partitions,
+    /// For spans of these partitions, whose minutes, offsets and counts must be of one moment.
+    of_partitions: Shard,
+}
+
+impl Lane {
+    fn new(number: u8, settings: &Settings, common: &Common, keys: KeyMaker) -> Lane {
+        let keep_bytes = if settings.partitioned { settings.keep_bytes / settings.lanes as u64 } else { 0 };
+        Lane {
+            stats: Statistics::new(number, settings, common),
+            partitions: Partitions::default(),
+            of_partitions: Shard::new(settings, Pending::new(0), keep_bytes, keys),
+        }
+    }
+}
+
+/// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks.
 #[derive(Debug)]
 pub struct Meter {
     settings: Settings,
     interest: Interest,
     origins: Origins,
-    state: Mutex<State>,
+    keys: KeyMaker,
+    ledger: Mutex<Ledger>,
+    lanes: Box<[Mutex<Lane>]>,
+    shards: Box<[Mutex<Shard>]>,
+    common: Common,
     usual: Mutex<Arc<UsualOfPairs>>,
-}
-
-#[derive(Debug)]
-struct State {
-    join: Join,
-    pairs: Pairs,
-    windows: Windows,
-    offsets: Offsets,
-    closed: VecDeque<Minute>,
-    calls_in_other: u64,
-    calls_without_legs: u64,
-    calls_with_one_attempt: u64,
-    calls_without_size: u64,
-    minutes_dropped: u64,
-    /// Unix time of the engine's millisecond 0.
-    unix_at_zero_ms: i64,
-    /// Minutes before this engine time are closed.
-    settled_ms: u64,
-    clock_steps: u64,
-    last_clock_steps: VecDeque<ClockStep>,
-    /// Total bytes written to the ring at certain times; its age is derived from them.
-    ring_marks: VecDeque<(u64, u64)>,
-    last_sweep_ms: u64,
-    /// Bytes of complete spans that belong to worst calls, wherever they are listed.
-    worst: Account,
-    worst_bytes: u64,
-    worst_refused: u64,
-    candidates: Candidates,
-    samples: Samples,
-    partitions: Partitions,
-}
-
-thread_local! {
-    static BATCH: RefCell<(Batch, Vec<Key>)> = RefCell::default();
 }
 
 impl Meter {
     /// An empty meter.
     pub fn new(settings: Settings) -> Meter {
-        let state = State {
-            join: Join::new(settings.max_pending_bytes, settings.keep_bytes, settings.exclude_response_over),
-            pairs: Pairs::new(settings.grouping, settings.pair_limits),
-            windows: match settings.partitioned {
-                true => Windows::of_messages(),
-                false => Windows::new(settings.epoch_unix_ms as i64),
-            },
-            offsets: Offsets::default(),
-            closed: VecDeque::new(),
-            calls_in_other: 0,
-            calls_without_legs: 0,
-            calls_with_one_attempt: 0,
-            calls_without_size: 0,
-            minutes_dropped: 0,
-            unix_at_zero_ms: settings.epoch_unix_ms as i64,
-            settled_ms: 0,
-            clock_steps: 0,
-            last_clock_steps: VecDeque::new(),
-            ring_marks: VecDeque::new(),
-            last_sweep_ms: 0,
-            worst: Account::default(),
-            worst_bytes: settings.worst_bytes,
-            worst_refused: 0,
-            candidates: Candidates::default(),
-            samples: Samples::new(settings.sampled_calls, settings.sample_bytes),
-            partitions: Partitions::default(),
-        };
+        let settings = Settings { lanes: settings.lanes.clamp(1, MOST_LANES), ..settings };
+        let keys = KeyMaker::new();
+        let common = Common::new(&settings);
+        let lane = |number| Mutex::new(Lane::new(number, &settings, &common, keys));
         Meter {
             interest: Interest::new(
                 settings.grouping == Grouping::Method,
                 &settings.response_size_attributes,
             ),
             origins: Origins::new(settings.origin_limits, settings.grouping.part()),
-            state: Mutex::new(state),
+            ledger: Mutex::new(Ledger::new(settings.epoch_unix_ms as i64)),
+            lanes: (0..settings.lanes as u8).map(lane).collect(),
+            shards: shards(&settings, keys),
+            keys,
+            common,
             usual: Mutex::default(),
             settings,
         }
@@ -293,162 +264,22 @@ impl Meter {
         &self.settings
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a bug; the figures collected since are still the best available.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    // A panic under a lock is a bug; the figures collected since are still the best available.
+    fn shard(&self, number: usize) -> MutexGuard<'_, Shard> {
+        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Processes one `ExportTraceServiceRequest`, received `now_ms` milliseconds after the epoch.
-    ///
-    /// # Errors
-    /// When the request is not well-formed; none of it is counted then.
-    pub fn ingest(&self, request: &[u8], now_ms: u64) -> Result<Ingested, WalkError> {
-        self.ingest_seen(request, now_ms, |_| {})
+    fn lane(&self, number: usize) -> MutexGuard<'_, Lane> {
+        self.lanes[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Like [`Meter::ingest`]; passes each span of a well-formed request to `seen` before acquiring the lock.
-    ///
-    /// # Errors
-    /// When the request is not well-formed.
-    pub fn ingest_seen(
-        &self,
-        request: &[u8],
-        now_ms: u64,
-        seen: impl FnOnce(&[SpanFacts]),
-    ) -> Result<Ingested, WalkError> {
-        self.origins.set_now(now_ms);
-        BATCH.with_borrow_mut(|(batch, keys)| {
-            walk(request, &self.interest, &self.origins, batch)?;
-            seen(&batch.spans);
-            let interned = self.origins.read();
-            let mut state = self.state();
-            let before = state.join.malformed;
-            keys.clear();
-            keys.extend(batch.spans.iter().map(|span| state.join.key(span)));
-            for (i, span) in batch.spans.iter().enumerate() {
-                if let Some(key) = keys.get(i + SLOT_AHEAD) {
-                    state.join.prefetch_slot(*key);
-                }
-                if let Some(key) = keys.get(i + ENTRY_AHEAD) {
-                    state.join.prefetch_entry(*key);
-                }
-                let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
-                match state.join.offer(span, keys[i], bytes, now_ms as u32, &interned) {
-                    Outcome::Counted => {}
-                    Outcome::Joined(call) => state.record(call, span, bytes, now_ms, &interned),
-                    Outcome::Retracted(call) => state.retract(call, span, now_ms),
-                }
-            }
-            let after = state.join.malformed;
-            let spans = batch.spans.len() as u64;
-            batch.shrink();
-            keys.shrink_to(batch.spans.capacity());
-            Ok(Ingested {
-                spans,
-                malformed: Malformed {
-                    bad_id: after.bad_id - before.bad_id,
-                    end_before_start: after.end_before_start - before.end_before_start,
-                    no_time: after.no_time - before.no_time,
-                    too_long: after.too_long - before.too_long,
-                },
-            })
-        })
+    /// One after the other: nobody holds two.
+    fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        (0..self.shards.len()).map(|number| self.shard(number))
     }
 
-    /// Advances the time: expires halves, closes minutes, removes idle origins. Call it several times a
-    /// second.
-    pub fn tick(&self, now_ms: u64) {
-        self.origins.set_now(now_ms);
-        let Some(ttl_ms) = self.settings.join_ttl_ms else { return };
-        loop {
-            let interned = self.origins.read();
-            if !self.state().join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, &interned) {
-                break;
-            }
-        }
-        let mut state = self.state();
-        state.mark_ring(now_ms);
-        state.samples.tick(now_ms);
-        let safe_ms = match self.settings.partitioned {
-            true => state.partitions.safe_ms(ttl_ms),
-            false => now_ms.saturating_sub(ttl_ms as u64 + CLOSE_GRACE_MS),
-        };
-        state.settled_ms = safe_ms;
-        while let Some(mut closed) = state.windows.close_before(safe_ms) {
-            state.candidates.minute_closed(&closed.pairs);
-            closed.pairs.iter_mut().for_each(PairStats::drop_candidates);
-            // Whoever reads partitions waits for the recorder instead.
-            if state.closed.len() >= MAX_CLOSED_MINUTES && !self.settings.partitioned {
-                state.closed.pop_front();
-                state.minutes_dropped += 1;
-            }
-            state.closed.push_back(closed);
-        }
-        let since_ms = now_ms.saturating_sub(state.last_sweep_ms);
-        drop(state);
-        let is_crowded = since_ms >= SWEEP_CROWDED_MS && self.origins.read().is_crowded();
-        if is_crowded || since_ms >= SWEEP_MS {
-            self.forget_idle(now_ms, ttl_ms, is_crowded);
-        }
-    }
-
-    /// Removes what is idle. Nothing refers to an origin for longer than the time to live after its last
-    /// span.
-    fn forget_idle(&self, now_ms: u64, ttl_ms: u32, is_crowded: bool) {
-        let mut interned = self.origins.write();
-        let mut state = self.state();
-        state.last_sweep_ms = now_ms;
-        let unix_ms = state.unix_at_zero_ms.saturating_add(now_ms as i64).max(0) as u64;
-        state.offsets.sweep(unix_ms, is_crowded);
-        state.partitions.touch_origins(&interned, now_ms);
-        let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
-        let mut live = interned.forget_idle(now_ms, idle_ms);
-        if is_crowded {
-            state.pairs.mark(&mut live);
-            state.offsets.mark(&mut live);
-            let forgotten = interned.forget_names(&live);
-            forgotten.into_iter().for_each(|number| state.join.forget_service(number));
-        }
-    }
-
-    /// Sets the wall clock time at `now_ms`, the engine's own monotonic time. If the wall clock was set
-    /// since, or the machine was suspended, minutes still in the engine are labelled with the new time.
-    pub fn set_wall_clock(&self, now_ms: u64, unix_ms: u64) {
-        let mut state = self.state();
-        let unix_at_zero_ms = unix_ms as i64 - now_ms as i64;
-        let by_ms = unix_at_zero_ms - state.unix_at_zero_ms;
-        if by_ms.unsigned_abs() < CLOCK_STEP_MS {
-            return;
-        }
-        state.unix_at_zero_ms = unix_at_zero_ms;
-        if !self.settings.partitioned {
-            state.windows.set_wall_clock(now_ms, unix_at_zero_ms);
-            state.closed.iter_mut().for_each(|minute| minute.rename(unix_at_zero_ms));
-        }
-        state.clock_steps += 1;
-        state.last_clock_steps.push_back(ClockStep { unix_s: unix_ms / 1000, by_ms });
-        if state.last_clock_steps.len() > MAX_REPORTED_CLOCK_STEPS {
-            state.last_clock_steps.pop_front();
-        }
-    }
-
-    /// Ends the input: waiting halves will find no mate and are counted as expired.
-    pub fn finish(&self) {
-        let interned = self.origins.read();
-        self.state().join.expire_all(&interned);
-    }
-
-    /// Removes and returns the minutes closed since the last call, with a copy of the open ones.
-    pub fn take_minutes(&self) -> Minutes {
-        let mut state = self.state();
-        let closed = std::mem::take(&mut state.closed);
-        let named = |minute: &Minute| state.named(minute);
-        Minutes {
-            closed: closed.iter().flat_map(named).collect(),
-            open: state.windows.open().flat_map(named).collect(),
-            settled_before_s: minute_of(state.windows.unix_at_zero_ms(), state.settled_ms) * 60,
-            partitions: state.partitions.marks(),
-            spans: state.join.accounting,
-        }
+    /// One after the other: nobody holds two.
+    fn each_lane(&self) -> impl Iterator<Item = MutexGuard<'_, Lane>> {
+        (0..self.lanes.len()).map(|number| self.lane(number))
     }
 }

@@ -7,18 +7,23 @@
 //!
 //! The partition's waiting halves take the place of the engine's own while one of its messages is processed, so
 //! the join is the same code, and spans that arrive over the network pay nothing for it.
+//!
+//! A partition is in one lane as a whole, with all its traces, since it has a time of its own.
 
-use super::{BATCH, EXPIRE_AT_ONCE, Ingested, Meter, State};
+use super::ingest::BATCH;
+use super::shard::Surroundings;
+use super::{EXPIRE_AT_ONCE, Ingested, Lane, Meter};
 use crate::entry::State as EntryState;
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{SpanFacts, walk};
 use crate::ingest::wire::WalkError;
-use crate::join::{Outcome, Retracted, ServiceCounts, waited_ms};
-use crate::pending::Pending;
+use crate::join::{Outcome, Retracted, ServiceCounts, id_of_call, waited_ms};
+use crate::pending::{KeyMaker, Pending};
 use rustc_hash::FxHashMap;
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
 use std::mem::swap;
+use std::sync::MutexGuard;
 
 /// Pair of a joined call that this engine has not recorded, because an earlier run or another meter has.
 const NOT_RECORDED: u32 = u32::MAX;
@@ -88,7 +93,7 @@ pub struct PartitionFigures {
     pub unmatched: u64,
 }
 
-/// The partitions of the engine.
+/// The partitions in a lane.
 #[derive(Debug, Default)]
 pub(super) struct Partitions {
     open: FxHashMap<i32, Box<Partition>>,
@@ -124,17 +129,14 @@ impl Partition {
 }
 
 impl Partitions {
-    /// Minutes that end before this time can no longer change.
-    pub(super) fn safe_ms(&self, ttl_ms: u32) -> u64 {
+    /// The time of the slowest partition, if any has one, and that of the fastest so far.
+    fn times_ms(&self, ttl_ms: u32) -> (Option<u64>, u64) {
         let low = |partition: &Partition| match &partition.read_back {
             Some(back) => back.time_ms,
             None => partition.time_ms(ttl_ms),
         };
         let lows = self.open.values().map(|partition| low(partition)).filter(|ms| *ms > 0);
-        match lows.min() {
-            Some(low) => low.max(self.newest_ms.saturating_sub(MAX_SKEW_MS)).saturating_sub(ttl_ms as u64),
-            None => self.newest_ms + 60_000,
-        }
+        (lows.min(), self.newest_ms)
     }
 
     /// Bytes of all waiting halves.
@@ -151,25 +153,44 @@ impl Partitions {
         }
     }
 
+    /// In any order.
     pub(super) fn marks(&self) -> Vec<PartitionMark> {
         let counted = self.open.values().filter(|partition| partition.read_back.is_none());
         let mark = |partition: &Partition| {
             let PartitionFigures { partition, next_offset, time_ms, waiting, .. } = partition.figures;
             PartitionMark { partition, next_offset, time_ms, waiting }
         };
-        let mut marks: Vec<PartitionMark> = counted.map(|partition| mark(partition)).collect();
-        marks.sort_unstable_by_key(|mark| mark.partition);
-        marks
-    }
-
-    /// Divides the memory of waiting halves evenly.
-    fn divide(&mut self, max_bytes: u64) {
-        let share = max_bytes / self.open.len().max(1) as u64;
-        self.open.values_mut().for_each(|partition| partition.pending.set_max_bytes(share));
+        counted.map(|partition| mark(partition)).collect()
     }
 }
 
 impl Meter {
+    fn lane_of(&self, partition: i32) -> MutexGuard<'_, Lane> {
+        self.lane(partition.unsigned_abs() as usize % self.lanes.len())
+    }
+
+    /// Minutes that end before this time can no longer change.
+    pub(super) fn safe_ms_of_partitions(&self, ttl_ms: u32) -> u64 {
+        let times = self.each_lane().map(|lane| lane.partitions.times_ms(ttl_ms));
+        let (low_ms, newest_ms) = times.fold((None::<u64>, 0), |(low, newest), (low_here, newest_here)| {
+            (low.into_iter().chain(low_here).min(), newest.max(newest_here))
+        });
+        match low_ms {
+            Some(low) => low.max(newest_ms.saturating_sub(MAX_SKEW_MS)).saturating_sub(ttl_ms as u64),
+            None => newest_ms + 60_000,
+        }
+    }
+
+    /// Divides the memory of waiting halves evenly.
+    fn divide(&self) {
+        let open: usize = self.each_lane().map(|lane| lane.partitions.open.len()).sum();
+        let share = self.settings.max_pending_bytes / open.max(1) as u64;
+        for mut lane in self.each_lane() {
+            let partitions = lane.partitions.open.values_mut();
+            partitions.for_each(|partition| partition.pending.set_max_bytes(share));
+        }
+    }
+
     /// Opens a partition. If messages are read again from `read_from` on, `count_from` arrives at the halves that
     /// were waiting there, provided that the messages before `read_from` are older than twice the time to live:
     /// what an older half met has expired by then.
@@ -187,9 +208,8 @@ impl Meter {
                 ..PartitionFigures::default()
             },
         };
-        let mut state = self.state();
-        state.partitions.open.insert(partition, Box::new(opened));
-        state.partitions.divide(self.settings.max_pending_bytes);
+        self.lane_of(partition).partitions.open.insert(partition, Box::new(opened));
+        self.divide();
     }
 
     /// Processes the next message of an open partition; one that was processed before is passed over. `seen` gets
@@ -212,18 +232,19 @@ impl Meter {
                 batch.spans.clear();
             }
             let interned = self.origins.read();
-            let mut state = self.state();
+            let around = Surroundings { interned: &interned, common: &self.common };
+            let mut lane = self.lane_of(message.partition);
             let spans = batch.spans.len() as u64;
-            let done = state.with_partition(message.partition, |state, partition| {
+            let done = lane.with_partition(message.partition, |lane, partition| {
                 if message.offset < partition.figures.next_offset {
                     return;
                 }
-                state.end_read_back(partition, message.offset);
+                lane.end_read_back(partition, message.offset);
                 if partition.read_back.is_none() {
                     seen(&batch.spans);
                 }
-                state.process(partition, message, &batch.spans, self.ttl_ms(), &interned);
-                state.end_read_back(partition, message.offset + 1);
+                lane.process(partition, message, (&batch.spans, &self.keys), self.ttl_ms(), around);
+                lane.end_read_back(partition, message.offset + 1);
             });
             batch.shrink();
             walked?;
@@ -236,58 +257,67 @@ impl Meter {
     /// of silence, halves age without messages.
     pub fn partition_ends(&self, partition: i32, next_offset: i64, silent_ms: u64) {
         let interned = self.origins.read();
-        self.state().with_partition(partition, |state, partition| {
-            state.end_read_back(partition, next_offset);
+        self.lane_of(partition).with_partition(partition, |lane, partition| {
+            lane.end_read_back(partition, next_offset);
             partition.silent_ms = silent_ms;
             if silent_ms > self.ttl_ms() as u64 && partition.read_back.is_none() {
                 let now_ms = partition.time_ms(self.ttl_ms());
-                state.within(partition, |state| state.expire_to(now_ms, self.ttl_ms(), &interned));
+                lane.within(partition, |lane| lane.expire_to(now_ms, self.ttl_ms(), &interned));
             }
         });
     }
 
     /// Closes a partition that others will read on. Its waiting halves leave this engine uncounted.
     pub fn close_partition(&self, partition: i32) {
-        let mut state = self.state();
-        let Some(partition) = state.partitions.open.remove(&partition) else { return };
+        let mut lane = self.lane_of(partition);
+        let Some(partition) = lane.partitions.open.remove(&partition) else { return };
         if partition.read_back.is_none() {
-            state.leave(partition.figures.waiting);
+            lane.leave(partition.figures.waiting);
         }
-        state.partitions.divide(self.settings.max_pending_bytes);
+        drop(lane);
+        self.divide();
     }
 
     /// Forgets whatever was counted since the last checkpoint, at which the spans were these, and closes all
     /// partitions.
     pub fn forget_unwritten(&self, spans: &Accounting) {
-        let mut state = self.state();
-        state.windows.forget_open();
-        state.closed.clear();
-        state.partitions.open.clear();
-        state.join.accounting = *spans;
-        state.leave(spans.pending);
+        // No minute closes meanwhile.
+        let mut ledger = self.ledger();
+        ledger.closed.clear();
+        for mut lane in self.each_lane() {
+            lane.stats.windows.forget_open();
+            lane.partitions.open.clear();
+            lane.of_partitions.join.accounting = Accounting::default();
+        }
+        // Only the sum over the lanes means anything.
+        let mut first = self.lane(0);
+        first.of_partitions.join.accounting = *spans;
+        first.leave(spans.pending);
     }
 
     /// Figures of every open partition.
     pub fn partitions(&self) -> Vec<PartitionFigures> {
-        let state = self.state();
         let of = |partition: &Partition| PartitionFigures {
             is_reading_back: partition.read_back.is_some(),
             ..partition.figures
         };
-        let mut figures: Vec<_> = state.partitions.open.values().map(|partition| of(partition)).collect();
+        let mut figures = Vec::new();
+        for lane in self.each_lane() {
+            figures.extend(lane.partitions.open.values().map(|partition| of(partition)));
+        }
         figures.sort_unstable_by_key(|figures| figures.partition);
         figures
     }
 
     /// Minutes that wait for a recorder.
     pub fn closed_minutes(&self) -> usize {
-        self.state().closed.len()
+        self.ledger().closed.len()
     }
 
     /// Attempts after the first at calls that an earlier run or another meter has recorded: these calls are still
     /// counted as calls with one attempt.
     pub fn late_attempts(&self) -> u64 {
-        self.state().partitions.late_attempts
+        self.each_lane().map(|lane| lane.partitions.late_attempts).sum()
     }
 
     fn ttl_ms(&self) -> u32 {
@@ -295,8 +325,8 @@ impl Meter {
     }
 }
 
-impl State {
-    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut State, &mut Partition)) -> Option<()> {
+impl Lane {
+    fn with_partition(&mut self, number: i32, work: impl FnOnce(&mut Lane, &mut Partition)) -> Option<()> {
         let mut partition = self.partitions.open.remove(&number)?;
         work(self, &mut partition);
         self.partitions.newest_ms = self.partitions.newest_ms.max(partition.figures.time_ms);
@@ -307,11 +337,11 @@ impl State {
     /// Exchanges the engine's waiting halves for those of the partition, and back. While messages are read again,
     /// the counts are others as well.
     fn swap(&mut self, partition: &mut Partition) {
-        self.join.swap_pending(&mut partition.pending);
+        self.of_partitions.join.swap_pending(&mut partition.pending);
         if let Some(back) = &mut partition.read_back {
-            swap(&mut self.join.accounting, &mut back.accounting);
-            swap(&mut self.join.malformed, &mut back.malformed);
-            swap(&mut self.join.services, &mut back.services);
+            swap(&mut self.of_partitions.join.accounting, &mut back.accounting);
+            swap(&mut self.of_partitions.join.malformed, &mut back.malformed);
+            swap(&mut self.of_partitions.join.services, &mut back.services);
         }
     }
 
@@ -319,10 +349,11 @@ impl State {
         &mut self,
         partition: &mut Partition,
         message: &Message,
-        spans: &[SpanFacts],
+        (spans, keys): (&[SpanFacts], &KeyMaker),
         ttl_ms: u32,
-        interned: &Interned,
+        around: Surroundings<'_>,
     ) {
+        let interned = around.interned;
         let counts = partition.read_back.is_none();
         let figures = &mut partition.figures;
         figures.next_offset = message.offset + 1;
@@ -330,16 +361,21 @@ impl State {
         *(if counts { &mut figures.messages } else { &mut figures.read_back }) += 1;
         let now_ms = figures.time_ms;
         partition.silent_ms = 0;
-        self.within(partition, |state| {
-            state.expire_to(now_ms, ttl_ms, interned);
+        self.within(partition, |lane| {
+            lane.expire_to(now_ms, ttl_ms, interned);
             let request = message.request.unwrap_or_default();
             for span in spans {
                 let bytes = &request[span.offset as usize..(span.offset + span.len) as usize];
-                let key = state.join.key(span);
-                match state.join.offer(span, key, bytes, now_ms as u32, interned) {
-                    Outcome::Joined(call) if counts => state.record(call, span, bytes, now_ms, interned),
-                    Outcome::Joined(call) => state.join.remember(call.position, NOT_RECORDED, None),
-                    Outcome::Retracted(call) if counts => state.retract_if_recorded(call, span, now_ms),
+                let key = keys.key(keys.trace(span.trace), id_of_call(span));
+                match lane.of_partitions.join.offer(span, key, bytes, now_ms as u32, interned) {
+                    Outcome::Joined(call) if counts => {
+                        let Lane { stats, of_partitions, .. } = lane;
+                        stats.record(&mut of_partitions.join, call, span, bytes, now_ms, around);
+                    }
+                    Outcome::Joined(call) => {
+                        lane.of_partitions.join.remember(call.position, NOT_RECORDED, 0, None)
+                    }
+                    Outcome::Retracted(call) if counts => lane.retract_if_recorded(call, span, now_ms),
                     Outcome::Retracted(_) | Outcome::Counted => {}
                 }
             }
@@ -347,11 +383,11 @@ impl State {
     }
 
     /// Works on the waiting halves of a partition.
-    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut State)) {
+    fn within(&mut self, partition: &mut Partition, work: impl FnOnce(&mut Lane)) {
         self.swap(partition);
-        let before = self.join.accounting;
+        let before = self.of_partitions.join.accounting;
         work(self);
-        let after = self.join.accounting;
+        let after = self.of_partitions.join.accounting;
         self.swap(partition);
         let figures = &mut partition.figures;
         let unmatched = |a: &Accounting| a.expired_client_only + a.expired_server_only + a.evicted;
@@ -365,15 +401,15 @@ impl State {
     /// The call is in a minute of this engine, unless its halves were read again, or its minute is closed.
     fn retract_if_recorded(&mut self, call: Retracted, attempt: &SpanFacts, now_ms: u64) {
         let first_ms = now_ms.saturating_sub(waited_ms(now_ms as u32, call.first_arrival_ms) as u64);
-        if call.pair == NOT_RECORDED || first_ms < self.settled_ms {
+        if call.pair == NOT_RECORDED || first_ms < self.stats.windows.settled_ms() {
             self.partitions.late_attempts += 1;
         } else {
-            self.retract(call, attempt, now_ms);
+            self.stats.retract(call, attempt, now_ms);
         }
     }
 
     fn expire_to(&mut self, now_ms: u64, ttl_ms: u32, interned: &Interned) {
-        while self.join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, interned) {}
+        while self.of_partitions.join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, interned) {}
     }
 
     /// Begins to count once all messages before `next_offset` have been read again. The halves that wait are now
@@ -381,8 +417,8 @@ impl State {
     fn end_read_back(&mut self, partition: &mut Partition, next_offset: i64) {
         let Some(back) = partition.read_back.take_if(|back| next_offset >= back.until) else { return };
         let waiting = back.accounting.pending;
-        self.join.accounting.received += waiting;
-        self.join.accounting.pending += waiting;
+        self.of_partitions.join.accounting.received += waiting;
+        self.of_partitions.join.accounting.pending += waiting;
         let figures = &mut partition.figures;
         figures.taken_over = waiting;
         figures.waiting = waiting;
@@ -392,8 +428,8 @@ impl State {
 
     /// Halves leave without an outcome, and are no longer this engine's to account for.
     fn leave(&mut self, waiting: u64) {
-        self.join.accounting.received -= waiting;
-        self.join.accounting.pending -= waiting;
+        self.of_partitions.join.accounting.received -= waiting;
+        self.of_partitions.join.accounting.pending -= waiting;
         self.partitions.handed_over += waiting;
     }
 }

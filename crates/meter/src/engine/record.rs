@@ -1,30 +1,35 @@
 //! Adds a joined call to the statistics of its pair, or retracts it.
 
-use super::State;
-use crate::ingest::origins::{Interned, NO_NAME};
+use super::shard::Surroundings;
+use super::statistics::Statistics;
+use crate::ingest::origins::NO_NAME;
 use crate::ingest::walk::SpanFacts;
-use crate::join::{Half, Joined, Retracted, waited_ms};
-use crate::keep::MAX_SPAN_BYTES;
-use crate::offset::{Offsets, early_ns};
+use crate::join::{Half, Join, Joined, Retracted, waited_ms};
+use crate::keep::{Keep, MAX_SPAN_BYTES};
+use crate::offset::{Clocks, KnownClocks, Legs, early_ns};
+use crate::pairs::Numbered;
 use crate::samples::Taken;
 use crate::window::CallFigures;
 use spangap_model::KeptCall;
 use spangap_model::pair::{CallLegs, KeptSide, WORST_KEPT, WholeSpan};
 use spangap_model::shared::SharedBytes;
 
-impl State {
+impl Statistics {
     #[inline]
     pub(super) fn record(
         &mut self,
+        join: &mut Join,
         call: Joined,
         arriving: &SpanFacts,
         bytes: &[u8],
         now_ms: u64,
-        interned: &Interned,
+        around: Surroundings<'_>,
     ) {
+        let Surroundings { interned, common } = around;
         let client = interned.origin(call.client.origin);
         let server = interned.origin(call.server.origin);
-        let pair = self.pairs.number(client, server, interned);
+        let names = common.grouping.names(client, server);
+        let Numbered { number: pair, is_other } = self.known_pairs.find(names, &common.pairs, interned);
         let mut figures = CallFigures {
             client_ns: call.client.duration_ns,
             server_ns: call.server.duration_ns,
@@ -37,16 +42,17 @@ impl State {
         let mut bound_ns = 0;
         if gap_ns.is_some() {
             let known = client.host != NO_NAME && server.host != NO_NAME;
-            let legs = known.then(|| legs(&mut self.offsets, (client.host, server.host), &call)).flatten();
+            let hosts = (client.host, server.host);
+            let legs = known.then(|| legs(&mut self.known_clocks, &common.clocks, hosts, &call)).flatten();
             match legs {
                 Some(legs) => {
                     figures.request_leg_ns = Some(legs.request_ns);
                     bound_ns = legs.bound_ns;
                 }
-                None => self.calls_without_legs += 1,
+                None => self.calls.without_legs += 1,
             }
         }
-        self.calls_in_other += self.pairs.is_other(pair) as u64;
+        self.calls.in_other += is_other as u64;
         let waited_ms = waited_ms(now_ms as u32, call.first_arrival_ms);
         let at_ms = now_ms.saturating_sub(waited_ms as u64);
         let stats = self.windows.stats(at_ms, pair);
@@ -55,8 +61,8 @@ impl State {
             stats.attempts_over_one += 1;
         } else {
             figures.record(stats);
-            self.calls_with_one_attempt += 1;
-            self.calls_without_size += !call.sized as u64;
+            self.calls.with_one_attempt += 1;
+            self.calls.without_size += !call.sized as u64;
         }
         if figures.request_leg_ns.is_some() {
             stats.leg_bound_max_ns = stats.leg_bound_max_ns.max(bound_ns);
@@ -68,10 +74,10 @@ impl State {
             if worst | taken.any() {
                 let legs = figures.request_leg_ns.map(|request_ns| CallLegs { request_ns, bound_ns });
                 let whole = Whole { at_ms, pair, gap_ns, legs, worst, taken };
-                self.keep_whole(whole, &call, arriving, bytes, interned);
+                self.keep_whole(whole, join.keep(), &call, (arriving, bytes), around);
             }
         }
-        self.join.remember(call.position, pair, figures.request_leg_ns);
+        join.remember(call.position, pair, self.number, figures.request_leg_ns);
     }
 
     /// Retains a call with both its spans, where some list wants it.
@@ -79,29 +85,31 @@ impl State {
     fn keep_whole(
         &mut self,
         whole: Whole,
+        keep: &Keep,
         call: &Joined,
-        arriving: &SpanFacts,
-        bytes: &[u8],
-        interned: &Interned,
+        (arriving, bytes): (&SpanFacts, &[u8]),
+        around: Surroundings<'_>,
     ) {
+        let Surroundings { interned, common } = around;
         let Whole { at_ms, pair, gap_ns, legs, worst, taken } = whole;
         // The bytes exist once, and are charged to the list that retains them longer.
         let (account, limit, refused) = match worst {
-            true => (&self.worst, self.worst_bytes, &mut self.worst_refused),
+            true => (&common.worst, common.worst_limit, &mut self.calls.worst_refused),
             false => (&self.samples.account, self.samples.limit_bytes, &mut self.samples.refused),
         };
         let mut side = |half: &Half| {
             let origin = interned.origin(half.origin);
             let span = match half.kept {
-                Some(kept) => self.join.keep().get(kept),
+                Some(kept) => keep.get(kept),
                 None => Some(bytes),
             };
             let whole = span.and_then(|span| {
-                if span.len() > MAX_SPAN_BYTES || account.bytes() + span.len() as u64 > limit {
+                let fits = span.len() <= MAX_SPAN_BYTES;
+                let Some(span) = fits.then(|| SharedBytes::charged_within(span, account, limit)).flatten()
+                else {
                     *refused += 1;
                     return None;
-                }
-                let span = SharedBytes::charged(span, account);
+                };
                 Some(WholeSpan { resource: origin.resource.clone(), span })
             });
             KeptSide {
@@ -137,8 +145,8 @@ impl State {
         let stats = self.windows.stats(now_ms.saturating_sub(waited_ms as u64), call.pair);
         call.figures.retract(stats);
         stats.attempts_over_one += 1;
-        self.calls_with_one_attempt -= 1;
-        self.calls_without_size -= !call.figures.sized as u64;
+        self.calls.with_one_attempt -= 1;
+        self.calls.without_size -= !call.figures.sized as u64;
         let Some(gap_ns) = call.figures.gap_ns() else { return };
         self.samples.forget(call.pair, gap_ns, &attempt.trace_id(), &client_span_id(attempt));
         if !stats.forget_worst(gap_ns, &attempt.trace_id(), &client_span_id(attempt)) {
@@ -149,16 +157,6 @@ impl State {
         // The list contains every call above its floor, and hence the largest.
         if let Some(first) = stats.worst.first().filter(|first| first.gap_ns >= stats.worst_floor_ns) {
             stats.gap.set_max_ns(first.gap_ns);
-        }
-    }
-
-    /// Records the ring's write position at this time, and drops positions that have been overwritten.
-    pub(super) fn mark_ring(&mut self, now_ms: u64) {
-        let written = self.join.keep().written_bytes();
-        let held_from = written.saturating_sub(self.join.keep().bytes() as u64);
-        self.ring_marks.push_back((written, now_ms));
-        while self.ring_marks.front().is_some_and(|mark| mark.0 < held_from) || self.ring_marks.len() > 4096 {
-            self.ring_marks.pop_front();
         }
     }
 }
@@ -180,11 +178,12 @@ fn client_span_id(span: &SpanFacts) -> [u8; 8] {
     if span.kind == SpanKind::Client { span.span.to_ne_bytes() } else { span.parent.to_ne_bytes() }
 }
 
-fn legs(offsets: &mut Offsets, hosts: (u32, u32), call: &Joined) -> Option<crate::offset::Legs> {
+fn legs(known: &mut KnownClocks, clocks: &Clocks, hosts: (u32, u32), call: &Joined) -> Option<Legs> {
     let end = |half: &Half| i64::try_from(half.start_ns.checked_add(half.duration_ns)?).ok();
     let start = |half: &Half| i64::try_from(half.start_ns).ok();
     let d1 = start(&call.server)?.checked_sub(start(&call.client)?)?;
     let d2 = end(&call.client)?.checked_sub(end(&call.server)?)?;
     let early = |half: &Half| early_ns(half.start_ns, half.duration_ns);
-    offsets.split(hosts, d1, d2, (early(&call.client), early(&call.server)), call.client.start_ns / 1_000_000)
+    let early = (early(&call.client), early(&call.server));
+    known.split(clocks, hosts, d1, d2, early, call.client.start_ns / 1_000_000)
 }

@@ -1,5 +1,5 @@
-//! The part of a span's processing under the engine's single lock, which bounds the throughput of any number
-//! of cores.
+//! The part of a span's processing under locks, those of a lane and a shard: with one lane, it bounds the throughput of any number of
+//! cores.
 
 use super::samples::quartiles;
 use crate::floor::thread_cpu_us;

@@ -2,9 +2,11 @@
 
 pub mod crowd;
 pub mod history;
+pub mod lanes;
 pub mod lock;
 pub mod memory;
 pub mod overload;
+pub mod queue;
 pub mod samples;
 pub mod spool;
 pub mod throughput;

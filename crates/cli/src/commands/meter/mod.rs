@@ -98,6 +98,10 @@ pub struct MeterArgs {
     /// Distinct pairs per client service [default: 500]
     #[arg(long, value_name = "N")]
     max_pairs_per_client: Option<usize>,
+    /// Threads that can join spans at the same time, 1 to 8, for machines with several CPUs; each has statistics of its own for
+    /// the current minutes, which takes memory [default: 1]
+    #[arg(long, value_name = "N")]
+    lanes: Option<usize>,
     /// Pairs with their own metrics at /metrics and in the push, some 170 series each; later pairs are exported as the
     /// pair `other`; the page and the API have all pairs [default: 2000]
     #[arg(long, value_name = "N")]
@@ -243,6 +247,7 @@ impl MeterArgs {
             sample_bytes,
             max_pairs,
             max_pairs_per_client,
+            lanes,
             exported_pairs,
             exclude_response_over,
             response_size_attribute,

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use spangap_cases::cases::{CaseSettings, EXPERIMENT_BLOCK, SLICE_TIME};
 use spangap_cases::verdict::Program;
 use spangap_meter::engine::Settings;
+use spangap_meter::entry::MOST_LANES;
 use spangap_meter::export::otlp::PushSettings;
 use spangap_meter::ingest::origins::Limits as OriginLimits;
 use spangap_meter::ingest::semconv::RESPONSE_SIZE_ATTRIBUTES;
@@ -23,6 +24,14 @@ use std::sync::Arc;
 pub(super) const SLICE_BYTES: u64 = 32 << 20;
 
 impl MeterArgs {
+    fn lanes(&self) -> anyhow::Result<usize> {
+        let lanes = self.lanes.unwrap_or(1);
+        if !(1..=MOST_LANES).contains(&lanes) {
+            bail!("--lanes is out of range: expected 1 to {MOST_LANES}");
+        }
+        Ok(lanes)
+    }
+
     pub(super) fn engine(&self, clock: Clock) -> anyhow::Result<Settings> {
         let ttl = self.join_ttl.unwrap_or(Duration(15_000_000_000));
         // Arrival times are kept modulo 2^32 ms.
@@ -59,6 +68,7 @@ impl MeterArgs {
             },
             epoch_unix_ms: clock.epoch_unix_ms(),
             partitioned: false,
+            lanes: self.lanes()?,
         })
     }
 
