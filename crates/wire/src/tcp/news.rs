@@ -9,6 +9,8 @@ use crate::segment::Endpoint;
 use spangap_model::Side;
 
 /// News of a connection's episodes.
+// Nearly all are episodes, which a box would each cost an allocation.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum EpisodeNews {
     /// One more.
