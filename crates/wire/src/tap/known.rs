@@ -30,6 +30,18 @@ pub struct Harvest {
     pub(super) texts: Vec<Arc<[u8]>>,
 }
 
+impl Harvest {
+    /// Memory that it takes, roughly.
+    pub fn memory_bytes(&self) -> usize {
+        fn of<T>(items: &Vec<T>) -> usize {
+            items.capacity() * size_of::<T>()
+        }
+        let texts: usize = self.texts.iter().map(|text| text.len()).sum();
+        let facts = of(&self.ended) + of(&self.with_exchanges) + of(&self.changed) + of(&self.departed);
+        of(&self.exchanges) + of(&self.episodes) + facts + of(&self.texts) + texts
+    }
+}
+
 /// What is known of the connections of a capture, as of the latest harvest.
 #[derive(Default)]
 pub struct Known {

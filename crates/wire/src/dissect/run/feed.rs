@@ -6,13 +6,20 @@
 use super::reader::{Batch, Reader};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::JoinHandle;
 
 /// Batches handed over at once, so that threads seldom wait for one another.
 const AT_ONCE: usize = 8;
-/// As soon as they have this many exchanges, fewer: with the three sheaves that are under way, this bounds the memory.
+/// As soon as they have this many exchanges, fewer.
 const MOST_EXCHANGES: usize = 1024;
+/// Memory of the batches that were read and not yet taken. While the clocks are unknown, one capture may be read for long
+/// before the other's turn comes.
+const MOST_BYTES: usize = 4 << 20;
+/// What a batch counts for in addition to what is in it: packets without calls are not read ahead without end either.
+const BATCH_BYTES: usize = 2048;
+/// Emptied sheaves kept for their memory.
+const MOST_SPARE: usize = 4;
 
 /// The batches of one capture.
 pub(super) enum Feed {
@@ -27,12 +34,13 @@ pub(super) enum Feed {
 struct Sheaf {
     batches: Vec<Batch>,
     filled: usize,
+    bytes: usize,
 }
 
 /// A thread that reads ahead.
 pub(super) struct Ahead {
     sheaves: Receiver<Sheaf>,
-    /// Emptied sheaves go back for their memory.
+    /// Emptied sheaves go back, for their memory and to let the thread go on.
     emptied: Sender<Sheaf>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Option<Reader>>,
@@ -48,7 +56,7 @@ impl Feed {
 
     /// Reads ahead, if there can be a thread.
     pub fn ahead(reader: Reader) -> Feed {
-        let (full, sheaves) = sync_channel(1);
+        let (full, sheaves) = channel();
         let (emptied, empty) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         // The reader travels by a channel, so that it is still here if no thread starts.
@@ -111,8 +119,9 @@ impl Feed {
     pub fn reader(self) -> Option<Reader> {
         match self {
             Feed::Here(reader, _) => Some(*reader),
-            Feed::Ahead(Ahead { thread, sheaves, .. }) => {
-                drop(sheaves);
+            Feed::Ahead(Ahead { thread, sheaves, emptied, .. }) => {
+                // So that the thread waits for neither.
+                drop((sheaves, emptied));
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }
         }
@@ -123,10 +132,10 @@ impl Ahead {
     /// The next batch; `None` when the thread has ended.
     fn next(&mut self) -> Option<Batch> {
         if self.taken >= self.sheaf.filled {
-            let next = self.sheaves.recv().ok()?;
-            // The thread may have ended.
-            let _ = self.emptied.send(std::mem::replace(&mut self.sheaf, next));
+            // Before waiting for the next one: the thread may wait for this one. Or it has ended.
+            let _ = self.emptied.send(std::mem::take(&mut self.sheaf));
             self.taken = 0;
+            self.sheaf = self.sheaves.recv().ok()?;
         }
         let batch = self.sheaf.batches.get_mut(self.taken).filter(|_| self.taken < self.sheaf.filled)?;
         self.taken += 1;
@@ -137,28 +146,47 @@ impl Ahead {
 /// Reads until the capture is over, nobody takes more, or it is to stop.
 fn read_ahead(
     mut reader: Reader,
-    full: &SyncSender<Sheaf>,
+    full: &Sender<Sheaf>,
     empty: &Receiver<Sheaf>,
     stop: &AtomicBool,
 ) -> Reader {
+    let (mut bytes, mut spare) = (0, Vec::new());
     loop {
-        let mut sheaf = empty.try_recv().unwrap_or_default();
-        let (mut exchanges, mut over) = (0, false);
-        sheaf.filled = 0;
-        while !over && sheaf.filled < AT_ONCE && exchanges < MOST_EXCHANGES && !stop.load(Relaxed) {
-            if sheaf.batches.len() == sheaf.filled {
-                sheaf.batches.push(Batch::default());
-            }
-            let batch = &mut sheaf.batches[sheaf.filled];
-            reader.read(batch);
-            (over, exchanges) = (batch.over, exchanges + batch.harvest.exchanges.len());
-            sheaf.filled += 1;
+        loop {
+            let back = if bytes > MOST_BYTES { empty.recv().ok() } else { empty.try_recv().ok() };
+            let Some(sheaf) = back else { break };
+            bytes -= sheaf.bytes;
+            spare.push(sheaf);
+            spare.truncate(MOST_SPARE);
         }
-        let goes_on = !over && !stop.load(Relaxed);
-        if full.send(sheaf).is_err() || !goes_on {
+        if bytes > MOST_BYTES || stop.load(Relaxed) {
+            // Nobody takes more.
+            return reader;
+        }
+        let mut sheaf = spare.pop().unwrap_or_default();
+        let over = fill(&mut sheaf, &mut reader, stop);
+        bytes += sheaf.bytes;
+        if full.send(sheaf).is_err() || over || stop.load(Relaxed) {
             return reader;
         }
     }
+}
+
+/// Reads some batches; whether the capture is over.
+fn fill(sheaf: &mut Sheaf, reader: &mut Reader, stop: &AtomicBool) -> bool {
+    let (mut exchanges, mut over) = (0, false);
+    (sheaf.filled, sheaf.bytes) = (0, 0);
+    while !over && sheaf.filled < AT_ONCE && exchanges < MOST_EXCHANGES && !stop.load(Relaxed) {
+        if sheaf.batches.len() == sheaf.filled {
+            sheaf.batches.push(Batch::default());
+        }
+        let batch = &mut sheaf.batches[sheaf.filled];
+        reader.read(batch);
+        (over, exchanges) = (batch.over, exchanges + batch.harvest.exchanges.len());
+        sheaf.filled += 1;
+        sheaf.bytes += BATCH_BYTES + batch.harvest.memory_bytes();
+    }
+    over
 }
 
 #[cfg(test)]
@@ -171,7 +199,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     const HEADER: &[u8] = b"\xd4\xc3\xb2\xa1\x02\0\x04\0\0\0\0\0\0\0\0\0\xff\xff\0\0\x01\0\0\0";
-    const PACKET_BYTES: u64 = 16 + 1500;
+    const PACKET_BYTES: u64 = 16 + 14;
 
     /// Counts the bytes that were read of it.
     struct Counted(Cursor<Vec<u8>>, Arc<AtomicU64>);
@@ -187,10 +215,10 @@ mod tests {
     fn feed(packets: u32, ahead: bool) -> (Feed, Arc<AtomicU64>) {
         let mut file = HEADER.to_vec();
         for number in 0..packets {
-            for word in [number, 0, 1500, 1500] {
+            for word in [number, 0, 14, 14] {
                 file.extend_from_slice(&word.to_le_bytes());
             }
-            file.extend_from_slice(&[0; 1500]);
+            file.extend_from_slice(&[0; 14]);
         }
         let count = Arc::new(AtomicU64::new(0));
         let counted = Counted(Cursor::new(file), Arc::clone(&count));
@@ -226,20 +254,22 @@ mod tests {
 
     #[test]
     fn a_thread_does_not_read_far_ahead() {
-        let (mut ahead, read) = feed(20_000, true);
-        // Two sheaves beside the one that is taken from, and what is buffered of the file.
-        let most = 3 * AT_ONCE as u64 * 128 * PACKET_BYTES + (4 << 20);
+        const PACKETS: u32 = 900_000;
+        let (mut ahead, read) = feed(PACKETS, true);
+        // A sheaf beyond the limit, the one that is taken from, and what is buffered of the file.
+        let batches = MOST_BYTES / BATCH_BYTES + 2 * AT_ONCE;
+        let most = batches as u64 * 128 * PACKET_BYTES + (4 << 20);
         let mut furthest = 0;
         all(&mut ahead, |batch| {
             furthest = furthest.max(read.load(Relaxed).saturating_sub(batch.progress.packets * PACKET_BYTES));
         });
         assert!((1..=most).contains(&furthest), "{furthest} bytes ahead, not up to {most}");
-        assert!(most < 20_000 * PACKET_BYTES / 2);
+        assert!(most < u64::from(PACKETS) * PACKET_BYTES / 2);
     }
 
     #[test]
     fn a_stopped_thread_gives_what_it_has_read() {
-        let (mut ahead, _) = feed(20_000, true);
+        let (mut ahead, _) = feed(900_000, true);
         let first = ahead.next();
         let mut packets = first.progress.packets;
         ahead.give_back(first);
@@ -250,12 +280,12 @@ mod tests {
         }
         let read = ahead.reader().expect("a reader").source.reading().packets;
         assert_eq!(read, packets);
-        assert!(read < 20_000, "{read}");
+        assert!(read < 900_000, "{read}");
     }
 
     #[test]
     fn a_feed_that_nobody_takes_from_ends_its_thread() {
-        let (feed, _) = feed(20_000, true);
-        assert!(feed.reader().expect("a reader").source.reading().packets < 20_000);
+        let (feed, _) = feed(900_000, true);
+        assert!(feed.reader().expect("a reader").source.reading().packets < 900_000);
     }
 }
