@@ -5,7 +5,7 @@ use crate::GatherError;
 use spangap_model::Side;
 use spangap_wire::exchange::Exchange;
 use spangap_wire::source::Capture;
-use spangap_wire::tap::Tap;
+use spangap_wire::tap::{Harvest, Tap};
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -30,10 +30,10 @@ pub fn ends_of(capture: &Path, traces: &HashSet<[u8; 16]>, stop: &AtomicBool) ->
     let mut tap = Tap::default();
     capture.openings().iter().for_each(|opening| tap.opening(opening));
     let mut ends = Ends::default();
-    let mut finished = Vec::new();
+    let mut harvest = Harvest::default();
     let mut count = |tap: &mut Tap| {
-        tap.take_exchanges(&mut finished);
-        for exchange in finished.drain(..) {
+        tap.harvest(&mut harvest);
+        for exchange in std::mem::take(&mut harvest).exchanges {
             let Exchange { trace: Some(context), connection, .. } = exchange else { continue };
             if !traces.contains(&context.trace_id) {
                 continue;

@@ -4,12 +4,11 @@
 use spangap_model::{Cause, Side};
 use spangap_wire::app::Observer;
 use spangap_wire::source::Capture;
-use spangap_wire::tap::Tap;
-use std::cell::RefCell;
+use spangap_wire::tap::{Harvest, Known, Tap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// The listening port of every server in the fixtures.
 const SERVER_PORT: u16 = 50051;
@@ -59,7 +58,7 @@ fn fixture(name: &str, directory: &Path) -> PathBuf {
 }
 
 #[derive(Clone, Default)]
-struct Watcher(Rc<RefCell<Everything>>);
+struct Watcher(Arc<Mutex<Everything>>);
 
 impl Observer for Watcher {
     fn headers(
@@ -72,11 +71,12 @@ impl Observer for Watcher {
     ) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let fields = fields.iter().map(|(name, value)| (text(name), text(value))).collect();
-        let mut all = self.0.borrow_mut();
+        let mut all = self.0.lock().expect("nobody panicked");
         all.entry((connection, stream, from == Side::Client)).or_default().blocks.push((fields, unknown));
     }
     fn body(&mut self, connection: u32, stream: u32, from: Side, bytes: &[u8]) {
-        self.0.borrow_mut().entry((connection, stream, from == Side::Client)).or_default().body.extend(bytes);
+        let mut all = self.0.lock().expect("nobody panicked");
+        all.entry((connection, stream, from == Side::Client)).or_default().body.extend(bytes);
     }
     fn end(&mut self, _: u32, _: u32, _: Side) {}
 }
@@ -106,7 +106,7 @@ fn ours(file: &Path, skipped: usize) -> Everything {
             (facts.id, u32::from(if one == SERVER_PORT { other } else { one }))
         })
         .collect();
-    let all = watcher.0.borrow();
+    let all = watcher.0.lock().expect("nobody panicked");
     // Without a handshake, the sides may be swapped; the sender of requests shows it.
     let has = |data: &StreamData, names: [&str; 2]| {
         data.blocks.iter().flat_map(|block| &block.0).any(|field| names.contains(&&*field.0))
@@ -246,11 +246,13 @@ fn joined_anywhere_fields_are_correct_or_unknown() {
 fn held_up(file: &Path, cause: Cause) -> usize {
     let mut tap = Tap::default();
     let mut capture = Capture::open(file).expect("the fixture is there");
-    let (mut exchanges, mut held) = (Vec::new(), 0);
+    let (mut known, mut harvest, mut held) = (Known::default(), Harvest::default(), 0);
     let mut take = |tap: &mut Tap| {
-        tap.take_exchanges(&mut exchanges);
-        let by = |exchange: &_| tap.episodes_of(exchange).iter().any(|episode| episode.cause == cause);
-        held += exchanges.drain(..).filter(by).count();
+        tap.harvest(&mut harvest);
+        known.take(&mut harvest);
+        harvest.ended.clear();
+        let by = |exchange: &_| known.episodes_of(exchange).iter().any(|episode| episode.cause == cause);
+        held += harvest.exchanges.drain(..).filter(by).count();
     };
     while let Some(packet) = capture.next() {
         tap.packet(&packet);

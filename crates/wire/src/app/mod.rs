@@ -16,6 +16,7 @@ use crate::exchange::{Exchange, TextId};
 use crate::tcp::{Chunk, Hole};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
+use std::sync::Arc;
 
 /// Maximum different texts; beyond it, methods are [`TextId`] zero, and counted.
 const MAX_TEXTS: usize = 100_000;
@@ -32,8 +33,8 @@ pub fn without_query(target: &[u8]) -> &[u8] {
 /// Interned texts: methods and authorities.
 #[derive(Debug)]
 pub struct Texts {
-    ids: FxHashMap<Box<[u8]>, TextId>,
-    texts: Vec<Box<[u8]>>,
+    ids: FxHashMap<Arc<[u8]>, TextId>,
+    texts: Vec<Arc<[u8]>>,
     /// Texts beyond the maximum.
     pub refused: u64,
 }
@@ -41,7 +42,7 @@ pub struct Texts {
 impl Default for Texts {
     fn default() -> Texts {
         // Number zero is the unknown text.
-        Texts { ids: FxHashMap::default(), texts: vec![Box::default()], refused: 0 }
+        Texts { ids: FxHashMap::default(), texts: vec![Arc::default()], refused: 0 }
     }
 }
 
@@ -57,9 +58,15 @@ impl Texts {
             return TextId::default();
         }
         let id = TextId(self.texts.len() as u32);
-        self.texts.push(text.into());
-        self.ids.insert(text.into(), id);
+        let text: Arc<[u8]> = text.into();
+        self.texts.push(Arc::clone(&text));
+        self.ids.insert(text, id);
         id
+    }
+
+    /// The texts after the first so many, in the order of their numbers from 1.
+    pub fn since(&self, known: usize) -> &[Arc<[u8]>] {
+        self.texts.get(1 + known..).unwrap_or_default()
     }
 
     /// The text; `None` for the unknown one.
@@ -70,7 +77,7 @@ impl Texts {
 }
 
 /// Observes the decoded data byte by byte, for callers that need more than exchanges: mostly tests.
-pub trait Observer {
+pub trait Observer: Send {
     /// A header block was decoded. Fields that could not be decoded are omitted, and counted in `unknown`.
     fn headers(
         &mut self,

@@ -53,6 +53,9 @@ pub struct Settings {
     pub names: Vec<Option<String>>,
     /// The end of a lone capture, where neither its name nor its packets tell.
     pub presumed_end: Option<Side>,
+    /// Read the captures by turns in the caller's thread, rather than both ends each in a thread of its own. The
+    /// result is the same.
+    pub in_turn: bool,
 }
 
 impl CaptureTotals {

@@ -96,6 +96,12 @@ fn clock_groups(captures: usize, settings: &Settings) -> Vec<usize> {
     (0..captures).map(group).collect()
 }
 
+/// Whether each capture is read by a thread of its own: both ends, and no pipe, which may have nothing for now.
+fn reads_ahead(captures: &[Capture], settings: &Settings) -> bool {
+    let is_file = |capture: &Capture| capture.reading().stored_total_bytes.is_some();
+    captures.len() == 2 && captures.iter().all(is_file) && !settings.in_turn
+}
+
 impl<'a> Pass<'a> {
     pub fn new(
         captures: Vec<Capture>,
@@ -116,7 +122,8 @@ impl<'a> Pass<'a> {
         let mut pass = Pass { by_time, ..Pass::over(count, settings) };
         if count <= 2 {
             let parts = (0..count).map(|capture| (capture, None)).collect();
-            pass.add(Run::new(0, captures, parts, settings));
+            let ahead = reads_ahead(&captures, settings);
+            pass.add(Run::new(0, captures, parts, settings, ahead));
             pass.link_from_now_on();
             return Ok(pass);
         }
@@ -132,7 +139,7 @@ impl<'a> Pass<'a> {
         for (place, Section { parts }) in found.all.into_iter().enumerate() {
             let opened =
                 parts.iter().map(|part| again(part.0)).collect::<Result<Vec<Capture>, SourceError>>()?;
-            pass.add(Run::new(place, opened, parts, settings));
+            pass.add(Run::new(place, opened, parts, settings, false));
         }
         pass.link_from_now_on();
         Ok(pass)
@@ -149,7 +156,8 @@ impl<'a> Pass<'a> {
             let bookmarks = section.parts.iter().filter_map(|part| captures.get(part.0)?.bookmarks.as_ref());
             let opened =
                 bookmarks.map(|bookmarks| bookmarks.reopen_at(1)).collect::<Result<Vec<Capture>, _>>()?;
-            pass.add(Run::second(place, opened, section, settings));
+            let ahead = first.sections.len() == 1 && reads_ahead(&opened, settings);
+            pass.add(Run::second(place, opened, section, settings, ahead));
         }
         pass.link_from_now_on();
         Ok(pass)
@@ -306,7 +314,7 @@ impl<'a> Pass<'a> {
     /// No more will be read.
     fn end(&mut self) {
         for section in 0..self.runs.len() {
-            self.runs[section].end();
+            self.steps += self.runs[section].end();
         }
         if self.is_unsuspicious() {
             return self.count_unlinked();

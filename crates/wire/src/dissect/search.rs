@@ -4,13 +4,16 @@ use crate::packet::Packet;
 use memchr::memmem::Finder;
 
 /// Places kept.
-const MAX_PLACES: usize = 100;
+pub(super) const MAX_PLACES: usize = 100;
+
+/// Packets in which an id was found, and in which form.
+pub(super) type Places = Vec<(u64, &'static str)>;
 
 /// Looks for ids in their plain forms. (Huffman-coded ones are found by decoding headers, not here.)
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     forms: Vec<(Finder<'static>, &'static str)>,
-    pub places: Vec<(u8, u64, &'static str)>,
+    found: usize,
 }
 
 impl Search {
@@ -29,19 +32,20 @@ impl Search {
             }
             add(bytes, "raw bytes");
         }
-        Search { forms, places: Vec::new() }
+        Search { forms, found: 0 }
     }
 
     /// Whether there is anything to look for.
     pub fn is_on(&self) -> bool {
-        !self.forms.is_empty() && self.places.len() < MAX_PLACES
+        !self.forms.is_empty() && self.found < MAX_PLACES
     }
 
     /// Looks into a packet.
-    pub fn packet(&mut self, capture: usize, packet: &Packet<'_>) {
+    pub fn packet(&mut self, packet: &Packet<'_>, places: &mut Places) {
         for (finder, form) in &self.forms {
-            if finder.find(packet.data).is_some() && self.places.len() < MAX_PLACES {
-                self.places.push((capture as u8, packet.number, form));
+            if finder.find(packet.data).is_some() && self.found < MAX_PLACES {
+                self.found += 1;
+                places.push((packet.number, form));
             }
         }
     }
@@ -55,7 +59,7 @@ mod tests {
     #[test]
     fn all_plain_forms_are_found() {
         let id = [0xab, 0xcd, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-        let mut search = Search::new(&[id]);
+        let (mut search, mut places) = (Search::new(&[id]), Places::new());
         let texts: [&[u8]; 4] =
             [b"x abcd030405060708090a0b0c0d0e0f10", b"ABCD030405060708090A0B0C0D0E0F10 y", &id, b"nothing"];
         for (i, data) in texts.into_iter().enumerate() {
@@ -68,10 +72,10 @@ mod tests {
                 wire_len,
                 data,
             };
-            search.packet(1, &packet);
+            search.packet(&packet, &mut places);
         }
         let forms = ["hexadecimal", "hexadecimal, upper case", "raw bytes"];
-        let expected: Vec<_> = (1..).zip(forms).map(|(number, form)| (1, number, form)).collect();
-        assert_eq!(search.places, expected);
+        let expected: Vec<_> = (1..).zip(forms).collect();
+        assert_eq!(places, expected);
     }
 }

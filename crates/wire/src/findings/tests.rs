@@ -32,7 +32,7 @@ fn joined(calls: Vec<TrueCall>) -> Vec<Halves> {
     let mut out = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in world.exchanges() {
-        joiner.offer(capture, exchange, &facts, &mut out);
+        joiner.offer(capture, &exchange, &facts, &mut out);
     }
     out.into_iter().map(|joined| *joined.halves).collect()
 }

@@ -140,14 +140,14 @@ impl Joiner {
         }
     }
 
+    /// Exchanges are handed on by reference, and copied once, into the box: they are large.
     #[inline]
-    fn boxed(&mut self, exchanges: [Option<Exchange>; 2], captures: [u8; 2]) -> Box<Halves> {
+    fn boxed(&mut self, exchanges: [Option<&Exchange>; 2], captures: [u8; 2]) -> Box<Halves> {
         let mut halves = self.spare.pop().unwrap_or_default();
-        // Field by field: moving all of them at once would copy them twice.
-        let Halves { exchanges: place, captures: of, spans, never_arrived } = &mut *halves;
-        (*spans, *never_arrived) = (None, false);
-        *place = exchanges;
-        *of = captures;
+        for (place, exchange) in halves.exchanges.iter_mut().zip(exchanges) {
+            *place = exchange.cloned();
+        }
+        (halves.captures, halves.spans, halves.never_arrived) = (captures, None, false);
         halves
     }
 
@@ -163,26 +163,26 @@ impl Joiner {
 
     /// Processes an exchange; completed (or given up) calls go to `out`.
     #[inline]
-    pub fn offer(&mut self, capture: usize, exchange: Exchange, facts: &Facts<'_>, out: &mut Vec<Joined>) {
+    pub fn offer(&mut self, capture: usize, exchange: &Exchange, facts: &Facts<'_>, out: &mut Vec<Joined>) {
         let link = self.links.of(capture, exchange.connection, facts);
         if !self.two {
-            if self.is_copy(0, link, &exchange) {
+            if self.is_copy(0, link, exchange) {
                 self.copies += 1;
             } else {
-                self.remember(0, &exchange);
+                self.remember(0, exchange);
                 out.push(self.alone(0, link, exchange));
             }
             return;
         }
         let other = 1 - capture;
-        if self.links.at(link).connections[other].is_none() && self.is_copy(capture, link, &exchange) {
+        if self.links.at(link).connections[other].is_none() && self.is_copy(capture, link, exchange) {
             self.copies += 1;
             return;
         }
-        let Some((link, place)) = self.mate(capture, link, &exchange) else {
+        let Some((link, place)) = self.mate(capture, link, exchange) else {
             // A copy of a connection that the other capture has as well, with its own copies: as when two
             // hosts both capture an overlay network and the network that carries it.
-            if self.is_copy(capture, link, &exchange) {
+            if self.is_copy(capture, link, exchange) {
                 self.copies += 1;
                 return;
             }
@@ -190,7 +190,7 @@ impl Joiner {
                 && let Some((link, exchange)) = self.pending[capture].take_oldest()
             {
                 self.evicted[capture] += 1;
-                out.push(self.given_up(capture, link, exchange));
+                out.push(self.given_up(capture, link, &exchange));
             }
             self.links.at(link).uses += 1;
             self.pending[capture].insert(link, exchange);
@@ -198,10 +198,10 @@ impl Joiner {
         };
         let (waited, mate) = self.pending[other].take(place);
         self.links.settle(waited);
-        self.drop_copies(link, &exchange);
-        self.remember(capture, &exchange);
+        self.drop_copies(link, exchange);
+        self.remember(capture, exchange);
         self.remember(other, &mate);
-        let halves = if capture == 0 { [exchange, mate] } else { [mate, exchange] };
+        let halves = if capture == 0 { [exchange, &mate] } else { [&mate, exchange] };
         out.push(self.together(link, halves));
     }
 
@@ -220,7 +220,7 @@ impl Joiner {
                     MateOutlook::MayCome => self.pending[capture].set_aside(),
                     MateOutlook::WillNotCome => {
                         let (link, exchange) = self.pending[capture].take(place);
-                        out.push(self.given_up(capture, link, exchange));
+                        out.push(self.given_up(capture, link, &exchange));
                     }
                 }
             }
@@ -231,7 +231,7 @@ impl Joiner {
     pub fn finish(&mut self, out: &mut Vec<Joined>) {
         for capture in 0..2 {
             while let Some((link, exchange)) = self.pending[capture].take_oldest() {
-                out.push(self.given_up(capture, link, exchange));
+                out.push(self.given_up(capture, link, &exchange));
             }
         }
     }
@@ -267,9 +267,9 @@ impl Joiner {
         Some((self.links.unite(link, waiting), place))
     }
 
-    fn together(&mut self, link: usize, halves: [Exchange; 2]) -> Joined {
+    fn together(&mut self, link: usize, halves: [&Exchange; 2]) -> Joined {
         self.matched += 1;
-        let own = client_by_times(&halves);
+        let own = client_by_times(halves);
         let roles = &mut self.roles;
         let state = self.links.at(link);
         let opening = client_by_handshake(&state.facts).filter(|_| !state.ends_local);
@@ -298,25 +298,23 @@ impl Joiner {
         if own.is_some_and(|own| own.certain && own.client != client) {
             self.contradictions += 1;
         } else {
-            bound_offset(&mut self.bounds, &halves, client);
+            bound_offset(&mut self.bounds, halves, client);
         }
-        let [first, second] = halves.map(Some);
-        let exchanges = if client == 0 { [first, second] } else { [second, first] };
-        let captures = [client as u8, 1 - client as u8];
-        let mut halves = self.boxed(exchanges, captures);
+        let captures = [client, 1 - client];
+        let mut halves = self.boxed(captures.map(|at| Some(halves[at])), captures.map(|at| at as u8));
         fill_in(&mut halves.exchanges);
         Joined { link, halves }
     }
 
     /// A half whose mate never came.
-    fn given_up(&mut self, capture: usize, link: usize, exchange: Exchange) -> Joined {
+    fn given_up(&mut self, capture: usize, link: usize, exchange: &Exchange) -> Joined {
         self.unmatched[capture] += 1;
         let link = self.links.settle(link);
         self.alone(capture, link, exchange)
     }
 
     /// A call of which one end is known.
-    fn alone(&mut self, capture: usize, link: usize, exchange: Exchange) -> Joined {
+    fn alone(&mut self, capture: usize, link: usize, exchange: &Exchange) -> Joined {
         let role = match self.roles {
             [0, 0] => None,
             roles => Some(usize::from(roles[1] > roles[0])),
@@ -441,8 +439,8 @@ impl Vote {
 }
 
 /// By the wait for a response, from the last byte of the request to the first byte after it; not where bytes are missing.
-fn client_by_times(halves: &[Exchange; 2]) -> Option<Vote> {
-    let waits = [&halves[0], &halves[1]].map(|half| {
+fn client_by_times(halves: [&Exchange; 2]) -> Option<Vote> {
+    let waits = halves.map(|half| {
         let response = half.response.as_ref().filter(|_| !half.doubts.hole)?;
         Some((
             response.first.ready_ns - half.request.last.seen_ns,
@@ -514,8 +512,8 @@ fn bound_by_handshake(bounds: &mut Bounds, facts: &[Option<ConnectionFacts>; 2],
 /// What the two ends of a call say about the clocks. At its sender, a byte counts when it was first seen; at
 /// its receiver, when it had finally arrived: this holds for retransmissions, too. Not from a sender's tap
 /// that missed some bytes.
-fn bound_offset(bounds: &mut Bounds, halves: &[Exchange; 2], client: usize) {
-    let (at_client, at_server) = (&halves[client], &halves[1 - client]);
+fn bound_offset(bounds: &mut Bounds, halves: [&Exchange; 2], client: usize) {
+    let (at_client, at_server) = (halves[client], halves[1 - client]);
     let mut sent = |from: usize, sent_ns: i64, received_ns: i64| match from {
         0 => bounds.first_to_second(sent_ns, received_ns),
         _ => bounds.second_to_first(sent_ns, received_ns),

@@ -35,7 +35,7 @@ impl Pending {
         self.slots.len() - self.free.len()
     }
 
-    pub fn insert(&mut self, link: usize, half: Exchange) {
+    pub fn insert(&mut self, link: usize, half: &Exchange) {
         let number = half.request.start as u32;
         let place = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, next: NONE, link, half: None });
@@ -43,7 +43,7 @@ impl Pending {
         });
         let before = self.by_number.insert(number, place).unwrap_or(NONE);
         let slot = &mut self.slots[place as usize];
-        (slot.next, slot.link, slot.half) = (before, link, Some(half));
+        (slot.next, slot.link, slot.half) = (before, link, Some(half.clone()));
         self.order.push_back((place, slot.generation));
         self.forget_taken();
     }

@@ -9,7 +9,7 @@ fn join(world: &World, exchanges: Vec<(usize, Exchange)>) -> (Joiner, Vec<Joined
     let mut joined = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in exchanges {
-        joiner.offer(capture, exchange, &facts, &mut joined);
+        joiner.offer(capture, &exchange, &facts, &mut joined);
     }
     joiner.finish(&mut joined);
     (joiner, joined)
@@ -96,7 +96,7 @@ fn a_call_captured_before_and_after_translation_counts_once() {
             Some(facts)
         };
         for (capture, exchange) in exchanges {
-            joiner.offer(capture, exchange, &facts, &mut joined);
+            joiner.offer(capture, &exchange, &facts, &mut joined);
         }
         joiner.finish(&mut joined);
         assert_eq!(joiner.matched, 40, "copy first: {copy_first}");
@@ -128,7 +128,7 @@ fn a_call_captured_twice_at_both_ends_counts_once() {
             let (capture, tunnel) = (place / 2, place % 2 == 1);
             let mut half = of(capture);
             half.connection += if tunnel { 100 } else { 0 };
-            joiner.offer(capture, half, &facts, &mut joined);
+            joiner.offer(capture, &half, &facts, &mut joined);
         }
     }
     joiner.finish(&mut joined);
@@ -214,7 +214,7 @@ fn a_clock_that_runs_faster_does_not_swap_the_ends_of_long_calls() {
         Some(facts)
     };
     for (capture, exchange) in world.exchanges() {
-        joiner.offer(capture, exchange, &facts, &mut joined);
+        joiner.offer(capture, &exchange, &facts, &mut joined);
     }
     joiner.finish(&mut joined);
     assert_eq!((joined.len(), clients(&joined), joiner.contradictions), (40, vec![0], 0));
@@ -249,7 +249,7 @@ fn a_full_store_gives_up_the_oldest() {
     for i in 0..MAX_PENDING as u64 + 10 {
         let mut half = half.clone();
         half.request.start = (1 << 32) + i * 3;
-        joiner.offer(0, half, &facts, &mut out);
+        joiner.offer(0, &half, &facts, &mut out);
     }
     assert!(joiner.is_full(0));
     assert_eq!((joiner.evicted[0], joiner.unmatched[0], out.len()), (10, 10, 10));

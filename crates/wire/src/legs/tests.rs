@@ -13,7 +13,7 @@ fn joined(world: &World) -> (Joiner, Vec<Halves>) {
     let mut joined = Vec::new();
     let facts = |capture: usize, connection: u32| Some(world.facts(capture, connection));
     for (capture, exchange) in world.exchanges() {
-        joiner.offer(capture, exchange, &facts, &mut joined);
+        joiner.offer(capture, &exchange, &facts, &mut joined);
     }
     (joiner, joined.into_iter().map(|joined| *joined.halves).collect())
 }

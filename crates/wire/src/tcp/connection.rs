@@ -3,9 +3,9 @@
 use super::accept_queue::{AcceptQueues, Listener, Place};
 use super::classify::Tracker;
 use super::closing::Closings;
-use super::episodes::Episodes;
 use super::in_flight;
 use super::multipath::MultipathConnections;
+use super::news::{EpisodeNews, News, Seen};
 use super::openings::{Opened, Openings};
 use super::pools::{Member, Pools};
 use super::reassembly::{Ledger, Output, Part, Reassembly};
@@ -40,6 +40,8 @@ pub struct Shared {
     pub multipath: MultipathConnections,
     /// Time and number of the capture's last packet, once it is over.
     pub end_of_capture: Option<(i64, u64)>,
+    /// What is to be told of the connections.
+    pub news: News,
     found: Vec<Episode>,
 }
 
@@ -59,7 +61,6 @@ pub struct Connection<P> {
     causes: Causes,
     place: Place,
     member: Member,
-    episodes: Episodes,
     packets: u64,
     first_ns: i64,
     last_ns: i64,
@@ -73,7 +74,14 @@ pub struct Connection<P> {
     max_streams: Option<u32>,
     peak_in_flight: u32,
     runs: usize,
+    /// Its first time, those of its opening, and missing bytes, as last told.
+    told: Told,
+    /// Whether it had an exchange.
+    has_exchanges: bool,
 }
+
+/// See [`Connection::told`].
+type Told = (i64, [Option<i64>; 2], [bool; 2]);
 
 impl<P: Parser + Default> Connection<P> {
     /// A connection of which this is the first segment seen. `client` is its sender's side.
@@ -94,7 +102,6 @@ impl<P: Parser + Default> Connection<P> {
             causes: Causes::default(),
             place: Place::default(),
             member: Member::default(),
-            episodes: Episodes::default(),
             packets: 0,
             first_ns: segment.time_ns,
             last_ns: segment.time_ns,
@@ -106,6 +113,8 @@ impl<P: Parser + Default> Connection<P> {
             max_streams: None,
             peak_in_flight: 0,
             runs: 0,
+            told: (segment.time_ns, [None; 2], [false; 2]),
+            has_exchanges: false,
         }
     }
 
@@ -115,7 +124,7 @@ impl<P: Parser + Default> Connection<P> {
         let [client, server] = self.ends.map(|end| end.address);
         let start = (1 << 32) + u64::from(segment.seq) + 1;
         if let Some(episode) = shared.names.before(client, server, (segment.time_ns, segment.packet), start) {
-            self.episodes.push(episode);
+            shared.news.episodes.push(EpisodeNews::Found(self.id, episode));
         }
     }
 
@@ -229,7 +238,33 @@ impl<P: Parser + Default> Connection<P> {
         if !(shared.found.is_empty() && shared.sink.episodes.is_empty()) {
             self.keep_episodes(shared);
         }
+        self.tell(shared);
         step
+    }
+
+    /// What others may ask of it.
+    pub fn seen(&self) -> Seen {
+        let (first_ns, [syn_ns, ack_ns], holes) = self.to_tell();
+        let Connection { id, ends, network, last_ns, .. } = *self;
+        Seen { id, ends, network, first_ns, last_ns, syn_ns, ack_ns, holes }
+    }
+
+    #[inline]
+    fn to_tell(&self) -> Told {
+        let Tracker { handshake, sides, .. } = &self.tracker;
+        let at_ns = |mark: Option<(i64, u64)>| mark.map(|(at_ns, _)| at_ns);
+        let holes = [sides[0].hole_bytes != 0, sides[1].hole_bytes != 0];
+        (self.first_ns, [at_ns(handshake.syn), at_ns(handshake.ack)], holes)
+    }
+
+    /// Tells what changed. Of a connection that is being opened, each packet does.
+    #[inline]
+    pub fn tell(&mut self, shared: &mut Shared) {
+        let now = self.to_tell();
+        if now != self.told || matches!(now, (_, [Some(_), None], _)) {
+            self.told = now;
+            shared.news.changed.push(self.id);
+        }
     }
 
     #[cold]
@@ -354,7 +389,8 @@ impl<P: Parser + Default> Connection<P> {
         let (key, at) = (self.pool(), (step.segment.time_ns, step.segment.packet));
         if busy {
             let waited = shared.pools.begins(key, &mut self.member, at, step.bytes.start);
-            waited.into_iter().for_each(|episode| self.episodes.push(episode));
+            let found = waited.into_iter().map(|episode| EpisodeNews::Found(self.id, episode));
+            shared.news.episodes.extend(found);
         } else {
             shared.pools.ends(key, &mut self.member, at);
         }
@@ -379,7 +415,8 @@ impl<P: Parser + Default> Connection<P> {
         self.reassembly.swap(0, 1);
         self.told_swapped = true;
         self.causes = Causes::default();
-        self.episodes.iter_mut().for_each(turn_around);
+        shared.news.episodes.push(EpisodeNews::TurnedAround(self.id));
+        shared.news.changed.push(self.id);
     }
 
     /// Whether an RST ends the connection, and is not one of another connection or made up (RFC 5961, 3).
@@ -449,6 +486,10 @@ impl<P: Parser + Default> Connection<P> {
         }
         shared.multipath.doubt(self.id, shared.sink.exchanges.get_mut(from..).unwrap_or_default());
         self.endings(from, shared);
+        if !self.has_exchanges && shared.sink.exchanges.len() > from {
+            self.has_exchanges = true;
+            shared.news.with_exchanges.push(self.id);
+        }
         let Shared { sink, found, .. } = shared;
         for exchange in sink.exchanges.get(from..).unwrap_or_default() {
             let view = View {
@@ -507,19 +548,13 @@ impl<P: Parser + Default> Connection<P> {
             }
             episode
         });
-        for episode in shared.found.drain(..).chain(of_parser) {
-            self.episodes.push(episode);
-        }
+        let all = shared.found.drain(..).chain(of_parser);
+        shared.news.episodes.extend(all.map(|episode| EpisodeNews::Found(self.id, episode)));
     }
 
     fn context(&self) -> Context {
         let handshake = &self.tracker.handshake;
         Context { connection: self.id, from_start: handshake.syn.is_some() || handshake.syn_ack.is_some() }
-    }
-
-    /// Episodes that held up bytes of an exchange, oldest first.
-    pub fn episodes_of(&self, exchange: &Exchange) -> Vec<Episode> {
-        self.episodes.of(exchange)
     }
 
     /// Remarks about it as a whole, in sentences.
@@ -560,7 +595,7 @@ fn let_in(receiver: &SideState, sender: &SideState) -> Option<u64> {
 }
 
 /// Exchanges the sides of an episode.
-fn turn_around(episode: &mut Episode) {
+pub(crate) fn turn_around(episode: &mut Episode) {
     episode.sender = episode.sender.other();
     episode.side = episode.side.map(Side::other);
 }

@@ -90,19 +90,22 @@ impl Shared {
         }
     }
 
-    /// Those of the blocks that overlap the time from `begin_ns` to `end_ns`.
-    fn around(&self, begin_ns: i64, end_ns: i64) -> impl Iterator<Item = &(u64, Episode)> {
+    /// Shows those of the blocks that overlap the time from `begin_ns` to `end_ns`.
+    #[inline]
+    fn around<'a>(&'a self, begin_ns: i64, end_ns: i64, mut each: impl FnMut(&'a (u64, Episode))) {
         // The oldest block may have lost its first places.
         let lost = (self.forgotten % BLOCK) as usize;
-        let places = move |block: usize| {
-            let begin = (block * BLOCK as usize).saturating_sub(lost);
-            begin..((block + 1) * BLOCK as usize - lost).min(self.episodes.len())
-        };
-        let overlaps = move |block: &Block| block.from_ns <= end_ns && block.to_ns >= begin_ns;
         // Calls ask for what came about last.
         let first = self.blocks.partition_point(|block| block.reach_ns < begin_ns);
-        let blocks = self.blocks.iter().enumerate().skip(first).filter(move |(_, block)| overlaps(block));
-        blocks.flat_map(move |(block, _)| self.episodes.range(places(block)))
+        for (place, block) in self.blocks.range(first..).enumerate() {
+            if block.from_ns > end_ns || block.to_ns < begin_ns {
+                continue;
+            }
+            let place = first + place;
+            let begin = (place * BLOCK as usize).saturating_sub(lost);
+            let end = ((place + 1) * BLOCK as usize - lost).min(self.episodes.len());
+            self.episodes.range(begin..end).for_each(&mut each);
+        }
     }
 }
 
@@ -190,25 +193,38 @@ impl Episodes {
                 && (episode.to_ns >= begin_ns && episode.cause != Cause::PoolWait || given_on || behind)
                 && part.is_none_or(|part| episode.start < part.end)
         };
-        let shared =
-            self.shared.around(begin_ns - back_ns, end_ns).map(|(number, episode)| (*number, episode));
-        let shared = shared.filter(|(_, episode)| concerns(episode));
-        let http2 = matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2);
-        let own = self.streams.iter().filter(|_| http2).flat_map(|streams| {
-            let own = streams.episodes.range((exchange.stream_id, 0)..=(exchange.stream_id, u64::MAX));
-            own.map(|((_, number), episode)| (*number, episode)).filter(|(_, episode)| concerns(episode))
-        });
-        let opening = self.opening.iter().filter(|(_, episode)| {
-            episode.to_ns <= begin_ns && begin_ns.saturating_sub(episode.to_ns) <= SOON_NS
-        });
-        let mut all = shared.chain(own).chain(opening.map(|(number, episode)| (*number, episode)));
         // Most calls have none, or one.
-        let Some(first) = all.next() else { return Vec::new() };
-        let Some(second) = all.next() else { return vec![first.1.clone()] };
-        let mut found = vec![first, second];
-        found.extend(all);
-        found.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
-        found.into_iter().map(|(_, episode)| episode.clone()).collect()
+        let (mut first, mut more) = (None, Vec::new());
+        let mut add = |number: u64, episode| match first {
+            None => first = Some((number, episode)),
+            Some(_) => more.push((number, episode)),
+        };
+        self.shared.around(begin_ns - back_ns, end_ns, |(number, episode)| {
+            if concerns(episode) {
+                add(*number, episode);
+            }
+        });
+        let http2 = matches!(exchange.protocol, Protocol::Grpc | Protocol::Http2);
+        if let Some(streams) = self.streams.as_ref().filter(|_| http2) {
+            let own = (exchange.stream_id, 0)..=(exchange.stream_id, u64::MAX);
+            for ((_, number), episode) in streams.episodes.range(own) {
+                if concerns(episode) {
+                    add(*number, episode);
+                }
+            }
+        }
+        for (number, episode) in &self.opening {
+            if episode.to_ns <= begin_ns && begin_ns.saturating_sub(episode.to_ns) <= SOON_NS {
+                add(*number, episode);
+            }
+        }
+        let Some(first) = first else { return Vec::new() };
+        if more.is_empty() {
+            return vec![first.1.clone()];
+        }
+        more.push(first);
+        more.sort_unstable_by_key(|(number, episode)| (episode.from_ns, *number));
+        more.into_iter().map(|(_, episode)| episode.clone()).collect()
     }
 }
 
@@ -315,7 +331,8 @@ mod tests {
         for n in 0..5_000 {
             kept.push(episode((n * 100, 90), None, Side::Client, 0));
         }
-        let around = kept.shared.around(450_000, 450_200).count();
+        let mut around = 0;
+        kept.shared.around(450_000, 450_200, |_| around += 1);
         assert!((3..=3 * BLOCK as usize).contains(&around), "{around} of {}", kept.len());
         assert_eq!(kept.of(&exchange(450_000, 200, 1, Protocol::Grpc, 9)).len(), 3);
         assert_eq!(

@@ -41,14 +41,14 @@ const EVICTION_SAMPLE: usize = 64;
 
 /// Both ends of a connection, the smaller first, and the virtual network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(crate) struct Key {
     ends: [u128; 2],
     ports: u64,
 }
 
 impl Key {
     #[inline]
-    pub(super) fn of(a: &Endpoint, b: &Endpoint, network: u32) -> Key {
+    pub(crate) fn of(a: &Endpoint, b: &Endpoint, network: u32) -> Key {
         let (first, second) = (u128::from_be_bytes(a.address), u128::from_be_bytes(b.address));
         let (low, high) = (u64::from(a.port), u64::from(b.port));
         let network = u64::from(network) << 32;
@@ -73,7 +73,7 @@ impl std::hash::Hash for Key {
 
 /// A fast hash that cannot be attacked from outside: the author of a capture does not know the seed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seed(u64);
+pub(crate) struct Seed(u64);
 
 impl Default for Seed {
     fn default() -> Seed {
@@ -89,7 +89,7 @@ impl BuildHasher for Seed {
 }
 
 /// Folded multiplication of each word with the state.
-pub(super) struct Fold {
+pub(crate) struct Fold {
     state: u64,
     seed: u64,
 }
@@ -243,6 +243,7 @@ impl<P: Parser + Default> Flows<P> {
         }
         self.by_key.insert(key, slot);
         self.by_id.insert(id, slot);
+        shared.news.changed.push(id);
         self.counts.connections += 1;
         slot
     }
@@ -287,7 +288,9 @@ impl<P: Parser + Default> Flows<P> {
         self.last = None;
         let Some(mut connection) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
         connection.finish(shared);
-        self.by_key.remove(&Flows::key_of(&connection));
+        let key = Flows::key_of(&connection);
+        self.by_key.remove(&key);
+        shared.news.departed.push((connection.id(), key));
         self.by_id.remove(&connection.id());
         self.free.push(slot);
         let bytes = self.parser_bytes.remove(&slot).unwrap_or(0);
@@ -341,6 +344,7 @@ impl<P: Parser + Default> Flows<P> {
         for (_, slot) in order {
             if let Some(connection) = self.slots.get_mut(slot as usize).and_then(Option::as_mut) {
                 connection.finish(shared);
+                connection.tell(shared);
             }
         }
     }
@@ -366,9 +370,9 @@ impl<P: Parser + Default> Flows<P> {
         }
     }
 
-    /// The connection followed between these ends.
-    pub fn between(&self, [a, b]: [Endpoint; 2], network: u32) -> Option<&Connection<P>> {
-        self.get(*self.by_key.get(&Key::of(&a, &b, network))?)
+    /// A connection by number, while it is followed.
+    pub fn followed(&self, id: u32) -> Option<&Connection<P>> {
+        self.get(*self.by_id.get(&id)?)
     }
 
     /// Every connection followed now, in order of creation.

@@ -13,6 +13,7 @@ pub mod episodes;
 pub mod flows;
 pub mod in_flight;
 pub mod multipath;
+pub mod news;
 pub mod openings;
 pub mod pools;
 pub mod reassembly;

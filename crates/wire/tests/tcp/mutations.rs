@@ -1,7 +1,7 @@
 //! Real captures with changed bytes, processed by a whole tap: no panic, no endless loop, nothing goes backwards.
 
 use spangap_wire::source::Capture;
-use spangap_wire::tap::Tap;
+use spangap_wire::tap::{Harvest, Known, Tap};
 use std::path::Path;
 
 const CASES: u64 = 20_000;
@@ -37,7 +37,7 @@ fn captures_with_changed_bytes_are_survived() {
     if originals.is_empty() {
         return println!("not run: fixtures/captures has none of {names:?}");
     }
-    let (mut segments, mut exchanges) = (0, Vec::new());
+    let mut segments = 0;
     for case in 1..=CASES {
         let mut random = Random(case.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut bytes = originals[random.below(originals.len())].clone();
@@ -56,11 +56,13 @@ fn captures_with_changed_bytes_are_survived() {
             tap.packet(&packet);
         }
         tap.finish();
-        tap.take_exchanges(&mut exchanges);
+        let (mut known, mut harvest) = (Known::default(), Harvest::default());
+        tap.harvest(&mut harvest);
+        known.take(&mut harvest);
         segments += tap.counts().segments;
-        for exchange in exchanges.drain(..) {
+        for exchange in harvest.exchanges {
             assert!(exchange.request.first.ready_ns >= exchange.request.first.seen_ns, "case {case}");
-            tap.episodes_of(&exchange);
+            known.episodes_of(&exchange);
         }
     }
     assert!(segments > CASES, "most of them could be read: {segments}");

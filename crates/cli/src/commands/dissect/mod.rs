@@ -201,6 +201,8 @@ pub fn run(args: DissectArgs) -> anyhow::Result<Outcome> {
         same_clock: args.same_clock,
         names,
         presumed_end: None,
+        // Threads that take turns on one processor would only wait for one another.
+        in_turn: std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1),
     };
     let bar = ProgressBar::hidden();
     let mut on_progress = |progress| {

@@ -90,10 +90,10 @@ impl Decoder {
     /// The table is about to change, which shifts its indices.
     #[inline]
     fn changes(&mut self) {
-        self.remembered.iter_mut().for_each(|known| {
+        for known in self.remembered.iter_mut().filter(|known| !known.block.is_empty()) {
             known.block.clear();
             known.head = Head::default();
-        });
+        }
     }
 
     /// Remembers a block without literals.

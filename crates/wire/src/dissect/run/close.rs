@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::kept_calls::Keeper;
+use super::reader::Reader;
 use crate::align::Clock;
 use crate::dissect::unsettled::{Settled, UnsettledCall};
 use crate::dissect::{CaptureTotals, Dissection};
@@ -26,21 +27,16 @@ impl Run<'_> {
         }
     }
 
+    /// What the rules have to say of a connection that has ended at each end that has it.
     fn notes(&self, connections: [Option<u32>; 2]) -> Vec<String> {
-        let mut notes: Vec<String> = Vec::new();
-        for (tap, connection) in self.taps.iter().zip(connections) {
-            for note in connection.map(|connection| tap.notes(connection)).unwrap_or_default() {
-                if !notes.contains(&note) {
-                    notes.push(note);
-                }
-            }
-        }
-        notes
+        let ended = self.known.iter().zip(connections);
+        let notes = ended.filter_map(|(known, connection)| Some(known.notes(connection?)));
+        once_each(notes.flatten().cloned())
     }
 
     /// Computes the sums and clocks. Calls counted afterwards are lost.
     pub fn close_all(&mut self) -> Closed {
-        for (capture, tap) in self.taps.iter().enumerate() {
+        for (capture, Reader { tap, .. }) in self.readers.iter().enumerate() {
             for facts in tap.connections() {
                 if self.joiner.links.known(capture, facts.id).is_none() {
                     self.unopened.take(capture, facts);
@@ -48,19 +44,21 @@ impl Run<'_> {
             }
         }
         for mut link in self.joiner.links.take_all() {
-            for (capture, tap) in self.taps.iter().enumerate() {
+            let mut of_rules = Vec::new();
+            for (capture, Reader { tap, .. }) in self.readers.iter().enumerate() {
                 let latest = link.connections[capture].and_then(|connection| tap.connection(connection));
                 link.facts[capture] = latest.or(link.facts[capture].take());
+                of_rules.extend(link.connections[capture].map(|connection| tap.notes(connection)));
             }
             let mut notes = std::mem::take(&mut link.notes);
-            notes.extend(self.notes(link.connections));
+            notes.extend(once_each(of_rules.into_iter().flatten()));
             self.totals.take(link, notes);
         }
-        for (seen, note) in self.unopened.finish(self.captures.len()) {
+        for (seen, note) in self.unopened.finish(self.readers.len()) {
             self.totals.list(Link::without_calls(seen), vec![note]);
         }
         let resolution_ns =
-            self.captures.iter().map(|capture| capture.reading().resolution_ns).max().unwrap_or(1);
+            self.readers.iter().map(|reader| reader.source.reading().resolution_ns).max().unwrap_or(1);
         let clock = if self.settings.same_clock || self.one_host() {
             Some(Clock::same())
         } else {
@@ -81,10 +79,10 @@ impl Run<'_> {
 
     /// State for reading its captures again and for completing its calls. It can be taken once.
     pub fn settled(&mut self, closed: &mut Closed) -> Settled {
-        let choices = self.choices.iter_mut().map(|choice| Some(choice.take()?.0));
+        let choices = self.readers.iter_mut().map(|reader| Some(reader.choice.take()?.0));
         Settled {
             parts: self.numbers.iter().copied().zip(choices).collect(),
-            packets: self.captures.iter().map(|capture| capture.reading().packets).collect(),
+            packets: self.readers.iter().map(|reader| reader.source.reading().packets).collect(),
             clock: closed.clock.clone(),
             resolution_ns: closed.resolution_ns,
             connections: std::mem::take(&mut closed.finished.numbers),
@@ -115,19 +113,29 @@ impl Run<'_> {
             copies: self.joiner.copies,
             contradictions: self.joiner.contradictions,
             presumed: self.joiner.presumed,
-            trace_id_elsewhere: std::mem::take(&mut self.search.places),
+            trace_id_elsewhere: std::mem::take(&mut self.places),
             ..Dissection::default()
         };
-        for (i, (capture, tap)) in self.captures.iter().zip(&self.taps).enumerate() {
+        for (i, Reader { source, tap, .. }) in self.readers.iter().enumerate() {
             dissection.captures.push(CaptureTotals {
-                reading: capture.reading().clone(),
+                reading: source.reading().clone(),
                 counts: tap.counts(),
                 unmatched: self.joiner.unmatched[i],
                 halves_evicted: self.joiner.evicted[i],
-                bookmarks: Some(capture.bookmarks().clone()),
+                bookmarks: Some(source.bookmarks().clone()),
             });
         }
-        dissection.clock = clock.filter(|_| self.captures.len() == 2);
+        dissection.clock = clock.filter(|_| self.readers.len() == 2);
         dissection
     }
+}
+
+fn once_each(all: impl Iterator<Item = String>) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for note in all {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
 }

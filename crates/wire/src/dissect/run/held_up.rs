@@ -17,28 +17,27 @@ impl Run<'_> {
         let [Some(client), None] = &halves.exchanges else { return false };
         let Some(ending) = client.ending else { return false };
         let other = 1 - usize::from(halves.captures[0]);
-        let (Some(tap), Some(capture)) = (self.taps.get(other), self.captures.get(other)) else {
+        let (Some(known), Some(so_far)) = (self.known.get(other), self.so_far.get(other)) else {
             return false;
         };
         let link = self.joiner.links.get(link);
         let own = link.facts[1 - other].as_ref();
-        let facts = link.facts[other]
-            .clone()
-            .or_else(|| own.and_then(|own| tap.connection_of(own.ends, own.network)));
-        let Some(facts) = facts.filter(|facts| facts.hole_bytes[Side::Client.index()] == 0) else {
-            return false;
-        };
+        let linked = link.facts[other].as_ref();
+        let linked = linked.map(|facts| (facts.first_ns, facts.hole_bytes[Side::Client.index()] > 0));
+        let followed = || known.between(own?.ends, own?.network);
+        let seen = linked.or_else(|| followed().map(|seen| (seen.first_ns, seen.misses_requests())));
+        let Some((first_ns, false)) = seen else { return false };
         let offset_ns = self.pace.offset_ns.unwrap_or(0);
         let ahead_ns = if other == 1 { offset_ns } else { offset_ns.saturating_neg() };
         let there = |at_ns: i64| at_ns.saturating_add(ahead_ns);
-        let until_ns = self.pace.now_ns[other].max(capture.reading().stopped_ns).unwrap_or(i64::MIN);
+        let until_ns = self.pace.now_ns[other].max(so_far.stopped_ns).unwrap_or(i64::MIN);
         // For a call still open: anything that could be lost would have been retransmitted by then.
         let asked_ns = client.request.last.seen_ns;
         let covered_ns =
             if ending.by.is_none() { asked_ns.saturating_add(SETTLING_NS) } else { ending.at_ns };
-        facts.first_ns <= there(asked_ns)
+        first_ns <= there(asked_ns)
             && until_ns >= there(covered_ns)
-            && capture.reading().dropped.is_none_or(|dropped| dropped == 0)
+            && so_far.dropped.is_none_or(|dropped| dropped == 0)
     }
 
     pub(super) fn findings(
@@ -51,7 +50,7 @@ impl Run<'_> {
         let mut episodes = [Vec::new(), Vec::new()];
         for (side, half) in halves.exchanges.iter().enumerate() {
             if let Some(half) = half {
-                episodes[side] = self.taps[usize::from(halves.captures[side])].episodes_of(half);
+                episodes[side] = self.known[usize::from(halves.captures[side])].episodes_of(half);
             }
         }
         let offset_ns = self.pace.offset_ns.unwrap_or(0);
@@ -135,7 +134,7 @@ impl Run<'_> {
             let Some((half, (begun_ns, _))) = halves.exchanges[side].as_ref().zip(begun) else { continue };
             let mut since = half.clone();
             since.request.first.seen_ns = begun_ns;
-            held[side] = self.taps[usize::from(halves.captures[side])].episodes_of(&since);
+            held[side] = self.known[usize::from(halves.captures[side])].episodes_of(&since);
             held[side].retain(|held| matches!(held.cause, Cause::SynLoss | Cause::AcceptOverflow));
         }
         if let [Some(client), Some(server)] = &seen

@@ -2,8 +2,10 @@
 
 mod close;
 mod conclude;
+mod feed;
 mod held_up;
 mod kept_calls;
+mod reader;
 
 pub(super) use close::Closed;
 pub(super) use conclude::Concluded;
@@ -12,12 +14,11 @@ pub(super) use kept_calls::Keeper;
 use super::by_time::{Ids, Place, Untracked};
 use super::pace::Pace;
 use super::proxy_signs::ProxySigns;
-use super::search::Search;
+use super::search::{MAX_PLACES, Search};
 use super::sections::Choice;
 use super::unopened::Unopened;
 use super::unsettled::{Settled, UnsettledCall};
 use super::{Progress, Settings};
-use crate::decode::Decoder;
 use crate::exchange::{Ended, Exchange, TextId};
 use crate::findings::{self, EarlierCalls};
 use crate::hops::rules::Facts;
@@ -25,16 +26,17 @@ use crate::join::links::Link;
 use crate::join::{Joined, Joiner, MateOutlook};
 use crate::legs::Moments;
 use crate::source::Capture;
-use crate::tap::Tap;
+use crate::tap::Known;
+use crate::tcp::news::Seen;
 use crate::tcp::{ConnectionFacts, Handshake};
 use crate::totals::Totals;
+use feed::Feed;
+use reader::{Batch, ReadSoFar, Reader};
 use rustc_hash::FxHashMap;
 use spangap_model::Side;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Packets of one capture read before the other's turn is considered.
-const BATCH: usize = 128;
 /// A call is concluded when its captures have advanced by this much, nanoseconds: a retransmission after its
 /// last byte shows what delayed it. Longer than the minimum retransmission timeout of 200 ms.
 const SETTLING_NS: i64 = 250_000_000;
@@ -44,12 +46,15 @@ pub(super) struct Run<'a> {
     settings: &'a Settings,
     /// Its place among all sections.
     section: usize,
-    captures: Vec<Capture>,
+    /// Its captures, until they are over.
+    feeds: Vec<Feed>,
+    /// The same, once they are.
+    readers: Vec<Reader>,
     /// The captures' numbers among all.
     pub numbers: Vec<usize>,
-    /// Where a capture is in several sections: which of its connections are of this one.
-    choices: Vec<Option<(Choice, Decoder)>>,
-    taps: Vec<Tap>,
+    /// What is known of each one's connections, and how far it was read.
+    known: Vec<Known>,
+    so_far: Vec<ReadSoFar>,
     /// Calls concluded that may be hops of others, or have hops; `None` as long as nothing looks like a proxy.
     pub concluded: Option<Vec<Concluded>>,
     /// Calls that carry no trace context, where there are spans that may be of them.
@@ -66,72 +71,24 @@ pub(super) struct Run<'a> {
     kept: Keeper,
     /// Every call that fits, instead of the slowest, when the captures are read again.
     every: Option<Vec<UnsettledCall>>,
-    /// Number of packets to read from each capture: growth of a file since the first pass is ignored.
-    packets: [u64; 2],
     calls: u64,
     matching: u64,
-    search: Search,
+    /// Where trace ids were found: capture, packet, form.
+    places: Vec<(u8, u64, &'static str)>,
     unopened: Unopened,
-    /// Bytes of keys read from each capture, and number of invalid lines.
-    keys_read: [usize; 2],
-    exchanges: Vec<Exchange>,
     joined: Vec<Joined>,
-    ended: Vec<ConnectionFacts>,
 }
 
 impl<'a> Run<'a> {
     /// Over one capture or two of the same traffic; `parts` has the number of each, and which connections to read.
     pub fn new(
         section: usize,
-        mut captures: Vec<Capture>,
+        captures: Vec<Capture>,
         parts: Vec<(usize, Option<Choice>)>,
         settings: &'a Settings,
+        ahead: bool,
     ) -> Run<'a> {
-        let numbers: Vec<usize> = parts.iter().map(|part| part.0).collect();
-        let ends = [0, 1].map(|part| numbers.get(part).and_then(|number| settings.end_of(*number)));
-        let mut taps: Vec<Tap> = captures.iter().map(|_| Tap::default()).collect();
-        for (tap, capture) in taps.iter_mut().zip(&mut captures) {
-            tap.add_keys(&settings.key_log);
-            capture.read_openings();
-            capture.openings().iter().for_each(|opening| tap.opening(opening));
-        }
-        let pace = Pace {
-            over: [captures.is_empty(), captures.len() < 2],
-            offset_ns: settings.same_clock.then_some(0),
-            ..Pace::default()
-        };
-        Run {
-            section,
-            numbers,
-            choices: parts
-                .into_iter()
-                .map(|part| part.1.map(|choice| (choice, Decoder::default())))
-                .collect(),
-            concluded: None,
-            untracked: Untracked::default(),
-            by_time: Rc::default(),
-            proxies: ProxySigns::default(),
-            paths: FxHashMap::default(),
-            joiner: Joiner::new(captures.len() == 2, ends).presuming(settings.presumed_end),
-            search: Search::new(&settings.trace_ids),
-            settings,
-            captures,
-            taps,
-            pace,
-            settling: VecDeque::new(),
-            earlier: EarlierCalls::default(),
-            totals: Totals::default(),
-            kept: Keeper::new(settings.slowest, settings.sample),
-            every: None,
-            packets: [u64::MAX; 2],
-            calls: 0,
-            matching: 0,
-            unopened: Unopened::default(),
-            keys_read: [0; 2],
-            exchanges: Vec::new(),
-            joined: Vec::new(),
-            ended: Vec::new(),
-        }
+        Run::over(section, captures, parts, settings, ahead, None)
     }
 
     /// Over captures that were read before: hands out every call that fits.
@@ -140,12 +97,58 @@ impl<'a> Run<'a> {
         captures: Vec<Capture>,
         settled: &Settled,
         settings: &'a Settings,
+        ahead: bool,
     ) -> Run<'a> {
-        let mut run = Run::new(section, captures, settled.parts.clone(), settings);
-        run.every = Some(Vec::new());
-        run.search = Search::default();
-        for (most, read) in run.packets.iter_mut().zip(&settled.packets) {
-            *most = *read;
+        Run::over(section, captures, settled.parts.clone(), settings, ahead, Some(&settled.packets))
+    }
+
+    /// With the number of packets to read from each capture, if they were read before.
+    fn over(
+        section: usize,
+        captures: Vec<Capture>,
+        parts: Vec<(usize, Option<Choice>)>,
+        settings: &'a Settings,
+        ahead: bool,
+        again: Option<&[u64]>,
+    ) -> Run<'a> {
+        let numbers: Vec<usize> = parts.iter().map(|part| part.0).collect();
+        let ends = [0, 1].map(|part| numbers.get(part).and_then(|number| settings.end_of(*number)));
+        let pace = Pace {
+            over: [captures.is_empty(), captures.len() < 2],
+            offset_ns: settings.same_clock.then_some(0),
+            ..Pace::default()
+        };
+        let search = if again.is_some() { Search::default() } else { Search::new(&settings.trace_ids) };
+        let mut run = Run {
+            section,
+            feeds: Vec::new(),
+            readers: Vec::new(),
+            known: captures.iter().map(|_| Known::default()).collect(),
+            so_far: captures.iter().map(|capture| ReadSoFar::of(capture.reading())).collect(),
+            numbers,
+            concluded: None,
+            untracked: Untracked::default(),
+            by_time: Rc::default(),
+            proxies: ProxySigns::default(),
+            paths: FxHashMap::default(),
+            joiner: Joiner::new(captures.len() == 2, ends).presuming(settings.presumed_end),
+            settings,
+            pace,
+            settling: VecDeque::new(),
+            earlier: EarlierCalls::default(),
+            totals: Totals::default(),
+            kept: Keeper::new(settings.slowest, settings.sample),
+            every: again.map(|_| Vec::new()),
+            calls: 0,
+            matching: 0,
+            places: Vec::new(),
+            unopened: Unopened::default(),
+            joined: Vec::new(),
+        };
+        for (place, (capture, (_, choice))) in captures.into_iter().zip(parts).enumerate() {
+            let mut reader = Reader::new(capture, &settings.key_log, choice, search.clone());
+            reader.most = again.and_then(|packets| packets.get(place)).copied().unwrap_or(u64::MAX);
+            run.feeds.push(if ahead { Feed::ahead(reader) } else { Feed::here(reader) });
         }
         run
     }
@@ -161,7 +164,7 @@ impl<'a> Run<'a> {
     /// at the end.
     pub fn now_ns(&self) -> Option<i64> {
         let offset_ns = [0, self.pace.offset_ns.unwrap_or(0)];
-        let open = (0..self.taps.len()).filter(|capture| !self.pace.over[*capture]);
+        let open = (0..self.feeds.len()).filter(|capture| !self.pace.over[*capture]);
         open.filter_map(|capture| Some(self.pace.now_ns[capture]? - offset_ns[capture])).min()
     }
 
@@ -181,69 +184,50 @@ impl<'a> Run<'a> {
         at_ns - if second { self.pace.offset_ns.unwrap_or(0) } else { 0 }
     }
 
-    /// No more will be read: calls in progress are concluded as they are.
-    pub fn end(&mut self) {
-        for capture in 0..self.taps.len() {
-            self.pace.over[capture] = true;
-            if let Some(stopped_ns) = self.captures[capture].reading().stopped_ns {
-                self.taps[capture].went_on_until(stopped_ns);
+    /// No more will be read: calls in progress are concluded as they are. Returns how many batches of packets had been
+    /// read ahead: these count, too.
+    pub fn end(&mut self) -> u64 {
+        self.feeds.iter().for_each(Feed::stop);
+        let mut ahead = 0;
+        for capture in 0..self.feeds.len() {
+            while let Some(mut batch) = self.feeds[capture].left() {
+                ahead += 1;
+                self.pace.now_ns[capture] = batch.latest_ns.or(self.pace.now_ns[capture]);
+                self.take(capture, &mut batch);
+                self.feeds[capture].give_back(batch);
             }
-            self.taps[capture].finish();
-            self.drain(capture);
+        }
+        self.readers = self.feeds.drain(..).filter_map(Feed::reader).collect();
+        for capture in 0..self.readers.len() {
+            self.pace.over[capture] = true;
+            let mut batch = Batch::default();
+            self.readers[capture].finish(&mut batch);
+            self.take(capture, &mut batch);
         }
         self.joiner.finish(&mut self.joined);
         self.look_for_proxies();
         self.settling.extend(self.joined.drain(..));
         self.settle();
+        ahead
     }
 
     pub fn progress(&self) -> Progress {
         let mut progress = Progress { total_bytes: Some(0), calls: self.calls, ..Progress::default() };
-        for capture in &self.captures {
-            let reading = capture.reading();
-            progress.bytes += reading.stored_bytes;
-            progress.packets += reading.packets;
-            progress.total_bytes = progress.total_bytes.zip(reading.stored_total_bytes).map(|(a, b)| a + b);
+        for so_far in &self.so_far {
+            progress.bytes += so_far.stored_bytes;
+            progress.packets += so_far.packets;
+            progress.total_bytes = progress.total_bytes.zip(so_far.stored_total_bytes).map(|(a, b)| a + b);
         }
         progress
     }
 
     /// Some packets of one capture.
     fn batch(&mut self, capture: usize) {
-        let (source, tap) = (&mut self.captures[capture], &mut self.taps[capture]);
-        let searching = self.search.is_on();
-        let mut latest = None;
-        let left = self.packets[capture].saturating_sub(source.reading().packets);
-        for nth in 0..BATCH as u64 {
-            // What follows the last packet belongs to it.
-            let Some(packet) = source.next().filter(|_| nth < left) else {
-                self.pace.over[capture] = true;
-                break;
-            };
-            latest = Some(packet.time_ns);
-            match &mut self.choices[capture] {
-                None => tap.packet(&packet),
-                Some((choice, decoder)) => match decoder.decode(&packet) {
-                    Ok(segment) if choice.takes(&segment) => tap.segment(&packet, &segment),
-                    Err(_) if choice.has_the_rest() => tap.packet(&packet),
-                    Ok(_) => continue,
-                    Err(_) => {
-                        tap.no_segment(&packet);
-                        continue;
-                    }
-                },
-            }
-            if searching {
-                self.search.packet(capture, &packet);
-            }
-        }
-        let keys = source.key_log();
-        if keys.len() > self.keys_read[capture] {
-            tap.add_keys(&keys[self.keys_read[capture]..]);
-            self.keys_read[capture] = keys.len();
-        }
-        self.pace.now_ns[capture] = latest.or(self.pace.now_ns[capture]);
-        self.drain(capture);
+        let mut batch = self.feeds[capture].next();
+        self.pace.over[capture] |= batch.over;
+        self.pace.now_ns[capture] = batch.latest_ns.or(self.pace.now_ns[capture]);
+        self.take(capture, &mut batch);
+        self.feeds[capture].give_back(batch);
         if !self.settings.same_clock {
             self.pace.offset_ns = self.joiner.bounds.guess_ns();
         }
@@ -254,14 +238,18 @@ impl<'a> Run<'a> {
         self.settle();
     }
 
-    /// What a tap has finished goes to the joiner.
-    fn drain(&mut self, capture: usize) {
-        self.taps[capture].take_exchanges(&mut self.exchanges);
-        let taps = &self.taps;
-        let facts = |capture: usize, connection: u32| taps[capture].connection(connection);
-        for exchange in self.exchanges.drain(..) {
+    /// What a capture's packets brought goes to the joiner.
+    fn take(&mut self, capture: usize, batch: &mut Batch) {
+        self.so_far[capture] = batch.progress;
+        let places = batch.places.drain(..).map(|(packet, form)| (capture as u8, packet, form));
+        self.places.extend(places.take(MAX_PLACES - self.places.len().min(MAX_PLACES)));
+        self.known[capture].take(&mut batch.harvest);
+        let known = &self.known;
+        let facts = |capture: usize, connection: u32| known[capture].facts(connection);
+        for exchange in &batch.harvest.exchanges {
             self.joiner.offer(capture, exchange, &facts, &mut self.joined);
         }
+        batch.harvest.exchanges.clear();
         self.look_for_proxies();
         let both = |joined: &&Joined| joined.halves.exchanges.iter().all(Option::is_some);
         for joined in self.joined.iter().filter(both) {
@@ -271,8 +259,7 @@ impl<'a> Run<'a> {
             }
         }
         self.settling.extend(self.joined.drain(..));
-        self.taps[capture].take_ended(&mut self.ended);
-        for facts in std::mem::take(&mut self.ended) {
+        for (facts, _) in batch.harvest.ended.drain(..) {
             if self.joiner.links.known(capture, facts.id).is_none() {
                 self.unopened.take(capture, facts);
             } else if let Some(link) = self.joiner.links.end(capture, facts) {
@@ -289,7 +276,7 @@ impl<'a> Run<'a> {
             first_ns.min(second_ns.saturating_sub(offset_ns)),
             second_ns.min(first_ns.saturating_add(offset_ns)),
         ];
-        let taps = &self.taps;
+        let known = &self.known;
         let verdict = |capture: usize, link: &Link, half: &Exchange| {
             let last = half.response.as_ref().map_or(half.request.last, |response| response.last);
             let facts = link.facts[capture].as_ref().filter(|_| link.connections[1 - capture].is_none());
@@ -299,7 +286,7 @@ impl<'a> Run<'a> {
             if reached_ns[capture].saturating_sub(last.ready_ns) <= SETTLING_NS {
                 return MateOutlook::NotYet;
             }
-            match taps[1 - capture].connection_of(facts.ends, facts.network) {
+            match known[1 - capture].between(facts.ends, facts.network) {
                 Some(_) => MateOutlook::MayCome,
                 None => MateOutlook::WillNotCome,
             }
@@ -334,9 +321,9 @@ impl<'a> Run<'a> {
         let mut path = None;
         for (half, capture) in call.halves.exchanges.iter().zip(call.halves.captures) {
             let Some(half) = half.as_ref().filter(|half| half.method != TextId::default()) else { continue };
-            let taps = &self.taps;
+            let texts = &self.known[usize::from(capture)];
             let known = self.paths.entry((capture, half.method)).or_insert_with(|| {
-                let text = taps[usize::from(capture)].texts().text(half.method)?;
+                let text = texts.text(half.method)?;
                 let path = text.split_once(' ').map_or(text.as_str(), |(_, target)| target);
                 Some(Rc::from(path))
             });
@@ -355,12 +342,22 @@ impl<'a> Run<'a> {
     /// Whether a host tried to open a connection in a stretch of a capture's time, and it did not open by then.
     pub fn tried_to_connect(&self, capture: usize, address: [u8; 16], (from_ns, to_ns): (i64, i64)) -> bool {
         let Some(tap) = self.numbers.iter().position(|number| *number == capture) else { return false };
-        let of_host = |facts: &ConnectionFacts| {
-            let unopened = facts.handshake.ack.is_none_or(|(at_ns, _)| at_ns > to_ns);
-            let tried = facts.handshake.syn.is_some_and(|(at_ns, _)| at_ns <= to_ns);
-            facts.ends[0].address == address && tried && unopened && facts.last_ns >= from_ns
+        let of_host = |client: [u8; 16], [syn_ns, ack_ns]: [Option<i64>; 2], last_ns: i64| {
+            let unopened = ack_ns.is_none_or(|at_ns| at_ns > to_ns);
+            let tried = syn_ns.is_some_and(|at_ns| at_ns <= to_ns);
+            client == address && tried && unopened && last_ns >= from_ns
         };
-        self.taps[tap].connections().iter().any(of_host) || self.unopened.seen_by(tap).any(of_host)
+        // The last time of a connection that has opened is later than that, and need not be known.
+        let followed = |seen: &Seen| {
+            let last_ns = seen.ack_ns.unwrap_or(seen.last_ns).max(seen.last_ns);
+            of_host(seen.ends[0].address, [seen.syn_ns, seen.ack_ns], last_ns)
+        };
+        let ended = |facts: &ConnectionFacts| {
+            let at_ns = |mark: Option<(i64, u64)>| mark.map(|(at_ns, _)| at_ns);
+            let opening = [at_ns(facts.handshake.syn), at_ns(facts.handshake.ack)];
+            of_host(facts.ends[0].address, opening, facts.last_ns)
+        };
+        self.known[tap].followed().any(followed) || self.unopened.seen_by(tap).any(ended)
     }
 
     /// Calls seen in both captures.
@@ -370,6 +367,6 @@ impl<'a> Run<'a> {
 
     /// The text of a method of one of its captures.
     pub fn method(&self, capture: u8, method: TextId) -> Option<String> {
-        self.taps.get(usize::from(capture))?.texts().text(method)
+        self.known.get(usize::from(capture))?.text(method)
     }
 }

@@ -1,14 +1,17 @@
 //! One capture: packets in, exchanges out.
 
+pub mod known;
+
+pub use known::{Harvest, Known};
+
 use crate::app::conversation::Conversation;
 use crate::app::{AppCounts, Observer, Texts};
 use crate::clock_set::{ClockSets, Moved};
 use crate::decode::{Decoder, Unparsed, datagram};
-use crate::episode::Episode;
 use crate::exchange::Exchange;
 use crate::names;
 use crate::packet::Packet;
-use crate::segment::{Endpoint, Segment};
+use crate::segment::Segment;
 use crate::source::Opening;
 use crate::tcp::ConnectionFacts;
 use crate::tcp::connection::{Connection, Shared};
@@ -69,6 +72,8 @@ pub struct Tap {
     segments: u64,
     /// Time and number of the latest packet.
     latest: Option<(i64, u64)>,
+    /// How many texts were harvested.
+    texts: usize,
     clock: ClockSets,
     unparsed: BTreeMap<Unparsed, u64>,
 }
@@ -150,6 +155,30 @@ impl Tap {
         }
     }
 
+    /// Moves everything that came since the last call to `into`, which is empty: exchanges, ended connections, and what a
+    /// [`Known`] takes.
+    pub fn harvest(&mut self, into: &mut Harvest) {
+        self.take_exchanges(&mut into.exchanges);
+        let news = &mut self.shared.news;
+        std::mem::swap(&mut news.episodes, &mut into.episodes);
+        std::mem::swap(&mut news.departed, &mut into.departed);
+        let facts = |id: u32| self.flows.connection(id).map(Connection::facts);
+        into.with_exchanges.extend(news.with_exchanges.drain(..).filter_map(facts));
+        news.changed.sort_unstable();
+        news.changed.dedup();
+        let seen = |id: u32| self.flows.followed(id).map(Connection::seen);
+        into.changed.extend(news.changed.drain(..).filter_map(seen));
+        let mut ended = Vec::new();
+        self.flows.take_ended(&mut ended);
+        let with_notes = |facts: ConnectionFacts| {
+            let notes = self.flows.connection(facts.id).map(Connection::notes).unwrap_or_default();
+            (facts, notes)
+        };
+        into.ended.extend(ended.into_iter().map(with_notes));
+        into.texts.extend_from_slice(self.shared.sink.texts.since(self.texts));
+        self.texts += into.texts.len();
+    }
+
     /// The capture lasted until then, although no packet came.
     pub fn went_on_until(&mut self, at_ns: i64) {
         self.latest = self.latest.map(|(latest_ns, packet)| (latest_ns.max(at_ns), packet));
@@ -173,24 +202,10 @@ impl Tap {
         self.flows.connection(id).map(Connection::facts)
     }
 
-    /// What is known of the connection between these ends, client and server, if it is followed now.
-    pub fn connection_of(&self, ends: [Endpoint; 2], network: u32) -> Option<ConnectionFacts> {
-        self.flows.between(ends, network).map(Connection::facts)
-    }
-
     /// Every connection followed now, those that linger after they were closed included: all but those that
     /// [`Tap::take_ended`] gives or gave.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
         self.flows.live().into_iter().map(Connection::facts).collect()
-    }
-
-    /// Recent episodes of a connection that held up bytes of `exchange`, oldest first. Kept for a while after the
-    /// exchange has finished, since loss of a response shows only later.
-    pub fn episodes_of(&self, exchange: &Exchange) -> Vec<Episode> {
-        self.flows
-            .connection(exchange.connection)
-            .map(|found| found.episodes_of(exchange))
-            .unwrap_or_default()
     }
 
     /// What the rules have to say of a connection as a whole, in sentences.
