@@ -155,7 +155,8 @@ stringData: { token: ${TOKENS.capture} }
     const one = await until("an agent", 60, agent);
     holds(`it is called after its node: ${one.host_name}`, one.host_name === "node-1");
     holds(`it records packets and the scheduler: ${JSON.stringify(one.rings)}`, ["capture", "host-record"].every((wanted) => one.rings.some((ring) => ring.instrument === wanted)));
-    return `${one.rings.map((ring) => ring.instrument).join(", ")}; ${one.containers} containers; lacks ${JSON.stringify(one.lacks)}`;
+    holds(`nothing is out of its sight: ${JSON.stringify(one.lacks)}`, one.lacks.length === 0);
+    return `${one.rings.map((ring) => ring.instrument).join(", ")}; ${one.containers} containers`;
   });
   await step("a pair of pods is measured", async () => {
     apply(execFileSync("cat", ["scripts/kubernetes/pods.yaml"], { encoding: "utf8" }));
@@ -270,6 +271,32 @@ stringData: { token: ${TOKENS.capture} }
     kubectl(...REMOTE, "rollout", "status", "daemonset/spangap-agent", "--timeout=120s");
     await until("an agent with the new limit", 60, () => agent()?.memory_limit_bytes === 192 << 20);
   });
+  await step("pods that say nothing of themselves are named by the API", async () => {
+    node("helm", "upgrade", "spangap", `${process.cwd()}/${CHART}`, ...REMOTE, ...VALUES, "--set", "meter.config.by=pod", "--set", "meter.kubernetes.enabled=true");
+    kubectl(...REMOTE, "rollout", "status", "statefulset/spangap-meter", "--timeout=120s");
+    kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=here", "--overwrite");
+    // What an SDK knows by itself: the client its host name, the server its address.
+    const attributes = { tank: "host.name=$(POD_NAME)", target: "k8s.pod.ip=$(POD_IP)" };
+    for (const [app, text] of Object.entries(attributes)) {
+      const template = { spec: { containers: [{ name: app, env: [{ name: "OTEL_RESOURCE_ATTRIBUTES", value: text }] }] } };
+      kubectl("--namespace", "pair", "patch", "deployment", app, "--patch", JSON.stringify({ spec: { template } }));
+      kubectl("--namespace", "pair", "rollout", "status", `deployment/${app}`, "--timeout=120s");
+    }
+    const row = await until("a row of these two pods", 120, () => {
+      const { pairs } = api("pairs?window=5m");
+      const wanted = ["tank", "target"].map((app) => `${app}@${pod(app).metadata.name}`);
+      const one = pairs.find((row) => row.client === wanted[0] && row.server === wanted[1]);
+      if (!one) throw new Error(`${wanted.join(" -> ")} is not among ${pairs.map((each) => `${each.client} -> ${each.server}`).join(", ")}; ${JSON.stringify(api("coverage").kubernetes)}`);
+      return one.calls > 200 && one;
+    });
+    const { kubernetes } = api("coverage");
+    holds(`the API answers: ${JSON.stringify(kubernetes)}`, kubernetes.problems.length === 0 && kubernetes.nodes === 1);
+    holds(`its pods are found by name and address: ${JSON.stringify(kubernetes)}`, kubernetes.named_by_name >= 2);
+    // The meter's right to ask is taken away: it says so, and names nobody new.
+    kubectl("delete", "clusterrolebinding", "spangap-meter-spangap");
+    const refused = await until("a refusal in the coverage", 120, () => api("coverage").kubernetes.problems.find((problem) => problem.includes("forbidden")));
+    return `${row.client} -> ${row.server}, ${row.calls} calls; then: ${refused}`;
+  });
   await step("it is removed, and leaves its volume alone behind", async () => {
     kubectl("delete", "namespace", "pair", "--timeout=60s");
     node("helm", "uninstall", "spangap", ...REMOTE, "--wait");
@@ -285,6 +312,8 @@ stringData: { token: ${TOKENS.capture} }
       if (now.length !== 1 || !now[0].startsWith("persistentvolumeclaims")) throw new Error(now.join(", "));
       return now;
     });
+    const roles = ["clusterroles", "clusterrolebindings"].flatMap((kind) => found(kind).items.map((one) => `${kind} ${one.metadata.name}`));
+    holds(`no right is left: ${roles}`, !roles.some((one) => one.includes("spangap")));
     const still = processes("/usr/bin/spangap");
     holds(`no process is left: ${still}`, still.length === 0);
     return ours[0];

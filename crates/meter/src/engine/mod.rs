@@ -5,6 +5,8 @@ mod read;
 mod record;
 
 use crate::candidates::Candidates;
+use crate::cluster::{Cluster, Pod};
+use crate::ingest::named::Named;
 use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use crate::ingest::walk::{Batch, SpanFacts, walk};
@@ -386,10 +388,23 @@ impl Meter {
         }
         let since_ms = now_ms.saturating_sub(state.last_sweep_ms);
         drop(state);
+        if self.origins.cluster().tick(now_ms) {
+            self.origins.ask_again();
+        }
         let is_crowded = since_ms >= SWEEP_CROWDED_MS && self.origins.read().is_crowded();
         if is_crowded || since_ms >= SWEEP_MS {
             self.forget_idle(now_ms, ttl_ms, is_crowded);
         }
+    }
+
+    /// The cluster's pods and nodes, for whoever asks its API.
+    pub fn cluster(&self) -> &Cluster {
+        self.origins.cluster()
+    }
+
+    /// The pod that the spans of an encoded resource come from, by the cluster's API.
+    pub fn pod_of(&self, resource: &[u8]) -> Option<Arc<Pod>> {
+        self.origins.found(&Named::read(resource))?.pod
     }
 
     /// Removes what is idle. Nothing refers to an origin for longer than the time to live after its last
