@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::tls::TlsConfig;
 
@@ -60,8 +60,8 @@ impl std::error::Error for Gone {}
 #[serde(rename_all = "camelCase")]
 struct List {
     metadata: ListMetadata,
-    #[serde(default = "Vec::new")]
-    items: Vec<Object>,
+    /// Null if there are none.
+    items: Option<Vec<Object>>,
 }
 
 #[derive(Deserialize)]
@@ -214,6 +214,7 @@ impl Api {
         let mut again = AGAIN;
         let mut version = None;
         while meter.strong_count() > 0 {
+            let begun = Instant::now();
             let step = match version.take() {
                 None => self.list(kind, meter),
                 Some(from) => self.watch(kind, from, meter),
@@ -222,6 +223,8 @@ impl Api {
                 Ok(next) => {
                     version = Some(next);
                     again = AGAIN;
+                    // A server that ends each watch at once is not asked at once again.
+                    thread::sleep(AGAIN.saturating_sub(begun.elapsed()));
                 }
                 Err(error) => {
                     let Some(meter) = meter.upgrade() else { return };
@@ -261,9 +264,10 @@ impl Api {
             let from = if more.is_empty() { String::new() } else { format!("&continue={more}") };
             let body = self.get(&format!("{}?limit={PART}{from}", path(kind)))?;
             let part: List = serde_json::from_reader(body).context("expected a list")?;
+            let items = part.items.into_iter().flatten();
             match kind {
-                Kind::Pods => pods.extend(part.items.into_iter().map(Object::pod)),
-                Kind::Nodes => nodes.extend(part.items.into_iter().map(Object::node)),
+                Kind::Pods => pods.extend(items.map(Object::pod)),
+                Kind::Nodes => nodes.extend(items.map(Object::node)),
             }
             more = part.metadata.more;
             if more.is_empty() {
