@@ -3,8 +3,8 @@
 //! A uid or a container id is never given to a second pod. An address or a name is, once its owner has ended; those find a pod
 //! only while the API is being heard, and only if they fit exactly one. Whatever the resource states must agree with the pod found.
 
+use core::net::IpAddr;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
