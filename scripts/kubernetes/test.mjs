@@ -69,10 +69,27 @@ async function until(what, patience_s, probe) {
 function holds(what, is) {
   if (!is) throw new Error(`it does not hold: ${what}`);
 }
+const failed = [];
 async function step(name, act) {
   const from = performance.now();
   const said = await act();
   console.log(`ok ${((performance.now() - from) / 1000).toFixed(1).padStart(6)} s  ${name}${said ? `: ${said}` : ""}`);
+}
+// A step that no later one builds on: what fails is said, and fails the whole at its end.
+async function apart(name, act) {
+  try {
+    await step(name, act);
+  } catch (error) {
+    failed.push(name);
+    console.error(`FAILED    ${name}: ${error.message}`);
+    keepCases();
+  }
+}
+// The node goes, and its cases with it: the evidence behind a verdict is kept for whoever investigates.
+function keepCases() {
+  const kept = `${process.env.SPANGAP_KUBERNETES ?? `${process.cwd()}/target/kubernetes`}/cases`;
+  const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
+  if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
 }
 
 const running = () =>
@@ -167,13 +184,6 @@ stringData: { token: ${TOKENS.capture} }
     return `${row.calls} calls, p99 ${ms(row.client_duration.p99_ns)}, gap p99 ${ms(row.gap.p99_ns)}`;
   });
 
-  // The client runs next to the server if the node has two CPUs: on the other CPU it would be behind the packets once
-  // they are moved there.
-  if (cpus().length === 2) {
-    const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
-    node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
-    console.log(`   the client is put on CPU ${OWN}, too: there are two CPUs, and the packets get the other one`);
-  }
   let quiet;
   await step("the pair has a baseline", async () => {
     // The meter learns the baseline from windows of five seconds; this takes more than a minute of them.
@@ -202,7 +212,7 @@ stringData: { token: ${TOKENS.capture} }
     id = row.id;
     return `${((row.opened_unix_ms - from) / 1000).toFixed(1)} s after the fault, by ${row.trigger}`;
   });
-  await step("its verdict names the softirqs and the pods", async () => {
+  await apart("its verdict names the softirqs and the pods", async () => {
     const from = Date.now();
     const row = await until("a verdict", 150, () => {
       const one = api(`cases/${id}`);
@@ -215,7 +225,14 @@ stringData: { token: ${TOKENS.capture} }
     holds(`the culprit is softirq-on-cpu: ${JSON.stringify(row.verdict)}`, row.verdict.culprit === "softirq-on-cpu");
     return `${row.verdict.words} (${((Date.now() - from) / 1000).toFixed(1)} s)`;
   });
-  await step("the remedy is tried from the meter: proven, and undone", async () => {
+  // From here on the client runs next to the server if the node has two CPUs: on the other CPU it would be behind the packets once
+  // they are moved there.
+  if (cpus().length === 2) {
+    const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
+    node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
+    console.log(`   the client is put on CPU ${OWN}, too: there are two CPUs, and the packets get the other one`);
+  }
+  await apart("the remedy is tried from the meter: proven, and undone", async () => {
     const before = read(steering(device));
     const plan = api(`cases/${id}/experiment`);
     holds(`a plan: ${JSON.stringify(plan)}`, plan.plan && plan.lever === "isolate");
@@ -245,12 +262,22 @@ stringData: { token: ${TOKENS.capture} }
   });
   kubectl("--namespace", "pair", "delete", "pod/flood", "--wait=false");
 
-  await step("a pod is made anew: its calls still join", async () => {
+  await step("a pod is made anew: its calls join, and a case finds it on its node", async () => {
     const old = pod("tank").metadata.uid;
     kubectl("--namespace", "pair", "delete", "pod", pod("tank").metadata.name);
     await until("another pod", 120, () => pod("tank") && pod("tank").metadata.uid !== old);
+    const made = performance.now();
+    const { uid } = pod("tank").metadata;
     const before = pair("1h").calls;
     await until("calls of it", 150, () => pair("1h").calls > before + 500);
+    // The slowest calls of the last minutes may still be the former pod's: a case is asked for until one is of this pod.
+    const found = await until("a case whose client is the new pod", 150, () => {
+      const asked = api("cases", "--data", JSON.stringify({ pair: { client: "tank", server: "target" } }));
+      const { hosts } = asked.id ? api(`cases/${asked.id}`) : {};
+      if (hosts?.client.rule?.includes(uid)) return hosts;
+      throw new Error(JSON.stringify({ asked, hosts }));
+    });
+    return `${((performance.now() - made) / 1000).toFixed(1)} s until its node is found by ${found.client.rule}`;
   });
   await step("the agent is killed: another one comes, and says where it was cut", async () => {
     const since = agent().since_unix_ms;
@@ -322,12 +349,10 @@ stringData: { token: ${TOKENS.capture} }
 
 try {
   await main();
+  if (failed.length > 0) throw new Error(`${failed.length} steps failed: ${failed.join("; ")}`);
   console.log(`kubernetes: all held, ${seconds()}`);
 } catch (error) {
   console.error(`kubernetes: ${error.message} (after ${seconds()})`);
-  // The node goes, and its cases with it: the evidence behind a verdict is kept for whoever investigates.
-  const kept = `${process.cwd()}/target/kubernetes/cases`;
-  const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
-  if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
+  if (failed.length === 0) keepCases();
   process.exit(1);
 }
