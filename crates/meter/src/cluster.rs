@@ -20,6 +20,8 @@ const ENDED_KEPT_MS: u64 = 600_000;
 const ENDED_MEANT_MS: u64 = 60_000;
 /// Silence of the API after which addresses and names find nobody: their owners may have changed.
 const SILENCE_MS: u64 = 120_000;
+/// How often answers are compared with those given before: each comparison reads every resource again.
+const COMPARED_MS: u64 = 5_000;
 /// Shortest prefix that identifies a container; runtimes print the first twelve digits.
 const CONTAINER_DIGITS: usize = 12;
 
@@ -134,7 +136,8 @@ struct Known {
     refused: u64,
     heard_ms: Option<u64>,
     problems: [Option<String>; 2],
-    /// Changes and silence when the origins were last compared.
+    /// When answers were last compared, and the changes and the silence then.
+    compared_ms: u64,
     compared: (u64, bool),
 }
 
@@ -185,6 +188,17 @@ impl Pod {
 
     fn is_same_place(&self, other: &Pod) -> bool {
         (&self.namespace, &self.name, &self.node) == (&other.namespace, &other.name, &other.node)
+    }
+}
+
+impl Found {
+    /// Whether both add the same names for the same reason.
+    pub fn is_like(&self, other: &Found) -> bool {
+        let names = |found: &Found| {
+            let pod = found.pod.as_ref()?;
+            Some((pod.namespace.clone(), pod.name.clone(), pod.node.clone(), pod.version.clone()))
+        };
+        (self.outcome, &self.zone) == (other.outcome, &other.zone) && names(self) == names(other)
     }
 }
 
@@ -305,6 +319,10 @@ impl Cluster {
             return false;
         }
         let mut known = self.write();
+        if now_ms.saturating_sub(known.compared_ms) < COMPARED_MS {
+            return false;
+        }
+        known.compared_ms = now_ms;
         if known.forget(now_ms) {
             self.changed();
         }
@@ -351,11 +369,12 @@ impl Known {
         }
         let ended_before = before.and_then(|before| before.ended_ms);
         let ended_ms = pod.has_ended.then(|| ended_before.unwrap_or(now_ms));
+        let is_past = ended_ms.is_some_and(|ended_ms| now_ms.saturating_sub(ended_ms) > ENDED_MEANT_MS);
         let uid: Arc<str> = pod.uid.as_str().into();
         for key in pod.keys() {
             self.by.entry(key).or_default().push(uid.clone());
         }
-        self.pods.insert(uid, Entry { pod: Arc::new(pod), ended_ms, is_past: false });
+        self.pods.insert(uid, Entry { pod: Arc::new(pod), ended_ms, is_past });
     }
 
     fn put_node(&mut self, name: String, zone: Option<String>) {

@@ -107,11 +107,11 @@ fn an_address_used_again_is_nobodys_until_its_former_owner_is_past() {
     let stated = Stated { host_name: Some("pay-1"), ..by_address("10.0.0.1") };
     assert_eq!(answer(&cluster, stated), Ok("u2".into()));
     cluster.heard(Kind::Pods);
-    assert!(cluster.tick(10_000 + ENDED_MEANT_MS + 1), "the answer is another");
+    assert!(cluster.tick(10_000 + ENDED_MEANT_MS + COMPARED_MS), "the answer is another");
     assert_eq!(answer(&cluster, by_address("10.0.0.1")), Ok("u2".into()));
     // Spans that were sent late still find the one that ended, by its id.
     assert_eq!(answer(&cluster, Stated { uid: Some("u1"), ..Stated::default() }), Ok("u1".into()));
-    cluster.tick(10_000 + ENDED_KEPT_MS + 1);
+    cluster.tick(10_000 + ENDED_KEPT_MS + COMPARED_MS);
     assert_eq!(
         answer(&cluster, Stated { uid: Some("u1"), ..Stated::default() }),
         Err(Some(Outcome::Unlisted))
@@ -125,14 +125,14 @@ fn a_completed_job_gives_its_address_up_without_being_deleted() {
     let cluster = with(vec![job.clone()]);
     cluster.put(Pod { has_ended: true, ..job.clone() });
     cluster.put(pod("u2", "pay-1", "10.0.0.1", 'b'));
-    cluster.tick(ENDED_MEANT_MS + 1);
+    cluster.tick(ENDED_MEANT_MS + COMPARED_MS);
     assert_eq!(answer(&cluster, by_address("10.0.0.1")), Ok("u2".into()));
     // Listed again, it is as past as before.
     cluster.listed(vec![
         Pod { has_ended: true, version: Some("2".into()), ..job },
         pod("u2", "pay-1", "10.0.0.1", 'b'),
     ]);
-    cluster.tick(ENDED_MEANT_MS + 2);
+    cluster.tick(ENDED_MEANT_MS + 2 * COMPARED_MS);
     assert_eq!(answer(&cluster, by_address("10.0.0.1")), Ok("u2".into()));
 }
 
@@ -160,15 +160,15 @@ fn a_silent_api_leaves_ids_and_takes_addresses_and_names_away() {
     cluster.tick(SILENCE_MS);
     assert_eq!(answer(&cluster, by_address("10.0.0.1")), Ok("u1".into()));
     cluster.failed(Kind::Pods, "pods: no answer".into());
-    assert!(cluster.tick(SILENCE_MS + 1), "the answer is another");
-    assert!(!cluster.tick(SILENCE_MS + 2));
+    assert!(cluster.tick(SILENCE_MS + COMPARED_MS), "the answer is another");
+    assert!(!cluster.tick(SILENCE_MS + 2 * COMPARED_MS));
     for stated in [by_address("10.0.0.1"), by_host_name("cart-1")] {
         assert_eq!(answer(&cluster, stated), Err(Some(Outcome::Silent)));
     }
     assert_eq!(answer(&cluster, Stated { uid: Some("u1"), ..Stated::default() }), Ok("u1".into()));
     assert_eq!(cluster.figures().problems, ["pods: no answer"]);
     cluster.heard(Kind::Pods);
-    assert!(cluster.tick(SILENCE_MS + 3));
+    assert!(cluster.tick(SILENCE_MS + 3 * COMPARED_MS));
     assert_eq!(answer(&cluster, by_address("10.0.0.1")), Ok("u1".into()));
     assert_eq!(cluster.figures().problems, Vec::<String>::new());
 }

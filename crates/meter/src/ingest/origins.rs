@@ -467,7 +467,7 @@ impl Origins {
             let Some(now) = self.found(&Named::read(resource)) else { return true };
             let is_only_gone =
                 before.outcome == Some(Outcome::ById) && now.outcome == Some(Outcome::Unlisted);
-            now != *before && !is_only_gone
+            !now.is_like(before) && !is_only_gone
         };
         let interned = self.read();
         let asked = interned.asked.iter().filter(|(id, before)| differs(id, before, &interned));
