@@ -69,10 +69,27 @@ async function until(what, patience_s, probe) {
 function holds(what, is) {
   if (!is) throw new Error(`it does not hold: ${what}`);
 }
+const failed = [];
 async function step(name, act) {
   const from = performance.now();
   const said = await act();
   console.log(`ok ${((performance.now() - from) / 1000).toFixed(1).padStart(6)} s  ${name}${said ? `: ${said}` : ""}`);
+}
+// A step that no later one builds on: what fails is said, and fails the whole at its end.
+async function apart(name, act) {
+  try {
+    await step(name, act);
+  } catch (error) {
+    failed.push(name);
+    console.error(`FAILED    ${name}: ${error.message}`);
+    keepCases();
+  }
+}
+// The node goes, and its cases with it: the evidence behind a verdict is kept for whoever investigates.
+function keepCases() {
+  const kept = `${process.env.SPANGAP_KUBERNETES ?? `${process.cwd()}/target/kubernetes`}/cases`;
+  const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
+  if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
 }
 
 const running = () =>
@@ -155,7 +172,8 @@ stringData: { token: ${TOKENS.capture} }
     const one = await until("an agent", 60, agent);
     holds(`it is called after its node: ${one.host_name}`, one.host_name === "node-1");
     holds(`it records packets and the scheduler: ${JSON.stringify(one.rings)}`, ["capture", "host-record"].every((wanted) => one.rings.some((ring) => ring.instrument === wanted)));
-    return `${one.rings.map((ring) => ring.instrument).join(", ")}; ${one.containers} containers; lacks ${JSON.stringify(one.lacks)}`;
+    holds(`nothing is out of its sight: ${JSON.stringify(one.lacks)}`, one.lacks.length === 0);
+    return `${one.rings.map((ring) => ring.instrument).join(", ")}; ${one.containers} containers`;
   });
   await step("a pair of pods is measured", async () => {
     apply(execFileSync("cat", ["scripts/kubernetes/pods.yaml"], { encoding: "utf8" }));
@@ -166,13 +184,6 @@ stringData: { token: ${TOKENS.capture} }
     return `${row.calls} calls, p99 ${ms(row.client_duration.p99_ns)}, gap p99 ${ms(row.gap.p99_ns)}`;
   });
 
-  // The client runs next to the server if the node has two CPUs: on the other CPU it would be behind the packets once
-  // they are moved there.
-  if (cpus().length === 2) {
-    const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
-    node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
-    console.log(`   the client is put on CPU ${OWN}, too: there are two CPUs, and the packets get the other one`);
-  }
   let quiet;
   await step("the pair has a baseline", async () => {
     // The meter learns the baseline from windows of five seconds; this takes more than a minute of them.
@@ -201,7 +212,7 @@ stringData: { token: ${TOKENS.capture} }
     id = row.id;
     return `${((row.opened_unix_ms - from) / 1000).toFixed(1)} s after the fault, by ${row.trigger}`;
   });
-  await step("its verdict names the softirqs and the pods", async () => {
+  await apart("its verdict names the softirqs and the pods", async () => {
     const from = Date.now();
     const row = await until("a verdict", 150, () => {
       const one = api(`cases/${id}`);
@@ -214,7 +225,14 @@ stringData: { token: ${TOKENS.capture} }
     holds(`the culprit is softirq-on-cpu: ${JSON.stringify(row.verdict)}`, row.verdict.culprit === "softirq-on-cpu");
     return `${row.verdict.words} (${((Date.now() - from) / 1000).toFixed(1)} s)`;
   });
-  await step("the remedy is tried from the meter: proven, and undone", async () => {
+  // From here on the client runs next to the server if the node has two CPUs: on the other CPU it would be behind the packets once
+  // they are moved there.
+  if (cpus().length === 2) {
+    const id = pod("tank").status.containerStatuses[0].containerID.split("//")[1];
+    node("sh", "-c", `echo ${OWN} >$(find /sys/fs/cgroup/cpuset/spangap-node -type d -name ${id})/cpuset.cpus`);
+    console.log(`   the client is put on CPU ${OWN}, too: there are two CPUs, and the packets get the other one`);
+  }
+  await apart("the remedy is tried from the meter: proven, and undone", async () => {
     const before = read(steering(device));
     const plan = api(`cases/${id}/experiment`);
     holds(`a plan: ${JSON.stringify(plan)}`, plan.plan && plan.lever === "isolate");
@@ -244,12 +262,22 @@ stringData: { token: ${TOKENS.capture} }
   });
   kubectl("--namespace", "pair", "delete", "pod/flood", "--wait=false");
 
-  await step("a pod is made anew: its calls still join", async () => {
+  await step("a pod is made anew: its calls join, and a case finds it on its node", async () => {
     const old = pod("tank").metadata.uid;
     kubectl("--namespace", "pair", "delete", "pod", pod("tank").metadata.name);
     await until("another pod", 120, () => pod("tank") && pod("tank").metadata.uid !== old);
+    const made = performance.now();
+    const { uid } = pod("tank").metadata;
     const before = pair("1h").calls;
     await until("calls of it", 150, () => pair("1h").calls > before + 500);
+    // The slowest calls of the last minutes may still be the former pod's: a case is asked for until one is of this pod.
+    const found = await until("a case whose client is the new pod", 150, () => {
+      const asked = api("cases", "--data", JSON.stringify({ pair: { client: "tank", server: "target" } }));
+      const { hosts } = asked.id ? api(`cases/${asked.id}`) : {};
+      if (hosts?.client.rule?.includes(uid)) return hosts;
+      throw new Error(JSON.stringify({ asked, hosts }));
+    });
+    return `${((performance.now() - made) / 1000).toFixed(1)} s until its node is found by ${found.client.rule}`;
   });
   await step("the agent is killed: another one comes, and says where it was cut", async () => {
     const since = agent().since_unix_ms;
@@ -270,6 +298,32 @@ stringData: { token: ${TOKENS.capture} }
     kubectl(...REMOTE, "rollout", "status", "daemonset/spangap-agent", "--timeout=120s");
     await until("an agent with the new limit", 60, () => agent()?.memory_limit_bytes === 192 << 20);
   });
+  await step("pods that say nothing of themselves are named by the API", async () => {
+    node("helm", "upgrade", "spangap", `${process.cwd()}/${CHART}`, ...REMOTE, ...VALUES, "--set", "meter.config.by=pod", "--set", "meter.kubernetes.enabled=true");
+    kubectl(...REMOTE, "rollout", "status", "statefulset/spangap-meter", "--timeout=120s");
+    kubectl("label", "node", "node-1", "topology.kubernetes.io/zone=here", "--overwrite");
+    // What an SDK knows by itself: the client its host name, the server its address.
+    const attributes = { tank: "host.name=$(POD_NAME)", target: "k8s.pod.ip=$(POD_IP)" };
+    for (const [app, text] of Object.entries(attributes)) {
+      const template = { spec: { containers: [{ name: app, env: [{ name: "OTEL_RESOURCE_ATTRIBUTES", value: text }] }] } };
+      kubectl("--namespace", "pair", "patch", "deployment", app, "--patch", JSON.stringify({ spec: { template } }));
+      kubectl("--namespace", "pair", "rollout", "status", `deployment/${app}`, "--timeout=120s");
+    }
+    const row = await until("a row of these two pods", 120, () => {
+      const { pairs } = api("pairs?window=5m");
+      const wanted = ["tank", "target"].map((app) => `${app}@${pod(app).metadata.name}`);
+      const one = pairs.find((row) => row.client === wanted[0] && row.server === wanted[1]);
+      if (!one) throw new Error(`${wanted.join(" -> ")} is not among ${pairs.map((each) => `${each.client} -> ${each.server}`).join(", ")}; ${JSON.stringify(api("coverage").kubernetes)}`);
+      return one.calls > 200 && one;
+    });
+    const { kubernetes } = api("coverage");
+    holds(`the API answers: ${JSON.stringify(kubernetes)}`, kubernetes.problems.length === 0 && kubernetes.nodes === 1);
+    holds(`its pods are found by name and address: ${JSON.stringify(kubernetes)}`, kubernetes.named_by_name >= 2);
+    // The meter's right to ask is taken away: it says so, and names nobody new.
+    kubectl("delete", "clusterrolebinding", "spangap-meter-spangap");
+    const refused = await until("a refusal in the coverage", 120, () => api("coverage").kubernetes.problems.find((problem) => problem.includes("forbidden")));
+    return `${row.client} -> ${row.server}, ${row.calls} calls; then: ${refused}`;
+  });
   await step("it is removed, and leaves its volume alone behind", async () => {
     kubectl("delete", "namespace", "pair", "--timeout=60s");
     node("helm", "uninstall", "spangap", ...REMOTE, "--wait");
@@ -285,6 +339,8 @@ stringData: { token: ${TOKENS.capture} }
       if (now.length !== 1 || !now[0].startsWith("persistentvolumeclaims")) throw new Error(now.join(", "));
       return now;
     });
+    const roles = ["clusterroles", "clusterrolebindings"].flatMap((kind) => found(kind).items.map((one) => `${kind} ${one.metadata.name}`));
+    holds(`no right is left: ${roles}`, !roles.some((one) => one.includes("spangap")));
     const still = processes("/usr/bin/spangap");
     holds(`no process is left: ${still}`, still.length === 0);
     return ours[0];
@@ -293,12 +349,10 @@ stringData: { token: ${TOKENS.capture} }
 
 try {
   await main();
+  if (failed.length > 0) throw new Error(`${failed.length} steps failed: ${failed.join("; ")}`);
   console.log(`kubernetes: all held, ${seconds()}`);
 } catch (error) {
   console.error(`kubernetes: ${error.message} (after ${seconds()})`);
-  // The node goes, and its cases with it: the evidence behind a verdict is kept for whoever investigates.
-  const kept = `${process.cwd()}/target/kubernetes/cases`;
-  const { status } = spawnSync(NODE, ["run", "sh", "-c", `rm -rf ${kept}; cp -r /var/lib/meter/cases ${kept}`]);
-  if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
+  if (failed.length === 0) keepCases();
   process.exit(1);
 }

@@ -119,6 +119,21 @@ export interface Coverage {
   history?: HistoryCoverage;
   kept?: KeptCoverage;
   kafka?: KafkaCoverage;
+  kubernetes?: KubernetesCoverage;
+}
+
+export interface KubernetesCoverage {
+  pods: number;
+  nodes: number;
+  refused: number;
+  silent_ms: number | null;
+  problems: string[];
+  named_by_id: number;
+  named_by_name: number;
+  unlisted: number;
+  several: number;
+  contradicted: number;
+  silent: number;
 }
 
 export interface KafkaCoverage {

@@ -16,6 +16,8 @@ pub struct Facts {
     host_id: Option<String>,
     node_name: Option<String>,
     pod_uid: Option<String>,
+    /// Uid of its pod according to the cluster's API, where the spans do not state it.
+    found_pod: Option<String>,
     pod_ip: Option<String>,
     container_id: Option<String>,
     /// From its own span: `network.local.address`.
@@ -51,6 +53,7 @@ impl Facts {
             host_id: text("host.id"),
             node_name: text("k8s.node.name"),
             pod_uid: text("k8s.pod.uid"),
+            found_pod: None,
             pod_ip: text("k8s.pod.ip"),
             container_id: text("container.id"),
             local: address_of(span, &["network.local.address", "net.host.ip", "net.sock.host.addr"]),
@@ -58,6 +61,11 @@ impl Facts {
             first_caller: mate.filter(|_| !is_server).and_then(|mate| address_of(mate, &["client.address"])),
             called: if is_server { servers(span) } else { Default::default() },
         }
+    }
+
+    /// The same with the pod that the cluster's API names, if any.
+    pub fn with_pod(self, uid: Option<&str>) -> Facts {
+        Facts { found_pod: uid.filter(|_| self.pod_uid.is_none()).map(Into::into), ..self }
     }
 
     /// Whether both ends of the call are on one host.
@@ -155,14 +163,13 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
     let mut several = None;
     let mut asked = Vec::new();
     let address = |at: Option<IpAddr>| at.filter(|at| !at.is_loopback()).map(|at| at.to_string());
-    let rules: [Rule; 13] = [
+    let rules: [Rule; 14] = [
         // A control group identifies its container and pod, which no two hosts share.
         ("container.id", facts.container_id.clone(), |agent, id| {
             agent.containers.iter().any(|(container, _)| !container.is_empty() && starts_alike(container, id))
         }),
-        ("k8s.pod.uid", facts.pod_uid.clone(), |agent, uid| {
-            agent.containers.iter().any(|(_, pod)| !pod.is_empty() && same_uid(pod, uid))
-        }),
+        ("k8s.pod.uid", facts.pod_uid.clone(), has_pod),
+        ("pod by the Kubernetes API,", facts.found_pod.clone(), has_pod),
         ("k8s.pod.ip", facts.pod_ip.clone(), has_address),
         ("host.id", facts.host_id.clone(), |agent, id| {
             !agent.machine_id.is_empty() && agent.machine_id.eq_ignore_ascii_case(id)
@@ -206,6 +213,10 @@ pub fn find(facts: &Facts, agents: &[Place]) -> HostRow {
         (_, _, false) => format!("no agent has {}; {NAME_IT}, or start one there", asked.join(", nor ")),
     };
     HostRow { why_not: Some(why_not), of_several, ..HostRow::default() }
+}
+
+fn has_pod(agent: &Place, uid: &str) -> bool {
+    agent.containers.iter().any(|(_, pod)| !pod.is_empty() && same_uid(pod, uid))
 }
 
 fn has_address(agent: &Place, address: &str) -> bool {
@@ -317,6 +328,14 @@ mod tests {
         assert_eq!(found(&[("container.id", "0123456789ab")]).0, Some("b".into()));
         assert_eq!(found(&[("container.id", "012345678")]).0, None, "too short to be one");
         assert_eq!(found(&[("k8s.pod.ip", "10.244.0.9")]).0, Some("b".into()));
+        let by_api = |resource: &[(&str, &str)]| {
+            rule(&facts(resource, &[], &[]).with_pod(Some("11111111-2222-3333-4444-555555555555")), &agents)
+        };
+        assert_eq!(
+            by_api(&[("host.name", "checkout-7d9")]),
+            (Some("b".into()), "pod by the Kubernetes API, 11111111-2222-3333-4444-555555555555".into())
+        );
+        assert_eq!(by_api(&[("k8s.pod.uid", "another")]).0, None, "the spans' own word counts");
         assert_eq!(found(&[("host.id", "FEED")]).0, Some("b".into()));
         assert_eq!(
             found(&[("host.name", "db")]),

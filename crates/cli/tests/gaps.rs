@@ -81,7 +81,7 @@ fn figures_match_the_spans() {
 
 #[test]
 fn every_format_gives_the_same_report() {
-    for by in ["pair", "method", "client-node", "server-node"] {
+    for by in ["pair", "method", "client-node", "server-node", "node", "pod", "zone", "version"] {
         let expected = json(gaps().args(["--by", by]).arg(fixture("otlp.json")));
         for name in FORMATS {
             assert_eq!(json(gaps().args(["--by", by]).arg(fixture(name))), expected, "{name} by {by}");
@@ -94,6 +94,28 @@ fn every_format_gives_the_same_report() {
         let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
         assert_eq!(report, expected, "{name} from standard input");
     }
+}
+
+#[test]
+fn a_row_is_a_part_of_a_service_by_the_attribute_that_states_it() {
+    let text = std::fs::read_to_string(fixture("otlp.json")).expect("fixture");
+    assert!(text.contains(r#""host.name""#));
+    for (by, attribute) in [
+        ("pod", "k8s.pod.name"),
+        ("pod", "container.id"),
+        ("node", "k8s.node.name"),
+        ("zone", "cloud.availability_zone"),
+    ] {
+        let stated = text.replace("host.name", attribute);
+        let output = with_stdin(gaps().args(["--json", "--by", by, "-"]), stated.as_bytes());
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+        let row = &report["pairs"][0];
+        let names = (row["client"].as_str(), row["server"].as_str(), row["calls"].as_u64());
+        assert_eq!(names, (Some("frontend@10.0.0.1"), Some("cart@10.0.0.2"), Some(2)), "{by}: {attribute}");
+    }
+    let unstated = json(gaps().args(["--by", "server-zone"]).arg(fixture("otlp.json")));
+    let row = &unstated["pairs"][0];
+    assert_eq!((row["client"].as_str(), row["server"].as_str()), (Some("frontend"), Some("cart@?")));
 }
 
 #[test]

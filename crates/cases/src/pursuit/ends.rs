@@ -7,12 +7,22 @@ use crate::hosts::{Facts, find, server_endpoint};
 use crate::now_unix_ms;
 use crate::report::HostRow;
 use crate::samples::Sample;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
 use spangap_fleet::v1::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Servers behind one name that are asked for one by one.
 const MOST_ENDPOINTS: usize = 32;
+
+/// What the spans of a call and the cluster's API say about the host of one side.
+pub(super) fn facts(cases: &Cases, resource: &Resource, span: &Span, mate: Option<&Span>) -> Facts {
+    let is_asked = cases.meter.cluster().is_fed();
+    let pod = is_asked.then(|| cases.meter.pod_of(&resource.encode_to_vec())).flatten();
+    Facts::of(resource, span, mate).with_pod(pod.as_ref().map(|pod| pod.uid.as_str()))
+}
 
 /// Which agent either side has.
 pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
@@ -24,7 +34,7 @@ pub(super) fn hosts(cases: &Cases, samples: &[Sample]) -> [HostRow; 2] {
         for sample in samples.iter().take(20) {
             let Some((resource, span)) = &sample.sides[side].whole else { continue };
             let mate = sample.sides[1 - side].whole.as_ref().map(|(_, span)| span);
-            let facts = Facts::of(resource, span, mate);
+            let facts = facts(cases, resource, span, mate);
             loopback |= facts.is_loopback();
             elsewhere |= facts.is_seen_from_elsewhere();
             found = find(&facts, &places);

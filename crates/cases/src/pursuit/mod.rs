@@ -14,7 +14,7 @@ use crate::now_unix_ms;
 use crate::report::{CaseReport, State};
 use crate::samples::{self, Sample};
 use crate::verdict;
-use ends::{ends, hosts, tell_hosts};
+use ends::{ends, facts, hosts, tell_hosts};
 use hosts_by_packets::find_missing;
 use requests::slices;
 use spangap_model::PairKey;
@@ -139,7 +139,7 @@ fn of_worst_hosts(cases: &Cases, id: &str, samples: Vec<Sample>, by: By) -> Vec<
     let mut agent = |sample: &Sample, side: usize| {
         let (resource, span) = sample.sides[side].whole.as_ref()?;
         let mate = sample.sides[1 - side].whole.as_ref().map(|(_, span)| span);
-        let facts = Facts::of(resource, span, mate);
+        let facts = facts(cases, resource, span, mate);
         if agents.len() >= MOST_HOSTS && !agents.contains_key(&facts) {
             return None;
         }

@@ -8,5 +8,6 @@ mod lies;
 mod many;
 mod many_slow;
 mod meter;
+mod parts;
 mod path;
 mod strangers;

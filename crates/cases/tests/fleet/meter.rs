@@ -14,6 +14,7 @@ use spangap_gather::Sources;
 use spangap_gather::whole::{Selection, gather};
 use spangap_meter::engine::{self, Meter};
 use spangap_meter::history::{History, Limits};
+use spangap_meter::pairs::Grouping;
 use spangap_meter::serve::access::Access;
 use spangap_meter::serve::clock::Clock;
 use spangap_meter::serve::places::Deadlines;
@@ -55,11 +56,28 @@ impl Served {
         served
     }
 
+    /// A meter whose rows are these.
+    pub async fn by(grouping: Grouping, folder: &Path) -> Served {
+        let served = Served::still_by(grouping, folder, Access::default(), |_| ()).await;
+        tokio::spawn(served.cases.clone().run());
+        served
+    }
+
     /// A meter whose slots advance under the test's control; no case is pursued.
     pub async fn still(folder: &Path, access: Access, set: impl FnOnce(&mut CaseSettings)) -> Served {
+        Served::still_by(Grouping::Pair, folder, access, set).await
+    }
+
+    async fn still_by(
+        grouping: Grouping,
+        folder: &Path,
+        access: Access,
+        set: impl FnOnce(&mut CaseSettings),
+    ) -> Served {
         let clock = Clock::start();
         let meter = Arc::new(Meter::new(engine::Settings {
             epoch_unix_ms: clock.epoch_unix_ms(),
+            grouping,
             ..Default::default()
         }));
         let (agents, access) = (Arc::new(Agents::default()), Arc::new(access));

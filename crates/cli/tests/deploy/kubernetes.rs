@@ -5,7 +5,7 @@ use crate::{done, here};
 use std::fs;
 
 /// Everything that the chart can render, and some configurations with less.
-const VALUES: [&[&str]; 6] = [
+const VALUES: [&[&str]; 7] = [
     &["meter.enabled=true"],
     &["agent.enabled=true", "agent.tokenSecret.name=spangap-agent"],
     &["meter.enabled=false", "agent.enabled=true", "agent.meter=https://meter.example:4317"],
@@ -34,6 +34,7 @@ const VALUES: [&[&str]; 6] = [
         "meter.tokenSecret.name=spangap-tokens",
         "agent.tokenSecret.name=spangap-agent",
     ],
+    &["meter.kubernetes.enabled=true", "meter.config.by=pod"],
 ];
 
 fn rendered(values: &[&str]) -> Option<String> {
@@ -109,6 +110,27 @@ fn agents_change_nothing_without_permission() {
     .expect("helm is there");
     let said = String::from_utf8_lossy(&open.stderr);
     assert!(!open.status.success() && said.contains("agent.allow needs meter.tokenSecret"), "{said}");
+}
+
+/// A meter may read pods and nodes only if it was told to name them, and then nothing else.
+#[test]
+fn the_meter_asks_the_api_for_nothing_unless_it_is_told_to() {
+    let [usual, naming] = [VALUES[0], VALUES[6]].map(rendered);
+    let (Some(usual), Some(naming)) = (usual, naming) else {
+        return println!("not run: the chart's meter: there is no helm (make test-deploy builds it)");
+    };
+    for part in [
+        "kind: ClusterRole\n",
+        "kind: ClusterRoleBinding\n",
+        "automountServiceAccountToken: true",
+        "kubernetes = ",
+        "port: 6443",
+    ] {
+        assert!(!usual.contains(part), "{part}");
+        assert!(naming.contains(part), "no {part}");
+    }
+    let rules: Vec<&str> = naming.lines().filter(|line| line.contains("apiGroups: [")).collect();
+    assert_eq!(rules, [r#"  - { apiGroups: [""], resources: [pods, nodes], verbs: [list, watch] }"#]);
 }
 
 /// Kinds that are not part of Kubernetes itself.

@@ -16,6 +16,7 @@ mod http;
 mod hunt;
 mod kafka;
 mod kept;
+mod kubernetes;
 mod overload;
 mod process;
 #[path = "../../../meter/tests/prometheus/server.rs"]

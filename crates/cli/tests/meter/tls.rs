@@ -17,10 +17,10 @@ const INGEST: &str = "ingest-ingest-ingest";
 
 /// A folder with a certificate authority, `server.pem` and `agent.pem` signed by it, and `stranger.pem`
 /// signed by another one.
-struct Papers(tempfile::TempDir);
+pub struct Papers(tempfile::TempDir);
 
 impl Papers {
-    fn new() -> Papers {
+    pub fn new() -> Papers {
         let papers = Papers(tempfile::tempdir().expect("a folder"));
         for authority in ["ca", "other"] {
             let name = format!("/CN=authority {authority}");
@@ -47,7 +47,7 @@ impl Papers {
         papers
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 

@@ -102,6 +102,9 @@ impl Meter {
         ledger.close(minutes, most);
         let since_ms = now_ms.saturating_sub(ledger.last_sweep_ms);
         drop(ledger);
+        if self.origins.cluster().tick(now_ms) {
+            self.origins.ask_again();
+        }
         let is_crowded = since_ms >= SWEEP_CROWDED_MS && self.origins.read().is_crowded();
         if is_crowded || since_ms >= SWEEP_MS {
             self.forget_idle(now_ms, ttl_ms, is_crowded);

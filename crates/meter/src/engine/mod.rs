@@ -9,6 +9,8 @@ mod shard;
 mod statistics;
 
 use crate::entry::MOST_LANES;
+use crate::cluster::{Cluster, Pod};
+use crate::ingest::named::Named;
 use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use crate::join::ServiceCounts;
@@ -262,6 +264,16 @@ impl Meter {
     /// The engine's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The cluster's pods and nodes, for whoever asks its API.
+    pub fn cluster(&self) -> &Cluster {
+        self.origins.cluster()
+    }
+
+    /// The pod that the spans of an encoded resource come from, by the cluster's API.
+    pub fn pod_of(&self, resource: &[u8]) -> Option<Arc<Pod>> {
+        self.origins.found(&Named::read(resource))?.pod
     }
 
     // A panic under a lock is a bug; the figures collected since are still the best available.

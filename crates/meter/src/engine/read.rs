@@ -4,10 +4,12 @@ use super::shard::Shard;
 use super::statistics::{CallCounts, Statistics};
 use super::{Lane, LimitFigures, Meter, Overview, PairMinute};
 use crate::candidates::Candidates;
+use crate::cluster;
 use crate::ingest::origins::Interned;
 use crate::ingest::versions::VersionChange;
 use crate::join::ServiceCounts;
 use crate::pairs::Pairs;
+use crate::report::KubernetesCoverage;
 use crate::samples::{Drawn, drawn};
 use crate::usual::UsualOfPairs;
 use crate::window::Minute;
@@ -221,6 +223,27 @@ impl Meter {
             }
         }
         (to < all).then_some(to)
+    }
+
+    /// What the cluster's API tells of the spans' origins, if it is asked.
+    pub fn kubernetes(&self) -> Option<KubernetesCoverage> {
+        let cluster = self.cluster();
+        let figures = cluster.is_fed().then(|| cluster.figures())?;
+        let interned = self.origins.read();
+        let of = |outcome| interned.asked(outcome);
+        Some(KubernetesCoverage {
+            pods: figures.pods,
+            nodes: figures.nodes,
+            refused: figures.refused,
+            silent_ms: figures.silent_ms,
+            problems: figures.problems,
+            named_by_id: of(cluster::Outcome::ById),
+            named_by_name: of(cluster::Outcome::ByName),
+            unlisted: of(cluster::Outcome::Unlisted),
+            several: of(cluster::Outcome::Several),
+            contradicted: of(cluster::Outcome::Contradicted),
+            silent: of(cluster::Outcome::Silent),
+        })
     }
 
     /// Figures that do not belong to a single pair.

@@ -2,6 +2,7 @@
 
 use super::semconv::{key_value, text_value};
 use super::wire::{Cursor, LEN, WalkError};
+use crate::cluster::{Found, Stated};
 use spangap_model::pair::OTHER;
 
 /// Service of a resource without `service.name` (OpenTelemetry resource conventions).
@@ -10,7 +11,7 @@ pub const UNKNOWN_SERVICE: &str = "unknown_service";
 /// A part of a service, by which pairs can be separated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// `k8s.node.name`, else `host.id`, else `host.name`.
+    /// `k8s.node.name`, stated or by the cluster's API, else `host.id`, else `host.name`.
     #[default]
     Node,
     /// `k8s.pod.name`, else `k8s.pod.uid`, else `container.id`.
@@ -23,7 +24,7 @@ pub enum Part {
 
 /// The relevant attributes of a resource.
 #[derive(Default, Debug, PartialEq)]
-pub(super) struct Named {
+pub(crate) struct Named {
     pub service: Option<String>,
     namespace: Option<String>,
     pub version: Option<String>,
@@ -32,6 +33,8 @@ pub(super) struct Named {
     host_name: Option<String>,
     pod_name: Option<String>,
     pod_uid: Option<String>,
+    pod_ip: Option<String>,
+    pod_namespace: Option<String>,
     container_id: Option<String>,
     zone: Option<String>,
     zone_label: Option<String>,
@@ -61,7 +64,7 @@ impl Named {
     }
 
     /// The attributes present, by key.
-    pub fn attributes(&self) -> [(&'static str, &Option<String>); 11] {
+    pub fn attributes(&self) -> [(&'static str, &Option<String>); 13] {
         [
             ("service.name", &self.service),
             ("service.namespace", &self.namespace),
@@ -71,6 +74,8 @@ impl Named {
             ("host.name", &self.host_name),
             ("k8s.pod.name", &self.pod_name),
             ("k8s.pod.uid", &self.pod_uid),
+            ("k8s.pod.ip", &self.pod_ip),
+            ("k8s.namespace.name", &self.pod_namespace),
             ("container.id", &self.container_id),
             ("cloud.availability_zone", &self.zone),
             (ZONE_LABEL, &self.zone_label),
@@ -84,6 +89,39 @@ impl Named {
             Part::Pod => self.pod_name.as_ref().or(self.pod_uid.as_ref()).or(self.container_id.as_ref()),
             Part::Zone => self.zone.as_ref().or(self.zone_label.as_ref()),
             Part::Version => self.version.as_ref(),
+        }
+    }
+
+    /// What it states about its pod, unless nothing is left to ask for.
+    pub fn stated(&self) -> Option<Stated<'_>> {
+        let zone = self.part(Part::Zone);
+        let is_complete =
+            self.node.is_some() && self.pod_name.is_some() && zone.is_some() && self.version.is_some();
+        (!is_complete).then_some(Stated {
+            uid: self.pod_uid.as_deref(),
+            container: self.container_id.as_deref(),
+            address: self.pod_ip.as_deref(),
+            name: self.pod_name.as_deref(),
+            namespace: self.pod_namespace.as_deref(),
+            node: self.node.as_deref(),
+            host_name: self.host_name.as_deref(),
+        })
+    }
+
+    /// Adds what the cluster's API says. What the resource states stays.
+    pub fn complete(&mut self, found: &Found) {
+        let add = |to: &mut Option<String>, text: Option<&String>| {
+            if let Some(text) = text.filter(|text| to.is_none() && !text.is_empty()) {
+                *to = Some(text.clone());
+            }
+        };
+        if let Some(pod) = &found.pod {
+            add(&mut self.node, Some(&pod.node));
+            add(&mut self.pod_name, Some(&pod.name));
+            add(&mut self.version, pod.version.as_ref());
+        }
+        if self.part(Part::Zone).is_none() {
+            add(&mut self.zone, found.zone.as_ref());
         }
     }
 
@@ -113,6 +151,8 @@ impl Named {
                 b"host.name" => &mut self.host_name,
                 b"k8s.pod.name" => &mut self.pod_name,
                 b"k8s.pod.uid" => &mut self.pod_uid,
+                b"k8s.pod.ip" => &mut self.pod_ip,
+                b"k8s.namespace.name" => &mut self.pod_namespace,
                 b"container.id" => &mut self.container_id,
                 b"cloud.availability_zone" => &mut self.zone,
                 key if key == ZONE_LABEL.as_bytes() => &mut self.zone_label,

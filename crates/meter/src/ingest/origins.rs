@@ -8,6 +8,7 @@
 use super::named::{Named, Part};
 use super::versions::Versions;
 use super::walk::OriginSink;
+use crate::cluster::{Cluster, Found, Outcome};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -132,6 +133,8 @@ pub struct Interned {
     limits: Limits,
     counts: Fill,
     versions: Versions,
+    /// Answers of the cluster's API, by origin.
+    asked: FxHashMap<u32, Found>,
 }
 
 #[derive(Debug)]
@@ -199,6 +202,11 @@ impl Interned {
     /// Versions of services and the times they appeared.
     pub fn versions(&self) -> &Versions {
         &self.versions
+    }
+
+    /// Number of origins for which the cluster's API was asked with this outcome.
+    pub fn asked(&self, outcome: Outcome) -> u64 {
+        self.asked.values().filter(|found| found.outcome == Some(outcome)).count() as u64
     }
 
     /// The limits.
@@ -344,9 +352,10 @@ impl Interned {
                 let names = [origin.service, origin.service_at_part, origin.method];
                 if self.reduced.get(&names) == Some(&(id as u32)) {
                     self.reduced.remove(&names);
-                } else {
+                } else if self.by_key.get(&origin.key) == Some(&(id as u32)) {
                     self.by_key.remove(&origin.key);
                 }
+                self.asked.remove(&(id as u32));
                 self.free.push(id as u32);
                 self.account.release(ORIGIN_OVERHEAD);
                 self.counts.origins_forgotten += 1;
@@ -401,6 +410,7 @@ pub struct Origins {
     hasher: [RandomState; 2],
     now_ms: AtomicU64,
     part: Part,
+    cluster: Cluster,
 }
 
 impl Origins {
@@ -419,6 +429,7 @@ impl Origins {
             limits,
             counts: Fill::default(),
             versions: Versions::default(),
+            asked: FxHashMap::default(),
         };
         let other = interned.intern(OTHER);
         // A host or method that is really called `other` has its own number.
@@ -433,7 +444,45 @@ impl Origins {
         };
         interned.insert(origin, 0);
         let hasher = [RandomState::new(), RandomState::new()];
-        Origins { interned: RwLock::new(interned), hasher, now_ms: AtomicU64::new(0), part }
+        let interned = RwLock::new(interned);
+        Origins { interned, hasher, now_ms: AtomicU64::new(0), part, cluster: Cluster::default() }
+    }
+
+    /// The cluster's pods and nodes, asked for what resources do not state.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// What the cluster's API adds to a resource.
+    pub(crate) fn found(&self, named: &Named) -> Option<Found> {
+        let stated = named.stated().filter(|_| self.cluster.is_fed())?;
+        Some(self.cluster.find(&stated))
+    }
+
+    /// Separates origins whose answer by the cluster's API is another by now: the next spans of such a resource get an origin of
+    /// their own, with the new names. A pod found by its id stays found when the API has forgotten it.
+    pub fn ask_again(&self) {
+        let differs = |id: &u32, before: &Found, interned: &Interned| {
+            let resource = &interned.origin(*id).resource;
+            let Some(now) = self.found(&Named::read(resource)) else { return true };
+            let is_only_gone =
+                before.outcome == Some(Outcome::ById) && now.outcome == Some(Outcome::Unlisted);
+            !now.is_like(before) && !is_only_gone
+        };
+        let interned = self.read();
+        let asked = interned.asked.iter().filter(|(id, before)| differs(id, before, &interned));
+        let changed: Vec<u32> = asked.map(|(id, _)| *id).collect();
+        drop(interned);
+        if changed.is_empty() {
+            return;
+        }
+        let mut interned = self.write();
+        for id in changed {
+            let key = interned.origin(id).key;
+            if interned.asked.remove(&id).is_some() && interned.by_key.get(&key) == Some(&id) {
+                interned.by_key.remove(&key);
+            }
+        }
     }
 
     /// Read access for the duration of a batch or a report.
@@ -465,7 +514,7 @@ impl Origins {
         Some(id)
     }
 
-    fn add(&self, key: u128, build: impl FnOnce(&mut Interned) -> Origin) -> u32 {
+    fn add(&self, key: u128, found: Option<Found>, build: impl FnOnce(&mut Interned) -> Origin) -> u32 {
         let now_ms = self.now_ms.load(Relaxed);
         let mut interned = self.write();
         // Another thread may have added it between the look-up and the write lock.
@@ -473,7 +522,11 @@ impl Origins {
             return *id;
         }
         let origin = build(&mut interned);
-        interned.insert(origin, now_ms)
+        let id = interned.insert(origin, now_ms);
+        if let Some(found) = found.filter(|_| interned.by_key.get(&key) == Some(&id)) {
+            interned.asked.insert(id, found);
+        }
+        id
     }
 }
 
@@ -481,8 +534,11 @@ impl OriginSink for Origins {
     fn resource(&self, encoded: &[u8]) -> u32 {
         let key = self.digest((encoded, 0));
         self.find(key).unwrap_or_else(|| {
-            let named = Named::read(encoded);
-            self.add(key, |interned| {
+            let mut named = Named::read(encoded);
+            let asked_at = self.cluster.changes();
+            let found = self.found(&named);
+            found.iter().for_each(|found| named.complete(found));
+            let id = self.add(key, found, |interned| {
                 let service_name = named.service_name();
                 let service_name = interned.cut(&service_name);
                 let service = interned.intern(&service_name);
@@ -508,14 +564,16 @@ impl OriginSink for Origins {
                     resource: interned.kept(encoded, &named),
                     key,
                 }
-            })
+            });
+            self.cluster.compare_again_if_changed_since(asked_at);
+            id
         })
     }
 
     fn method(&self, resource: u32, method: &str) -> u32 {
         let key = self.digest((method.as_bytes(), resource + 1));
         self.find(key).unwrap_or_else(|| {
-            self.add(key, |interned| {
+            self.add(key, None, |interned| {
                 let method = interned.cut(method);
                 let method = interned.intern(&method);
                 Origin { method, key, ..interned.origin(resource).clone() }

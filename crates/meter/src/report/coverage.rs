@@ -73,6 +73,60 @@ pub struct Coverage {
     /// The topic from which spans come: `--kafka`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kafka: Option<KafkaCoverage>,
+    /// The API that names pods, nodes and zones: `--kubernetes`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kubernetes: Option<KubernetesCoverage>,
+}
+
+/// What the Kubernetes API tells of the spans' origins. Resources are those held at the moment that do not state everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KubernetesCoverage {
+    /// Pods known, including those that ended within the last ten minutes.
+    pub pods: u64,
+    /// Nodes known.
+    pub nodes: u64,
+    /// Pods and nodes past the limits; they name nothing.
+    pub refused: u64,
+    /// Time since the API was last heard, milliseconds; null if it never was.
+    pub silent_ms: Option<u64>,
+    /// Why pods or nodes cannot be listed or watched at the moment.
+    pub problems: Vec<String>,
+    /// Resources whose pod was found by its uid or a container's.
+    pub named_by_id: u64,
+    /// Resources whose pod was found by an address or a name that it alone has.
+    pub named_by_name: u64,
+    /// Resources that fit no pod of the API: other clusters, hosts beside the cluster.
+    pub unlisted: u64,
+    /// Resources that fit several pods, such as an address used again.
+    pub several: u64,
+    /// Resources that say something else than the pod found by them.
+    pub contradicted: u64,
+    /// Resources with nothing but an address or a name, while the API has been silent for too long to trust these.
+    pub silent: u64,
+}
+
+impl KubernetesCoverage {
+    /// What readers should know of it.
+    pub fn notes(&self) -> Vec<Note> {
+        let mut notes: Vec<Note> = self
+            .problems
+            .iter()
+            .map(|problem| {
+                Note::wrong(format!("{problem}; what has changed since is not known")).about("Kubernetes API")
+            })
+            .collect();
+        let counts = [
+            (self.several, "several pods have, or lately had, its address or name"),
+            (self.contradicted, "its resource says something else than the pod that it names"),
+            (self.silent, "the API has been silent for too long to go by an address or a name"),
+            (self.refused, "there are more pods or nodes than are remembered"),
+        ];
+        let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+        notes.extend(counts.map(|(count, why)| {
+            Note::caveat(format!("no pod for {count} of the resources: {why}")).about("Kubernetes API")
+        }));
+        notes
+    }
 }
 
 impl Coverage {

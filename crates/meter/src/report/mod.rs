@@ -5,8 +5,8 @@ mod coverage;
 mod note;
 
 pub use coverage::{
-    Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage, LimitReport,
-    MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
+    Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage,
+    KubernetesCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
 

@@ -321,8 +321,11 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     notes.extend(kept.iter().flat_map(traces::notes));
     let kafka = api.kafka.as_ref().map(|kafka| kafka.figures());
     notes.extend(kafka.iter().flat_map(kafka::source::notes));
+    let kubernetes = api.meter.kubernetes();
+    notes.extend(kubernetes.iter().flat_map(KubernetesCoverage::notes));
     Ok(Coverage {
         kafka,
+        kubernetes,
         kept: kept.map(traces::coverage),
         refused_requests: api.receiver.refused.load(Relaxed),
         invalid_requests: api.receiver.invalid.load(Relaxed),

@@ -48,7 +48,9 @@ Formats, recognised by content: OTLP JSON (a document, or one per line), OTLP pr
 length-prefixed as the Collector's file exporter writes it), Jaeger JSON as its UI exports it,
 Zipkin JSON v2; each also as .gz or .zst. The spans of one call may be in different files.
 Whatever cannot be read is skipped, named and counted.
-A node is k8s.node.name, else host.id, else host.name; the row then says service@node.";
+With --by, a node is k8s.node.name, else host.id, else host.name; a pod k8s.pod.name, else k8s.pod.uid,
+else container.id; a zone cloud.availability_zone; a version service.version. The row then says
+service@node, or service@? where the resource of the spans states none.";
 
 /// Gap of a call: duration of its CLIENT span minus duration of its SERVER span
 #[derive(Args, Debug)]

@@ -56,7 +56,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// Trusted authorities: those of a file, else those of this host.
-fn roots(file: Option<&Path>) -> anyhow::Result<RootCerts> {
+pub fn roots(file: Option<&Path>) -> anyhow::Result<RootCerts> {
     let Some(path) = file else { return Ok(RootCerts::PlatformVerifier) };
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let mut all = Vec::new();

@@ -2,7 +2,7 @@
 
 pub mod experiment;
 mod live;
-mod meter;
+pub mod meter;
 mod terminal;
 mod text;
 mod trace;

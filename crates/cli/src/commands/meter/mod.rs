@@ -3,6 +3,7 @@
 mod grouping;
 mod kafka;
 mod kept;
+mod kubernetes;
 mod service;
 mod settings;
 
@@ -116,6 +117,10 @@ pub struct MeterArgs {
     /// What a row of the table represents [default: pair]
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
+    /// In a pod: name the pod, node, zone and version of spans that do not state them by asking the Kubernetes API, as the service
+    /// account in this folder (`token`, `ca.crt`), which may list and watch pods and nodes
+    #[arg(long, value_name = "DIR")]
+    kubernetes: Option<PathBuf>,
     /// Largest OTLP request, compressed or not [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     max_request_bytes: Option<Size>,
@@ -252,6 +257,7 @@ impl MeterArgs {
             exclude_response_over,
             response_size_attribute,
             by,
+            kubernetes,
             max_request_bytes,
             request_budget,
             max_connections,

@@ -2,6 +2,7 @@
 
 use super::super::target::stop_signal;
 use super::MeterArgs;
+use super::kubernetes;
 use super::settings::SLICE_BYTES;
 use crate::temporary::Temporary;
 use crate::values::Size;
@@ -51,6 +52,9 @@ impl MeterArgs {
                 engine.join_ttl_ms.map(|ttl_ms| ttl_ms.saturating_add(settings.disorder_ms()));
         }
         let meter = Arc::new(Meter::new(engine));
+        if let Some(account) = &args.kubernetes {
+            kubernetes::follow(&meter, account).context("--kubernetes")?;
+        }
         let limits = Limits {
             max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
             max_bytes: args.history_size.map_or(1 << 30, Size::bytes),

@@ -163,3 +163,87 @@ fn removed_names_make_room_for_others() {
     assert_eq!((fill.names_refused, fill.origins_refused), (0, 0), "{fill:?}");
     assert!(fill.names <= 10 && fill.names_forgotten > 30, "{fill:?}");
 }
+
+#[test]
+fn a_resource_gets_another_origin_when_the_cluster_says_something_else() {
+    use crate::cluster::{Kind, Pod};
+    let origins = Origins::new(Limits::default(), Part::Pod);
+    let encoded = resource(&[("service.name", "cart"), ("k8s.pod.ip", "10.0.0.1")]);
+    let name = |id: u32| {
+        let interned = origins.read();
+        let host = interned.name(interned.origin(id).host).map(ToString::to_string);
+        (interned.name(interned.origin(id).service_at_part).unwrap().to_string(), host)
+    };
+    let pod = |uid: &str, name: &str| Pod {
+        uid: uid.into(),
+        name: name.into(),
+        node: "n1".into(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        ..Pod::default()
+    };
+    let cluster = origins.cluster();
+    let advance = |now_ms: u64| {
+        if cluster.tick(now_ms) {
+            origins.ask_again();
+        }
+    };
+    let before = origins.resource(&encoded);
+    assert_eq!(name(before), ("cart@?".into(), None));
+    cluster.start();
+    cluster.listed(vec![pod("u1", "cart-1")]);
+    cluster.heard(Kind::Pods);
+    // A resource seen before anybody was asked keeps its origin until it is idle.
+    let of_another = resource(&[("service.name", "cart"), ("k8s.pod.ip", "10.0.0.1"), ("x", "y")]);
+    let first = origins.resource(&of_another);
+    assert_eq!(name(first), ("cart@cart-1".into(), Some("n1".into())));
+    advance(10_000);
+    assert_eq!(origins.resource(&of_another), first, "nothing has changed");
+    assert_eq!(origins.read().asked(Outcome::ByName), 1);
+    cluster.deleted("u1");
+    cluster.put(pod("u2", "cart-2"));
+    advance(20_000);
+    let several = origins.resource(&of_another);
+    assert_eq!(name(several), ("cart@?".into(), None));
+    assert_eq!(origins.read().asked(Outcome::Several), 1);
+    cluster.heard(Kind::Pods);
+    advance(90_000);
+    let second = origins.resource(&of_another);
+    assert_eq!(name(second), ("cart@cart-2".into(), Some("n1".into())));
+    assert_eq!(name(first).0, "cart@cart-1", "spans that wait keep theirs");
+    // Once the former ones are idle, they go, and the current one stays.
+    origins.read().touch(second, 900_000);
+    origins.write().forget_idle(900_000, 100_000);
+    assert_eq!(origins.resource(&of_another), second);
+    assert_eq!(origins.read().fill().origins_forgotten, 3);
+}
+
+#[test]
+fn what_a_resource_states_comes_before_what_the_cluster_says() {
+    use crate::cluster::Pod;
+    let origins = Origins::new(Limits::default(), Part::Version);
+    let cluster = origins.cluster();
+    cluster.start();
+    let pod = Pod {
+        uid: "u1".into(),
+        name: "cart-1".into(),
+        node: "n1".into(),
+        version: Some("2".into()),
+        ..Pod::default()
+    };
+    cluster.listed(vec![pod]);
+    let at_part = |pairs: &[(&str, &str)]| {
+        let id = origins.resource(&resource(pairs));
+        let interned = origins.read();
+        interned.name(interned.origin(id).service_at_part).unwrap().to_string()
+    };
+    assert_eq!(at_part(&[("service.name", "a"), ("k8s.pod.uid", "u1")]), "a@2");
+    assert_eq!(at_part(&[("service.name", "a"), ("k8s.pod.uid", "u1"), ("service.version", "1")]), "a@1");
+    // Found by its id: it stays found when the API has forgotten it.
+    cluster.deleted("u1");
+    for now_ms in [1_000, 700_000] {
+        cluster.tick(now_ms);
+        origins.ask_again();
+    }
+    assert_eq!(cluster.figures().pods, 0);
+    assert_eq!(at_part(&[("service.name", "a"), ("k8s.pod.uid", "u1")]), "a@2");
+}
