@@ -8,8 +8,8 @@ mod record;
 mod shard;
 mod statistics;
 
-use crate::entry::MOST_LANES;
 use crate::cluster::{Cluster, Pod};
+use crate::entry::MOST_LANES;
 use crate::ingest::named::Named;
 use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};

@@ -136,7 +136,7 @@ impl Call {
         let request_ns = self.client_ns.saturating_sub(self.server_ns) * 2 / 5;
         let start_ns = self.start_ns() + request_ns + offset_ns(self.hosts);
         let mut span = self.span(2, start_ns, self.server_ns);
-        span.span_id = (self.id << 8 | 1 + attempt).to_be_bytes().to_vec();
+        span.span_id = ((self.id << 8) | (1 + attempt)).to_be_bytes().to_vec();
         if self.twist != 3 {
             span.parent_span_id = (self.id << 8).to_be_bytes().to_vec();
         }
