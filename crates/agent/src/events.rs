@@ -143,9 +143,9 @@ impl Events {
 
 /// In a sentence without its end.
 pub(crate) fn part_of_the_time(share: f64) -> String {
-    let (percent, period_s) = (share * 100.0, PERIOD.as_secs());
+    let (percent, period_s) = (share * 100.0, PERIOD.as_secs_f64());
     format!(
-        "events are recorded for {percent:.0} % of every {period_s} s only, so that the agent keeps to its share of the CPUs"
+        "events are recorded for {percent:.0} % of every {period_s:.1} s only, so that the agent keeps to its share of the CPUs"
     )
 }
 
