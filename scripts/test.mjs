@@ -8,11 +8,12 @@
 //
 // A test that cannot run on this machine prints a line `not run: WHY`; these are repeated and counted at the end.
 // What a part prints is shown when it ends, and stays in target/test-logs.
-import { spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { isRunning, runWithin } from "./within.mjs";
 
 const home = resolve(dirname(fileURLToPath(import.meta.url)), "..");
 const logs = `${home}/target/test-logs`;
@@ -27,6 +28,12 @@ const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
 const FIRST = ["page", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
+/** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
+const MOST_SECONDS = 25 * 60;
+/** How often the parts that still run are named: a limit from outside may end this program. */
+const NAMED_EVERY_MS = 300_000;
+// A counterexample that takes a second a try would be shrunk for half an hour.
+process.env.PROPTEST_MAX_SHRINK_TIME ??= "60000";
 
 /** Builds the test programs; each is a part, named by the arguments with which `cargo test -p` runs it alone. */
 function rust() {
@@ -66,26 +73,18 @@ function go() {
 }
 
 /** Runs a part to its end; then shows what it printed. */
-function run(part) {
+async function run(part) {
   const file = `${logs}/${part.name.replaceAll(/[ :-]+/g, "-")}.log`;
   const began = performance.now();
   const log = openSync(file, "w");
-  const [program, ...words] = part.command;
   const options = { stdio: ["ignore", log, log], cwd: part.cwd ?? home, env: { ...process.env, ...part.env } };
-  return new Promise((ended) => {
-    const end = (how) => {
-      closeSync(log);
-      part.text = readFileSync(file, "utf8");
-      part.seconds = (performance.now() - began) / 1000;
-      part.failed = how !== 0;
-      console.log(`== ${part.name} (${part.seconds.toFixed(1)} s)${part.failed ? `: FAILED, ${how}` : ""}`);
-      process.stdout.write(part.text);
-      ended();
-    };
-    spawn(program, words, options)
-      .once("error", (error) => end(error.message))
-      .once("close", (code, signal) => end(signal ?? code));
-  });
+  const how = await runWithin(MOST_SECONDS, part.name, part.command, options);
+  closeSync(log);
+  part.text = readFileSync(file, "utf8");
+  part.seconds = (performance.now() - began) / 1000;
+  part.failed = how !== "";
+  console.log(`== ${part.name} (${part.seconds.toFixed(1)} s)${part.failed ? `: FAILED, ${how}` : ""}`);
+  process.stdout.write(part.text);
 }
 
 /** Runs all parts, this many at a time. */
@@ -129,8 +128,10 @@ const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.
 const alone = wantedParts.filter(isAlone);
 const others = wantedParts.filter((part) => !isAlone(part)).sort((one, other) => place(one) - place(other));
 const parts = [...alone, ...others];
+const naming = setInterval(() => console.log(`-- ${isRunning()}`), NAMED_EVERY_MS);
 await together(alone, 1);
 await together(others, AT_ONCE);
+clearInterval(naming);
 
 console.log("\n== summary");
 const of = (kind) => parts.filter((part) => part.kind === kind);
