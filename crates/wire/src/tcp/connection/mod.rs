@@ -1,5 +1,7 @@
 //! One connection: its state, its bytes in order handed to what reads them, its segments to the rules.
 
+mod exchanges;
+
 use super::accept_queue::{AcceptQueues, Listener, Place};
 use super::classify::Tracker;
 use super::closing::Closings;
@@ -13,7 +15,7 @@ use super::{Chunk, ConnectionFacts, Hole, Kind, SideState, Step};
 use crate::app::{Context, Parser, Sink};
 use crate::causes::{Causes, View};
 use crate::episode::Episode;
-use crate::exchange::{Ended, Exchange, Protocol};
+use crate::exchange::Protocol;
 use crate::names::LookUps;
 use crate::segment::{Endpoint, Flags, Multipath, Segment};
 use spangap_model::Side;
@@ -476,67 +478,6 @@ impl<P: Parser + Default> Connection<P> {
             self.protocol = parser.protocol();
             self.max_streams = parser.max_streams();
         }
-    }
-
-    /// Shows finished exchanges to the rules, with how those ended that have no whole response.
-    #[cold]
-    fn exchanges(&mut self, from: usize, shared: &mut Shared) {
-        if self.is_further_path {
-            return shared.sink.exchanges.truncate(from);
-        }
-        shared.multipath.doubt(self.id, shared.sink.exchanges.get_mut(from..).unwrap_or_default());
-        self.endings(from, shared);
-        if !self.has_exchanges && shared.sink.exchanges.len() > from {
-            self.has_exchanges = true;
-            shared.news.with_exchanges.push(self.id);
-        }
-        let Shared { sink, found, .. } = shared;
-        for exchange in sink.exchanges.get(from..).unwrap_or_default() {
-            let view = View {
-                id: self.id,
-                sides: &self.tracker.sides,
-                handshake: &self.tracker.handshake,
-                under_way: 0,
-            };
-            self.causes.exchange(exchange, view, found);
-        }
-    }
-
-    /// How the latest exchanges ended, as far as their parser cannot know. Those answered after the client's
-    /// FIN are held back: only when the client's kernel refuses the answer is it known whether anybody was
-    /// there to read it.
-    fn endings(&mut self, from: usize, shared: &mut Shared) {
-        let acked = self.tracker.sides[Side::Client.index()].acked;
-        let last = shared.end_of_capture.or(self.tracker.sides.iter().filter_map(|side| side.last).max());
-        let last = last.unwrap_or((self.last_ns, 0));
-        // At either tap one of the two is a whole round trip.
-        let round_trip_ns = self.tracker.sides.iter().filter_map(|side| side.rtt_min_ns).max().unwrap_or(0);
-        for exchange in shared.sink.exchanges.get_mut(from..).unwrap_or_default() {
-            if let Some(left) = self.closings.server_left(exchange, acked) {
-                exchange.ended = Ended::ConnectionClosed;
-                exchange.ending = Some(left);
-            }
-            match &mut exchange.ending {
-                Some(ending) => ending.request_acked = acked >= exchange.request.end,
-                None if exchange.ended != Ended::Complete && !exchange.doubts.end_unknown => {
-                    self.closings.end(exchange, round_trip_ns, last, acked);
-                }
-                None => {}
-            }
-        }
-        if self.closings.may_be_late() {
-            let from = from.min(shared.sink.exchanges.len());
-            let closings = &mut self.closings;
-            let held: Vec<Exchange> = (shared.sink.exchanges)
-                .extract_if(from.., |exchange| closings.is_undecided(exchange, round_trip_ns, acked))
-                .collect();
-            self.closings.hold(held);
-        }
-    }
-
-    /// Hands out what was held back.
-    fn release(&mut self, shared: &mut Shared) {
-        self.closings.release(&mut shared.sink.exchanges);
     }
 
     /// Takes the episodes found, of rules and of the parser.
