@@ -70,8 +70,10 @@ fn served(folder: &Path, answers: &str, work: &str, disturbed: bool) -> Value {
     let files = hosts.captured_from(folder, server, |hosts, address, pid| {
         let recorder = record(pid, &recording);
         let hog: Option<Ending> = disturbed.then(hog);
-        let done = hosts.on_client("python3").args(["-c", CLIENT, address, "400"]).status();
-        assert!(done.expect("python3 starts").success());
+        // Beside a busy neighbour the client would be put on the workers' CPU, and wait for the hog between its calls.
+        let client = ["-c", "0", "python3", "-c", CLIENT, address, "400"];
+        let done = hosts.on_client("taskset").args(client).status();
+        assert!(done.expect("taskset starts").success());
         drop(hog);
         recorder.end("INT");
     });
