@@ -25,7 +25,7 @@ pub(crate) struct Machine {
     /// Connections of the capture that were already open.
     #[serde(skip_serializing_if = "Option::is_none")]
     opened_before: Option<OpenedBefore>,
-    /// Copies of packets on other interfaces, omitted from the capture.
+    /// Copies of packets on other interfaces, omitted from the capture. Near one end, also what did not pass there.
     copies_left_out: u64,
     /// What cannot be observed here, in sentences.
     lacks: Vec<String>,

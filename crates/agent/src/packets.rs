@@ -8,6 +8,7 @@ use crate::openings::{Connections, Opened, Openings};
 use crate::reach::{self, Reach};
 use crate::settings::Settings;
 use spangap_fleet::v1;
+use spangap_model::Side;
 use spangap_sockets::TcpSocket;
 use spangap_wire::decode::Decoder;
 use spangap_wire::packet::{LinkType, Packet};
@@ -46,6 +47,8 @@ pub(crate) struct Wanted {
     pub most_bytes: u64,
     /// Sockets at that time: they describe connections without recorded SYNs.
     pub sockets: Vec<TcpSocket>,
+    /// Packets as they passed next to this end of connections with both ends here; `None` for each packet once.
+    pub near: Option<Side>,
 }
 
 impl Wanted {
@@ -90,7 +93,8 @@ pub(crate) struct Copied {
     pub packets: u64,
     /// How its connections were opened.
     pub opened: Opened,
-    /// Number of omitted copies: packets that passed several interfaces are included once.
+    /// Number of omitted copies: packets that passed several interfaces are included once. Near one end, also what did
+    /// not pass there.
     pub copies: u64,
     /// Packets of the time range that were omitted for lack of room, at its end.
     pub left_out: u64,
@@ -411,14 +415,16 @@ impl Keeper {
             });
             let Ok(_complete_since) = passed;
         };
-        let (mut passes, mut sizes) = (Passes::default(), Sizes::default());
+        let (mut passes, mut sizes) = (Passes::new(wanted.near), Sizes::default());
         each(&mut |packet, segment| {
-            passes.see(packet, segment);
+            passes.see(packet, segment, |end| wanted.ends.iter().any(|asked| asked.is(end)));
             sizes.see(segment, packet.data.len());
         });
         let mut copies = passes.chosen();
-        if copies.are_possible() {
+        if copies.are_compared() {
             each(&mut |packet, segment| copies.see(packet, segment));
+        }
+        if copies.are_possible() {
             sizes = Sizes::default();
             each(&mut |packet, segment| {
                 if !copies.is_one(packet, segment) {

@@ -8,6 +8,7 @@ use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
 use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING, SOCKETS};
 use spangap_fleet::v1::{self, from_agent::What};
+use spangap_model::Side;
 use spangap_sockets::report::ListReport;
 use spangap_sockets::{Asked, TcpSocket};
 use std::sync::Arc;
@@ -76,6 +77,11 @@ fn cut(
         return Err(because(&format!("a slice from {from_ns} to {to_ns} ends before it begins")));
     }
     let ends = ends(&ask.endpoints).map_err(|error| because(&error))?;
+    let near = match ask.near() {
+        v1::Near::Unspecified => None,
+        v1::Near::Client => Some(Side::Client),
+        v1::Near::Server => Some(Side::Server),
+    };
     let room = ask.max_bytes.min(settings.shares().slice).saturating_sub(MACHINE_BYTES);
     let mut lacks: Vec<String> = sensors.lacks().to_vec();
     lacks.extend(sensors.given_up().iter().map(|what| format!("given up: {what}")));
@@ -108,7 +114,8 @@ fn cut(
     let capture = match sensors.packets() {
         None => None,
         Some(packets) => {
-            let wanted = Wanted { from_ns, to_ns, ends, most_bytes: room.saturating_sub(taken), sockets };
+            let most_bytes = room.saturating_sub(taken);
+            let wanted = Wanted { from_ns, to_ns, ends, most_bytes, sockets, near };
             match packets.copy(wanted) {
                 Ok(copied) => Some(copied),
                 Err(error) => {
@@ -118,6 +125,10 @@ fn cut(
             }
         }
     };
+    if let Some(side) = near.filter(|_| capture.as_ref().is_none_or(|copied| copied.packets == 0)) {
+        let side = side.name();
+        return Err(because(&format!("no interface here is next to the {side} of these connections")));
+    }
     if let Some(copied) = &capture {
         held.add(copied.from_ns, copied.to_ns);
         lacks.extend(packets_lack(copied, ask));
@@ -164,6 +175,7 @@ fn cut(
         from_unix_ns,
         to_unix_ns,
         payload: v1::Payload::from(settings.payload).into(),
+        near: ask.near,
     })
 }
 

@@ -134,9 +134,10 @@ impl Folder {
         out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
     }
 
-    /// Removes the files of a slice that was called so.
+    /// Removes the files of a slice that was called so. The spans are not the slice's.
     pub fn discard(&self, id: &str, of: &str) {
-        for name in self.names(id).into_iter().filter(|name| name.starts_with(&format!("{of}."))) {
+        let (begin, spans) = (format!("{of}."), format!("{of}.spans.json"));
+        for name in self.names(id).into_iter().filter(|name| name.starts_with(&begin) && *name != spans) {
             // One that stays is removed with its case.
             let _ = fs::remove_file(self.of(id).join(name));
         }

@@ -97,6 +97,46 @@ fn slices_of_both_hosts_contain_calls_legs_and_thread_activity() {
     drop(target);
 }
 
+/// One agent, which captures at the node's ends of the veths, and two captures all the same.
+#[test]
+fn the_ends_of_two_pods_of_one_node_are_told_apart() {
+    let Some(stage) = Stage::of_one_node() else { return };
+    let meter = Meter::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (target, address) = stage.target();
+    let _agent = stage.agent("node", meter.port, &["--whole-node"]);
+    let netns = stage.netns("node");
+    let hello = meter.attached(netns);
+    let from_ns = stage::now_ns();
+    stage.call(&address, CALLS);
+    let to_ns = stage::now_ns();
+    let port = address.rsplit(':').next().unwrap().parse().unwrap();
+    let ends = [v1::Endpoint { address: stage::SERVER.into(), port }];
+    for (side, near) in [("client", v1::Near::Client), ("server", v1::Near::Server)] {
+        let slice = meter.slice_near(netns, (from_ns, to_ns), &ends, 64 << 20, near);
+        assert_eq!((&slice.end.error[..], slice.end.near()), ("", near), "{:?}", slice.end);
+        slice.write(&folder.path().join(side));
+    }
+    let report = dissect(folder.path(), &["client", "server"]);
+    assert_eq!(calls(&report).len(), CALLS as usize, "{:#}", report["caveats"]);
+    for call in calls(&report) {
+        // Packets pass the client's veth first: between the two is what the node takes to pass them on.
+        let legs = call["legs"].as_array().expect("legs");
+        assert!(legs.len() >= 3 && legs.iter().any(|leg| leg["leg"] == "request_wire"), "{call:#}");
+    }
+    if folder.path().join("server/host.rec").exists() {
+        let split = split(&report);
+        assert!(split >= CALLS as usize, "{split} legs have host parts, {:#}", report["caveats"]);
+    } else {
+        println!("host parts not run: {:?}", hello.lacks);
+    }
+    // A connection that passes one interface alone is not seen from its other end.
+    let other = [v1::Endpoint { address: "169.254.1.1".into(), port: 0 }];
+    let none = meter.slice_near(netns, (from_ns, to_ns), &other, 64 << 20, v1::Near::Server);
+    assert!(none.end.error.contains("next to the server"), "{:?}", none.end);
+    drop(target);
+}
+
 /// A cluster's node may be a namespace of a machine: then the machine's first process is elsewhere.
 #[test]
 fn an_agent_for_a_whole_node_sees_the_namespaces_of_all_pods() {

@@ -120,6 +120,18 @@ impl Meter {
         endpoints: &[v1::Endpoint],
         max_bytes: u64,
     ) -> Slice {
+        self.slice_near(netns, (from_unix_ns, to_unix_ns), endpoints, max_bytes, v1::Near::Unspecified)
+    }
+
+    /// The same next to one end of connections that have both at the agent's host.
+    pub fn slice_near(
+        &self,
+        netns: u64,
+        (from_unix_ns, to_unix_ns): (i64, i64),
+        endpoints: &[v1::Endpoint],
+        max_bytes: u64,
+        near: v1::Near,
+    ) -> Slice {
         let id = self.asks.fetch_add(1, Relaxed);
         let ask = v1::Ask {
             id,
@@ -128,6 +140,7 @@ impl Meter {
             endpoints: endpoints.to_vec(),
             max_bytes,
             reason: "a test".into(),
+            near: near.into(),
         };
         self.send(netns, from_meter::What::Ask(ask));
         self.with(netns, "the end of a slice", |agent| agent.slices.get(&id)?.end.as_ref().map(drop));

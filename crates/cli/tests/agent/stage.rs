@@ -1,4 +1,4 @@
-//! Two hosts on this machine, each with a link to the other and one to this test.
+//! Two hosts on this machine, each with a link to the other and one to this test; or two pods of one node.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -36,6 +36,8 @@ impl Ending {
 pub struct Stage {
     client: Ending,
     server: Ending,
+    /// The node of both, if they are pods.
+    node: Option<Ending>,
     /// Third octet of the addresses of the links to this test.
     octets: [u32; 2],
 }
@@ -76,54 +78,114 @@ fn host() -> Ending {
     Ending(child)
 }
 
+/// Whether namespaces can be made here; otherwise a printed reason.
+fn is_possible() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let has = |program: &str| {
+        Command::new("sh")
+            .args(["-c", &format!("command -v {program} >/dev/null")])
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    let missing = ["ip", "unshare", "nsenter", "bash"].into_iter().find(|program| !has(program));
+    if !root || missing.is_some() {
+        println!("not run: needs root and the programs ip, unshare, nsenter and bash; missing: {missing:?}");
+        return false;
+    }
+    true
+}
+
 impl Stage {
-    /// `None`, with a printed reason, where no namespaces can be made.
-    pub fn new() -> Option<Stage> {
-        let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-        let has = |program: &str| {
-            Command::new("sh")
-                .args(["-c", &format!("command -v {program} >/dev/null")])
-                .status()
-                .is_ok_and(|status| status.success())
-        };
-        let missing = ["ip", "unshare", "nsenter", "bash"].into_iter().find(|program| !has(program));
-        if !root || missing.is_some() {
-            println!(
-                "not run: needs root and the programs ip, unshare, nsenter and bash; missing: {missing:?}"
-            );
-            return None;
-        }
+    fn unlinked(node: Option<Ending>) -> Stage {
         let number = STAGES.fetch_add(1, Relaxed);
         let unique = std::process::id() * 8 + number * 2;
         let octets = [unique % 250, (unique + 1) % 250];
-        let stage = Stage { client: host(), server: host(), octets };
-        let pids = [stage.client.0.id().to_string(), stage.server.0.id().to_string()];
-        ip(&["link", "add", "eth0", "netns", &pids[0], "type", "veth", "peer", "eth0", "netns", &pids[1]]);
-        for (side, address) in [("client", CLIENT), ("server", SERVER)] {
-            stage
-                .on(side, "ip")
-                .args(["addr", "add", &format!("{address}/24"), "dev", "eth0"])
-                .status()
-                .expect("ip starts");
-            stage.on(side, "ip").args(["link", "set", "eth0", "up"]).status().expect("ip starts");
+        Stage { client: host(), server: host(), node, octets }
+    }
+
+    fn pid(&self, side: &str) -> String {
+        self.holder(side).0.id().to_string()
+    }
+
+    fn ip_on(&self, side: &str, words: &str) {
+        let done = self.on(side, "ip").args(words.split(' ')).output().expect("ip starts");
+        let error = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "ip {words} on the {side}: {error}");
+    }
+
+    /// Links a side to this test.
+    fn link(&self, side: &str) {
+        let octet = self.octet(side);
+        let device = format!("ag{octet}x{}", std::process::id() % 100_000);
+        ip(&["link", "add", &device, "type", "veth", "peer", "meter", "netns", &self.pid(side)]);
+        ip(&["addr", "add", &format!("10.216.{octet}.1/24"), "dev", &device]);
+        ip(&["link", "set", &device, "up"]);
+        self.ip_on(side, &format!("addr add 10.216.{octet}.2/24 dev meter"));
+        self.ip_on(side, "link set meter up");
+    }
+
+    fn octet(&self, side: &str) -> u32 {
+        self.octets[usize::from(side == "server")]
+    }
+
+    /// Two hosts. `None`, with a printed reason, where no namespaces can be made.
+    pub fn new() -> Option<Stage> {
+        if !is_possible() {
+            return None;
         }
-        for (side, (octet, pid)) in ["client", "server"].into_iter().zip(octets.iter().zip(&pids)) {
-            let device = format!("ag{octet}x{}", std::process::id() % 100_000);
-            ip(&["link", "add", &device, "type", "veth", "peer", "meter", "netns", pid]);
-            ip(&["addr", "add", &format!("10.216.{octet}.1/24"), "dev", &device]);
-            ip(&["link", "set", &device, "up"]);
-            stage
-                .on(side, "ip")
-                .args(["addr", "add", &format!("10.216.{octet}.2/24"), "dev", "meter"])
-                .status()
-                .expect("ip starts");
-            stage.on(side, "ip").args(["link", "set", "meter", "up"]).status().expect("ip starts");
+        let stage = Stage::unlinked(None);
+        let [client, server] = ["client", "server"].map(|side| stage.pid(side));
+        ip(&["link", "add", "eth0", "netns", &client, "type", "veth", "peer", "eth0", "netns", &server]);
+        for (side, address) in [("client", CLIENT), ("server", SERVER)] {
+            stage.ip_on(side, &format!("addr add {address}/24 dev eth0"));
+            stage.ip_on(side, "link set eth0 up");
+            stage.link(side);
         }
         Some(stage)
     }
 
+    /// Two pods of one node, each behind a veth of its own; the node alone has a link to this test.
+    pub fn of_one_node() -> Option<Stage> {
+        if !is_possible() {
+            return None;
+        }
+        let stage = Stage::unlinked(Some(host()));
+        let node = stage.pid("node");
+        for (side, address) in [("client", CLIENT), ("server", SERVER)] {
+            let veth = format!("veth-{side}");
+            ip(&[
+                "link",
+                "add",
+                "eth0",
+                "netns",
+                &stage.pid(side),
+                "type",
+                "veth",
+                "peer",
+                &veth,
+                "netns",
+                &node,
+            ]);
+            stage.ip_on(side, &format!("addr add {address}/32 dev eth0"));
+            stage.ip_on(side, "link set eth0 up");
+            stage.ip_on("node", &format!("addr add 169.254.1.1/32 dev {veth}"));
+            stage.ip_on("node", &format!("link set {veth} up"));
+            stage.ip_on("node", &format!("route add {address}/32 dev {veth}"));
+            stage.ip_on(side, "route add 169.254.1.1 dev eth0 scope link");
+            stage.ip_on(side, "route add default via 169.254.1.1");
+        }
+        let forward = ["-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"];
+        assert!(stage.on("node", "sh").args(forward).status().expect("sh starts").success());
+        stage.link("node");
+        Some(stage)
+    }
+
     fn holder(&self, side: &str) -> &Ending {
-        if side == "client" { &self.client } else { &self.server }
+        match side {
+            "node" => self.node.as_ref().expect("the two are pods"),
+            "client" => &self.client,
+            _ => &self.server,
+        }
     }
 
     /// Inode of the network namespace of a side.
@@ -149,7 +211,7 @@ impl Stage {
 
     /// URL of a port of this test, seen from a side.
     pub fn url(&self, side: &str, port: u16) -> String {
-        format!("http://10.216.{}.1:{port}", self.octets[usize::from(side == "server")])
+        format!("http://10.216.{}.1:{port}", self.octet(side))
     }
 
     /// An agent on one side. Its output becomes the test's.
