@@ -17,6 +17,7 @@ mod hunt;
 mod kafka;
 mod kept;
 mod kubernetes;
+mod lanes;
 mod overload;
 mod process;
 #[path = "../../../meter/tests/prometheus/server.rs"]
