@@ -65,8 +65,10 @@ for _ in range(int(sys.argv[2])):
 fn served(folder: &Path, answers: &str, work: &str, disturbed: bool) -> Value {
     let hosts = Hosts::new(0, 0);
     let recording = folder.join("server.rec");
-    let mut server = hosts.on_server("python3");
-    server.args(["-c", POOL, answers, work, SERVER]);
+    // Below the hog and above everything ordinary: a worker that a neighbour keeps from sleeping takes its next call without a
+    // wake-up, and nothing tells then who had that call.
+    let mut server = hosts.on_server("chrt");
+    server.args(["-f", "5", "python3", "-c", POOL, answers, work, SERVER]);
     let files = hosts.captured_from(folder, server, |hosts, address, pid| {
         let recorder = record(pid, &recording);
         let hog: Option<Ending> = disturbed.then(hog);
