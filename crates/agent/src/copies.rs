@@ -169,8 +169,10 @@ impl Passes {
             };
             Some((key, chosen?))
         };
-        let chosen = self.connections.into_iter().filter_map(choose).collect();
-        Copies { chosen, is_near: near.is_some(), seen: Vec::new(), is_sorted: false }
+        let connections = self.connections.len();
+        let chosen: FxHashMap<Key, u32> = self.connections.into_iter().filter_map(choose).collect();
+        let not_near = if near.is_some() { (connections - chosen.len()) as u64 } else { 0 };
+        Copies { chosen, is_near: near.is_some(), not_near, seen: Vec::new(), is_sorted: false }
     }
 }
 
@@ -180,6 +182,8 @@ pub(crate) struct Copies {
     chosen: FxHashMap<Key, u32>,
     /// Whether only what passed the chosen interfaces is kept.
     is_near: bool,
+    /// Number of connections without such an interface.
+    pub not_near: u64,
     seen: Vec<(u64, i64)>,
     is_sorted: bool,
 }

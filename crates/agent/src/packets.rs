@@ -36,6 +36,7 @@ const PASS_NS: i64 = 1_000_000_000;
 const STOPPED_AFTER: u32 = 4;
 
 /// A requested part of the ring.
+#[derive(Clone)]
 pub(crate) struct Wanted {
     /// Start, Unix nanoseconds.
     pub from_ns: i64,
@@ -96,6 +97,8 @@ pub(crate) struct Copied {
     /// Number of omitted copies: packets that passed several interfaces are included once. Near one end, also what did
     /// not pass there.
     pub copies: u64,
+    /// Number of connections without an interface next to the end that was asked for.
+    pub not_near: u64,
     /// Packets of the time range that were omitted for lack of room, at its end.
     pub left_out: u64,
     /// How much of each packet was kept for lack of room, and which connections.
@@ -456,6 +459,7 @@ impl Keeper {
             packets: 0,
             opened: Opened::default(),
             copies: 0,
+            not_near: copies.not_near,
             left_out: 0,
             fit: fit.clone(),
             cut: (0, usize::MAX),

@@ -3,14 +3,15 @@
 use crate::events;
 use crate::machine::{OpenedBefore, machine};
 use crate::masked::masked;
-use crate::packets::{self, End, Wanted, unix_ns};
+use crate::packets::{self, End, Packets, Wanted, unix_ns};
 use crate::sensors::Sensors;
 use crate::settings::{Payload, Settings};
-use spangap_fleet::slice::{CAPTURE, MACHINE, Pieces, RECORDING, SOCKETS};
+use spangap_fleet::slice::{CAPTURE, CAPTURE_AT_SERVER, MACHINE, Pieces, RECORDING, SOCKETS};
 use spangap_fleet::v1::{self, from_agent::What};
 use spangap_model::Side;
 use spangap_sockets::report::ListReport;
 use spangap_sockets::{Asked, TcpSocket};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -77,11 +78,6 @@ fn cut(
         return Err(because(&format!("a slice from {from_ns} to {to_ns} ends before it begins")));
     }
     let ends = ends(&ask.endpoints).map_err(|error| because(&error))?;
-    let near = match ask.near() {
-        v1::Near::Unspecified => None,
-        v1::Near::Client => Some(Side::Client),
-        v1::Near::Server => Some(Side::Server),
-    };
     let room = ask.max_bytes.min(settings.shares().slice).saturating_sub(MACHINE_BYTES);
     let mut lacks: Vec<String> = sensors.lacks().to_vec();
     lacks.extend(sensors.given_up().iter().map(|what| format!("given up: {what}")));
@@ -111,30 +107,22 @@ fn cut(
         socket_list.clear();
     }
     let taken = recording.as_ref().map_or(0, |copied| copied.file.len() as u64) + socket_list.len() as u64;
-    let capture = match sensors.packets() {
-        None => None,
-        Some(packets) => {
-            let most_bytes = room.saturating_sub(taken);
-            let wanted = Wanted { from_ns, to_ns, ends, most_bytes, sockets, near };
-            match packets.copy(wanted) {
-                Ok(copied) => Some(copied),
-                Err(error) => {
-                    lacks.push(format!("packets: {error}"));
-                    None
-                }
-            }
+    let mut captures = Vec::new();
+    if let Some(packets) = sensors.packets() {
+        let most_bytes = room.saturating_sub(taken);
+        let wanted = Wanted { from_ns, to_ns, ends, most_bytes, sockets, near: None };
+        match copies(&packets, wanted, ask.apart) {
+            Ok(copied) => captures = copied,
+            Err(error) => lacks.push(format!("packets: {error}")),
         }
-    };
-    if let Some(side) = near.filter(|_| capture.as_ref().is_none_or(|copied| copied.packets == 0)) {
-        let side = side.name();
-        return Err(because(&format!("no interface here is next to the {side} of these connections")));
     }
-    if let Some(copied) = &capture {
+    for (_, copied) in &captures {
         held.add(copied.from_ns, copied.to_ns);
-        lacks.extend(packets_lack(copied, ask));
+        let new = packets_lack(copied, ask).into_iter().filter(|lack| !lacks.contains(lack));
+        lacks.extend(new.collect::<Vec<_>>());
     }
-    let opened = capture.as_ref().map(|copied| OpenedBefore::of(&copied.opened));
-    let copies = capture.as_ref().map_or(0, |copied| copied.copies);
+    let opened = captures.first().map(|(_, copied)| OpenedBefore::of(&copied.opened));
+    let copies = captures.iter().map(|(_, copied)| copied.copies).sum();
     let send = |file: &'static str, bytes: &[u8]| -> Result<(), Broken> {
         for piece in Pieces::new(ask.id, file, bytes) {
             if cancelled.load(Relaxed) {
@@ -145,7 +133,7 @@ fn cut(
         }
         Ok(())
     };
-    if let Some(copied) = capture {
+    for (name, copied) in captures {
         let file = match settings.payload {
             Payload::Full => copied.file,
             Payload::Headers => {
@@ -156,7 +144,7 @@ fn cut(
                 file
             }
         };
-        send(CAPTURE, &file)?;
+        send(name, &file)?;
     }
     if let Some(copied) = recording {
         send(RECORDING, &copied.file)?;
@@ -175,8 +163,28 @@ fn cut(
         from_unix_ns,
         to_unix_ns,
         payload: v1::Payload::from(settings.payload).into(),
-        near: ask.near,
     })
+}
+
+/// The captures of a slice by their names: two if the ends are to be told apart, and can be.
+fn copies(
+    packets: &Packets,
+    wanted: Wanted,
+    apart: bool,
+) -> io::Result<Vec<(&'static str, packets::Copied)>> {
+    if apart {
+        let next_to = |end| {
+            packets.copy(Wanted { near: Some(end), most_bytes: wanted.most_bytes / 2, ..wanted.clone() })
+        };
+        let server = next_to(Side::Server)?;
+        if server.packets > 0 {
+            let client = next_to(Side::Client)?;
+            if client.packets > 0 {
+                return Ok(vec![(CAPTURE, client), (CAPTURE_AT_SERVER, server)]);
+            }
+        }
+    }
+    Ok(vec![(CAPTURE, packets.copy(wanted)?)])
 }
 
 /// What a copied recording lacks of the wanted time.
@@ -223,6 +231,12 @@ fn packets_lack(copied: &packets::Copied, ask: &v1::Ask) -> Vec<String> {
         lacks.push(format!(
             "how {} of {} connections were opened: their window scales and segment sizes are not known",
             copied.opened.unknown, copied.opened.before
+        ));
+    }
+    if copied.not_near > 0 && !ask.endpoints.is_empty() {
+        lacks.push(format!(
+            "{} connections have not both ends behind interfaces of their own here, and are not in the slice",
+            copied.not_near
         ));
     }
     if copied.packets == 0 {

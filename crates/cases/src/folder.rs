@@ -134,10 +134,9 @@ impl Folder {
         out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
     }
 
-    /// Removes the files of a slice that was called so. The spans are not the slice's.
+    /// Removes the files of a slice that was called so.
     pub fn discard(&self, id: &str, of: &str) {
-        let (begin, spans) = (format!("{of}."), format!("{of}.spans.json"));
-        for name in self.names(id).into_iter().filter(|name| name.starts_with(&begin) && *name != spans) {
+        for name in self.names(id).into_iter().filter(|name| name.starts_with(&format!("{of}."))) {
             // One that stays is removed with its case.
             let _ = fs::remove_file(self.of(id).join(name));
         }

@@ -52,6 +52,7 @@ pub struct Slice {
 pub(crate) fn name(file: &str, of: &str) -> String {
     match file {
         slice::CAPTURE => format!("{of}.pcapng"),
+        slice::CAPTURE_AT_SERVER => "server.pcapng".into(),
         slice::RECORDING => format!("{of}.host"),
         other => format!("{of}.{other}"),
     }

@@ -5,6 +5,9 @@ use std::io::{self, Read};
 
 /// Packets, as pcapng.
 pub const CAPTURE: &str = "capture.pcapng";
+/// Packets as they passed next to the server, where the two ends of one host are told apart; the others passed next to
+/// the client.
+pub const CAPTURE_AT_SERVER: &str = "capture.server.pcapng";
 /// Activity of scheduler and interrupts: a file of `host record`.
 pub const RECORDING: &str = "host.rec";
 /// The machine.
@@ -14,7 +17,7 @@ pub const SOCKETS: &str = "sockets.json";
 /// Known traps, in the format of `host check --json`.
 pub const CHECK: &str = "check.json";
 /// All permitted file names of a slice. Nothing that an agent sends becomes another file name.
-pub const FILES: [&str; 5] = [CAPTURE, RECORDING, MACHINE, SOCKETS, CHECK];
+pub const FILES: [&str; 6] = [CAPTURE, CAPTURE_AT_SERVER, RECORDING, MACHINE, SOCKETS, CHECK];
 
 /// Maximum decompressed size of a piece.
 pub const PIECE_BYTES: usize = 1 << 20;

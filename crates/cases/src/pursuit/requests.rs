@@ -7,7 +7,7 @@ use crate::cases::{Cases, moment};
 use crate::now_unix_ms;
 use crate::report::HostRow;
 use crate::slices::fetch;
-use spangap_fleet::v1::{Ask, Endpoint, Near};
+use spangap_fleet::v1::{Ask, Endpoint};
 use spangap_model::PairKey;
 use spangap_model::count::grouped;
 use spangap_model::duration::format_ns;
@@ -22,6 +22,7 @@ pub(super) async fn slices(
     windows: &[(i64, i64); 2],
     ends: &Ends,
 ) -> usize {
+    let is_one_host = hosts[0].agent.is_some() && hosts[0].agent == hosts[1].agent;
     let one = async |side: usize| {
         let Some(agent) = &hosts[side].agent else {
             let lack = no_packets(hosts, side);
@@ -32,27 +33,10 @@ pub(super) async fn slices(
             });
             return 0;
         };
-        let asked =
-            Request { of: SIDES[side], agent, window: windows[side], ends: &ends.sides[side], near: None };
-        tell(cases, id, SIDES[side], of_host(cases, id, pair, asked).await)
+        let request = Request { window: windows[side], endpoints: &ends.sides[side], apart: is_one_host };
+        of_host(cases, id, pair, (SIDES[side], agent), request).await
     };
-    if let Some(agent) = hosts[0].agent.as_ref().filter(|agent| hosts[1].agent.as_ref() == Some(agent)) {
-        // Pods of one node have interfaces of their own.
-        let near = async |side: usize| {
-            let near = Some([Near::Client, Near::Server][side]);
-            let asked =
-                Request { of: SIDES[side], agent, window: windows[side], ends: &ends.sides[side], near };
-            of_host(cases, id, pair, asked).await
-        };
-        let both = tokio::join!(near(0), near(1));
-        if let (Ok(client), Ok(server)) = both {
-            return tell(cases, id, SIDES[0], Ok(client)) + tell(cases, id, SIDES[1], Ok(server));
-        }
-        for (of, why) in SIDES.iter().zip([both.0.err(), both.1.err()]) {
-            cases.folder.discard(id, of);
-            why.into_iter().for_each(|why| cases.note(id, why));
-        }
-        cases.note(id, "one slice for both ends");
+    if is_one_host {
         return one(0).await;
     }
     let proxy = async {
@@ -62,8 +46,8 @@ pub(super) async fn slices(
             return cases.change(id, |case| case.lacks.push(lack.into()));
         }
         // Its spans are none of these, and do not say how its clock stands to that of the client.
-        let asked = Request { of: "proxy", agent, window: windows[0], ends, near: None };
-        tell(cases, id, "proxy", of_host(cases, id, pair, asked).await);
+        let request = Request { window: windows[0], endpoints: ends, apart: false };
+        of_host(cases, id, pair, ("proxy", agent), request).await;
     };
     let (client, server, ()) = tokio::join!(one(0), one(1), proxy);
     client + server
@@ -80,61 +64,56 @@ fn no_packets(hosts: &[HostRow; 2], side: usize) -> String {
 
 /// What is asked of one host.
 struct Request<'a> {
-    /// The end whose files the slice becomes.
-    of: &'a str,
-    agent: &'a str,
     /// From and to, Unix nanoseconds by the clock of the host.
     window: (i64, i64),
-    ends: &'a [Endpoint],
-    /// Where both ends are on the host: next to which one.
-    near: Option<Near>,
+    endpoints: &'a [Endpoint],
+    /// Whether both ends are there.
+    apart: bool,
 }
 
-/// What a slice lacks, in sentences, and its bytes.
-type Came = (Vec<String>, u64);
-
-/// Asks one host, and writes its slice.
-async fn of_host(cases: &Arc<Cases>, id: &str, pair: &PairKey, asked: Request<'_>) -> Result<Came, String> {
-    let Request { of, agent, window: (from_unix_ns, to_unix_ns), ends, near } = asked;
-    let near = near.unwrap_or_default();
+/// Asks one host, and writes its slice. Whether it came.
+async fn of_host(
+    cases: &Arc<Cases>,
+    id: &str,
+    pair: &PairKey,
+    (of, agent): (&str, &str),
+    request: Request<'_>,
+) -> usize {
+    let Request { window: (from_unix_ns, to_unix_ns), endpoints, apart } = request;
     let ask = Ask {
         from_unix_ns,
         to_unix_ns,
-        endpoints: ends.to_vec(),
+        endpoints: endpoints.to_vec(),
         max_bytes: cases.settings.slice_bytes,
         reason: format!("case {id}: {} -> {}", pair.client, pair.server),
-        near: near.into(),
+        apart,
         ..Ask::default()
     };
     let length = format_ns((to_unix_ns - from_unix_ns).unsigned_abs());
     cases.note(id, format!("asked the {of}'s host for {length} of packets and events (agent {agent})"));
     let slice = fetch(&cases.agents, &cases.folder, id, of, agent, ask, cases.settings.slice_time).await;
-    let slice = slice.map_err(|error| format!("no slice of the {of}: {error}"))?;
-    if slice.end.near() != near {
-        return Err(format!("no slice of the {of}: the agent cannot tell the ends of one host apart"));
-    }
-    let lacks = slice.end.lacks.into_iter().take(20);
-    let payload = payload_name(slice.end.payload);
-    let mut lacks: Vec<String> =
-        lacks.map(|lack| format!("{of}: {}", lack.chars().take(300).collect::<String>())).collect();
-    if payload == "full" {
-        lacks.push(format!("The packets of the {of} have their payload."));
-    }
-    Ok((lacks, slice.bytes))
-}
-
-/// Writes down what became of a request. How many slices came.
-fn tell(cases: &Cases, id: &str, of: &str, came: Result<Came, String>) -> usize {
-    let (said, lacks, slices) = match came {
-        Ok((lacks, bytes)) => (format!("slice of the {of} complete: {} bytes", grouped(bytes)), lacks, 1),
-        Err(said) => (said.clone(), vec![format!("{said}.")], 0),
-    };
     let now_ms = now_unix_ms();
+    let (said, lacks, came) = match slice {
+        Ok(slice) => {
+            let lacks = slice.end.lacks.into_iter().take(20);
+            let payload = payload_name(slice.end.payload);
+            let mut lacks: Vec<String> =
+                lacks.map(|lack| format!("{of}: {}", lack.chars().take(300).collect::<String>())).collect();
+            if payload == "full" {
+                lacks.push(format!("The packets of the {of} have their payload."));
+            }
+            (format!("slice of the {of} complete: {} bytes", grouped(slice.bytes)), lacks, 1)
+        }
+        Err(error) => {
+            let said = format!("no slice of the {of}: {error}");
+            (said.clone(), vec![format!("{said}.")], 0)
+        }
+    };
     cases.change(id, |case| {
         case.time_line.push(moment(now_ms, said));
         case.lacks.extend(lacks);
     });
-    slices
+    came
 }
 
 #[cfg(test)]

@@ -120,17 +120,17 @@ impl Meter {
         endpoints: &[v1::Endpoint],
         max_bytes: u64,
     ) -> Slice {
-        self.slice_near(netns, (from_unix_ns, to_unix_ns), endpoints, max_bytes, v1::Near::Unspecified)
+        self.slice_of(netns, (from_unix_ns, to_unix_ns), endpoints, max_bytes, false)
     }
 
-    /// The same next to one end of connections that have both at the agent's host.
-    pub fn slice_near(
+    /// The same; `apart` for two captures of connections that have both ends at the agent's host.
+    pub fn slice_of(
         &self,
         netns: u64,
         (from_unix_ns, to_unix_ns): (i64, i64),
         endpoints: &[v1::Endpoint],
         max_bytes: u64,
-        near: v1::Near,
+        apart: bool,
     ) -> Slice {
         let id = self.asks.fetch_add(1, Relaxed);
         let ask = v1::Ask {
@@ -140,7 +140,7 @@ impl Meter {
             endpoints: endpoints.to_vec(),
             max_bytes,
             reason: "a test".into(),
-            near: near.into(),
+            apart,
         };
         self.send(netns, from_meter::What::Ask(ask));
         self.with(netns, "the end of a slice", |agent| agent.slices.get(&id)?.end.as_ref().map(drop));

@@ -233,9 +233,13 @@ impl Stage {
 
     /// A target on the server's side, and its address.
     pub fn target(&self) -> (Ending, String) {
+        self.target_at("server", SERVER)
+    }
+
+    pub fn target_at(&self, side: &str, address: &str) -> (Ending, String) {
         let mut child = self
-            .on("server", env!("CARGO_BIN_EXE_spangap"))
-            .args(["target", "--listen", &format!("{SERVER}:0")])
+            .on(side, env!("CARGO_BIN_EXE_spangap"))
+            .args(["target", "--listen", &format!("{address}:0")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -263,8 +267,12 @@ impl Stage {
 
     /// Makes this many calls, one after the other, on one connection.
     pub fn call(&self, address: &str, calls: u32) {
+        self.call_from("client", address, calls);
+    }
+
+    pub fn call_from(&self, side: &str, address: &str, calls: u32) {
         let mut client = self
-            .on("client", env!("CARGO_BIN_EXE_spangap"))
+            .on(side, env!("CARGO_BIN_EXE_spangap"))
             .args([
                 "client",
                 "--stack=rust",

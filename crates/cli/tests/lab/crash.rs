@@ -120,6 +120,8 @@ impl Change for Run {
         keepers(&self.scene.state()).into_iter().for_each(|keeper| kill(keeper, "KILL"));
         run.signal("KILL");
         run.wait();
+        // A killed process is there until it gets a CPU to end on.
+        until("its keeper has ended", || keepers(&self.scene.state()).is_empty().then_some(()));
         self.id = Some(id);
     }
 
