@@ -92,6 +92,14 @@ function keepCases() {
   if (status === 0) console.error(`kubernetes: the meter's cases: ${kept}`);
 }
 
+// Why pods do not run, as the cluster tells it.
+function tellEvents() {
+  for (const what of [["pods"], ["events", "--sort-by=.lastTimestamp"]]) {
+    const { stdout } = spawnSync(NODE, ["run", "kubectl", "get", ...what, "--all-namespaces"], { encoding: "utf8" });
+    console.error((stdout ?? "").trim().split("\n").slice(-20).join("\n"));
+  }
+}
+
 const running = () =>
   found("pods", "--namespace", "pair").items.filter((pod) => !pod.metadata.deletionTimestamp && pod.status.phase === "Running");
 const pod = (app) => running().find((one) => one.metadata.labels?.app === app || one.metadata.name === app);
@@ -126,12 +134,13 @@ const read = (path) => node("cat", path).trim();
 // only cause.
 const thrownAway = () => read("/proc/net/softnet_stat").split("\n").reduce((sum, line) => sum + parseInt(line.split(/\s+/)[1], 16), 0);
 const ms = (ns) => `${(ns / 1e6).toFixed(2)} ms`;
-// Calls of the last full seconds by the spans of tank and target: p99 of the client's wait.
-async function p99(calls) {
+// Calls of the last full seconds by the spans of tank and target: what one in ten of them waited. One in a hundred waits for the
+// machine now and then, without any fault.
+async function p90(calls) {
   const from = Math.floor(Date.now() / 1000);
   return until(`${calls} calls in a minute of their own`, 150, () => {
     const row = api(`pairs?from=${Math.ceil(from / 60) * 60}&to=${Math.floor(Date.now() / 1000)}`).pairs.find((one) => one.server === "target");
-    return row && row.calls >= calls && row.client_duration.p99_ns;
+    return row && row.calls >= calls && row.client_duration.p90_ns;
   });
 }
 
@@ -189,8 +198,8 @@ stringData: { token: ${TOKENS.capture} }
     // The meter learns the baseline from windows of five seconds; this takes more than a minute of them.
     const before = pair("1h").calls;
     await until("calls of more than a minute", 120, () => pair("1h").calls > before + 15_000);
-    quiet = pair("1m").client_duration.p99_ns;
-    return `p99 ${ms(quiet)}`;
+    quiet = pair("1m").client_duration.p90_ns;
+    return `p90 ${ms(quiet)}`;
   });
 
   let device;
@@ -243,9 +252,12 @@ stringData: { token: ${TOKENS.capture} }
     return tried.words;
   });
   await step("the pair is slow", async () => {
-    flooded = pair("1m").client_duration.p99_ns;
-    holds(`p99 ${ms(flooded)} is three times ${ms(quiet)}`, flooded > 3 * quiet);
-    return `p99 ${ms(flooded)}`;
+    flooded = await until("a slow minute", 90, () => {
+      const now = pair("1m").client_duration.p90_ns;
+      holds(`p90 ${ms(now)} is three times ${ms(quiet)}`, now > 3 * quiet);
+      return now;
+    });
+    return `p90 ${ms(flooded)}`;
   });
   await step("isolate shows the pod, and moves the packets off its CPU", async () => {
     const before = read(steering(device));
@@ -254,11 +266,11 @@ stringData: { token: ${TOKENS.capture} }
     node("spangap", "isolate", "plan", "--interface", device, "--net-cpus", "cpu:0", "--no-cpusets", "--write", "/run/plan.json");
     node("spangap", "isolate", "apply", "/run/plan.json", "--confirm-within", "10m", "--journal", "/run/isolate");
     holds(`another mask than ${before}`, read(steering(device)) !== before);
-    const apart = await p99(2000);
-    holds(`p99 ${ms(apart)} is a third of ${ms(flooded)}`, apart < flooded / 3);
+    const apart = await p90(2000);
+    holds(`p90 ${ms(apart)} is a third of ${ms(flooded)}`, apart < flooded / 3);
     node("spangap", "isolate", "rollback", "--journal", "/run/isolate");
     holds("the old mask is back", read(steering(device)) === before);
-    return `p99 ${ms(flooded)} -> ${ms(apart)}; mask ${before} is back`;
+    return `p90 ${ms(flooded)} -> ${ms(apart)}; mask ${before} is back`;
   });
   kubectl("--namespace", "pair", "delete", "pod/flood", "--wait=false");
 
@@ -353,6 +365,7 @@ try {
   console.log(`kubernetes: all held, ${seconds()}`);
 } catch (error) {
   console.error(`kubernetes: ${error.message} (after ${seconds()})`);
+  tellEvents();
   if (failed.length === 0) keepCases();
   process.exit(1);
 }

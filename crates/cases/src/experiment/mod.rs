@@ -63,11 +63,6 @@ pub enum NoExperiment {
     /// The agent refuses.
     #[error("the agent refuses: {0}")]
     Refused(String),
-    /// The packets belong to interfaces that the agent cannot reach.
-    #[error(
-        "the packets arrive on {0}, which the agent of this host cannot change from its own network namespace"
-    )]
-    OutOfReach(String),
     /// No span states an address.
     #[error(
         "no call in the last minute names the server's address and port (network.peer.address, network.peer.port)"
