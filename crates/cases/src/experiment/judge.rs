@@ -7,6 +7,8 @@ use spangap_model::duration::format_ns;
 
 /// Minimum calls in each half of a block.
 pub const LEAST_CALLS: usize = 5;
+/// As much of the excess that opened the case must be left for an effect to be of that fault, and not of another one.
+const LEAST_LEFT: f64 = 0.1;
 
 /// Durations of the client spans of one block's calls, nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,8 +156,15 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
         CONFIDENCE * 100.0,
         signed(predicted_ns)
     );
-    if let (Some(usual_ns), Some(slow_ns)) = (expected.usual_ns, expected.slow_ns)
-        && control_ns - usual_ns < (slow_ns - usual_ns) / 2.0
+    let is_chance = effect.probability > ERROR;
+    let is_as_predicted = predicted_ns > 0.0 && effect.mid >= predicted_ns / 2.0;
+    let left = expected.excess_left(control_ns);
+    if effect.low > 0.0 && !is_chance && is_as_predicted && left.is_none_or(|left| left >= LEAST_LEFT) {
+        return judged(Outcome::Proven, format!("Proven: {seen}."));
+    }
+    // Where little is left and no effect is clear, it may be the fault that is not there any more.
+    if let (Some(usual_ns), Some(left)) = (expected.usual_ns, left)
+        && left < 0.5
     {
         return judged(
             Outcome::Undecided,
@@ -167,7 +176,6 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
             ),
         );
     }
-    let is_chance = effect.probability > ERROR;
     if predicted_ns <= 0.0 {
         return judged(
             Outcome::Undecided,
@@ -175,9 +183,6 @@ pub fn judge(blocks: &[Block], expected: &Expected) -> Judged {
                 "Undecided: there was no slow call during the experiment, so there is no prediction; {seen}."
             ),
         );
-    }
-    if effect.low > 0.0 && !is_chance && effect.mid >= predicted_ns / 2.0 {
-        return judged(Outcome::Proven, format!("Proven: {seen}."));
     }
     if effect.high < predicted_ns / 2.0 {
         return judged(Outcome::Refuted, format!("Refuted: {seen}; that is less than half of it."));
@@ -204,6 +209,12 @@ impl Expected {
             excess_ns: case.row.excess_ns.unwrap_or(0) as f64,
             share: share.clamp(0.0, 1.0),
         }
+    }
+
+    /// How much is left of the excess that calls had when the case was opened, as a share of it.
+    fn excess_left(&self, control_ns: f64) -> Option<f64> {
+        let (usual_ns, slow_ns) = (self.usual_ns?, self.slow_ns?);
+        Some((control_ns - usual_ns) / (slow_ns - usual_ns).max(1.0))
     }
 
     /// The culprit's share of the excess of untreated calls over the usual, if a baseline is known; otherwise its
@@ -312,6 +323,11 @@ mod tests {
         let gone = judge(&blocks(8, 1.0, 1.5, 0.1, 5), &EXPECTED);
         assert_eq!(gone.outcome, Outcome::Undecided);
         assert!(gone.words.contains("is gone"), "{}", gone.words);
+        // Calls are less slow than they were, and the remedy takes that away: it is what makes them slow.
+        let weaker = judge(&blocks(8, 1.5, 10.0, 0.1, 5), &EXPECTED);
+        assert_eq!(weaker.outcome, Outcome::Proven, "{weaker:?}");
+        let idle = judge(&blocks(8, 10.0, 10.0, 0.1, 5), &EXPECTED);
+        assert!(idle.outcome == Outcome::Undecided && idle.words.contains("is gone"), "{idle:?}");
         let none = Expected { usual_ns: None, slow_ns: None, ..EXPECTED };
         assert!(judge(&blocks(8, 1.0, 1.5, 0.1, 5), &none).words.contains("no slow call"));
         assert_eq!(judge(&[], &EXPECTED).outcome, Outcome::Undecided);
