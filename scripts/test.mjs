@@ -29,7 +29,7 @@ const FIRST = ["page", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 /** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
-const MOST_SECONDS = 25 * 60;
+const MOST_SECONDS = 20 * 60;
 /** How often the parts that still run are named: a limit from outside may end this program. */
 const NAMED_EVERY_MS = 300_000;
 // A counterexample that takes a second a try would be shrunk for half an hour.

@@ -35,8 +35,10 @@ const files = [...tests].sort((a, b) => place(a) - place(b)).map((name) => `${ou
 // Where a failure is in the sources, and what they read, from here.
 process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ""} --enable-source-maps`;
 process.chdir(web);
+/** The longest file takes two minutes on two idle CPUs; a browser that does not answer would be waited for without end. */
+const MOST_MS = 900_000;
 // Each file has meters and a browser of its own, and waits for them half of its time.
-const results = run({ files, concurrency: Math.max(2, availableParallelism()) });
+const results = run({ files, concurrency: Math.max(2, availableParallelism()), timeout: MOST_MS });
 results.on("test:fail", () => {
   process.exitCode = 1;
 });
