@@ -70,6 +70,20 @@ impl Hosts {
         Hosts { line: Ending(line), client, server }
     }
 
+    /// Keeps the line on this CPU, before everything ordinary there: behind what disturbs the server's CPU, it would delay packets
+    /// as the server is meant to be delayed.
+    pub fn line_on(&self, cpu: &str) {
+        let pid = self.line.0.id().to_string();
+        for (program, how) in [("taskset", &["-a", "-p", "-c", cpu][..]), ("chrt", &["-a", "-f", "-p", "5"])]
+        {
+            let output = Command::new(program).args(how).arg(&pid).output();
+            assert!(
+                output.unwrap_or_else(|error| panic!("{program}: {error}")).status.success(),
+                "{program}"
+            );
+        }
+    }
+
     /// A command on the client's host.
     pub fn on_client(&self, program: &str) -> Command {
         on(&self.client, program)

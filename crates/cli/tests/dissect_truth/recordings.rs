@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Works for 15 ms of every 60 ms at a higher priority than all others on its CPU, and prints when it begins.
 /// No other process of this machine has its name.
@@ -20,6 +21,13 @@ while True:
     time.sleep(0.045)";
 /// CPU of the server and of the programs that disturb it.
 const CPU: &str = "1";
+/// One test at a time disturbs that CPU: another one's hog would be taken for its own.
+static HOGS: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test has a hog.
+pub fn alone() -> MutexGuard<'static, ()> {
+    HOGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub fn missing() -> Option<String> {
     if let Some(why) = hosts::missing() {
@@ -70,6 +78,7 @@ pub fn hog() -> Ending {
 fn recorded(folder: &Path, disturbed: bool) -> ([PathBuf; 2], PathBuf) {
     let recording = folder.join("server.rec");
     let hosts = Hosts::new(0, 0);
+    hosts.line_on("0");
     let files = hosts.captured_of(folder, &[], |hosts, address, pid| {
         let pid_text = pid.to_string();
         let set = |program: &str, how: &[&str]| {
@@ -174,6 +183,7 @@ fn a_hog_on_the_servers_cpu_is_named_only_where_it_delays() {
     if let Some(why) = missing() {
         return println!("not run: {why}");
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let (files, recording) = recorded(folder.path(), true);
     let report =

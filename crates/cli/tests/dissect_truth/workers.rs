@@ -3,7 +3,7 @@
 //! be named.
 
 use crate::hosts::{Ending, Hosts, SERVER};
-use crate::recordings::{hog, missing, record};
+use crate::recordings::{alone, hog, missing, record};
 use crate::{calls, dissect};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -64,6 +64,7 @@ for _ in range(int(sys.argv[2])):
 /// The report on calls to such a server.
 fn served(folder: &Path, answers: &str, work: &str, disturbed: bool) -> Value {
     let hosts = Hosts::new(0, 0);
+    hosts.line_on("0");
     let recording = folder.join("server.rec");
     // Below the hog and above everything ordinary: a worker that a neighbour keeps from sleeping takes its next call without a
     // wake-up, and nothing tells then who had that call.
@@ -126,6 +127,7 @@ fn delays_of_a_worker_are_named_and_idle_waits_are_not() {
     if let Some(why) = missing() {
         return println!("not run: {why}");
     }
+    let _alone = alone();
     for answers in ["worker", "loop"] {
         let of = |work: &str, disturbed: bool| {
             let folder = tempfile::tempdir().expect("a folder");
