@@ -1,4 +1,4 @@
-// Runs programs that must end within a time. One that does not is ended together with what it started, and where its
+// Runs programs that must end within a time. One that does not is ended with its process group, and where its
 // threads were is said first: a test that hangs would otherwise leave no trace but that everything took too long.
 import { spawn } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";

@@ -111,7 +111,7 @@ fn cut(
     if let Some(packets) = sensors.packets() {
         let most_bytes = room.saturating_sub(taken);
         let wanted = Wanted { from_ns, to_ns, ends, most_bytes, sockets, near: None };
-        match copies(&packets, wanted, ask.apart) {
+        match captures_of(&packets, wanted, ask.apart) {
             Ok(copied) => captures = copied,
             Err(error) => lacks.push(format!("packets: {error}")),
         }
@@ -167,7 +167,7 @@ fn cut(
 }
 
 /// The captures of a slice by their names: two if the ends are to be told apart, and can be.
-fn copies(
+fn captures_of(
     packets: &Packets,
     wanted: Wanted,
     apart: bool,

@@ -142,3 +142,15 @@ impl Writing {
         self.part.take().map_or(Ok(()), |(_, part)| part.finish())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_captures_of_one_hosts_two_ends_are_those_of_client_and_server() {
+        assert_eq!(name(slice::CAPTURE, "client"), "client.pcapng");
+        assert_eq!(name(slice::CAPTURE_AT_SERVER, "client"), "server.pcapng");
+        assert_eq!(name(slice::RECORDING, "client"), "client.host");
+    }
+}

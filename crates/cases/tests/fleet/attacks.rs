@@ -15,6 +15,8 @@ async fn answered(answer: impl AsyncFnOnce(Agent, u64) -> Option<Agent>) -> Json
     meter.calls(40);
     let id = meter.open().await;
     let ask = agent.asked().await;
+    // The spans of both ends name this host.
+    assert!(ask.apart, "{ask:?}");
     let agent = answer(agent, ask.id).await;
     let case = meter.concluded(&id).await;
     drop(agent);
