@@ -3,6 +3,7 @@
 
 use crate::openings::{Openings, WATCHED};
 use crate::settings::Settings;
+use spangap_host::probes::cost::UNCOUNTED_AT_SOCKET_NS;
 use spangap_host::probes::packets::{self, MOST_KEPT, Record};
 use spangap_host::recording::{Reading, Relation, StepWatch};
 use spangap_wire::packet::{LinkType, Packet};
@@ -289,7 +290,7 @@ impl History {
         let History::Probe(probe) = self else { return None };
         let (now, written) = (Instant::now(), probe.packets.counts().packets);
         if let Some(cost) = probe.packets.cost() {
-            let spent = cost.cpu_share * cost.sampled_ns as f64 / 1e9;
+            let spent = cost.seconds(UNCOUNTED_AT_SOCKET_NS);
             if cost.written > probe.sampled.1 {
                 probe.a_packet_seconds = (spent - probe.sampled.0) / (cost.written - probe.sampled.1) as f64;
                 probe.sampled = (spent, cost.written);

@@ -3,6 +3,7 @@
 //! The probes work during the first part of each [`PERIOD`] of the Unix clock and rest during the remainder. The hosts of a call
 //! thus record at the same time, whatever their shares are.
 
+use spangap_host::probes::cost::UNCOUNTED_AT_TRACEPOINT_NS;
 use spangap_host::recording::Rolling;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ impl Scales {
     /// many there were is counted.
     pub fn weigh(&mut self, rolling: &mut Rolling, rested: bool) {
         if let Some(cost) = rolling.cost() {
-            let sampled = (cost.cpu_share * cost.sampled_ns as f64 / 1e9, cost.written, cost.sampled_ns);
+            let sampled = (cost.seconds(UNCOUNTED_AT_TRACEPOINT_NS), cost.written, cost.sampled_ns);
             self.take_sample(sampled, rested);
         }
         self.add(Instant::now(), rolling.written(), rested);
