@@ -243,17 +243,18 @@ impl Cases {
         since_ms
     }
 
-    /// The last case of the pair that was fixed is not.
-    fn regressed(&self, pair: &PairKey, now_ms: u64) {
+    /// What was fixed at this pair is not: a new excursion began. Cases that a person has asked for meanwhile change nothing.
+    pub(super) fn regressed(&self, pair: &PairKey, now_ms: u64) {
         let mut inner = self.inner();
-        let of_pair = inner.cases.values_mut().filter(|case| is_of(pair, case));
-        let last = of_pair.max_by_key(|case| case.row.opened_unix_ms);
-        let Some(case) = last.filter(|case| case.row.state == State::Fixed) else { return };
-        case.row.state = State::Regressed;
-        case.time_line.push(moment(now_ms, "regressed: the pair has left its usual figures again"));
-        let case = case.clone();
+        let mut changed = Vec::new();
+        let of_pair = |case: &&mut CaseReport| is_of(pair, case) && case.row.state == State::Fixed;
+        for case in inner.cases.values_mut().filter(of_pair) {
+            case.row.state = State::Regressed;
+            case.time_line.push(moment(now_ms, "regressed: the pair has left its usual figures again"));
+            changed.push(case.clone());
+        }
         drop(inner);
-        self.save(&case);
+        changed.iter().for_each(|case| self.save(case));
     }
 
     /// Noise may have opened a case just before something happened: what that has to say is not about this.

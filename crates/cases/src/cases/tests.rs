@@ -1,4 +1,4 @@
-//! A case whose pursuit fails does not stay open.
+//! What becomes of cases: one whose pursuit fails does not stay open, and what was fixed can come back.
 
 use super::*;
 use crate::report::{Measure, Trigger};
@@ -35,4 +35,26 @@ async fn a_case_whose_pursuit_panics_ends_and_its_pair_gets_another_one() {
     assert!(case.lacks.iter().any(|lack| lack.contains("a bug in spangap")), "{:?}", case.lacks);
     assert_eq!(cases.agents_report().refused.verdicts, 1);
     assert_ne!(begin(&cases, &pair), id);
+}
+
+#[tokio::test]
+async fn what_was_fixed_regresses_though_a_person_asked_meanwhile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cases = cases(folder.path());
+    let pair = |client: &str| PairKey { client: client.into(), server: "target".into(), method: None };
+    let [sick, well] = [pair("tank"), pair("other")];
+    let of_both = [begin(&cases, &sick), begin(&cases, &well)];
+    let ended = |id: &str, state| cases.inner().cases.get_mut(id).expect("a case").row.state = state;
+    of_both.iter().for_each(|id| ended(id, State::Fixed));
+    let now_ms = now_unix_ms() + 1;
+    let asked = cases.begin(&sick, Trigger::Person, (Measure::Gap, None), Vec::new(), now_ms).expect("room");
+    ended(&asked, State::Unknown);
+    cases.regressed(&sick, now_ms);
+    let state = |id: &str| cases.case(id).expect("it is kept").row.state;
+    assert_eq!(
+        [&of_both[0], &of_both[1], &asked].map(|id| state(id)),
+        [State::Regressed, State::Fixed, State::Unknown]
+    );
+    let line = cases.case(&of_both[0]).expect("it is kept").time_line;
+    assert_eq!(line.iter().filter(|moment| moment.what.starts_with("regressed")).count(), 1, "{line:?}");
 }
