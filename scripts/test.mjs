@@ -9,7 +9,7 @@
 // A test that cannot run on this machine prints a line `not run: WHY`; these are repeated and counted at the end.
 // What a part prints is shown when it ends, and stays in target/test-logs.
 import { spawnSync } from "node:child_process";
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from "node:fs";
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { basename, dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -21,11 +21,16 @@ process.chdir(home);
 
 /**
  * Parts that run alone: the binary's own tests start hosts, agents and faults, and compare a machine's state before
- * and after; two of the probes' tests measure who has the CPU.
+ * and after; two of the probes' tests measure who has the CPU. Those of the binary's that only read files, or talk over
+ * loopback, run with the others.
  */
 const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
+const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|pages|tank_target|target|truth)$/;
+/** Parts that copy machines, thousands of small files each: in memory, where there is room. */
+const OF_COPIES = /^spangap(-isolate .*| --test isolate)$/;
+const MEMORY = "/dev/shm";
 /** Long parts, begun first so that none of them is left over at the end. */
-const FIRST = ["page", "go"];
+const FIRST = ["page", "spangap-cases --test fleet", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 /** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
@@ -34,6 +39,11 @@ const MOST_SECONDS = 20 * 60;
 const NAMED_EVERY_MS = 300_000;
 // A counterexample that takes a second a try would be shrunk for half an hour.
 process.env.PROPTEST_MAX_SHRINK_TIME ??= "60000";
+
+function freeGiB(path) {
+  const { bavail, bsize } = statfsSync(path);
+  return (bavail * bsize) / 2 ** 30;
+}
 
 /** Builds the test programs; each is a part, named by the arguments with which `cargo test -p` runs it alone. */
 function rust() {
@@ -50,7 +60,9 @@ function rust() {
     const command = [executable, "--show-output"];
     // Folder and variable as under `cargo test`.
     const env = { CARGO_MANIFEST_DIR: folder };
-    return { name: `${crate} ${which}`, kind: "rust", command, cwd: folder, env };
+    const name = `${crate} ${which}`;
+    if (OF_COPIES.test(name) && existsSync(MEMORY) && freeGiB(MEMORY) >= 1) env.TMPDIR = MEMORY;
+    return { name, kind: "rust", command, cwd: folder, env };
   });
   return built.status === 0 ? parts : undefined;
 }
@@ -110,8 +122,7 @@ mkdirSync(logs, { recursive: true });
 const wanted = process.argv.slice(2);
 /** A compiler says of a full disk that its output stream failed; here is how full it is, before and after. */
 function room() {
-  const { bavail, bsize } = statfsSync(logs);
-  return `${((bavail * bsize) / 2 ** 30).toFixed(1)} GiB free on the file system of target/`;
+  return `${freeGiB(logs).toFixed(1)} GiB free on the file system of target/`;
 }
 
 const before = room();
@@ -121,7 +132,7 @@ if (!built) {
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
-const isAlone = ({ name }) => ALONE.some((pattern) => pattern.test(name));
+const isAlone = ({ name }) => ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
 
 const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
 const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);

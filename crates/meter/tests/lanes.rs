@@ -253,6 +253,18 @@ fn read(meter: &Meter) {
 
 type Minutes = BTreeMap<(String, u64), PairStats>;
 
+/// The time up to which minutes were recorded; without a limit once the recorder has ended.
+struct Recorded<'a>(&'a AtomicU64);
+
+impl Drop for Recorded<'_> {
+    fn drop(&mut self) {
+        self.0.store(u64::MAX, Relaxed);
+    }
+}
+
+/// An engine keeps eight closed minutes for a recorder that is late, and counts what it drops beyond.
+const RECORDER_LATE_MS: u64 = 180_000;
+
 /// Threads that take in requests at once, beside one that reads and one that records: nothing is lost, nothing counts twice, and no
 /// limit is exceeded at any moment.
 fn at_once(requests: &[Vec<u8>], lanes: usize) -> (String, Minutes) {
@@ -260,12 +272,17 @@ fn at_once(requests: &[Vec<u8>], lanes: usize) -> (String, Minutes) {
     let meter = narrow(lanes);
     let rounds: Vec<&[Vec<u8>]> = requests.chunks(12).collect();
     let (done, now_ms, round) = (AtomicBool::new(false), AtomicU64::new(0), Barrier::new(THREADS));
+    let recorded_ms = AtomicU64::new(0);
     let mut minutes = std::thread::scope(|scope| {
         let senders: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (meter, rounds, now_ms, round) = (&meter, &rounds, &now_ms, &round);
+                let recorded_ms = &recorded_ms;
                 scope.spawn(move || {
-                    for (at_ms, requests) in (0..).step_by(ROUND_MS as usize).zip(rounds) {
+                    for (at_ms, requests) in (0_u64..).step_by(ROUND_MS as usize).zip(rounds) {
+                        while at_ms.saturating_sub(recorded_ms.load(Relaxed)) > RECORDER_LATE_MS {
+                            std::thread::yield_now();
+                        }
                         round.wait();
                         now_ms.store(at_ms, Relaxed);
                         for request in requests.iter().skip(thread).step_by(THREADS) {
@@ -282,9 +299,12 @@ fn at_once(requests: &[Vec<u8>], lanes: usize) -> (String, Minutes) {
         });
         let recorder = scope.spawn(|| {
             let mut minutes = Minutes::new();
+            let recorded = Recorded(&recorded_ms);
             while !done.load(Relaxed) {
-                meter.tick(now_ms.load(Relaxed));
+                let now_ms = now_ms.load(Relaxed);
+                meter.tick(now_ms);
                 take(&mut minutes, meter.take_minutes().closed);
+                recorded.0.store(now_ms, Relaxed);
             }
             minutes
         });
