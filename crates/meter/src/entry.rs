@@ -4,6 +4,7 @@
 //! call, and a further attempt. Only this file knows the meaning of each word. Other code sees an entry as a
 //! [`State`], of which the compiler loads only the fields in use.
 
+use crate::pending::Key;
 use spangap_model::{CallStatus, Side};
 
 /// One entry; [`Entry::state`] decodes it.
@@ -158,6 +159,12 @@ impl Entry {
     /// A further attempt that arrived at `arrival_ms`.
     pub fn attempt(arrival_ms: u32) -> Entry {
         Entry { flags: ATTEMPT, arrival_ms, ..Entry::default() }
+    }
+
+    /// The key under which it was inserted.
+    #[inline]
+    pub fn key(&self) -> Key {
+        Key::of_words(self.digest, self.tag)
     }
 
     /// Arrival of the first half, in milliseconds modulo 2^32.

@@ -271,6 +271,7 @@ impl Meter {
             malformed: sums.malformed,
             services,
             mate_delay,
+            asks_peers: self.peers.is_some(),
             pending_bytes: sums.pending_bytes,
             pending_bytes_limit: sums.pending_bytes_limit,
             whole_bytes: sums.whole_bytes,

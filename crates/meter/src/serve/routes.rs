@@ -14,11 +14,13 @@ use crate::export::prometheus::{negotiate, write};
 use crate::history::HistoryError;
 use crate::ingest::versions::VersionChange;
 use crate::kafka;
+use crate::peers;
 use crate::query::{self, Matches};
 use crate::report::*;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::from_fn;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use serde::Deserialize;
 use spangap_model::PairKey;
@@ -51,6 +53,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/explain", get(explained))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/changes", get(changes))
+        .route(peers::PATH, get(halves))
         .merge(without_parameters)
         .merge(of_others)
         .fallback(async || Problem(StatusCode::NOT_FOUND, "no such page: see / and /api/v1/pairs".into()))
@@ -273,6 +276,27 @@ async fn coverage(For(api): For, headers: HeaderMap) -> Answer {
     api.look(Of::Other, Wanted::new(&headers, "coverage"), |api| Ok(coverage_of(api)?)).await
 }
 
+/// Which halves a peer knows already.
+#[derive(Debug, Deserialize)]
+struct After {
+    after: Option<u64>,
+}
+
+/// What another meter asks for. It comes with a secret of its own, which is checked here.
+async fn halves(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(After,)>) -> Answer {
+    let Some(peers) = api.meter.peers() else {
+        let why = "this meter runs without --peers".into();
+        return Err(Problem(StatusCode::NOT_FOUND, why));
+    };
+    let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if !token.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| peers.knows(token)) {
+        let why = "expected the token of a meter with the same --peers-key".into();
+        return Err(Problem(StatusCode::UNAUTHORIZED, why));
+    }
+    let told = peers.tell(asked.after.unwrap_or(0), api.clock.now_ms());
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], told).into_response())
+}
+
 async fn metrics(For(api): For, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
@@ -321,11 +345,15 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     notes.extend(kept.iter().flat_map(traces::notes));
     let kafka = api.kafka.as_ref().map(|kafka| kafka.figures());
     notes.extend(kafka.iter().flat_map(kafka::source::notes));
+    let peers = api.meter.peers().map(|peers| peers.coverage(api.clock.now_ms()));
+    let accounting = &overview.accounting;
+    notes.extend(peers.iter().flat_map(|peers| peers.notes(accounting.apart, accounting.unresolved)));
     let kubernetes = api.meter.kubernetes();
     notes.extend(kubernetes.iter().flat_map(KubernetesCoverage::notes));
     Ok(Coverage {
         kafka,
         kubernetes,
+        peers,
         kept: kept.map(traces::coverage),
         refused_requests: api.receiver.refused.load(Relaxed),
         invalid_requests: api.receiver.invalid.load(Relaxed),
