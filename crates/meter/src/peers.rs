@@ -364,10 +364,11 @@ impl Peers {
 
     /// The fate of a half whose mate no peer has told; `None` while a peer may yet do so.
     fn fate(&self, arrival_ms: u64, now_ms: u64) -> Option<Fate> {
-        let (from_ms, to_ms) = (arrival_ms.saturating_sub(self.ttl_ms), arrival_ms + self.ttl_ms);
+        let within_ms = self.ttl_ms + TOLERANCE_MS;
+        let (from_ms, to_ms) = (arrival_ms.saturating_sub(within_ms), arrival_ms + within_ms);
         let mut is_sure = self.blind_ms == 0 || arrival_ms > self.blind_ms;
         for peer in &self.peers {
-            let knows_all = peer.known_ms >= to_ms || peer.gone_ms.is_some_and(|gone_ms| gone_ms < from_ms);
+            let knows_all = peer.known_ms > to_ms || peer.gone_ms.is_some_and(|gone_ms| gone_ms < from_ms);
             if knows_all {
                 continue;
             }
