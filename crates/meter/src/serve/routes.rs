@@ -53,6 +53,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/explain", get(explained))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/changes", get(changes))
+        .route("/api/v1/spans.parquet", get(traces::parquet))
         .route(peers::PATH, get(halves))
         .merge(without_parameters)
         .merge(of_others)
@@ -62,7 +63,7 @@ pub fn router(api: Api) -> Router {
 
 /// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
 #[derive(Debug, Deserialize)]
-struct Period {
+pub(super) struct Period {
     window: Option<String>,
     from: Option<u64>,
     to: Option<u64>,
@@ -83,7 +84,7 @@ const DEFAULT_WINDOW_S: u64 = 900;
 
 impl Period {
     /// First and last second; minutes that overlap it are taken whole.
-    fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
+    pub(super) fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
         let to = self.to.unwrap_or(clock.unix_s());
         let window_s = match &self.window {
             Some(text) => parameters::duration_ns("window", text)? / 1_000_000_000,
