@@ -175,7 +175,10 @@ impl Peers {
             self.early.push((oldest.half, fate));
         }
         let call = told(half.key, half.side);
-        let apart = self.theirs_by_call.get(&mate_of(call)).is_some_and(|at_ms| self.are_mates(half.arrival_ms, *at_ms));
+        let apart = self
+            .theirs_by_call
+            .get(&mate_of(call))
+            .is_some_and(|at_ms| self.are_mates(half.arrival_ms, *at_ms));
         self.own_by_call.insert(call, self.first + self.own.len() as u64);
         self.own.push_back(Own { half, apart });
     }
@@ -238,8 +241,15 @@ impl Peers {
     ///
     /// # Errors
     /// When the answer is none.
-    pub fn hear(&mut self, address: SocketAddr, answer: &[u8], asked_ms: u64, now_ms: u64) -> Result<bool, String> {
-        let answer = Answer::read(answer).ok_or("expected an answer of a meter of the same version with --peers")?;
+    pub fn hear(
+        &mut self,
+        address: SocketAddr,
+        answer: &[u8],
+        asked_ms: u64,
+        now_ms: u64,
+    ) -> Result<bool, String> {
+        let answer =
+            Answer::read(answer).ok_or("expected an answer of a meter of the same version with --peers")?;
         self.unheard.retain(|(other, _)| *other != address);
         if answer.instance == self.instance {
             return Ok(false);
@@ -269,7 +279,10 @@ impl Peers {
         let peer = &mut self.peers[at];
         (peer.address, peer.gone_ms, peer.heard_ms, peer.next) = (address, None, now_ms, answer.next);
         peer.problem = (answer.ttl_ms != ttl_ms).then(|| {
-            format!("its --join-ttl is {} ms, and {ttl_ms} ms here: expected the same everywhere", answer.ttl_ms)
+            format!(
+                "its --join-ttl is {} ms, and {ttl_ms} ms here: expected the same everywhere",
+                answer.ttl_ms
+            )
         });
         if !answer.has_more {
             peer.known_ms = peer.known_ms.max(asked_ms.saturating_sub(answer.complete_age_ms));
@@ -380,6 +393,21 @@ impl Peers {
         Some(if is_sure { Fate::Alone } else { Fate::Unresolved })
     }
 
+    /// Halves without a mate that are remembered: those of this meter whose fate is open, and those that others have told.
+    pub fn halves(&self) -> u64 {
+        (self.own.len() + self.theirs.len()) as u64
+    }
+
+    /// The limit of [`Peers::halves`].
+    pub fn halves_limit(&self) -> u64 {
+        2 * MOST_HALVES as u64
+    }
+
+    /// Halves given up at the limit, since the start.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
     /// What readers of the coverage see.
     pub fn coverage(&self, now_ms: u64) -> PeersCoverage {
         let of = |peer: &Peer| PeerCoverage {
@@ -413,7 +441,8 @@ impl<'a> Answer<'a> {
         let (head, rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let (halves, []) = rest.as_chunks::<HALF_BYTES>() else { return None };
         let [magic, instance, next, ages, flags] = *head.as_chunks::<8>().0 else { return None };
-        let [magic, instance, next, ages, flags] = [magic, instance, next, ages, flags].map(u64::from_le_bytes);
+        let [magic, instance, next, ages, flags] =
+            [magic, instance, next, ages, flags].map(u64::from_le_bytes);
         (magic == MAGIC).then_some(Answer {
             instance,
             next,
@@ -451,9 +480,11 @@ impl PeersCoverage {
             notes.push(Note::wrong(format!("{} halves were given up for lack of room", self.given_up)));
         }
         let troubled = self.peers.iter().filter(|peer| peer.state != PeerState::Gone);
-        notes.extend(troubled.filter_map(|peer| {
-            Some(Note::caveat(format!("{}: {}", peer.address, peer.problem.as_ref()?)))
-        }));
+        notes.extend(
+            troubled.filter_map(|peer| {
+                Some(Note::caveat(format!("{}: {}", peer.address, peer.problem.as_ref()?)))
+            }),
+        );
         notes.into_iter().map(|note| note.about("other meters")).collect()
     }
 }

@@ -32,7 +32,8 @@ fn half(kind: i32, call: u64) -> Vec<u8> {
     };
     let resource = Resource { attributes: vec![name], ..Resource::default() };
     let scope = ScopeSpans { spans: vec![span], ..ScopeSpans::default() };
-    let spans = ResourceSpans { resource: Some(resource), scope_spans: vec![scope], ..ResourceSpans::default() };
+    let spans =
+        ResourceSpans { resource: Some(resource), scope_spans: vec![scope], ..ResourceSpans::default() };
     ExportTraceServiceRequest { resource_spans: vec![spans] }.encode_to_vec()
 }
 
@@ -232,7 +233,10 @@ fn a_meter_that_is_added_is_asked_from_its_start_and_a_wrong_answer_is_no_answer
     fleet.send(1, SERVER, 1);
     fleet.send(0, SERVER, 2);
     let all = fleet.accounting();
-    assert_eq!((all[0].unwrap().apart, all[0].unwrap().expired_server_only, all[1].unwrap().apart), (1, 1, 1));
+    assert_eq!(
+        (all[0].unwrap().apart, all[0].unwrap().expired_server_only, all[1].unwrap().apart),
+        (1, 1, 1)
+    );
 
     let first = fleet.meters[0].as_ref().unwrap();
     let mut peers = first.peers().unwrap();

@@ -163,7 +163,8 @@ impl Meter {
         self.each_lane().for_each(|lane| lane.partitions.touch_origins(&interned, now_ms));
         // While others are asked for its mate, a half refers to its origin for longer.
         let needed_ms = self.peers().map_or(ttl_ms.into(), |peers| peers.patience_ms());
-        let idle_ms = if is_crowded { needed_ms + IDLE_GRACE_MS } else { needed_ms + ttl_ms as u64 + SWEEP_MS };
+        let idle_ms =
+            if is_crowded { needed_ms + IDLE_GRACE_MS } else { needed_ms + ttl_ms as u64 + SWEEP_MS };
         let mut live = interned.forget_idle(now_ms, idle_ms);
         if is_crowded {
             self.common.pairs().mark(&mut live);

@@ -231,7 +231,7 @@ impl Lane {
 }
 
 /// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks. That of
-/// peers is held with no other.
+/// peers is the last: whoever holds it acquires no other.
 #[derive(Debug)]
 pub struct Meter {
     settings: Settings,

@@ -297,7 +297,14 @@ impl Meter {
         let common = &self.common;
         let [host_pairs, host_pairs_limit, host_pairs_forgotten, host_pairs_refused] = common.clocks.fill();
         let pairs = common.pairs();
-        vec![
+        let of_peers = self.peers().map(|peers| LimitFigures {
+            name: "halves_of_peers",
+            used: peers.halves(),
+            limit: peers.halves_limit(),
+            forgotten: peers.given_up(),
+            ..LimitFigures::default()
+        });
+        let of_all = [
             LimitFigures {
                 cut: fill.origins_reduced,
                 forgotten: fill.origins_forgotten,
@@ -337,7 +344,8 @@ impl Meter {
                 refused: sums.samples_refused,
                 ..of("sample_bytes", common.sampled.bytes(), self.settings.sample_bytes)
             },
-        ]
+        ];
+        of_all.into_iter().chain(of_peers).collect()
     }
 }
 

@@ -48,8 +48,7 @@ impl Api {
 pub(super) async fn parquet(For(api): For, Ask((period,)): Ask<(Period,)>) -> Answer {
     let spool = api.spool()?;
     let (from_s, to_s) = period.seconds(&api.clock)?;
-    let window =
-        Window { from_unix_ms: from_s.saturating_mul(1000), to_unix_ms: to_s.saturating_mul(1000) };
+    let window = Window { from_unix_ms: from_s.saturating_mul(1000), to_unix_ms: to_s.saturating_mul(1000) };
     let answer = api.stream(Of::Exports, "application/vnd.apache.parquet", move |out| {
         spool.export(window, out).map(|_| ())
     });

@@ -11,8 +11,8 @@ pub mod index;
 pub mod jaeger;
 pub mod segment;
 pub mod store;
-pub mod traces;
 pub mod table;
+pub mod traces;
 pub mod window;
 pub mod writer;
 

@@ -178,7 +178,8 @@ impl<W: Write + Send> Table<W> {
         let attributes: Vec<_> = of_resource_attributes.map(attribute).collect();
         for of_scope in &of_resource.scope_spans {
             let scope = of_scope.scope.as_ref();
-            let of_scope_text = |part: fn(&InstrumentationScope) -> &String| scope.and_then(|scope| text(part(scope)));
+            let of_scope_text =
+                |part: fn(&InstrumentationScope) -> &String| scope.and_then(|scope| text(part(scope)));
             let common = Common {
                 service: service.clone(),
                 attributes: &attributes,
@@ -271,7 +272,8 @@ impl Rows {
         let times = [span.start_time_unix_nano, span.end_time_unix_nano];
         let duration_ns = i128::from(times[1]) - i128::from(times[0]);
         let json_bytes = [&events, &links].map(|text| text.as_ref().map_or(0, ByteArray::len));
-        self.bytes += 15 * VALUE_BYTES + span.name.len() + span.trace_state.len() + weight(&attributes) + common.bytes;
+        self.bytes +=
+            15 * VALUE_BYTES + span.name.len() + span.trace_state.len() + weight(&attributes) + common.bytes;
         self.bytes += status.map_or(0, |status| status.message.len()) + json_bytes.iter().sum::<usize>();
         self.count += 1;
         self.trace_id.put(ByteArray::from(hex(&span.trace_id).as_str()));
@@ -332,7 +334,8 @@ fn value(value: Option<&AnyValue>) -> Option<ByteArray> {
 }
 
 fn object(attributes: &[KeyValue]) -> Value {
-    let of = |one: &KeyValue| one.value.as_ref().and_then(|value| value.value.as_ref()).map_or(Value::Null, plain);
+    let of =
+        |one: &KeyValue| one.value.as_ref().and_then(|value| value.value.as_ref()).map_or(Value::Null, plain);
     Value::Object(attributes.iter().map(|one| (one.key.clone(), of(one))).collect())
 }
 

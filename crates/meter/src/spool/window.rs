@@ -1,9 +1,9 @@
 //! All spans that arrived in a window, in order of arrival, as a Parquet file: written as it is read, in bounded memory.
 
+use super::Spool;
 use super::segment::{Blocks, SegmentError};
 use super::table::Table;
 use super::traces::resources;
-use super::Spool;
 use crate::ingest::wire::WalkError;
 use parquet::errors::ParquetError;
 use std::io::{self, Write};
@@ -113,7 +113,8 @@ impl Spool {
                 Ok(None) => return Ok(Ok(())),
                 Err(error) => return Ok(Err(error)),
             };
-            let added = resources(&plain, |of_resource| table.add(&of_resource).map_err(|e| Stop::Out(io_error(e))));
+            let added =
+                resources(&plain, |of_resource| table.add(&of_resource).map_err(|e| Stop::Out(io_error(e))));
             match added {
                 Ok(count) => *undecoded += count,
                 Err(Stop::Otlp) => *undecoded += 1,

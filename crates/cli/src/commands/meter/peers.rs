@@ -30,7 +30,9 @@ impl MeterArgs {
         let path = match (&self.peers, &self.peers_key) {
             (None, None) if self.peers_ca.is_none() => return Ok(None),
             (None, _) => bail!("--peers is missing: the meters that --peers-key and --peers-ca are for"),
-            (Some(_), None) => bail!("--peers needs a secret that the meters share: expected --peers-key FILE as well"),
+            (Some(_), None) => {
+                bail!("--peers needs a secret that the meters share: expected --peers-key FILE as well")
+            }
             (Some(_), Some(path)) => path,
         };
         if self.kafka.is_some() {
@@ -86,12 +88,7 @@ struct Asking {
 struct At(SocketAddr);
 
 impl Resolver for At {
-    fn resolve(
-        &self,
-        _: &http::Uri,
-        _: &Config,
-        _: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+    fn resolve(&self, _: &http::Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let mut one = self.empty();
         one.push(self.0);
         Ok(one)
@@ -103,7 +100,8 @@ struct Miss(String, bool);
 
 impl From<ureq::Error> for Miss {
     fn from(error: ureq::Error) -> Miss {
-        let refused = matches!(&error, ureq::Error::Io(reason) if reason.kind() == ErrorKind::ConnectionRefused);
+        let refused =
+            matches!(&error, ureq::Error::Io(reason) if reason.kind() == ErrorKind::ConnectionRefused);
         Miss(error.to_string(), refused)
     }
 }
@@ -134,7 +132,8 @@ impl Asking {
         for name in &self.names {
             match name.to_socket_addrs() {
                 Ok(found) => listed.extend(found),
-                Err(_) => listed.extend(names.iter().filter(|(_, known)| *known == name).map(|(address, _)| *address)),
+                Err(_) => listed
+                    .extend(names.iter().filter(|(_, known)| *known == name).map(|(address, _)| *address)),
             }
             listed.truncate(MOST_PEERS);
             listed.iter().for_each(|address| {
