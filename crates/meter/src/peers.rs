@@ -24,11 +24,13 @@ pub const LEAST_SECRET_BYTES: usize = 32;
 /// Largest answer of a peer, in bytes.
 pub const MOST_ANSWER_BYTES: usize = HEAD_BYTES + MOST_TOLD * HALF_BYTES;
 
-/// Halves of one's own, and of peers, that are remembered; 64 bytes each or less.
+/// Halves of one's own, and of peers, that are remembered; 100 bytes each or less.
 const MOST_HALVES: usize = 1 << 20;
 const MOST_TOLD: usize = 1 << 16;
 /// One meter joins mates that are so much later than the time to live, because its time passes in steps.
 const TOLERANCE_MS: u64 = 250;
+/// From one round of questions to the next.
+pub const ROUND_MS: u64 = 1_000;
 /// Wait for a peer that does not answer, beyond the time in which its halves are due.
 const PATIENCE_MS: u64 = 5_000;
 const MAGIC: u64 = u64::from_le_bytes(*b"SPGHALF1");
@@ -237,13 +239,15 @@ impl Peers {
         self.peers.iter().position(|peer| peer.address == address && peer.gone_ms.is_none())
     }
 
-    /// Takes over the answer of the meter at this address. Returns whether it has more to tell.
+    /// Takes over the answer of the meter at this address, which was asked for what it tells `after` this number. Returns whether it
+    /// is to be asked again at once.
     ///
     /// # Errors
     /// When the answer is none.
     pub fn hear(
         &mut self,
         address: SocketAddr,
+        after: u64,
         answer: &[u8],
         asked_ms: u64,
         now_ms: u64,
@@ -254,13 +258,21 @@ impl Peers {
         if answer.instance == self.instance {
             return Ok(false);
         }
-        if let Some(at) = self.running(address)
-            && self.peers[at].instance != answer.instance
-        {
-            self.peers[at].gone_ms = Some(asked_ms);
-        }
         let known = self.peers.iter().position(|peer| peer.instance == answer.instance);
         let at = known.unwrap_or(self.peers.len());
+        if let Some(peer) = self.peers.get(at)
+            && peer.address != address
+            && peer.gone_ms.is_none()
+            && now_ms.saturating_sub(peer.heard_ms) < PATIENCE_MS
+        {
+            // Another address of a meter that is asked anyway.
+            return Ok(false);
+        }
+        if let Some(other) = self.running(address)
+            && other != at
+        {
+            self.peers[other].gone_ms = Some(asked_ms);
+        }
         if known.is_none() {
             self.peers.push(Peer {
                 instance: answer.instance,
@@ -272,12 +284,14 @@ impl Peers {
                 problem: None,
             });
         }
-        if answer.has_lost {
-            self.blind_ms = self.blind_ms.max(now_ms);
-        }
         let ttl_ms = self.ttl_ms;
         let peer = &mut self.peers[at];
-        (peer.address, peer.gone_ms, peer.heard_ms, peer.next) = (address, None, now_ms, answer.next);
+        (peer.address, peer.gone_ms, peer.heard_ms) = (address, None, now_ms);
+        if after != peer.next {
+            // The number was that of another run.
+            return Ok(true);
+        }
+        peer.next = answer.next;
         peer.problem = (answer.ttl_ms != ttl_ms).then(|| {
             format!(
                 "its --join-ttl is {} ms, and {ttl_ms} ms here: expected the same everywhere",
@@ -286,6 +300,9 @@ impl Peers {
         });
         if !answer.has_more {
             peer.known_ms = peer.known_ms.max(asked_ms.saturating_sub(answer.complete_age_ms));
+        }
+        if answer.has_lost {
+            self.blind_ms = self.blind_ms.max(now_ms);
         }
         for half in answer.halves {
             let (call, age_ms) = Answer::half(half);
@@ -365,7 +382,9 @@ impl Peers {
             };
             settled.extend(self.pop_own().map(|own| (own.half, fate)));
         }
-        while self.theirs.front().is_some_and(|(_, at_ms)| *at_ms + 2 * self.patience_ms() < now_ms) {
+        // Later, no half expires here whose mate it may be.
+        let needed_ms = 2 * (self.ttl_ms + TOLERANCE_MS) + ROUND_MS;
+        while self.theirs.front().is_some_and(|(_, at_ms)| *at_ms + needed_ms < now_ms) {
             if let Some((call, at_ms)) = self.theirs.pop_front()
                 && self.theirs_by_call.get(&call) == Some(&at_ms)
             {

@@ -7,6 +7,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::*;
 use prost::Message;
 use spangap_meter::engine::{Meter, Settings};
+use spangap_meter::peers::ROUND_MS;
 use spangap_meter::report::PeerState;
 use spangap_model::Accounting;
 use std::net::SocketAddr;
@@ -15,7 +16,6 @@ const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
 const TTL_MS: u64 = 2_000;
 const STEP_MS: u64 = 200;
-const ROUND_MS: u64 = 1_000;
 
 fn half(kind: i32, call: u64) -> Vec<u8> {
     let value = Some(AnyValue { value: Some(any_value::Value::StringValue(format!("s{kind}"))) });
@@ -89,16 +89,16 @@ impl Fleet {
         let asked = meter.peers().unwrap().list(&addresses, now_ms);
         for address in asked {
             let other = address.port() as usize;
-            let after = meter.peers().unwrap().after(address);
-            let answer = self.meters[other].as_ref().map(|other_meter| {
-                let mut answer = other_meter.peers().unwrap().tell(after, self.clock_ms(other));
-                answer.shrink_to_fit();
-                answer
-            });
-            let mut peers = meter.peers().unwrap();
-            match answer {
-                Some(answer) => assert_eq!(peers.hear(address, &answer, now_ms, now_ms), Ok(false)),
-                None => peers.miss(address, "connection refused".into(), true, now_ms),
+            loop {
+                let after = meter.peers().unwrap().after(address);
+                let asked = self.meters[other].as_ref();
+                let answer = asked.map(|asked| asked.peers().unwrap().tell(after, self.clock_ms(other)));
+                let mut peers = meter.peers().unwrap();
+                match answer {
+                    Some(answer) if peers.hear(address, after, &answer, now_ms, now_ms).unwrap() => {}
+                    Some(_) => break,
+                    None => break peers.miss(address, "connection refused".into(), true, now_ms),
+                }
             }
         }
     }
@@ -241,10 +241,41 @@ fn a_meter_that_is_added_is_asked_from_its_start_and_a_wrong_answer_is_no_answer
     let first = fleet.meters[0].as_ref().unwrap();
     let mut peers = first.peers().unwrap();
     assert!(peers.knows(&peers.token().to_owned()) && !peers.knows("") && !peers.knows(&"0".repeat(64)));
-    assert!(peers.hear(address(1), b"something else", 0, 0).is_err());
+    assert!(peers.hear(address(1), 0, b"something else", 0, 0).is_err());
     peers.miss(address(7), "no route".into(), false, 0);
     let coverage = peers.coverage(fleet.now_ms);
     let states: Vec<_> = coverage.peers.iter().map(|peer| peer.state).collect();
     assert_eq!(states, [PeerState::Answers, PeerState::Unheard]);
     assert_eq!((coverage.held, coverage.given_up), (0, 0));
+}
+
+#[test]
+fn a_meter_that_was_started_anew_at_its_address_tells_everything_anew() {
+    let mut fleet = Fleet::new(2);
+    for call in 1..6 {
+        fleet.send(1, SERVER, call);
+    }
+    fleet.steps(TTL_MS + 2 * ROUND_MS);
+    assert_eq!(fleet.meters[0].as_ref().unwrap().peers().unwrap().after(address(1)), 5);
+    // Between two rounds of questions.
+    fleet.step();
+    fleet.meters[1] = Some(Fleet::meter());
+    for call in 10..20 {
+        fleet.send(0, CLIENT, call);
+        fleet.send(1, SERVER, call);
+    }
+    let all = fleet.accounting();
+    assert_eq!((all[0].unwrap().apart, all[1].unwrap().apart), (10, 10));
+}
+
+#[test]
+fn a_meter_with_several_addresses_is_one() {
+    let fleet = Fleet::new(2);
+    let [first, second] = [0, 1].map(|number: usize| fleet.meters[number].as_ref().unwrap());
+    let mut peers = first.peers().unwrap();
+    let answer = second.peers().unwrap().tell(0, 0);
+    for address in [address(1), address(8), address(1)] {
+        assert_eq!(peers.hear(address, 0, &answer, 0, 0), Ok(false));
+    }
+    assert_eq!(peers.coverage(0).peers.len(), 1);
 }

@@ -4,7 +4,7 @@ use super::super::hunt::meter::roots;
 use super::MeterArgs;
 use anyhow::{Context, bail};
 use spangap_meter::engine::Meter;
-use spangap_meter::peers::{LEAST_SECRET_BYTES, MOST_ANSWER_BYTES, PATH};
+use spangap_meter::peers::{LEAST_SECRET_BYTES, MOST_ANSWER_BYTES, PATH, ROUND_MS};
 use spangap_meter::serve::clock::Clock;
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -17,8 +17,6 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, config::Config, http};
 
-/// From one round of questions to the next.
-const ROUND: Duration = Duration::from_secs(1);
 /// Time for an answer.
 const ANSWERS: Duration = Duration::from_secs(2);
 /// Meters asked at most.
@@ -122,7 +120,7 @@ impl Asking {
                 }
             });
             drop(meter);
-            thread::sleep(ROUND);
+            thread::sleep(Duration::from_millis(ROUND_MS));
         }
     }
 
@@ -152,7 +150,7 @@ impl Asking {
             let answer = self.answer(&agent, &format!("{}://{place}{PATH}?after={after}", self.scheme));
             let now_ms = self.clock.now_ms();
             let Some(mut peers) = meter.peers() else { return };
-            match answer.map(|answer| peers.hear(address, &answer, asked_ms, now_ms)) {
+            match answer.map(|answer| peers.hear(address, after, &answer, asked_ms, now_ms)) {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return,
                 Ok(Err(why)) => return peers.miss(address, why, false, now_ms),
