@@ -240,7 +240,7 @@ fn a_meter_that_is_added_is_asked_from_its_start_and_a_wrong_answer_is_no_answer
 
     let first = fleet.meters[0].as_ref().unwrap();
     let mut peers = first.peers().unwrap();
-    assert!(peers.knows(&peers.token().to_owned()) && !peers.knows("") && !peers.knows(&"0".repeat(64)));
+    assert!(peers.knows(peers.token()) && !peers.knows("") && !peers.knows(&"0".repeat(64)));
     assert!(peers.hear(address(1), 0, b"something else", 0, 0).is_err());
     peers.miss(address(7), "no route".into(), false, 0);
     let coverage = peers.coverage(fleet.now_ms);

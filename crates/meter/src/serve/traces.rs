@@ -48,7 +48,9 @@ impl Api {
 pub(super) async fn parquet(For(api): For, Ask((period,)): Ask<(Period,)>) -> Answer {
     let spool = api.spool()?;
     let (from_s, to_s) = period.seconds(&api.clock)?;
-    let window = Window { from_unix_ms: from_s.saturating_mul(1000), to_unix_ms: to_s.saturating_mul(1000) };
+    // The last second counts as a whole: it may be the present one.
+    let to_unix_ms = to_s.saturating_mul(1000).saturating_add(999);
+    let window = Window { from_unix_ms: from_s.saturating_mul(1000), to_unix_ms };
     let answer = api.stream(Of::Exports, "application/vnd.apache.parquet", move |out| {
         spool.export(window, out).map(|_| ())
     });

@@ -49,7 +49,7 @@ impl MeterArgs {
         let Some(names) = self.peers.clone() else { return Ok(()) };
         for name in &names {
             let port = name.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
-            if !port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+            if port.is_none_or(|port| port.parse::<u16>().is_err()) {
                 bail!("--peers {name}: expected HOST:PORT of a meter's page, such as meters.example:7070");
             }
         }
