@@ -4,8 +4,26 @@
 //! call, and a further attempt. Only this file knows the meaning of each word. Other code sees an entry as a
 //! [`State`], of which the compiler loads only the fields in use.
 
-use crate::pending::Key;
 use spangap_model::{CallStatus, Side};
+
+/// Digest of a key: 64 bits compared in the entry, 31 in the index of [`Pending`](crate::pending::Pending).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub(crate) digest: u64,
+    pub(crate) tag: u32,
+}
+
+impl Key {
+    /// As words, the lowest bit of the second of which is 1.
+    pub fn words(self) -> (u64, u32) {
+        (self.digest, self.tag)
+    }
+
+    /// Of [`Key::words`]; the lowest bit of the second does not matter.
+    pub fn of_words(digest: u64, tag: u32) -> Key {
+        Key { digest, tag: tag | 1 }
+    }
+}
 
 /// One entry; [`Entry::state`] decodes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

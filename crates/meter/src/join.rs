@@ -6,13 +6,13 @@
 //! the call from the main distributions. Each further attempt has its own entry, so that its retransmission
 //! is recognised too.
 
-use crate::entry::{Call, Entry, MAX_DURATION_NS, Outline, State, Waiting};
+use crate::entry::{Call, Entry, Key, MAX_DURATION_NS, Outline, State, Waiting};
 use crate::ingest::origins::{Interned, OTHER_NAME};
 use crate::ingest::semconv::SpanKind;
 use crate::ingest::walk::SpanFacts;
 use crate::keep::Keep;
 use crate::peers::Fate;
-use crate::pending::{Key, KeyMaker, Pending, Position};
+use crate::pending::{KeyMaker, Pending, Position};
 use crate::window::CallFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, CallStatus, Side};

@@ -7,14 +7,13 @@
 //!
 //! Halves are told as ages, so clocks of hosts need not agree. There is no IO here: whoever asks the peers passes their answers on.
 
-use crate::pending::Key;
+use crate::entry::Key;
 use crate::report::{Note, PeerCoverage, PeerState, PeersCoverage};
 use rustc_hash::FxHashMap;
 use sha2::{Digest, Sha256};
 use spangap_model::Side;
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::net::SocketAddr;
 use subtle::ConstantTimeEq;
 
 /// Path of [`Peers::tell`] below the address of the API.
@@ -85,7 +84,7 @@ struct Own {
 #[derive(Debug)]
 struct Peer {
     instance: u64,
-    address: SocketAddr,
+    address: String,
     /// What it told last, by its own count.
     next: u64,
     /// All its halves that arrived before are known, if they were not given up.
@@ -116,7 +115,7 @@ pub struct Peers {
     expired_to_ms: u64,
     peers: Vec<Peer>,
     /// Addresses where no other meter has been heard yet, with the reason.
-    unheard: Vec<(SocketAddr, String)>,
+    unheard: Vec<(String, String)>,
     given_up: u64,
 }
 
@@ -163,8 +162,8 @@ impl Peers {
     }
 
     /// Whether this is the token of a peer.
-    pub fn knows(&self, token: &str) -> bool {
-        bool::from(self.token.as_bytes().ct_eq(token.as_bytes()))
+    pub fn knows(&self, token: &[u8]) -> bool {
+        bool::from(self.token.as_bytes().ct_eq(token))
     }
 
     /// Takes over a half that has just expired.
@@ -231,11 +230,11 @@ impl Peers {
     }
 
     /// What to ask a meter at this address for: everything after this number.
-    pub fn after(&self, address: SocketAddr) -> u64 {
+    pub fn after(&self, address: &str) -> u64 {
         self.running(address).map_or(0, |at| self.peers[at].next)
     }
 
-    fn running(&self, address: SocketAddr) -> Option<usize> {
+    fn running(&self, address: &str) -> Option<usize> {
         self.peers.iter().position(|peer| peer.address == address && peer.gone_ms.is_none())
     }
 
@@ -246,7 +245,7 @@ impl Peers {
     /// When the answer is none.
     pub fn hear(
         &mut self,
-        address: SocketAddr,
+        address: &str,
         after: u64,
         answer: &[u8],
         asked_ms: u64,
@@ -254,7 +253,7 @@ impl Peers {
     ) -> Result<bool, String> {
         let answer =
             Answer::read(answer).ok_or("expected an answer of a meter of the same version with --peers")?;
-        self.unheard.retain(|(other, _)| *other != address);
+        self.unheard.retain(|(other, _)| other != address);
         if answer.instance == self.instance {
             return Ok(false);
         }
@@ -276,7 +275,7 @@ impl Peers {
         if known.is_none() {
             self.peers.push(Peer {
                 instance: answer.instance,
-                address,
+                address: address.to_owned(),
                 next: 0,
                 known_ms: 0,
                 heard_ms: now_ms,
@@ -286,7 +285,8 @@ impl Peers {
         }
         let ttl_ms = self.ttl_ms;
         let peer = &mut self.peers[at];
-        (peer.address, peer.gone_ms, peer.heard_ms) = (address, None, now_ms);
+        (peer.gone_ms, peer.heard_ms) = (None, now_ms);
+        address.clone_into(&mut peer.address);
         if after != peer.next {
             // The number was that of another run.
             return Ok(true);
@@ -330,10 +330,10 @@ impl Peers {
     }
 
     /// Notes that nothing was heard from this address, and why. `is_gone`: nothing runs there.
-    pub fn miss(&mut self, address: SocketAddr, why: String, is_gone: bool, now_ms: u64) {
+    pub fn miss(&mut self, address: &str, why: String, is_gone: bool, now_ms: u64) {
         let Some(at) = self.running(address) else {
-            self.unheard.retain(|(other, _)| *other != address);
-            self.unheard.push((address, why));
+            self.unheard.retain(|(other, _)| other != address);
+            self.unheard.push((address.to_owned(), why));
             return;
         };
         let peer = &mut self.peers[at];
@@ -345,7 +345,7 @@ impl Peers {
 
     /// Takes over the list of addresses as it is now. Returns whom to ask: these, and those that left the list and may still have
     /// something to tell.
-    pub fn list(&mut self, addresses: &[SocketAddr], now_ms: u64) -> Vec<SocketAddr> {
+    pub fn list(&mut self, addresses: &[String], now_ms: u64) -> Vec<String> {
         self.unheard.retain(|(address, _)| addresses.contains(address));
         let patience_ms = self.patience_ms();
         for peer in &mut self.peers {
@@ -356,7 +356,7 @@ impl Peers {
         }
         self.peers.retain(|peer| peer.gone_ms.is_none_or(|gone_ms| now_ms < gone_ms + 2 * patience_ms));
         let mut all = addresses.to_vec();
-        all.extend(self.peers.iter().filter(|peer| peer.gone_ms.is_none()).map(|peer| peer.address));
+        all.extend(self.peers.iter().filter(|peer| peer.gone_ms.is_none()).map(|peer| peer.address.clone()));
         all.sort_unstable();
         all.dedup();
         all
@@ -430,7 +430,7 @@ impl Peers {
     /// What readers of the coverage see.
     pub fn coverage(&self, now_ms: u64) -> PeersCoverage {
         let of = |peer: &Peer| PeerCoverage {
-            address: peer.address.to_string(),
+            address: peer.address.clone(),
             state: match (peer.gone_ms, &peer.problem) {
                 (Some(_), _) => PeerState::Gone,
                 (None, _) if now_ms.saturating_sub(peer.heard_ms) > PATIENCE_MS => PeerState::Silent,
@@ -440,7 +440,7 @@ impl Peers {
             problem: peer.problem.clone(),
         };
         let unheard = self.unheard.iter().map(|(address, why)| PeerCoverage {
-            address: address.to_string(),
+            address: address.clone(),
             state: PeerState::Unheard,
             heard_before_ms: None,
             problem: Some(why.clone()),

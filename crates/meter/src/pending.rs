@@ -9,32 +9,13 @@
 //!
 //! An entry is found by a seeded 95-bit digest of its key; keys with equal digests are treated as equal.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Key};
 use crate::prefetch::prefetch;
 use sha2::{Digest, Sha256};
 use spangap_model::shared::Account;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-
-/// Digest of a key: 64 bits compared in the entry, 31 in the index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Key {
-    digest: u64,
-    tag: u32,
-}
-
-impl Key {
-    /// As words, the lowest bit of the second of which is 1.
-    pub fn words(self) -> (u64, u32) {
-        (self.digest, self.tag)
-    }
-
-    /// Of [`Key::words`]; the lowest bit of the second does not matter.
-    pub fn of_words(digest: u64, tag: u32) -> Key {
-        Key { digest, tag: tag | 1 }
-    }
-}
 
 /// Seeded digest of a trace id.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,6 @@ use spangap_meter::engine::{Meter, Settings};
 use spangap_meter::peers::ROUND_MS;
 use spangap_meter::report::PeerState;
 use spangap_model::Accounting;
-use std::net::SocketAddr;
 
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
@@ -84,20 +83,20 @@ impl Fleet {
 
     /// One asks all, also itself, as addresses of a shared name are.
     fn ask(&self, number: usize, meter: &Meter) {
-        let addresses: Vec<SocketAddr> = (0..self.meters.len()).map(address).collect();
+        let addresses: Vec<String> = (0..self.meters.len()).map(address).collect();
         let now_ms = self.clock_ms(number);
         let asked = meter.peers().unwrap().list(&addresses, now_ms);
         for address in asked {
-            let other = address.port() as usize;
+            let other: usize = address.parse().unwrap();
             loop {
-                let after = meter.peers().unwrap().after(address);
+                let after = meter.peers().unwrap().after(&address);
                 let asked = self.meters[other].as_ref();
                 let answer = asked.map(|asked| asked.peers().unwrap().tell(after, self.clock_ms(other)));
                 let mut peers = meter.peers().unwrap();
                 match answer {
-                    Some(answer) if peers.hear(address, after, &answer, now_ms, now_ms).unwrap() => {}
+                    Some(answer) if peers.hear(&address, after, &answer, now_ms, now_ms).unwrap() => {}
                     Some(_) => break,
-                    None => break peers.miss(address, "connection refused".into(), true, now_ms),
+                    None => break peers.miss(&address, "connection refused".into(), true, now_ms),
                 }
             }
         }
@@ -123,8 +122,8 @@ impl Fleet {
     }
 }
 
-fn address(number: usize) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], number as u16))
+fn address(number: usize) -> String {
+    number.to_string()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -240,9 +239,9 @@ fn a_meter_that_is_added_is_asked_from_its_start_and_a_wrong_answer_is_no_answer
 
     let first = fleet.meters[0].as_ref().unwrap();
     let mut peers = first.peers().unwrap();
-    assert!(peers.knows(peers.token()) && !peers.knows("") && !peers.knows(&"0".repeat(64)));
-    assert!(peers.hear(address(1), 0, b"something else", 0, 0).is_err());
-    peers.miss(address(7), "no route".into(), false, 0);
+    assert!(peers.knows(peers.token().as_bytes()) && !peers.knows(b"") && !peers.knows(&[b'0'; 64]));
+    assert!(peers.hear(&address(1), 0, b"something else", 0, 0).is_err());
+    peers.miss(&address(7), "no route".into(), false, 0);
     let coverage = peers.coverage(fleet.now_ms);
     let states: Vec<_> = coverage.peers.iter().map(|peer| peer.state).collect();
     assert_eq!(states, [PeerState::Answers, PeerState::Unheard]);
@@ -256,7 +255,7 @@ fn a_meter_that_was_started_anew_at_its_address_tells_everything_anew() {
         fleet.send(1, SERVER, call);
     }
     fleet.steps(TTL_MS + 2 * ROUND_MS);
-    assert_eq!(fleet.meters[0].as_ref().unwrap().peers().unwrap().after(address(1)), 5);
+    assert_eq!(fleet.meters[0].as_ref().unwrap().peers().unwrap().after(&address(1)), 5);
     // Between two rounds of questions.
     fleet.step();
     fleet.meters[1] = Some(Fleet::meter());
@@ -275,7 +274,7 @@ fn a_meter_with_several_addresses_is_one() {
     let mut peers = first.peers().unwrap();
     let answer = second.peers().unwrap().tell(0, 0);
     for address in [address(1), address(8), address(1)] {
-        assert_eq!(peers.hear(address, 0, &answer, 0, 0), Ok(false));
+        assert_eq!(peers.hear(&address, 0, &answer, 0, 0), Ok(false));
     }
     assert_eq!(peers.coverage(0).peers.len(), 1);
 }

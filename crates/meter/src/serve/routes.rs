@@ -1,12 +1,12 @@
 //! The routes of the API, `/metrics` and health: what each asks for, and what it answers. Shapes are in [`crate::report`], documented in
 //! docs/api.md.
 
+use super::access::bearer;
 use super::answer::Rendered;
 use super::api::{Answer, Api, For, Of, Problem, Wanted, covered};
 use super::changes::{changes, has, not_modified, with_tag};
-use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
-use super::parameters::{self, Ask, BadQuery};
+use super::parameters::{self, Ask, BadQuery, Period};
 use super::table::{self, Table};
 use super::traces;
 use crate::explain::explain;
@@ -61,14 +61,6 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
-#[derive(Debug, Deserialize)]
-pub(super) struct Period {
-    window: Option<String>,
-    from: Option<u64>,
-    to: Option<u64>,
-}
-
 /// A request for a stretch of time, which may depend on when it came.
 struct Within<'a>(&'a Uri, (u64, u64));
 
@@ -76,25 +68,6 @@ impl std::fmt::Display for Within<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Within(uri, (from_s, to_s)) = self;
         write!(f, "{from_s} {to_s} {uri}")
-    }
-}
-
-/// What is looked at when nothing is asked for.
-const DEFAULT_WINDOW_S: u64 = 900;
-
-impl Period {
-    /// First and last second; minutes that overlap it are taken whole.
-    pub(super) fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
-        let to = self.to.unwrap_or(clock.unix_s());
-        let window_s = match &self.window {
-            Some(text) => parameters::duration_ns("window", text)? / 1_000_000_000,
-            None => DEFAULT_WINDOW_S,
-        };
-        let from = self.from.unwrap_or(to.saturating_sub(window_s));
-        if from > to {
-            return Err(Problem(StatusCode::BAD_REQUEST, format!("from {from} lies after to {to}")));
-        }
-        Ok((from, to))
     }
 }
 
@@ -289,8 +262,7 @@ async fn halves(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(After,)>)
         let why = "this meter runs without --peers".into();
         return Err(Problem(StatusCode::NOT_FOUND, why));
     };
-    let token = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if !token.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| peers.knows(token)) {
+    if !bearer(&headers).is_some_and(|token| peers.knows(token)) {
         let why = "expected the token of a meter with the same --peers-key".into();
         return Err(Problem(StatusCode::UNAUTHORIZED, why));
     }

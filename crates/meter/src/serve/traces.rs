@@ -1,8 +1,7 @@
 //! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
 use super::api::{Answer, Api, For, Of, Problem, Wanted};
-use super::parameters::{Ask, from_hex};
-use super::routes::Period;
+use super::parameters::{Ask, Period, from_hex};
 use crate::report::{KeptCoverage, Note};
 use crate::spool::window::Window;
 use crate::spool::{Kept, Spool, SpoolFigures, jaeger};

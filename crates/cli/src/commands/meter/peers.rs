@@ -110,8 +110,10 @@ impl Asking {
         let mut names = HashMap::new();
         while let Some(meter) = meter.upgrade() {
             let listed = self.listed(&mut names);
+            let listed: Vec<String> = listed.iter().map(SocketAddr::to_string).collect();
             let asked = meter.peers().map(|mut peers| peers.list(&listed, self.clock.now_ms()));
-            let asked = asked.unwrap_or_default();
+            let asked: Vec<SocketAddr> =
+                asked.iter().flatten().filter_map(|text| text.parse().ok()).collect();
             names.retain(|address, _| asked.contains(address));
             thread::scope(|scope| {
                 for address in &asked {
@@ -143,18 +145,19 @@ impl Asking {
 
     fn ask(&self, meter: &Meter, address: SocketAddr, name: Option<&String>) {
         let place = name.cloned().unwrap_or_else(|| address.to_string());
+        let known = address.to_string();
         let agent = Agent::with_parts(self.config.clone(), DefaultConnector::default(), At(address));
         loop {
-            let Some(after) = meter.peers().map(|peers| peers.after(address)) else { return };
+            let Some(after) = meter.peers().map(|peers| peers.after(&known)) else { return };
             let asked_ms = self.clock.now_ms();
             let answer = self.answer(&agent, &format!("{}://{place}{PATH}?after={after}", self.scheme));
             let now_ms = self.clock.now_ms();
             let Some(mut peers) = meter.peers() else { return };
-            match answer.map(|answer| peers.hear(address, after, &answer, asked_ms, now_ms)) {
+            match answer.map(|answer| peers.hear(&known, after, &answer, asked_ms, now_ms)) {
                 Ok(Ok(true)) => {}
                 Ok(Ok(false)) => return,
-                Ok(Err(why)) => return peers.miss(address, why, false, now_ms),
-                Err(Miss(why, is_gone)) => return peers.miss(address, why, is_gone, now_ms),
+                Ok(Err(why)) => return peers.miss(&known, why, false, now_ms),
+                Err(Miss(why, is_gone)) => return peers.miss(&known, why, is_gone, now_ms),
             }
         }
     }
