@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print) docs/glossary.md
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-collectors test-parquet test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,13 @@ test-deploy: ## Check what is below deploy/ by the programs that read it: Helm, 
 test-kafka: build ## Run the meter on Kafka itself: kills of meters and of the broker, rebalances, every compression, TLS, SASL (about 5 minutes)
 	@scripts/setup.sh kafka
 	@scripts/kafka.sh $(PARTS)
+
+test-collectors: build ## Run meters behind a Collector that distributes by trace id, one added and one killed under load; as root (about 3 minutes)
+	@scripts/collectors.sh
+
+test-parquet: build ## Read exported spans with DuckDB, pyarrow and the engine of ClickHouse (half a gigabyte to fetch, once)
+	@scripts/setup.sh parquet
+	@scripts/parquet.sh
 
 test-kubernetes: build ## Install the chart on a Kubernetes of one node, made for it, with a fault among its pods; as root (20 CPU minutes once)
 	@scripts/setup.sh kubernetes

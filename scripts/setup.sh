@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench|packages`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench|packages|parquet`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench | packages) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint, bench or packages" >&2
+case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench | packages | parquet) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint, bench, packages or parquet" >&2
   exit 2
   ;;
 esac
@@ -165,6 +165,7 @@ case $stage in
     need pip3 python3-pip
     need openssl openssl
     ;;
+  parquet) need pip3 python3-pip ;;
   lint) need shellcheck shellcheck ;;
   bench)
     need taskset util-linux
@@ -413,6 +414,17 @@ if [ "$stage" = kafka ]; then
     say "pip: confluent-kafka, which writes the messages, into $kafka/python"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$kafka/python" confluent-kafka==2.16.1 </dev/null >&2
   fi
+fi
+
+# ---- What reads exported spans ---------------------------------------------------------------------------------
+
+if [ "$stage" = parquet ] && [ ! -d target/parquet/python ]; then
+  mkdir -p target/parquet/python
+  for package in duckdb==2.0.1 pyarrow==26.0.1 chdb-core==26.9.0; do
+    say "pip: $package, into target/parquet/python"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target target/parquet/python $package </dev/null >&2 ||
+      say "$package cannot be fetched, see above; what it would read will say 'not run'"
+  done
 fi
 
 # ---- What checks the chart ------------------------------------------------------------------------------------

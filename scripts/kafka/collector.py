@@ -10,7 +10,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from load import CLIENT, SERVER, Load, field, fixed64, protobuf, varint
+from load import Load
+from otlp import CLIENT, SERVER, field, fixed64, protobuf, varint
 from stage import Meter, free_ports, until
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

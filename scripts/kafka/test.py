@@ -12,7 +12,8 @@ import collector as of_collector
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from load import Load, as_json, protobuf
+from load import Load
+from otlp import as_json, protobuf
 from stage import PASSWORD, Broker, Meter, until
 
 RATE = 200

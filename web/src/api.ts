@@ -120,6 +120,22 @@ export interface Coverage {
   kept?: KeptCoverage;
   kafka?: KafkaCoverage;
   kubernetes?: KubernetesCoverage;
+  peers?: PeersCoverage;
+}
+
+export interface PeersCoverage {
+  peers: PeerCoverage[];
+  held: number;
+  halves_of_peers: number;
+  halves_limit: number;
+  given_up: number;
+}
+
+export interface PeerCoverage {
+  address: string;
+  state: "answers" | "silent" | "gone" | "unheard";
+  heard_before_ms: number | null;
+  problem: string | null;
 }
 
 export interface KubernetesCoverage {
@@ -254,6 +270,8 @@ export interface SpanCounts {
   pending: number;
   expired_client_only: number;
   expired_server_only: number;
+  apart: number;
+  unresolved: number;
   evicted: number;
   duplicate: number;
   extra_attempts: number;

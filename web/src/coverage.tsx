@@ -103,7 +103,7 @@ export function CoverageView({ coverage: c }: { coverage: Coverage }) {
       <dl class="tiles">
         {tile("received", "spans received", shortCount(spans.received), `${count(spans.received)} spans since the meter's start`, false)}
         {tile("match_ratio", "match ratio", percent(c.match_ratio), "share of settled CLIENT and SERVER spans that found their mate", false)}
-        {CLASSES.map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0, true))}
+        {CLASSES.filter(({ key, rare }) => !rare || spans[key] > 0).map(({ key, label, hint, bad }) => tile(key, label, shortCount(spans[key]), `${count(spans[key])} spans: ${hint}`, bad === true && spans[key] > 0, true))}
         {tile("refused_requests", "refused", shortCount(c.refused_requests), "requests refused because the meter was overloaded", c.refused_requests > 0)}
         {tile("invalid_requests", "undecodable", shortCount(c.invalid_requests), "requests that could not be decoded", c.invalid_requests > 0)}
       </dl>

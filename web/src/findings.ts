@@ -17,12 +17,14 @@ const STORE_NEARLY_FULL = 0.9;
 const SERVICES_NAMED = 6;
 const HOLES_NAMED = 3;
 
-/** Classes of spans, in the order of the bar. */
-export const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean }[] = [
+/** Classes of spans, in the order of the bar. A rare one is left out while it is empty. */
+export const CLASSES: { key: keyof SpanCounts; label: string; hint: string; bad?: boolean; rare?: boolean }[] = [
   { key: "joined", label: "joined", hint: "found their mate: two for each joined call" },
   { key: "pending", label: "pending", hint: "still waiting for their mate" },
   { key: "expired_client_only", label: "client only", hint: "CLIENT spans whose SERVER span did not come in time: also those of databases, which have none" },
   { key: "expired_server_only", label: "server only", hint: "SERVER spans whose CLIENT span did not come in time" },
+  { key: "apart", label: "apart", hint: "their mate reached another meter while the list of meters changed; neither counts the call", rare: true },
+  { key: "unresolved", label: "unresolved", hint: "without a mate at a time when another meter ended or did not answer; it may be there", rare: true },
   { key: "evicted", label: "evicted", hint: "thrown out early because the store of pending spans was full", bad: true },
   { key: "duplicate", label: "duplicates", hint: "seen before with the same ids; counted once" },
   { key: "extra_attempts", label: "extra attempts", hint: "further SERVER spans under one CLIENT span: retries and hedges" },

@@ -37,6 +37,8 @@ const SPANS = {
   pending: 0,
   expired_client_only: 0,
   expired_server_only: 0,
+  apart: 0,
+  unresolved: 0,
   evicted: 0,
   duplicate: 0,
   extra_attempts: 0,

@@ -6,6 +6,25 @@
 
 use spangap_model::{CallStatus, Side};
 
+/// Digest of a key: 64 bits compared in the entry, 31 in the index of [`Pending`](crate::pending::Pending).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub(crate) digest: u64,
+    pub(crate) tag: u32,
+}
+
+impl Key {
+    /// As words, the lowest bit of the second of which is 1.
+    pub fn words(self) -> (u64, u32) {
+        (self.digest, self.tag)
+    }
+
+    /// Of [`Key::words`]; the lowest bit of the second does not matter.
+    pub fn of_words(digest: u64, tag: u32) -> Key {
+        Key { digest, tag: tag | 1 }
+    }
+}
+
 /// One entry; [`Entry::state`] decodes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
@@ -158,6 +177,12 @@ impl Entry {
     /// A further attempt that arrived at `arrival_ms`.
     pub fn attempt(arrival_ms: u32) -> Entry {
         Entry { flags: ATTEMPT, arrival_ms, ..Entry::default() }
+    }
+
+    /// The key under which it was inserted.
+    #[inline]
+    pub fn key(&self) -> Key {
+        Key::of_words(self.digest, self.tag)
     }
 
     /// Arrival of the first half, in milliseconds modulo 2^32.

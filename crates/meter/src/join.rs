@@ -6,12 +6,13 @@
 //! the call from the main distributions. Each further attempt has its own entry, so that its retransmission
 //! is recognised too.
 
-use crate::entry::{Call, Entry, MAX_DURATION_NS, Outline, State, Waiting};
+use crate::entry::{Call, Entry, Key, MAX_DURATION_NS, Outline, State, Waiting};
 use crate::ingest::origins::{Interned, OTHER_NAME};
 use crate::ingest::semconv::SpanKind;
 use crate::ingest::walk::SpanFacts;
 use crate::keep::Keep;
-use crate::pending::{Key, KeyMaker, Pending, Position};
+use crate::peers::Fate;
+use crate::pending::{KeyMaker, Pending, Position};
 use crate::window::CallFigures;
 use spangap_model::accounting::Malformed;
 use spangap_model::{Accounting, CallStatus, Side};
@@ -114,6 +115,19 @@ pub fn id_of_call(span: &SpanFacts) -> u64 {
 /// Mixed into the trace id of an attempt's own entry, so that it cannot collide with a call's key.
 const ATTEMPT_SALT: u64 = 0x5bd1_e995_9d1b_54a5;
 
+/// A half without a mate, of which other meters are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The call.
+    pub key: Key,
+    /// The half.
+    pub side: Side,
+    /// Its origin.
+    pub origin: u32,
+    /// Its arrival, in milliseconds modulo 2^32.
+    pub arrival_ms: u32,
+}
+
 /// The join: pending halves, retained bytes, and the accounting of every span.
 #[derive(Debug)]
 pub struct Join {
@@ -121,6 +135,8 @@ pub struct Join {
     keep: Keep,
     keys: KeyMaker,
     large_over: u64,
+    /// Halves without a mate that are not counted as such before other meters were asked; they are still pending.
+    asked: Option<Vec<Asked>>,
     /// Accounting of every span.
     pub accounting: Accounting,
     /// Reasons for malformed spans.
@@ -138,9 +154,34 @@ impl Join {
             keep: Keep::new(keep_bytes),
             keys,
             large_over: large_over.unwrap_or(u64::MAX),
+            asked: None,
             accounting: Accounting::default(),
             malformed: Malformed::default(),
             services: Vec::new(),
+        }
+    }
+
+    /// The same, whose halves without a mate wait for [`Join::settle`] after they have expired.
+    pub fn asking_others(self) -> Join {
+        Join { asked: Some(Vec::new()), ..self }
+    }
+
+    /// Removes and returns the halves that have expired since the last call, if other meters are to be asked for their mates.
+    pub fn take_asked(&mut self) -> Vec<Asked> {
+        self.asked.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Counts a half of [`Join::take_asked`].
+    pub fn settle(&mut self, side: Side, origin: u32, fate: Fate, names: &Interned) {
+        self.accounting.pending -= 1;
+        match (fate, side) {
+            (Fate::Apart, _) => self.accounting.apart += 1,
+            (Fate::Unresolved, _) => self.accounting.unresolved += 1,
+            (Fate::Alone, Side::Client) => self.accounting.expired_client_only += 1,
+            (Fate::Alone, Side::Server) => self.accounting.expired_server_only += 1,
+        }
+        if fate == Fate::Alone {
+            self.count_unmatched(side, origin, names);
         }
     }
 
@@ -376,12 +417,16 @@ impl Join {
     fn forget(&mut self, entry: Entry, names: &Interned) -> Option<Side> {
         let State::Waiting(half) = entry.state() else { return None };
         self.accounting.pending -= 1;
-        let counts = self.service(names.origin(half.origin).service);
-        match half.side {
+        self.count_unmatched(half.side, half.origin, names);
+        Some(half.side)
+    }
+
+    fn count_unmatched(&mut self, side: Side, origin: u32, names: &Interned) {
+        let counts = self.service(names.origin(origin).service);
+        match side {
             Side::Client => counts.client_unmatched += 1,
             Side::Server => counts.server_unmatched += 1,
         }
-        Some(half.side)
     }
 
     /// Pops up to `most` entries older than `ttl_ms`; true if there may be more.
@@ -406,6 +451,11 @@ impl Join {
     /// Pops the oldest entry; false if there is none.
     fn expire_oldest(&mut self, names: &Interned) -> bool {
         let Some(entry) = self.pending.pop_oldest() else { return false };
+        if let (Some(asked), State::Waiting(half)) = (&mut self.asked, entry.state()) {
+            let (key, arrival_ms) = (entry.key(), entry.arrival_ms());
+            asked.push(Asked { key, side: half.side, origin: half.origin, arrival_ms });
+            return true;
+        }
         match self.forget(entry, names) {
             Some(Side::Client) => self.accounting.expired_client_only += 1,
             Some(Side::Server) => self.accounting.expired_server_only += 1,

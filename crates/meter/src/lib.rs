@@ -15,6 +15,7 @@ pub mod kafka;
 pub mod keep;
 pub mod offset;
 pub mod pairs;
+pub mod peers;
 pub mod pending;
 mod prefetch;
 pub mod query;

@@ -9,19 +9,13 @@
 //!
 //! An entry is found by a seeded 95-bit digest of its key; keys with equal digests are treated as equal.
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Key};
 use crate::prefetch::prefetch;
+use sha2::{Digest, Sha256};
 use spangap_model::shared::Account;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-
-/// Digest of a key: 64 bits compared in the entry, 31 in the index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Key {
-    digest: u64,
-    tag: u32,
-}
 
 /// Seeded digest of a trace id.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +45,14 @@ impl KeyMaker {
     pub fn new() -> KeyMaker {
         let state = RandomState::new();
         KeyMaker(std::array::from_fn(|i| state.hash_one(i) | 1))
+    }
+
+    /// A key maker whose keys are those of everybody with the same secret.
+    pub fn of_secret(secret: &[u8]) -> KeyMaker {
+        KeyMaker(std::array::from_fn(|i| {
+            let digest = Sha256::new().chain_update([i as u8]).chain_update(secret).finalize();
+            digest.first_chunk().map_or(1, |first| u64::from_le_bytes(*first) | 1)
+        }))
     }
 
     /// Digest of a trace id.

@@ -89,6 +89,8 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
         pending: 40,
         expired_client_only: 100,
         expired_server_only: 60,
+        apart: 0,
+        unresolved: 0,
         evicted: 20,
         duplicate: 30,
         extra_attempts: 10,

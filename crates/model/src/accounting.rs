@@ -16,6 +16,10 @@ pub struct Accounting {
     pub expired_client_only: u64,
     /// SERVER spans whose CLIENT span did not come within the time to live.
     pub expired_server_only: u64,
+    /// Halves whose mate reached another meter, within the time to live.
+    pub apart: u64,
+    /// Halves without a mate here or at a meter that answers, whose mate may have reached one that does not.
+    pub unresolved: u64,
     /// Halves evicted early, oldest first, because the store was full.
     pub evicted: u64,
     /// Spans seen before with the same ids.
@@ -37,6 +41,8 @@ impl Accounting {
             + self.pending
             + self.expired_client_only
             + self.expired_server_only
+            + self.apart
+            + self.unresolved
             + self.evicted
             + self.duplicate
             + self.extra_attempts
@@ -50,8 +56,8 @@ impl Accounting {
         self.received == self.classified()
     }
 
-    /// Share of CLIENT and SERVER spans that found their mate, among those whose outcome is final; `None`
-    /// before the first.
+    /// Share of CLIENT and SERVER spans that found their mate, among those whose outcome is final and of which other meters
+    /// have nothing to say; `None` before the first.
     pub fn match_ratio(&self) -> Option<f64> {
         let settled = self.joined + self.expired_client_only + self.expired_server_only + self.evicted;
         (settled > 0).then(|| self.joined as f64 / settled as f64)
@@ -78,6 +84,8 @@ impl AddAssign for Accounting {
         self.pending += other.pending;
         self.expired_client_only += other.expired_client_only;
         self.expired_server_only += other.expired_server_only;
+        self.apart += other.apart;
+        self.unresolved += other.unresolved;
         self.evicted += other.evicted;
         self.duplicate += other.duplicate;
         self.extra_attempts += other.extra_attempts;

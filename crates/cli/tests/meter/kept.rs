@@ -125,10 +125,31 @@ fn a_trace_ui_gets_jaegers_answers() {
 }
 
 #[test]
+fn a_period_is_one_parquet_file() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let meter = Meter::start(
+        &[&KEEP[..], &["--keep-dir", folder.path().to_str().expect("its name is text")]].concat(),
+    );
+    let sent = calls("web", "cart", 0..2_000).encode_to_vec();
+    send(&meter, &[("content-type", "application/x-protobuf")], &sent);
+    kept(&meter, 1_999, 2);
+    let answer = meter.get("/api/v1/spans.parquet?window=5m");
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/vnd.apache.parquet")));
+    assert!(answer.body.starts_with(b"PAR1") && answer.body.ends_with(b"PAR1"));
+    assert!(answer.body.len() > 10_000, "{} bytes", answer.body.len());
+    let none = meter.get("/api/v1/spans.parquet?from=1&to=2");
+    assert!(none.body.ends_with(b"PAR1") && none.body.len() < 10_000, "{} bytes", none.body.len());
+    assert!(meter.api_error("/api/v1/spans.parquet?from=2&to=1", 400).contains("lies after"));
+    assert!(meter.api_error("/api/v1/spans.parquet?q=web", 400).contains("unknown parameter"));
+    println!("not run: other readers of the file, for which there is `make test-parquet`");
+}
+
+#[test]
 fn nothing_is_kept_without_the_option() {
     let meter = Meter::start(&[]);
     assert_eq!(meter.coverage().kept, None);
     assert!(meter.api_error("/api/v1/traces/1", 404).contains("--keep-spans"));
+    assert!(meter.api_error("/api/v1/spans.parquet", 404).contains("--keep-spans"));
     drop(meter);
     for (options, expected) in [
         (&["--keep-bytes", "1GiB"][..], "--whole-bytes"),

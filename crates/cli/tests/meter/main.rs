@@ -19,6 +19,7 @@ mod kept;
 mod kubernetes;
 mod lanes;
 mod overload;
+mod peers;
 mod process;
 #[path = "../../../meter/tests/prometheus/server.rs"]
 mod prometheus;

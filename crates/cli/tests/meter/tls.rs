@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
-const VIEW: &str = "view-view-view-view";
+pub const VIEW: &str = "view-view-view-view";
 const CAPTURE: &str = "capture-capture-cap";
 const INGEST: &str = "ingest-ingest-ingest";
 
@@ -78,12 +78,12 @@ impl Papers {
     }
 
     /// Options of a meter that uses them.
-    fn of_meter(&self) -> Vec<String> {
+    pub fn of_meter(&self) -> Vec<String> {
         let files = [("--tls-cert", "server.pem"), ("--tls-key", "server.key")];
         files.iter().flat_map(|(option, file)| [(*option).to_owned(), self.text(file)]).collect()
     }
 
-    fn curl(&self, address: SocketAddr, path: &str, more: &[&str]) -> Output {
+    pub fn curl(&self, address: SocketAddr, path: &str, more: &[&str]) -> Output {
         let url = format!("https://{address}{path}");
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--max-time", "60", "--cacert", &self.text("ca.pem"), &url]).args(more);

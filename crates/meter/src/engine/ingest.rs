@@ -3,11 +3,12 @@
 use super::shard::{Shard, Surroundings};
 use super::statistics::Statistics;
 use super::{Ingested, Lane, Meter};
+use crate::entry::Key;
 use crate::ingest::origins::Interned;
 use crate::ingest::walk::{Batch, SpanFacts, walk};
 use crate::ingest::wire::WalkError;
 use crate::join::{Outcome, Retracted, id_of_call, waited_ms};
-use crate::pending::{Key, KeyMaker};
+use crate::pending::KeyMaker;
 use spangap_model::accounting::Malformed;
 use std::cell::RefCell;
 use std::ops::Range;

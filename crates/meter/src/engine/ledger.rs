@@ -9,6 +9,8 @@ use super::{
     CLOCK_STEP_MS, CLOSE_GRACE_MS, ClockStep, EXPIRE_AT_ONCE, IDLE_GRACE_MS, MAX_CLOSED_MINUTES,
     MAX_REPORTED_CLOCK_STEPS, Meter, Minutes, SWEEP_CROWDED_MS, SWEEP_MS,
 };
+use crate::join::{Asked, waited_ms};
+use crate::peers::Expired;
 use crate::window::{Minute, minute_of};
 use spangap_model::{Accounting, PairStats};
 use std::collections::{BTreeMap, VecDeque};
@@ -78,12 +80,18 @@ impl Meter {
         for number in 0..self.shards.len() {
             loop {
                 let interned = self.origins.read();
-                if !self.shard(number).join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, &interned) {
+                let mut shard = self.shard(number);
+                let has_more = shard.join.expire(now_ms as u32, ttl_ms, EXPIRE_AT_ONCE, &interned);
+                let asked = shard.join.take_asked();
+                drop(shard);
+                self.ask_peers(number, &asked, now_ms);
+                if !has_more {
                     break;
                 }
             }
             self.shard(number).mark_ring(now_ms);
         }
+        self.settle_asked(now_ms, ttl_ms);
         let mut ledger = self.ledger();
         let safe_ms = match self.settings.partitioned {
             true => self.safe_ms_of_partitions(ttl_ms),
@@ -111,6 +119,36 @@ impl Meter {
         }
     }
 
+    /// Hands halves of a shard over that have expired.
+    fn ask_peers(&self, shard: usize, asked: &[Asked], now_ms: u64) {
+        let Some(mut peers) = self.peers().filter(|_| !asked.is_empty()) else { return };
+        for half in asked {
+            peers.add(Expired {
+                key: half.key,
+                side: half.side,
+                shard: shard as u8,
+                origin: half.origin,
+                arrival_ms: now_ms.saturating_sub(waited_ms(now_ms as u32, half.arrival_ms).into()),
+            });
+        }
+    }
+
+    /// Counts the halves of which other meters have told what is to be known.
+    fn settle_asked(&self, now_ms: u64, ttl_ms: u32) {
+        let Some(mut peers) = self.peers() else { return };
+        peers.expired_to(now_ms.saturating_sub(ttl_ms.into()));
+        let mut settled = peers.settle(now_ms);
+        drop(peers);
+        settled.sort_by_key(|(half, _)| half.shard);
+        let interned = self.origins.read();
+        for of_shard in settled.chunk_by(|(one, _), (other, _)| one.shard == other.shard) {
+            let mut shard = self.shard(of_shard[0].0.shard.into());
+            for (half, fate) in of_shard {
+                shard.join.settle(half.side, half.origin, *fate, &interned);
+            }
+        }
+    }
+
     /// Removes what is idle. Nothing refers to an origin for longer than the time to live after its last
     /// span.
     fn forget_idle(&self, now_ms: u64, ttl_ms: u32, is_crowded: bool) {
@@ -123,7 +161,10 @@ impl Meter {
             self.each_lane().for_each(|mut lane| lane.stats.known_clocks.forget());
         }
         self.each_lane().for_each(|lane| lane.partitions.touch_origins(&interned, now_ms));
-        let idle_ms = if is_crowded { ttl_ms as u64 + IDLE_GRACE_MS } else { 2 * ttl_ms as u64 + SWEEP_MS };
+        // While others are asked for its mate, a half refers to its origin for longer.
+        let needed_ms = self.peers().map_or(ttl_ms.into(), |peers| peers.patience_ms());
+        let idle_ms =
+            if is_crowded { needed_ms + IDLE_GRACE_MS } else { needed_ms + ttl_ms as u64 + SWEEP_MS };
         let mut live = interned.forget_idle(now_ms, idle_ms);
         if is_crowded {
             self.common.pairs().mark(&mut live);

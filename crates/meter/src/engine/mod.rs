@@ -15,6 +15,7 @@ use crate::ingest::origins::{Limits, Origins};
 use crate::ingest::semconv::{Interest, RESPONSE_SIZE_ATTRIBUTES};
 use crate::join::ServiceCounts;
 use crate::pairs::{Grouping, PairLimits};
+use crate::peers::Peers;
 use crate::pending::{KeyMaker, Pending};
 use crate::usual::UsualOfPairs;
 use ledger::Ledger;
@@ -72,6 +73,8 @@ pub struct Settings {
     pub epoch_unix_ms: u64,
     /// Spans come from the partitions of a log, which label minutes with the times of their messages.
     pub partitioned: bool,
+    /// What meters share that tell each other which halves found no mate; `None` for a meter by itself.
+    pub peers_secret: Option<Vec<u8>>,
     /// Threads that can join spans at once, up to [`MOST_LANES`](crate::entry::MOST_LANES).
     pub lanes: usize,
 }
@@ -92,6 +95,7 @@ impl Default for Settings {
             response_size_attributes: RESPONSE_SIZE_ATTRIBUTES.map(String::from).into(),
             epoch_unix_ms: 0,
             partitioned: false,
+            peers_secret: None,
             lanes: 1,
         }
     }
@@ -117,6 +121,8 @@ pub struct Overview {
     pub services: Vec<(Arc<str>, ServiceCounts)>,
     /// Delay between the arrivals of two mates, over all pairs.
     pub mate_delay: Histogram,
+    /// Whether other meters are asked for the mates of halves that found none here.
+    pub asks_peers: bool,
     /// Bytes of the pending store.
     pub pending_bytes: u64,
     /// Its limit.
@@ -224,7 +230,8 @@ impl Lane {
     }
 }
 
-/// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks.
+/// The engine, shared between threads. Locks are acquired in this order: origins, ledger, one lane, one shard, pairs or clocks. That of
+/// peers is the last: whoever holds it acquires no other.
 #[derive(Debug)]
 pub struct Meter {
     settings: Settings,
@@ -236,13 +243,17 @@ pub struct Meter {
     shards: Box<[Mutex<Shard>]>,
     common: Common,
     usual: Mutex<Arc<UsualOfPairs>>,
+    peers: Option<Mutex<Peers>>,
 }
 
 impl Meter {
     /// An empty meter.
     pub fn new(settings: Settings) -> Meter {
         let settings = Settings { lanes: settings.lanes.clamp(1, MOST_LANES), ..settings };
-        let keys = KeyMaker::new();
+        let ttl_ms = settings.join_ttl_ms.map_or(0, u64::from);
+        let secret = settings.peers_secret.as_deref().filter(|_| ttl_ms > 0);
+        let keys = secret.map_or_else(KeyMaker::new, KeyMaker::of_secret);
+        let peers = secret.map(|secret| Mutex::new(Peers::new(secret, fastrand::u64(1..), ttl_ms)));
         let common = Common::new(&settings);
         let lane = |number| Mutex::new(Lane::new(number, &settings, &common, keys));
         Meter {
@@ -257,6 +268,7 @@ impl Meter {
             keys,
             common,
             usual: Mutex::default(),
+            peers,
             settings,
         }
     }
@@ -274,6 +286,11 @@ impl Meter {
     /// The pod that the spans of an encoded resource come from, by the cluster's API.
     pub fn pod_of(&self, resource: &[u8]) -> Option<Arc<Pod>> {
         self.origins.found(&Named::read(resource))?.pod
+    }
+
+    /// Halves without a mate here and at other meters, if others are asked.
+    pub fn peers(&self) -> Option<MutexGuard<'_, Peers>> {
+        self.peers.as_ref().map(|peers| peers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     // A panic under a lock is a bug; the figures collected since are still the best available.

@@ -271,6 +271,7 @@ impl Meter {
             malformed: sums.malformed,
             services,
             mate_delay,
+            asks_peers: self.peers.is_some(),
             pending_bytes: sums.pending_bytes,
             pending_bytes_limit: sums.pending_bytes_limit,
             whole_bytes: sums.whole_bytes,
@@ -296,7 +297,14 @@ impl Meter {
         let common = &self.common;
         let [host_pairs, host_pairs_limit, host_pairs_forgotten, host_pairs_refused] = common.clocks.fill();
         let pairs = common.pairs();
-        vec![
+        let of_peers = self.peers().map(|peers| LimitFigures {
+            name: "halves_of_peers",
+            used: peers.halves(),
+            limit: peers.halves_limit(),
+            forgotten: peers.given_up(),
+            ..LimitFigures::default()
+        });
+        let of_all = [
             LimitFigures {
                 cut: fill.origins_reduced,
                 forgotten: fill.origins_forgotten,
@@ -336,7 +344,8 @@ impl Meter {
                 refused: sums.samples_refused,
                 ..of("sample_bytes", common.sampled.bytes(), self.settings.sample_bytes)
             },
-        ]
+        ];
+        of_all.into_iter().chain(of_peers).collect()
     }
 }
 

@@ -71,7 +71,13 @@ pub(super) fn shards(settings: &Settings, keys: KeyMaker) -> Box<[Mutex<Shard>]>
     let number = wanted.min(Pending::most_stores(settings.max_pending_bytes));
     let keep_bytes = if settings.partitioned { 0 } else { settings.keep_bytes / number as u64 };
     let pendings = Pending::several(number, settings.max_pending_bytes);
-    let shard = |pending| Mutex::new(Shard::new(settings, pending, keep_bytes, keys));
+    let shard = |pending| {
+        let mut shard = Shard::new(settings, pending, keep_bytes, keys);
+        if settings.peers_secret.is_some() {
+            shard.join = shard.join.asking_others();
+        }
+        Mutex::new(shard)
+    };
     pendings.into_iter().map(shard).collect()
 }
 

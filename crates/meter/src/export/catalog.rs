@@ -173,7 +173,7 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         // Never falls, although a half that leaves with its partition is no longer this meter's.
         spans.received + handed_over,
     );
-    let classes = [
+    let mut classes = vec![
         ("joined", spans.joined),
         ("expired_client_only", spans.expired_client_only),
         ("expired_server_only", spans.expired_server_only),
@@ -183,10 +183,14 @@ fn of_spans<'a>(snapshot: &'a Snapshot, families: &mut Families<'a>) {
         ("root", spans.root),
         ("other_kind", spans.other_kind),
         ("malformed", spans.malformed),
-        ("handed_over", handed_over),
     ];
+    if overview.asks_peers {
+        classes.extend([("apart", spans.apart), ("unresolved", spans.unresolved)]);
+    }
     // Only partitions of a log are handed over.
-    let classes = &classes[..classes.len() - snapshot.kafka.is_none() as usize];
+    if snapshot.kafka.is_some() {
+        classes.push(("handed_over", handed_over));
+    }
     let class =
         |(class, n): &(&'static str, u64)| Point { labels: vec![("class", *class)], value: Value::Count(*n) };
     families.add(

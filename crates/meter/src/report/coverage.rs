@@ -76,6 +76,51 @@ pub struct Coverage {
     /// The API that names pods, nodes and zones: `--kubernetes`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kubernetes: Option<KubernetesCoverage>,
+    /// Other meters, which are asked for the mates of halves that found none here: `--peers`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peers: Option<PeersCoverage>,
+}
+
+/// Other meters, and what is exchanged with them. What came of it is in [`SpanCounts`]: `apart` and `unresolved`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeersCoverage {
+    /// The other meters, and addresses where none has been heard.
+    pub peers: Vec<PeerCoverage>,
+    /// Halves past their time to live of which others are asked; they are pending.
+    pub held: u64,
+    /// Halves remembered that others have told.
+    pub halves_of_peers: u64,
+    /// The limit of `held`, and of `halves_of_peers`.
+    pub halves_limit: u64,
+    /// Halves given up for lack of room, since the start; what depends on them is unresolved.
+    pub given_up: u64,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PeerCoverage {
+    /// Address of its page.
+    pub address: String,
+    /// Whether it answers.
+    pub state: PeerState,
+    /// Time since its last answer, milliseconds; null if it never answered.
+    pub heard_before_ms: Option<u64>,
+    /// What is wrong with it or its last answer.
+    pub problem: Option<String>,
+}
+
+/// Whether another meter answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerState {
+    /// It does.
+    Answers,
+    /// It did, and may still run.
+    Silent,
+    /// It ended, or was taken off the list.
+    Gone,
+    /// Nobody has answered there yet.
+    Unheard,
 }
 
 /// What the Kubernetes API tells of the spans' origins. Resources are those held at the moment that do not state everything.
@@ -362,6 +407,10 @@ pub struct SpanCounts {
     pub pending: u64,
     pub expired_client_only: u64,
     pub expired_server_only: u64,
+    #[serde(default)]
+    pub apart: u64,
+    #[serde(default)]
+    pub unresolved: u64,
     pub evicted: u64,
     pub duplicate: u64,
     pub extra_attempts: u64,
@@ -380,6 +429,8 @@ impl SpanCounts {
             pending,
             expired_client_only,
             expired_server_only,
+            apart,
+            unresolved,
             evicted,
             duplicate,
             extra_attempts,
@@ -391,6 +442,8 @@ impl SpanCounts {
             + pending
             + expired_client_only
             + expired_server_only
+            + apart
+            + unresolved
             + evicted
             + duplicate
             + extra_attempts
@@ -408,6 +461,8 @@ impl From<&Accounting> for SpanCounts {
             pending: a.pending,
             expired_client_only: a.expired_client_only,
             expired_server_only: a.expired_server_only,
+            apart: a.apart,
+            unresolved: a.unresolved,
             evicted: a.evicted,
             duplicate: a.duplicate,
             extra_attempts: a.extra_attempts,

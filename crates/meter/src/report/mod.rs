@@ -6,7 +6,8 @@ mod note;
 
 pub use coverage::{
     Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage,
-    KubernetesCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
+    KubernetesCoverage, LimitReport, MalformedCounts, PeerCoverage, PeerState, PeersCoverage, PortReport,
+    ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
 

@@ -132,6 +132,11 @@ impl std::fmt::Display for Denied {
     }
 }
 
+/// The token that a request brings.
+pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get(AUTHORIZATION)?.as_bytes().strip_prefix(b"Bearer ")
+}
+
 /// Access rules.
 #[derive(Debug, Default)]
 pub struct Access {
@@ -247,8 +252,7 @@ impl Access {
                 _ => Ok(()),
             };
         }
-        let value = headers.get(AUTHORIZATION).map_or(&b""[..], |value| value.as_bytes());
-        let Some(brought) = value.strip_prefix(b"Bearer ") else { return Err(Denied::NoToken(role)) };
+        let Some(brought) = bearer(headers) else { return Err(Denied::NoToken(role)) };
         // Compares all tokens, each in constant time.
         let (mut known, mut allowed) = (Choice::from(0), Choice::from(0));
         for (has, token) in &self.tokens {

@@ -287,6 +287,48 @@ async fn revoked(is_revoked: &mut watch::Receiver<bool>) {
     let _ = is_revoked.wait_for(|is_revoked| *is_revoked).await;
 }
 
+/// An answer that is written while it is read, some pieces ahead of its reader.
+#[derive(Debug)]
+pub struct Outlet {
+    piece: Vec<u8>,
+    to: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Outlet {
+    /// The writing end, for a thread that may wait, and the body of the answer.
+    pub fn new() -> (Outlet, Body) {
+        let (to, pieces) = mpsc::channel(2);
+        (Outlet { piece: Vec::new(), to }, Body::from_stream(ReceiverStream::new(pieces)))
+    }
+
+    /// Ends the answer, well or not.
+    pub fn finish(mut self, written: io::Result<()>) {
+        if let Err(error) = written.and_then(|()| self.flush()) {
+            // If nobody reads, nobody needs to know.
+            let _ = self.to.blocking_send(Err(error));
+        }
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.piece));
+        let gone = |_| io::Error::new(io::ErrorKind::BrokenPipe, "the client has gone");
+        self.to.blocking_send(Ok(piece)).map_err(gone)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,12 +3,12 @@
 
 use super::Refusals;
 use super::access::Denied;
-use super::answer::{Coding, Rendered};
+use super::answer::{Coding, Outlet, Rendered};
 use super::clock::Clock;
 use super::otlp::Receiver;
 use super::parameters::BadQuery;
 use super::places::{Peer, Port};
-use super::readers::Readers;
+use super::readers::{LineFull, Readers};
 use super::recorder::Store;
 use super::shared::Answers;
 use crate::engine::Meter;
@@ -50,7 +50,7 @@ pub struct Api {
     /// Who asks.
     pub(super) peer: Peer,
     answers: Arc<Answers>,
-    kinds: Arc<[Kind; 4]>,
+    kinds: Arc<[Kind; 5]>,
     pub(super) spool: Option<Arc<Spool>>,
     pub(super) kafka: Option<Arc<Kafka>>,
     /// Tells this run from others.
@@ -66,6 +66,7 @@ pub(super) enum Of {
     History,
     Scrapes,
     Traces,
+    Exports,
     Other,
 }
 
@@ -193,7 +194,7 @@ impl Api {
             latest: Arc::default(),
             peer: Peer::NOBODY,
             answers: Arc::default(),
-            kinds: Arc::new([(); 4].map(|()| Kind::new())),
+            kinds: Arc::new([(); 5].map(|()| Kind::new())),
             spool: None,
             kafka: None,
             started_unix_ms: clock.unix_ms(),
@@ -233,10 +234,6 @@ impl Api {
         wanted: Wanted,
         work: impl FnOnce(&Api, Coding) -> Result<Rendered, Problem> + Send + 'static,
     ) -> Answer {
-        let busy = |_| {
-            let many = "too many requests of this kind are already waiting; try again";
-            Problem(StatusCode::SERVICE_UNAVAILABLE, many.into())
-        };
         let kind = &self.kinds[of as usize];
         let make = async {
             let turn = kind.turns.enter(self.peer).await.map_err(busy)?;
@@ -255,6 +252,24 @@ impl Api {
         }
         let place = kind.readers.enter(self.peer).await.map_err(busy)?;
         Ok(made.send(Some(place)))
+    }
+
+    /// Answers with what `write` writes, as its reader takes it: for what is too large to be made first. If it fails, the answer
+    /// ends in an error, so that nobody takes the part for the whole.
+    pub(super) async fn stream(
+        &self,
+        of: Of,
+        content_type: &'static str,
+        write: impl FnOnce(&mut Outlet) -> io::Result<()> + Send + 'static,
+    ) -> Answer {
+        let turn = self.kinds[of as usize].turns.enter(self.peer).await.map_err(busy)?;
+        let (mut outlet, body) = Outlet::new();
+        tokio::task::spawn_blocking(move || {
+            let written = write(&mut outlet);
+            outlet.finish(written);
+            drop(turn);
+        });
+        Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
     }
 
     pub(super) fn displaced_answers(&self) -> u64 {
@@ -324,6 +339,11 @@ impl Api {
             kafka: self.kafka.as_ref().map(|kafka| kafka.figures().into()),
         }
     }
+}
+
+fn busy(_: LineFull) -> Problem {
+    let many = "too many requests of this kind are already waiting; try again";
+    Problem(StatusCode::SERVICE_UNAVAILABLE, many.into())
 }
 
 /// A value as JSON.

@@ -303,8 +303,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// What anybody may ask for by any name: whether the service is alive.
-const FOR_ALL: [&str; 2] = ["/healthz", "/readyz"];
+/// What anybody may ask for by any name: whether the service is alive; and what peers ask for, who have a secret of their own.
+const FOR_ALL: [&str; 3] = ["/healthz", "/readyz", crate::peers::PATH];
 /// What readers ask for by any name.
 const BY_ANY_NAME: &str = "/metrics";
 /// What needs no token: the page, which holds nothing but itself and asks for a token, and signing in with one.

@@ -1,6 +1,7 @@
 //! Query strings. A parameter that the path does not take is an error, not ignored: `windw=1h` must not be answered as if no
 //! window were given. Which parameters there are is read off the structs that they end up in.
 
+use super::clock::Clock;
 use crate::report::ApiError;
 use axum::Json;
 use axum::extract::{FromRequestParts, Query, Request};
@@ -10,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, Visitor};
-use serde::{Deserializer, forward_to_deserialize_any};
+use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use spangap_model::duration::parse_ns;
 
 /// Longer values are cut where an error quotes them; in characters.
@@ -277,6 +278,36 @@ pub(super) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
         *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
     }
     Some(bytes)
+}
+
+/// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
+#[derive(Debug, Deserialize)]
+pub struct Period {
+    window: Option<String>,
+    from: Option<u64>,
+    to: Option<u64>,
+}
+
+/// What is looked at when nothing is asked for.
+const DEFAULT_WINDOW_S: u64 = 900;
+
+impl Period {
+    /// First and last second; minutes that overlap it are taken whole.
+    ///
+    /// # Errors
+    /// When it is no duration, or ends before it begins.
+    pub fn seconds(&self, clock: &Clock) -> Result<(u64, u64), BadQuery> {
+        let to = self.to.unwrap_or(clock.unix_s());
+        let window_s = match &self.window {
+            Some(text) => duration_ns("window", text)? / 1_000_000_000,
+            None => DEFAULT_WINDOW_S,
+        };
+        let from = self.from.unwrap_or(to.saturating_sub(window_s));
+        if from > to {
+            return Err(BadQuery(format!("from {from} lies after to {to}")));
+        }
+        Ok((from, to))
+    }
 }
 
 #[cfg(test)]

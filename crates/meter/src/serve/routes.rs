@@ -1,12 +1,12 @@
 //! The routes of the API, `/metrics` and health: what each asks for, and what it answers. Shapes are in [`crate::report`], documented in
 //! docs/api.md.
 
+use super::access::bearer;
 use super::answer::Rendered;
 use super::api::{Answer, Api, For, Of, Problem, Wanted, covered};
 use super::changes::{changes, has, not_modified, with_tag};
-use super::clock::Clock;
 use super::fleet::{self, Filter, Steps};
-use super::parameters::{self, Ask, BadQuery};
+use super::parameters::{self, Ask, BadQuery, Period};
 use super::table::{self, Table};
 use super::traces;
 use crate::explain::explain;
@@ -14,11 +14,13 @@ use crate::export::prometheus::{negotiate, write};
 use crate::history::HistoryError;
 use crate::ingest::versions::VersionChange;
 use crate::kafka;
+use crate::peers;
 use crate::query::{self, Matches};
 use crate::report::*;
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::from_fn;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use serde::Deserialize;
 use spangap_model::PairKey;
@@ -51,18 +53,12 @@ pub fn router(api: Api) -> Router {
         .route("/api/v1/explain", get(explained))
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/changes", get(changes))
+        .route("/api/v1/spans.parquet", get(traces::parquet))
+        .route(peers::PATH, get(halves))
         .merge(without_parameters)
         .merge(of_others)
         .fallback(async || Problem(StatusCode::NOT_FOUND, "no such page: see / and /api/v1/pairs".into()))
         .with_state(api)
-}
-
-/// The stretch of time asked for: `window=15m`, or `from` and `to` in Unix seconds.
-#[derive(Debug, Deserialize)]
-struct Period {
-    window: Option<String>,
-    from: Option<u64>,
-    to: Option<u64>,
 }
 
 /// A request for a stretch of time, which may depend on when it came.
@@ -72,25 +68,6 @@ impl std::fmt::Display for Within<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Within(uri, (from_s, to_s)) = self;
         write!(f, "{from_s} {to_s} {uri}")
-    }
-}
-
-/// What is looked at when nothing is asked for.
-const DEFAULT_WINDOW_S: u64 = 900;
-
-impl Period {
-    /// First and last second; minutes that overlap it are taken whole.
-    fn seconds(&self, clock: &Clock) -> Result<(u64, u64), Problem> {
-        let to = self.to.unwrap_or(clock.unix_s());
-        let window_s = match &self.window {
-            Some(text) => parameters::duration_ns("window", text)? / 1_000_000_000,
-            None => DEFAULT_WINDOW_S,
-        };
-        let from = self.from.unwrap_or(to.saturating_sub(window_s));
-        if from > to {
-            return Err(Problem(StatusCode::BAD_REQUEST, format!("from {from} lies after to {to}")));
-        }
-        Ok((from, to))
     }
 }
 
@@ -273,6 +250,26 @@ async fn coverage(For(api): For, headers: HeaderMap) -> Answer {
     api.look(Of::Other, Wanted::new(&headers, "coverage"), |api| Ok(coverage_of(api)?)).await
 }
 
+/// Which halves a peer knows already.
+#[derive(Debug, Deserialize)]
+struct After {
+    after: Option<u64>,
+}
+
+/// What another meter asks for. It comes with a secret of its own, which is checked here.
+async fn halves(For(api): For, headers: HeaderMap, Ask((asked,)): Ask<(After,)>) -> Answer {
+    let Some(peers) = api.meter.peers() else {
+        let why = "this meter runs without --peers".into();
+        return Err(Problem(StatusCode::NOT_FOUND, why));
+    };
+    if !bearer(&headers).is_some_and(|token| peers.knows(token)) {
+        let why = "expected the token of a meter with the same --peers-key".into();
+        return Err(Problem(StatusCode::UNAUTHORIZED, why));
+    }
+    let told = peers.tell(asked.after.unwrap_or(0), api.clock.now_ms());
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], told).into_response())
+}
+
 async fn metrics(For(api): For, headers: HeaderMap) -> Answer {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let format = negotiate(accept);
@@ -321,11 +318,15 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     notes.extend(kept.iter().flat_map(traces::notes));
     let kafka = api.kafka.as_ref().map(|kafka| kafka.figures());
     notes.extend(kafka.iter().flat_map(kafka::source::notes));
+    let peers = api.meter.peers().map(|peers| peers.coverage(api.clock.now_ms()));
+    let accounting = &overview.accounting;
+    notes.extend(peers.iter().flat_map(|peers| peers.notes(accounting.apart, accounting.unresolved)));
     let kubernetes = api.meter.kubernetes();
     notes.extend(kubernetes.iter().flat_map(KubernetesCoverage::notes));
     Ok(Coverage {
         kafka,
         kubernetes,
+        peers,
         kept: kept.map(traces::coverage),
         refused_requests: api.receiver.refused.load(Relaxed),
         invalid_requests: api.receiver.invalid.load(Relaxed),

@@ -1,15 +1,17 @@
 //! Kept traces by id: as OTLP JSON, and through Jaeger's query API, so that a trace UI can be pointed at the meter.
 
 use super::api::{Answer, Api, For, Of, Problem, Wanted};
-use super::parameters::from_hex;
+use super::parameters::{Ask, Period, from_hex};
 use crate::report::{KeptCoverage, Note};
-use crate::spool::{Kept, SpoolFigures, jaeger};
+use crate::spool::window::Window;
+use crate::spool::{Kept, Spool, SpoolFigures, jaeger};
 use axum::Json;
 use axum::extract::Path;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 use spangap_model::count::grouped;
+use std::sync::Arc;
 
 impl Api {
     /// Returns what is kept of a trace, in this shape. Few requests at a time, so that receiving spans does
@@ -20,10 +22,7 @@ impl Api {
         trace_id: [u8; 16],
         shape: impl FnOnce(Kept) -> Result<Value, Problem> + Send + 'static,
     ) -> Answer {
-        let Some(spool) = self.spool.clone() else {
-            let why = "no whole traces are kept: the meter runs without --keep-spans".into();
-            return Err(Problem(StatusCode::NOT_FOUND, why));
-        };
+        let spool = self.spool()?;
         self.look(Of::Traces, wanted, move |_| {
             let kept = spool.find(&trace_id);
             match kept.trace.spans {
@@ -33,6 +32,31 @@ impl Api {
         })
         .await
     }
+}
+
+impl Api {
+    fn spool(&self) -> Result<Arc<Spool>, Problem> {
+        self.spool.clone().ok_or_else(|| {
+            let why = "no whole traces are kept: the meter runs without --keep-spans".into();
+            Problem(StatusCode::NOT_FOUND, why)
+        })
+    }
+}
+
+/// All kept spans that arrived in a period.
+pub(super) async fn parquet(For(api): For, Ask((period,)): Ask<(Period,)>) -> Answer {
+    let spool = api.spool()?;
+    let (from_s, to_s) = period.seconds(&api.clock)?;
+    // The last second counts as a whole: it may be the present one.
+    let to_unix_ms = to_s.saturating_mul(1000).saturating_add(999);
+    let window = Window { from_unix_ms: from_s.saturating_mul(1000), to_unix_ms };
+    let answer = api.stream(Of::Exports, "application/vnd.apache.parquet", move |out| {
+        spool.export(window, out).map(|_| ())
+    });
+    let mut answer = answer.await?;
+    let name = HeaderValue::from_static("attachment; filename=\"spans.parquet\"");
+    answer.headers_mut().insert(header::CONTENT_DISPOSITION, name);
+    Ok(answer)
 }
 
 /// Why a trace may not be there.

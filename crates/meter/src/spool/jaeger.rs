@@ -134,7 +134,7 @@ fn tag(attribute: &KeyValue) -> Value {
 }
 
 /// Lists, maps and bytes as JSON.
-fn plain(value: &Attribute) -> Value {
+pub(super) fn plain(value: &Attribute) -> Value {
     let of = |value: &Option<AnyValue>| {
         value.as_ref().and_then(|value| value.value.as_ref()).map_or(Value::Null, plain)
     };

@@ -3,14 +3,17 @@
 //! Receiving threads hand requests over without a copy: the bytes, and a digest of each trace id. If the
 //! queue is full, the request is counted as not kept; the meter's own figures still include it. One thread
 //! writes blocks ([`block`]) into segments ([`segment`]), which have an index ([`index`]) and are dropped as
-//! a whole, oldest first ([`store`]).
+//! a whole, oldest first ([`store`]). One trace is found by the index ([`traces`]), all spans of a time by
+//! reading blocks in order ([`window`]).
 
 pub mod block;
 pub mod index;
 pub mod jaeger;
 pub mod segment;
 pub mod store;
+pub mod table;
 pub mod traces;
+pub mod window;
 pub mod writer;
 
 use crate::ingest::walk::SpanFacts;

@@ -144,6 +144,61 @@ pub fn read_block(path: &Path, offset: u64) -> Result<Vec<u8>, SegmentError> {
     plain.map_err(|error| damaged(path, offset, error))
 }
 
+/// The blocks of a file, in order, as far as they are complete.
+#[derive(Debug)]
+pub struct Blocks {
+    path: PathBuf,
+    file: File,
+    at: u64,
+}
+
+impl Blocks {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(path: &Path) -> Result<Blocks, SegmentError> {
+        let file = File::open(path).map_err(failed(path))?;
+        Ok(Blocks { path: path.into(), file, at: FIRST_BLOCK })
+    }
+
+    /// The decompressed requests of the next wanted block; `None` after the last one.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged.
+    pub fn next(&mut self, wanted: impl Fn(&Head) -> bool) -> Result<Option<Vec<u8>>, SegmentError> {
+        let path = &self.path;
+        loop {
+            let at = self.at;
+            let wrong = |error: BlockError| damaged(path, at, error);
+            let mut first = [0; HEAD_BYTES];
+            // The last block of a file that is being written may be incomplete.
+            let read = |bytes: &mut [u8], at| match self.file.read_exact_at(bytes, at) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+                read => read.map(|()| true).map_err(failed(path)),
+            };
+            if !read(&mut first, at)? || first.starts_with(INDEX_MARKER) {
+                return Ok(None);
+            }
+            let (said, _) = Head::read(&first).map_err(wrong)?;
+            self.at += said.whole_len() as u64;
+            if !wanted(&said) {
+                continue;
+            }
+            let size = self.file.metadata().map_err(failed(path))?.len();
+            if self.at > size {
+                return Ok(None);
+            }
+            let mut whole = vec![0; said.whole_len()];
+            if !read(&mut whole, at)? {
+                return Ok(None);
+            }
+            let (head, payload) = block::split(&whole).map_err(wrong)?;
+            return block::plain(&head, payload).map(Some).map_err(wrong);
+        }
+    }
+}
+
 /// A segment open for writing.
 #[derive(Debug)]
 pub struct Writing {

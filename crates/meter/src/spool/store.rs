@@ -348,6 +348,16 @@ impl Store {
         (places, problems)
     }
 
+    /// Segments with spans that arrived in this time, oldest first, each with its file.
+    pub fn between(&self, from_unix_ms: u64, to_unix_ms: u64) -> Vec<(u64, PathBuf)> {
+        let state = self.state();
+        let within = state.segments.iter().filter(|entry| {
+            let Content { spans, first_unix_ms, last_unix_ms } = entry.content;
+            spans > 0 && first_unix_ms <= to_unix_ms && last_unix_ms >= from_unix_ms
+        });
+        within.map(|entry| (entry.number, entry.path().to_path_buf())).collect()
+    }
+
     /// Moves a damaged segment aside: it is no longer read, and is dropped at the end of its retention.
     pub fn set_aside(&self, number: u64, error: &SegmentError) {
         let path = {

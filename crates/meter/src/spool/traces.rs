@@ -43,6 +43,26 @@ pub fn words(id: [u8; 16]) -> [u64; 2] {
     [first, second]
 }
 
+/// Calls `each` with every resource of concatenated requests that can be decoded. Returns how many cannot.
+///
+/// # Errors
+/// When the bytes are not OTLP, or `each` fails.
+pub fn resources<E: From<WalkError>>(
+    request: &[u8],
+    mut each: impl FnMut(ResourceSpans) -> Result<(), E>,
+) -> Result<u64, E> {
+    let (mut undecoded, mut failed) = (0, Ok(()));
+    fields(&mut Cursor::new(request), 1, |from, to| {
+        match ResourceSpans::decode(&request[from..to]) {
+            Ok(found) if failed.is_ok() => failed = each(found),
+            Ok(_) => {}
+            Err(_) => undecoded += 1,
+        }
+        Ok(())
+    })?;
+    failed.map(|()| undecoded)
+}
+
 /// Calls `each` with the range of every length-delimited field with this number.
 fn fields(
     message: &mut Cursor,

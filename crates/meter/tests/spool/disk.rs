@@ -37,6 +37,14 @@ pub fn clear(folder: &Path) {
     files(folder).iter().for_each(|file| fs::remove_file(file).unwrap());
 }
 
+/// Flips a bit of a byte of one of the files.
+pub fn flip(folder: &Path, number: usize, byte: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(&files(folder)[number]).unwrap();
+    let mut at = [0];
+    file.read_exact_at(&mut at, byte).unwrap();
+    file.write_all_at(&[at[0] ^ 4], byte).unwrap();
+}
+
 /// Three sealed segments, each with its own trace and a common one.
 fn three_segments(folder: &Path) -> Arc<AtomicU64> {
     let now = Arc::new(AtomicU64::new(at(0)));
@@ -67,12 +75,7 @@ fn a_flipped_bit_costs_at_most_one_segment_and_is_reported() {
     for byte in 0..size {
         let folder = tempfile::tempdir().unwrap();
         copy(whole.path(), folder.path());
-        let second = &files(folder.path())[1];
-        let file = fs::OpenOptions::new().read(true).write(true).open(second).unwrap();
-        let mut at = [0];
-        file.read_exact_at(&mut at, byte).unwrap();
-        file.write_all_at(&[at[0] ^ 4], byte).unwrap();
-        drop(file);
+        flip(folder.path(), 1, byte);
         let spool = open(folder.path(), 8 << 20, &now);
         let found = names(&spool.find(&[9; 16]));
         let others: Vec<&String> = found.iter().filter(|name| !name.starts_with("1-")).collect();

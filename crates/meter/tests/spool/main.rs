@@ -2,6 +2,7 @@
 //! in bytes and time, on full disks and with damaged files.
 
 mod disk;
+mod export;
 mod sent;
 
 use proptest::prelude::*;

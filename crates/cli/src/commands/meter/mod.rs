@@ -4,6 +4,7 @@ mod grouping;
 mod kafka;
 mod kept;
 mod kubernetes;
+mod peers;
 mod service;
 mod settings;
 
@@ -168,6 +169,17 @@ pub struct MeterArgs {
     /// docs/kafka.md)
     #[arg(long, value_name = "FILE", help_heading = KAFKA)]
     kafka: Option<PathBuf>,
+    /// Other meters behind the same balancer: addresses of their pages. They tell each other which spans found no mate, so that
+    /// calls whose spans went to two of them are counted as such. All addresses of a name count, this meter's own too; may be
+    /// repeated
+    #[arg(long, value_name = "HOST:PORT", help_heading = PEERS)]
+    peers: Option<Vec<String>>,
+    /// File with the secret that they share, at least 32 characters
+    #[arg(long, value_name = "FILE", help_heading = PEERS)]
+    peers_key: Option<PathBuf>,
+    /// With --tls-cert: trust these authorities (PEM) for the certificates of other meters [default: those of this host]
+    #[arg(long, value_name = "FILE", help_heading = PEERS)]
+    peers_ca: Option<PathBuf>,
     /// Require tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
@@ -195,6 +207,7 @@ pub struct MeterArgs {
 
 const KEPT: &str = "Whole traces";
 const KAFKA: &str = "Kafka";
+const PEERS: &str = "Several meters";
 const CASES: &str = "Cases";
 const ACCESS: &str = "Access";
 
@@ -273,6 +286,9 @@ impl MeterArgs {
             case_bytes,
             case_memory,
             kafka,
+            peers,
+            peers_key,
+            peers_ca,
             token_file,
             http_host,
             tls_cert,

@@ -55,6 +55,7 @@ impl MeterArgs {
         if let Some(account) = &args.kubernetes {
             kubernetes::follow(&meter, account).context("--kubernetes")?;
         }
+        args.ask_peers(&meter, clock)?;
         let limits = Limits {
             max_age_s: args.history_age.map_or(14 * 86_400, |age| age.ns() / 1_000_000_000),
             max_bytes: args.history_size.map_or(1 << 30, Size::bytes),

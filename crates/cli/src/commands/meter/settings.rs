@@ -68,6 +68,7 @@ impl MeterArgs {
             },
             epoch_unix_ms: clock.epoch_unix_ms(),
             partitioned: false,
+            peers_secret: self.peers_secret()?,
             lanes: self.lanes()?,
         })
     }
