@@ -2,6 +2,7 @@
 //! too large, the kind furthest above its share loses its oldest rows. Minutes therefore reach back less far
 //! than hours, and a history of many pairs becomes coarser before it becomes shorter.
 
+use super::outbox;
 use super::roll::SEEN_WITHIN_S;
 use super::step::{Step, cells};
 use super::{History, HistoryError};
@@ -150,6 +151,10 @@ impl History {
                 of,
             )?;
             if !worst {
+                if outbox::is_kept(&transaction)? {
+                    let unsent = outbox::unmark(&transaction, step, until_s)?;
+                    self.outbox.iter().for_each(|outbox| outbox.lost(unsent));
+                }
                 transaction.execute(
                     "INSERT INTO horizon VALUES (?1, ?2) ON CONFLICT DO UPDATE
                      SET dropped_before_s = max(dropped_before_s, ?2)",

@@ -298,11 +298,11 @@ impl Making<'_> {
         let (view, memory) = self.api.store.view(self.cancel, &matches)?;
         let by = self.table.by;
         if by == By::Kept {
-            view.pairs_of(stretch, &memory, matches, each)?;
+            view.pairs_of(stretch, &memory, true, matches, each)?;
             return Ok(());
         }
         let mut groups: HashMap<PairKey, PairStats> = HashMap::new();
-        view.pairs_of(stretch, &memory, matches, |key, stats| {
+        view.pairs_of(stretch, &memory, true, matches, |key, stats| {
             groups.entry(by.group(key)).or_default().merge(&stats);
         })?;
         groups.into_iter().for_each(|(key, stats)| each(key, stats));
