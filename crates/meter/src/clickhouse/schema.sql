@@ -6,6 +6,7 @@
 CREATE TABLE IF NOT EXISTS spangap_pairs (
   step_s UInt32,
   start DateTime CODEC(Delta, ZSTD(1)),
+  block UInt32 MATERIALIZED intDiv(toUInt32(start), 24 * step_s) COMMENT 'keeps 24 rows of a pair together',
   meter UInt64 COMMENT 'history of one meter, see spangap_intervals',
   pair FixedString(16) COMMENT 'digest of client, server and method',
   client LowCardinality(String),
@@ -70,7 +71,15 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   top_gap_ns Array(UInt64) CODEC(ZSTD(1)) COMMENT 'gaps of the worst calls',
   top_start Array(DateTime) CODEC(ZSTD(1)) COMMENT 'their minutes in spangap_calls',
   version UInt64 CODEC(ZSTD(1))
-) ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(start) ORDER BY (step_s, start, pair, meter);
+) ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(start) ORDER BY (step_s, block, pair, start, meter)
+SETTINGS index_granularity = 1024;
+
+-- The names of pairs, from every row that arrives.
+CREATE TABLE IF NOT EXISTS spangap_names (
+  pair FixedString(16), client String, server String, method String
+) ENGINE = ReplacingMergeTree ORDER BY pair;
+CREATE MATERIALIZED VIEW IF NOT EXISTS spangap_names_of_pairs TO spangap_names AS
+  SELECT DISTINCT pair, client, server, method FROM spangap_pairs;
 
 -- Worst calls of a pair and minute, by meter, in an encoding of spangap.
 CREATE TABLE IF NOT EXISTS spangap_calls (

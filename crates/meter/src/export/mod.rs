@@ -5,6 +5,7 @@ mod catalog;
 mod classic;
 mod exemplar;
 mod family;
+mod clickhouse;
 mod kafka;
 /// The messages of Prometheus' protobuf format, from `proto/io/prometheus/client/metrics.proto`.
 pub mod messages {

@@ -1,15 +1,15 @@
 //! The questions that the API asks of stored pair-minutes, whatever store answers them.
 
+use super::HistoryError;
 use super::read::{OverTime, UnwrittenMinutes, View, Worst};
 use super::row::Lost;
 use super::sums::Covered;
-use super::HistoryError;
 use spangap_model::{KeptCall, PairKey, PairStats};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// A store of pair-minutes as of one moment. Ranges are first and last second; minutes that they touch count as a
-/// whole. Minutes in `memory` count as if they were stored.
+/// A store of pair-minutes as of one moment. A range is its first and last second, in Unix time; minutes that it touches
+/// count as a whole.
 pub trait Minutes: fmt::Debug {
     /// The sum of every matching pair, one after the other; with `worst`, with its few worst calls.
     ///
@@ -18,7 +18,6 @@ pub trait Minutes: fmt::Debug {
     fn pairs_of(
         &self,
         range: (u64, u64),
-        memory: &UnwrittenMinutes,
         worst: bool,
         matches: &dyn Fn(&PairKey) -> bool,
         each: &mut dyn FnMut(PairKey, PairStats),
@@ -28,23 +27,13 @@ pub trait Minutes: fmt::Debug {
     ///
     /// # Errors
     /// As above.
-    fn pair(
-        &self,
-        key: &PairKey,
-        range: (u64, u64),
-        memory: &UnwrittenMinutes,
-    ) -> Result<PairStats, HistoryError>;
+    fn pair(&self, key: &PairKey, range: (u64, u64)) -> Result<PairStats, HistoryError>;
 
     /// One pair over time.
     ///
     /// # Errors
     /// As above.
-    fn over_time(
-        &self,
-        key: &PairKey,
-        range: (u64, u64),
-        memory: &UnwrittenMinutes,
-    ) -> Result<OverTime, HistoryError>;
+    fn over_time(&self, key: &PairKey, range: (u64, u64)) -> Result<OverTime, HistoryError>;
 
     /// Parts of the time lost by each matching pair in each step, in any order: the pair, the start of the step, the part.
     ///
@@ -55,7 +44,6 @@ pub trait Minutes: fmt::Debug {
         range: (u64, u64),
         step_s: u64,
         matches: &dyn Fn(&PairKey) -> bool,
-        memory: &UnwrittenMinutes,
         each: &mut dyn FnMut(&PairKey, u64, Lost),
     ) -> Result<Covered, HistoryError>;
 
@@ -69,7 +57,6 @@ pub trait Minutes: fmt::Debug {
         matches: &dyn Fn(&PairKey) -> bool,
         gap_ns: RangeInclusive<u64>,
         limit: usize,
-        memory: &UnwrittenMinutes,
     ) -> Result<Worst, HistoryError>;
 
     /// The most recent worst call with this trace id, and with this CLIENT span id if given.
@@ -80,38 +67,35 @@ pub trait Minutes: fmt::Debug {
         &self,
         trace_id: &[u8; 16],
         client_span_id: Option<&[u8; 8]>,
-        memory: &UnwrittenMinutes,
     ) -> Result<Option<(PairKey, KeptCall)>, HistoryError>;
 }
 
-impl Minutes for View {
+/// A snapshot of the history, together with the minutes that are not in it yet.
+#[derive(Debug)]
+pub struct Stored {
+    /// The snapshot.
+    pub view: View,
+    /// No minute is in both or in neither.
+    pub memory: UnwrittenMinutes,
+}
+
+impl Minutes for Stored {
     fn pairs_of(
         &self,
         range: (u64, u64),
-        memory: &UnwrittenMinutes,
         worst: bool,
         matches: &dyn Fn(&PairKey) -> bool,
         each: &mut dyn FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
-        View::pairs_of(self, range, memory, worst, matches, each)
+        self.view.pairs_of(range, &self.memory, worst, matches, each)
     }
 
-    fn pair(
-        &self,
-        key: &PairKey,
-        range: (u64, u64),
-        memory: &UnwrittenMinutes,
-    ) -> Result<PairStats, HistoryError> {
-        View::pair(self, key, range, memory)
+    fn pair(&self, key: &PairKey, range: (u64, u64)) -> Result<PairStats, HistoryError> {
+        self.view.pair(key, range, &self.memory)
     }
 
-    fn over_time(
-        &self,
-        key: &PairKey,
-        (from_s, to_s): (u64, u64),
-        memory: &UnwrittenMinutes,
-    ) -> Result<OverTime, HistoryError> {
-        View::over_time(self, key, from_s, to_s, memory)
+    fn over_time(&self, key: &PairKey, (from_s, to_s): (u64, u64)) -> Result<OverTime, HistoryError> {
+        self.view.over_time(key, from_s, to_s, &self.memory)
     }
 
     fn lost(
@@ -119,10 +103,9 @@ impl Minutes for View {
         range: (u64, u64),
         step_s: u64,
         matches: &dyn Fn(&PairKey) -> bool,
-        memory: &UnwrittenMinutes,
         each: &mut dyn FnMut(&PairKey, u64, Lost),
     ) -> Result<Covered, HistoryError> {
-        View::lost(self, range, step_s, matches, memory, each)
+        self.view.lost(range, step_s, matches, &self.memory, each)
     }
 
     fn worst(
@@ -131,17 +114,15 @@ impl Minutes for View {
         matches: &dyn Fn(&PairKey) -> bool,
         gap_ns: RangeInclusive<u64>,
         limit: usize,
-        memory: &UnwrittenMinutes,
     ) -> Result<Worst, HistoryError> {
-        View::worst(self, from_s, to_s, matches, gap_ns, limit, memory)
+        self.view.worst(from_s, to_s, matches, gap_ns, limit, &self.memory)
     }
 
     fn call(
         &self,
         trace_id: &[u8; 16],
         client_span_id: Option<&[u8; 8]>,
-        memory: &UnwrittenMinutes,
     ) -> Result<Option<(PairKey, KeptCall)>, HistoryError> {
-        View::call(self, trace_id, client_span_id, memory)
+        self.view.call(trace_id, client_span_id, &self.memory)
     }
 }
