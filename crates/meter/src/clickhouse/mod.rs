@@ -53,6 +53,7 @@ pub struct ClickHouse {
     progress: Arc<Progress>,
     sent_rows: AtomicU64,
     failed_requests: AtomicU64,
+    position: Mutex<ship::Position>,
     state: Mutex<State>,
 }
 
@@ -92,6 +93,7 @@ impl ClickHouse {
             progress,
             sent_rows: AtomicU64::new(0),
             failed_requests: AtomicU64::new(0),
+            position: Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -106,6 +108,19 @@ impl ClickHouse {
         let shared = self.clone();
         let thread = std::thread::spawn(move || ship::run(&shared, &stopped, &unix_s, &tell));
         Sending { stop, thread }
+    }
+
+    /// Sends one batch of rows that are marked in the history. Returns whether there may be more.
+    ///
+    /// # Errors
+    /// When the history or ClickHouse refuses; the same rows are sent again next time.
+    pub fn send(&self) -> Result<bool, HistoryError> {
+        let mut position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = ship::send(self, &mut position);
+        if sent.is_err() {
+            position.forget_tables();
+        }
+        sent
     }
 
     /// The minutes of all meters as of now.

@@ -24,11 +24,18 @@ const INTERVALS: &str = "spangap_intervals (step_s, start, meter, name)";
 
 /// How far this process has got.
 #[derive(Debug, Default)]
-struct Position {
+pub struct Position {
     /// The history file that is being sent.
     history: u64,
     until: u64,
     has_tables: bool,
+}
+
+impl Position {
+    /// Somebody may have removed the tables, or put another server in the place of this one.
+    pub fn forget_tables(&mut self) {
+        self.has_tables = false;
+    }
 }
 
 /// Sends until `stop` is dropped.
@@ -38,10 +45,9 @@ pub fn run(
     unix_s: &impl Fn() -> u64,
     tell: &impl Fn(&str),
 ) {
-    let mut position = Position::default();
     let mut again = LOOK_EVERY;
     loop {
-        let wait = match send(shared, &mut position) {
+        let wait = match shared.send() {
             Ok(more) => {
                 again = LOOK_EVERY;
                 if shared.state().sending.take().is_some() {
@@ -50,8 +56,6 @@ pub fn run(
                 if more { Duration::ZERO } else { LOOK_EVERY }
             }
             Err(problem) => {
-                // Somebody may have removed the tables, or put another server in the place of this one.
-                position.has_tables = false;
                 let problem = problem.to_string();
                 let mut state = shared.state();
                 let since = state.sending.as_ref().map(|(_, since)| *since);
@@ -105,7 +109,7 @@ impl Batch {
 }
 
 /// Sends one batch. Returns whether there may be more.
-fn send(shared: &ClickHouse, position: &mut Position) -> Result<bool, HistoryError> {
+pub fn send(shared: &ClickHouse, position: &mut Position) -> Result<bool, HistoryError> {
     let mut batch = Batch::default();
     let (history, last, gone) = {
         // Closed before anything is sent: an old snapshot would keep SQLite's log from shrinking.

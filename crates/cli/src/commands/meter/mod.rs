@@ -1,11 +1,13 @@
 //! `spangap meter`: the always-on service.
 
+mod clickhouse;
 mod grouping;
 mod kafka;
 mod kept;
 mod kubernetes;
 mod service;
 mod settings;
+mod toml_file;
 
 use crate::Outcome;
 use crate::values::{Duration, Size};
@@ -168,6 +170,10 @@ pub struct MeterArgs {
     /// docs/kafka.md)
     #[arg(long, value_name = "FILE", help_heading = KAFKA)]
     kafka: Option<PathBuf>,
+    /// Share closed minutes with other meters through ClickHouse, with the settings in this TOML file; the page and the API of
+    /// each then show the calls of all. Needs --data (see docs/clickhouse.md)
+    #[arg(long, value_name = "FILE", help_heading = CLICKHOUSE)]
+    clickhouse: Option<PathBuf>,
     /// Require tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
@@ -195,6 +201,7 @@ pub struct MeterArgs {
 
 const KEPT: &str = "Whole traces";
 const KAFKA: &str = "Kafka";
+const CLICKHOUSE: &str = "Several meters";
 const CASES: &str = "Cases";
 const ACCESS: &str = "Access";
 
@@ -273,6 +280,7 @@ impl MeterArgs {
             case_bytes,
             case_memory,
             kafka,
+            clickhouse,
             token_file,
             http_host,
             tls_cert,

@@ -96,6 +96,7 @@ impl MeterArgs {
             tls: self.tls()?,
             spool: None,
             kafka: None,
+            clickhouse: None,
         })
     }
 
