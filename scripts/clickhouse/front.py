@@ -2,8 +2,8 @@
 """A small HTTP front before ClickHouse's engine in this process, as far as `spangap meter --clickhouse` uses the interface.
 
 front.py FOLDER PORT: tables live in FOLDER. PORT 0 takes a free one; the address is printed once it answers.
-One request at a time. With PASSWORD in the environment, requests need it. `lose` as a query parameter of a GET to
-/test?lose=N makes the front execute the next N insertions and end their connections without an answer.
+One request at a time. With PASSWORD in the environment, requests need it. GET /test?lose=N makes the front execute the
+Nth insertion from now and end its connection without an answer.
 """
 import http.server
 import os
@@ -32,6 +32,8 @@ class Front(http.server.BaseHTTPRequestHandler):
         if code:
             self.send_header("X-ClickHouse-Exception-Code", code)
         self.send_header("Content-Length", str(len(body)))
+        # Whoever keeps a connection would keep everybody else from the only thread.
+        self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 
@@ -69,8 +71,8 @@ class Front(http.server.BaseHTTPRequestHandler):
                     rows.write(body)
                     rows.flush()
                     engine.query(f"{statement} FROM INFILE '{rows.name}' FORMAT {form}")
-                if lose:
-                    lose -= 1
+                lose -= 1
+                if lose == 0:
                     self.close_connection = True
                     return None
                 return self.answer(200, b"")

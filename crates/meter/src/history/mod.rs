@@ -223,6 +223,8 @@ pub struct History {
     last_run: LastRun,
     /// What marks rows for a replica, if there is one.
     outbox: Option<outbox::Outbox>,
+    /// Marked rows dropped before it was known for whom.
+    dropped_unsent: u64,
     /// Set while an empty database in memory replaces a file that cannot be opened because the disk is full.
     unopened: Option<Unopened>,
     /// Held as long as the history is open; hence the last field.
@@ -338,6 +340,7 @@ impl History {
             set_aside: Vec::new(),
             last_run,
             outbox: None,
+            dropped_unsent: 0,
             unopened: None,
             lock: None,
         };

@@ -155,6 +155,7 @@ impl History {
         let outbox = Outbox { target: target.into(), progress: Arc::default() };
         outbox.prepare(&self.connection).map_err(&failed)?;
         outbox.settle(&self.connection).map_err(&failed)?;
+        outbox.lost(std::mem::take(&mut self.dropped_unsent));
         let progress = outbox.progress.clone();
         self.outbox = Some(outbox);
         Ok(Some(progress))

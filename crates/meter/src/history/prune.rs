@@ -35,6 +35,10 @@ impl History {
     pub(super) fn prune_within(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
         let dropped = self.drop_rows(now_unix_s).map_err(self.failed())?;
         self.pruned_rows += dropped.minutes;
+        match &self.outbox {
+            Some(outbox) => outbox.lost(dropped.unsent),
+            None => self.dropped_unsent += dropped.unsent,
+        }
         if dropped.any {
             self.shrink().map_err(self.failed())?;
             self.pairs.clear();
@@ -152,8 +156,7 @@ impl History {
             )?;
             if !worst {
                 if outbox::is_kept(&transaction)? {
-                    let unsent = outbox::unmark(&transaction, step, until_s)?;
-                    self.outbox.iter().for_each(|outbox| outbox.lost(unsent));
+                    dropped.unsent += outbox::unmark(&transaction, step, until_s)?;
                 }
                 transaction.execute(
                     "INSERT INTO horizon VALUES (?1, ?2) ON CONFLICT DO UPDATE
@@ -248,6 +251,8 @@ impl History {
 /// Rows dropped by one pruning.
 #[derive(Debug, Default)]
 struct Dropped {
+    /// Rows of any step that a replica lacks.
+    unsent: u64,
     any: bool,
     /// Rows of minutes: their time is then known less finely, or not at all.
     minutes: u64,

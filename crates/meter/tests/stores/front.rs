@@ -49,9 +49,9 @@ impl Front {
         answer.body_mut().read_to_string().unwrap()
     }
 
-    /// Takes in the next insertions without an answer.
-    pub fn lose_answers(&self, insertions: u32) {
-        ureq::get(format!("{}/test?lose={insertions}", self.url)).call().unwrap();
+    /// Takes in one of the next insertions without an answer.
+    pub fn lose_answer_of(&self, insertion: u32) {
+        ureq::get(format!("{}/test?lose={insertion}", self.url)).call().unwrap();
     }
 }
 

@@ -100,7 +100,7 @@ fn some_minutes(salt: u64) -> Vec<PairMinute> {
             let id = salt * 1_000_000 + at * 10 + number;
             // Hash of the id: gaps from nothing to seconds, none of them twice.
             let gap = |n: u64| (id * 8 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (30 + id % 20);
-            let gaps: Vec<u64> = (0..id % 4).map(gap).chain([0; 1]).collect();
+            let gaps: Vec<u64> = (0..=id % 4).map(gap).chain([0]).collect();
             if (id + salt) % 3 > 0 {
                 minutes.push(minute(DAY + 60 * at, pair, &gaps, id));
             }
@@ -162,16 +162,18 @@ fn conforms(store: &dyn Minutes, truth: &[PairMinute]) {
                 }
                 assert_eq!(found, wanted, "{range:?} by {step_s}");
             }
-            let gaps = 1_000..=50_000_000;
-            let worst = store.worst(range, &filter, gaps.clone(), 12).unwrap();
             let mut calls: Vec<KeptCall> = in_range(truth, range)
                 .filter(|one| filter(&one.key))
                 .flat_map(|one| one.stats.worst.clone())
-                .filter(|call| gaps.contains(&call.gap_ns))
                 .collect();
             calls.sort_by_key(|call| (std::cmp::Reverse(call.gap_ns), call.trace_id));
-            calls.truncate(12);
-            assert_eq!(worst.calls.into_iter().map(|(_, call)| call).collect::<Vec<_>>(), calls, "{range:?}");
+            let worst = store.worst(range, &filter, 0..=u64::MAX, 12).unwrap().calls;
+            let worst: Vec<KeptCall> = worst.into_iter().map(|(_, call)| call).collect();
+            assert_eq!(worst, calls[..calls.len().min(12)], "{range:?}");
+            // Coarse rows list their largest gaps alone: below these, calls may be missing, but none is wrong.
+            let gaps = 1_000..=50_000_000;
+            let worst = store.worst(range, &filter, gaps.clone(), 12).unwrap().calls;
+            assert!(worst.iter().all(|(_, call)| gaps.contains(&call.gap_ns) && calls.contains(call)));
         }
         for (key, stats) in &wanted {
             let over_time = store.over_time(key, range).unwrap();
