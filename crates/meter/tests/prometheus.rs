@@ -149,7 +149,11 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
             messages: 80,
             ..KafkaCoverage::default()
         })),
-        clickhouse: Some(ClickHouseCoverage { sent_rows: 12, unsent_rows: 3, ..ClickHouseCoverage::default() }),
+        clickhouse: Some(ClickHouseCoverage {
+            sent_rows: 12,
+            unsent_rows: 3,
+            ..ClickHouseCoverage::default()
+        }),
     }
 }
 

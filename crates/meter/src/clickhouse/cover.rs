@@ -26,7 +26,8 @@ impl Sender {
             let first_s = self.first_s[step as usize].unwrap_or(u64::MAX);
             // A coarser row that ends before the first finer one: finer ones were dropped, or never sent.
             let coarser = Step::ALL.into_iter().filter(|coarser| *coarser > step);
-            let ends = coarser.filter_map(|coarser| Some(self.first_s[coarser as usize]? + coarser.seconds()));
+            let ends =
+                coarser.filter_map(|coarser| Some(self.first_s[coarser as usize]? + coarser.seconds()));
             if ends.min().is_some_and(|end_s| end_s <= first_s) {
                 dropped_before_s[step as usize] = first_s;
             }

@@ -47,7 +47,10 @@ pub struct Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("url", &self.url).field("database", &self.database).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("url", &self.url)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
     }
 }
 

@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 /// Minutes whose worst calls one statement asks for.
 const MINUTES_AT_ONCE: usize = 500;
-const FROM: &str = "FROM spangap_pairs FINAL WHERE";
+/// All conditions are on columns of the key. Rows that replace each other are alike in these: they may be left out before
+/// the others are merged, which ClickHouse does with FINAL only if it is told to.
+const FROM: &str = "FROM spangap_pairs FINAL PREWHERE";
 /// Rows with the same key have the same start, and so are in the same partition.
 const SETTINGS: &str = "SETTINGS do_not_merge_across_partitions_select_final = 1";
 
@@ -153,20 +155,16 @@ impl AllMinutes {
     fn whole(&self, (from_s, to_s): (u64, u64)) -> Result<(Option<String>, Covered), HistoryError> {
         let from_s = Step::Minute.start(from_s);
         let there = self.there(from_s, to_s)?;
-        let covers: Vec<(u64, Vec<(Step, u64)>)> = there
-            .iter()
-            .map(|(meter, buckets)| (*meter, buckets.cover(from_s, end_of(to_s)).rows))
-            .collect();
-        Ok((condition(covers.iter().map(|(meter, rows)| (*meter, &rows[..]))), reached(&there, &covers, from_s)))
+        let covers: Vec<(u64, Vec<(Step, u64)>)> =
+            there.iter().map(|(meter, buckets)| (*meter, buckets.cover(from_s, end_of(to_s)).rows)).collect();
+        Ok((
+            condition(covers.iter().map(|(meter, rows)| (*meter, &rows[..]))),
+            reached(&there, &covers, from_s),
+        ))
     }
 
     /// The same for points of `step_s`, none of whose rows extends beyond its point.
-    fn by_step(
-        &self,
-        there: &There,
-        (from_s, to_s): (u64, u64),
-        step_s: u64,
-    ) -> (Option<String>, Covered) {
+    fn by_step(&self, there: &There, (from_s, to_s): (u64, u64), step_s: u64) -> (Option<String>, Covered) {
         let start_of = |unix_s: u64| unix_s - unix_s % step_s;
         let (mut covers, mut parts_of) = (Vec::new(), Vec::new());
         for (meter, buckets) in there {
@@ -178,7 +176,9 @@ impl AllMinutes {
                     let until_s = (begin_s + step_s).min(end_of(to_s));
                     let rows = buckets.cover(from_s.max(begin_s), until_s).rows;
                     // A coarser row that replaces dropped finer ones counts in the point in which it starts.
-                    parts.extend(rows.into_iter().filter(|(_, at)| start_of(*at) == begin_s).map(|(s, at)| (at, s)));
+                    parts.extend(
+                        rows.into_iter().filter(|(_, at)| start_of(*at) == begin_s).map(|(s, at)| (at, s)),
+                    );
                     begin_s += step_s;
                 }
             }
@@ -190,17 +190,16 @@ impl AllMinutes {
     }
 
     /// The largest gaps that these rows list: where the calls are, and the gap.
-    fn tops(&self, rows: &str, limit: &str) -> Result<Vec<(Place, u64)>, HistoryError> {
+    fn tops(&self, rows: &str, gaps: &str, limit: &str) -> Result<Vec<(Place, u64)>, HistoryError> {
         let query = format!(
             "SELECT pair, meter, at, gap FROM spangap_pairs FINAL ARRAY JOIN top_gap_ns AS gap, top_start AS at \
-             WHERE {rows} ORDER BY gap DESC, at LIMIT {limit} {SETTINGS}"
+             PREWHERE {rows}{gaps} ORDER BY gap DESC, at LIMIT {limit} {SETTINGS}"
         );
         let bytes = self.select(&query)?;
         let mut answer = Answer::new(&bytes);
         let mut tops = Vec::new();
         while !answer.is_empty() {
-            let mut row =
-                || Some(((answer.fixed::<16>()?, answer.u64()?, answer.u32()?), answer.u64()?));
+            let mut row = || Some(((answer.fixed::<16>()?, answer.u64()?, answer.u32()?), answer.u64()?));
             tops.push(row().ok_or_else(|| damaged("the largest gaps"))?);
         }
         Ok(tops)
@@ -221,7 +220,7 @@ impl AllMinutes {
                 .map(|(pair, meter, start_s)| format!("({start_s}, {}, {meter})", literal(pair)))
                 .collect();
             let query = format!(
-                "SELECT pair, calls FROM spangap_calls FINAL WHERE start IN ({}) \
+                "SELECT pair, calls FROM spangap_calls FINAL PREWHERE start IN ({}) \
                  AND (toUInt32(start), pair, meter) IN ({}) {SETTINGS}",
                 starts.join(", "),
                 tuples.join(", ")
@@ -265,7 +264,7 @@ impl Minutes for AllMinutes {
         }
         let mut calls: HashMap<[u8; 16], PairStats> = HashMap::new();
         if worst {
-            let tops = self.tops(&format!("{rows}{of_pairs}"), &format!("{SHOWN} BY pair"))?;
+            let tops = self.tops(&format!("{rows}{of_pairs}"), "", &format!("{SHOWN} BY pair"))?;
             let places = tops.into_iter().map(|(place, _)| place);
             let places = places.filter(|(pair, ..)| names.contains_key(pair)).collect();
             self.calls_at(&places, |pair, worst| {
@@ -297,7 +296,8 @@ impl Minutes for AllMinutes {
     fn over_time(&self, key: &PairKey, (from_s, to_s): (u64, u64)) -> Result<OverTime, HistoryError> {
         let from_s = Step::Minute.start(from_s);
         let there = self.there(from_s, to_s)?;
-        let firsts = there.iter().filter_map(|(_, buckets)| Some(buckets.cover(from_s, end_of(to_s)).rows.first()?.1));
+        let firsts =
+            there.iter().filter_map(|(_, buckets)| Some(buckets.cover(from_s, end_of(to_s)).rows.first()?.1));
         let first_s = firsts.min().map_or(from_s, |first_s| from_s.max(first_s));
         let fits = |step: &&Step| to_s.saturating_sub(first_s) / step.seconds() <= MAX_POINTS;
         let fitting = Step::ALL.iter().find(fits).copied().unwrap_or(Step::Day);
@@ -318,7 +318,7 @@ impl Minutes for AllMinutes {
             found.total.merge(&stats);
             found.points.insert(at, (stats, false));
         }
-        let tops = self.tops(&rows, &SHOWN.to_string())?;
+        let tops = self.tops(&rows, "", &SHOWN.to_string())?;
         self.calls_at(&tops.into_iter().map(|(place, _)| place).collect(), |_, worst| {
             found.total.merge(&PairStats { worst, ..PairStats::default() });
         })?;
@@ -349,7 +349,11 @@ impl Minutes for AllMinutes {
         while !answer.is_empty() {
             let mut row = || {
                 let (pair, at) = (answer.fixed::<16>()?, answer.u64()?);
-                Some((pair, at, Lost { calls: answer.u64()?, gap_ns: answer.u128()?, client_ns: answer.u128()? }))
+                Some((
+                    pair,
+                    at,
+                    Lost { calls: answer.u64()?, gap_ns: answer.u128()?, client_ns: answer.u128()? },
+                ))
             };
             let (pair, at, lost) = row().ok_or_else(|| damaged("the time lost"))?;
             if let Some(key) = names.get(&pair) {
@@ -374,8 +378,8 @@ impl Minutes for AllMinutes {
         }
         let bytes = self.select(&format!("SELECT max(worst_floor_ns) {FROM} {rows}{of_pairs} {SETTINGS}"))?;
         found.floor_ns = Answer::new(&bytes).u64().ok_or_else(|| damaged("the floor"))?;
-        let within = format!("{rows}{of_pairs} AND gap BETWEEN {} AND {}", gap_ns.start(), gap_ns.end());
-        let tops = self.tops(&within, &limit.to_string())?;
+        let gaps = format!(" WHERE gap BETWEEN {} AND {}", gap_ns.start(), gap_ns.end());
+        let tops = self.tops(&format!("{rows}{of_pairs}"), &gaps, &limit.to_string())?;
         let places = tops.into_iter().map(|(place, _)| place);
         let places = places.filter(|(pair, ..)| names.contains_key(pair)).collect();
         self.calls_at(&places, |pair, calls| {

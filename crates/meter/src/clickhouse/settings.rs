@@ -48,7 +48,9 @@ impl TryFrom<String> for ServerUrl {
         let plain = url.trim_end_matches('/');
         let place = ["http://", "https://"].iter().find_map(|scheme| plain.strip_prefix(scheme));
         let is_place = |place: &str| {
-            !place.is_empty() && !place.contains(['/', '?', '#', '@', ' ']) && !place.chars().any(char::is_control)
+            !place.is_empty()
+                && !place.contains(['/', '?', '#', '@', ' '])
+                && !place.chars().any(char::is_control)
         };
         match place.is_some_and(is_place) {
             true => Ok(ServerUrl(plain.into())),
@@ -101,7 +103,8 @@ pub struct Text(pub String);
 impl TryFrom<String> for Text {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        match text.is_empty() || text.len() > 200 || !text.chars().all(|letter| (' '..='~').contains(&letter)) {
+        match text.is_empty() || text.len() > 200 || !text.chars().all(|letter| (' '..='~').contains(&letter))
+        {
             true => Err(format!("expected 1 to 200 printable ASCII characters, found {text:?}")),
             false => Ok(Text(text)),
         }

@@ -39,12 +39,7 @@ impl Position {
 }
 
 /// Sends until `stop` is dropped.
-pub fn run(
-    shared: &Arc<ClickHouse>,
-    stop: &Receiver<()>,
-    unix_s: &impl Fn() -> u64,
-    tell: &impl Fn(&str),
-) {
+pub fn run(shared: &Arc<ClickHouse>, stop: &Receiver<()>, unix_s: &impl Fn() -> u64, tell: &impl Fn(&str)) {
     let mut again = LOOK_EVERY;
     loop {
         let wait = match shared.send() {
@@ -144,11 +139,8 @@ pub fn send(shared: &ClickHouse, position: &mut Position) -> Result<bool, Histor
         return Ok(false);
     }
     // An interval is announced last: who reads it finds all its rows.
-    let tables = [
-        (insert_into(), &batch.pairs),
-        (CALLS.into(), &batch.calls),
-        (INTERVALS.into(), &batch.intervals),
-    ];
+    let tables =
+        [(insert_into(), &batch.pairs), (CALLS.into(), &batch.calls), (INTERVALS.into(), &batch.intervals)];
     for (table, rows) in tables {
         if !rows.bytes().is_empty() {
             shared.server.insert(&table, rows.bytes()).map_err(failed)?;

@@ -58,11 +58,8 @@ fn read(row: &mut Answer, trace_id: &[u8; 16]) -> Option<ResourceSpans> {
     let status = Status { code: status(&row.text()?) as i32, message: row.text()? };
     let (times, names) = (row.array(Answer::u64)?, row.array(Answer::text)?);
     let of_events = row.array(attributes)?;
-    let events = times.into_iter().zip(names).zip(of_events).map(|((time_unix_nano, name), attributes)| Event {
-        time_unix_nano,
-        name,
-        attributes,
-        ..Event::default()
+    let events = times.into_iter().zip(names).zip(of_events).map(|((time_unix_nano, name), attributes)| {
+        Event { time_unix_nano, name, attributes, ..Event::default() }
     });
     let (traces, spans, states) = (row.array(id)?, row.array(id)?, row.array(Answer::text)?);
     let of_links = row.array(attributes)?;

@@ -3,9 +3,9 @@
 
 mod catalog;
 mod classic;
+mod clickhouse;
 mod exemplar;
 mod family;
-mod clickhouse;
 mod kafka;
 /// The messages of Prometheus' protobuf format, from `proto/io/prometheus/client/metrics.proto`.
 pub mod messages {

@@ -33,7 +33,6 @@ pub use offsets::Counted;
 pub use outbox::{Progress, Unsent};
 pub use read::{Cancel, MAX_POINTS, OverTime, Reader, SHOWN, UnwrittenMinutes, View, Worst, keep_worst};
 pub use row::{Lost, Top, decode_worst};
-pub use sums::{Buckets, Cover, Covered, covered, end_of};
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::HashMap;
@@ -41,6 +40,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use step::Step;
+pub use sums::{Buckets, Cover, Covered, covered, end_of};
 pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
 /// Limits on age and size.

@@ -100,9 +100,7 @@ impl Outbox {
     pub fn settle(&self, connection: &Connection) -> rusqlite::Result<()> {
         let Sent { history, until } = *self.progress.sent.lock().unwrap_or_else(PoisonError::into_inner);
         connection
-            .prepare_cached(
-                "DELETE FROM unsent WHERE number <= ?1 AND (SELECT history FROM replica) = ?2",
-            )?
+            .prepare_cached("DELETE FROM unsent WHERE number <= ?1 AND (SELECT history FROM replica) = ?2")?
             .execute(params![until as i64, history as i64])?;
         let unsent: i64 = connection.query_row("SELECT count(*) FROM unsent", [], |row| row.get(0))?;
         self.progress.unsent_rows.store(unsent.max(0) as u64, Relaxed);
@@ -187,7 +185,9 @@ impl View {
             if !is_kept(self.connection())? {
                 return Ok(None);
             }
-            self.connection().query_row("SELECT history FROM replica", [], |row| row.get::<_, i64>(0)).optional()
+            self.connection()
+                .query_row("SELECT history FROM replica", [], |row| row.get::<_, i64>(0))
+                .optional()
         };
         Ok(find().map_err(|e| self.failed(e))?.map(|history| history as u64))
     }

@@ -5,8 +5,8 @@ mod coverage;
 mod note;
 
 pub use coverage::{
-    ClickHouseCoverage, Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage,
-    KubernetesCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
+    ClickHouseCoverage, Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition,
+    KeptCoverage, KubernetesCoverage, LimitReport, MalformedCounts, PortReport, ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
 

@@ -215,7 +215,8 @@ pub async fn serve(
     let kafka = settings.kafka;
     let log = kafka.as_ref().map(|kafka| kafka.log());
     let recorder = Recorder::start(meter.clone(), clock, history, log);
-    let sending = settings.clickhouse.as_ref().map(|shared| shared.start(move || clock.unix_s(), |text| tell(&text)));
+    let sending =
+        settings.clickhouse.as_ref().map(|shared| shared.start(move || clock.unix_s(), |text| tell(&text)));
     let reading = kafka.as_ref().map(|kafka| kafka.start(recorder.requests(), clock));
     let (stopping, stopped) = tokio::sync::watch::channel(());
     let api = api::Api::new(

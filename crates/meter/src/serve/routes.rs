@@ -249,7 +249,12 @@ async fn explained(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): A
     .await
 }
 
-async fn call(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked, whose)): Ask<(AskedCall, Whose)>) -> Answer {
+async fn call(
+    For(api): For,
+    uri: Uri,
+    headers: HeaderMap,
+    Ask((asked, whose)): Ask<(AskedCall, Whose)>,
+) -> Answer {
     let missing = || BadQuery("trace_id is missing: expected 32 hex digits".into());
     let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
     let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));

@@ -211,7 +211,8 @@ pub(super) async fn pairs(
         let overview = api.meter.overview();
         let matches = Matches::new(&overview);
         let beyond = HashMap::new();
-        let mut making = Making { api, source: &source, cancel, filter: &filter, table: &table, matches, beyond };
+        let mut making =
+            Making { api, source: &source, cancel, filter: &filter, table: &table, matches, beyond };
         making.beyond = making.beyond_usual(stretch)?;
         let sums = making.sums(stretch)?;
         let before = against.map(|stretch| making.sums(stretch)).transpose()?.map(|sums| sums.rows);

@@ -37,7 +37,9 @@ impl Api {
             if let Some(clickhouse) = clickhouse {
                 match clickhouse.trace(&trace_id) {
                     Ok(kept) if kept.trace.spans > 0 => return shape(kept),
-                    Ok(_) => why.push("no span of this trace is in the Collector's table in ClickHouse".into()),
+                    Ok(_) => {
+                        why.push("no span of this trace is in the Collector's table in ClickHouse".into())
+                    }
                     // It may be there: a missing answer is no missing trace.
                     Err(error) => return Err(error.into()),
                 }

@@ -67,7 +67,10 @@ impl Api {
 
 impl Source<'_> {
     /// The minutes as of now. Open minutes are restricted to the matching pairs.
-    pub(super) fn minutes(&self, matches: impl Fn(&PairKey) -> bool) -> Result<Box<dyn Minutes>, HistoryError> {
+    pub(super) fn minutes(
+        &self,
+        matches: impl Fn(&PairKey) -> bool,
+    ) -> Result<Box<dyn Minutes>, HistoryError> {
         if let Some(all) = &self.all {
             return Ok(Box::new(all.clone()));
         }

@@ -11,7 +11,9 @@ use front::Front;
 use rows::{key, minute, same};
 use spangap_meter::clickhouse::ClickHouse;
 use spangap_meter::engine::PairMinute;
-use spangap_meter::history::{Batch, Checkpoint, History, Limits, Lost, Minutes, Step, Stored, UnwrittenMinutes};
+use spangap_meter::history::{
+    Batch, Checkpoint, History, Limits, Lost, Minutes, Step, Stored, UnwrittenMinutes,
+};
 use spangap_model::{Accounting, KeptCall, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

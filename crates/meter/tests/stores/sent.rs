@@ -90,7 +90,10 @@ fn rows_wait_in_the_history_and_dropped_ones_are_counted() {
     let mut history = History::open(Some(&path), limits, DAY + 60 * HOUR).unwrap();
     let shared = ClickHouse::open(&settings, None, None, "host", &mut history).unwrap();
     let at_start = shared.coverage();
-    assert!(at_start.lost_rows > 0 && at_start.unsent_rows > 0, "the rows of the second day are left: {at_start:?}");
+    assert!(
+        at_start.lost_rows > 0 && at_start.unsent_rows > 0,
+        "the rows of the second day are left: {at_start:?}"
+    );
     history.prune(DAY + 400 * HOUR).unwrap();
     let later = shared.coverage().lost_rows;
     assert_eq!(later, at_start.lost_rows + at_start.unsent_rows);
@@ -100,7 +103,8 @@ fn rows_wait_in_the_history_and_dropped_ones_are_counted() {
 fn a_refused_password_is_told() {
     let [folder, tables] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let Some(front) = Front::start(tables.path(), &[("PASSWORD", "right")]) else { return };
-    let settings = serde_json::from_str(&format!(r#"{{"url": "{}", "user": "spangap"}}"#, front.url)).unwrap();
+    let settings =
+        serde_json::from_str(&format!(r#"{{"url": "{}", "user": "spangap"}}"#, front.url)).unwrap();
     let mut meter = Sharing::alone(folder.path());
     let wrong = ClickHouse::open(&settings, Some("wrong".into()), None, "h", &mut meter.history).unwrap();
     let told = wrong.send().unwrap_err().to_string();

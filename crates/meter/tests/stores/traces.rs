@@ -48,7 +48,10 @@ fn a_trace_is_found_by_its_id_in_the_collectors_table() {
     assert_eq!((client.span_id.as_slice(), client.kind()), (&[0x11; 8][..], SpanKind::Client));
     assert_eq!(client.start_time_unix_nano, 1_767_323_045_123_456_789);
     assert_eq!(client.end_time_unix_nano - client.start_time_unix_nano, 5_000_000);
-    assert_eq!((client.attributes[0].key.as_str(), client.events[0].name.as_str()), ("http.status_code", "sent"));
+    assert_eq!(
+        (client.attributes[0].key.as_str(), client.events[0].name.as_str()),
+        ("http.status_code", "sent")
+    );
     assert_eq!((client.links[0].trace_id[0], client.links[0].span_id.len()), (0xff, 8));
     let (_, server) = of(1);
     assert_eq!((server.parent_span_id.as_slice(), server.kind()), (&[0x11; 8][..], SpanKind::Server));

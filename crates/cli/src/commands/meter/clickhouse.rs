@@ -14,7 +14,9 @@ impl MeterArgs {
     pub(super) fn clickhouse(&self) -> anyhow::Result<Option<ClickHouseSettings>> {
         let Some(path) = &self.clickhouse else { return Ok(None) };
         if self.data.is_none() {
-            bail!("--clickhouse sends again from the history what did not arrive: expected --data DIR as well");
+            bail!(
+                "--clickhouse sends again from the history what did not arrive: expected --data DIR as well"
+            );
         }
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -35,7 +37,8 @@ pub fn share(
         None => None,
         Some(file) => {
             let text = std::fs::read_to_string(file);
-            let text = text.with_context(|| format!("--clickhouse: password-file: cannot read {}", file.display()))?;
+            let text =
+                text.with_context(|| format!("--clickhouse: password-file: cannot read {}", file.display()))?;
             Some(text.trim_end_matches(['\n', '\r']).to_string())
         }
     };
@@ -44,7 +47,8 @@ pub fn share(
         Some(file) => {
             let pem = std::fs::read(file);
             let pem = pem.with_context(|| format!("--clickhouse: ca: cannot read {}", file.display()))?;
-            let roots = authorities(&pem).map_err(|why| anyhow!("--clickhouse: ca: {}: {why}", file.display()))?;
+            let roots =
+                authorities(&pem).map_err(|why| anyhow!("--clickhouse: ca: {}: {why}", file.display()))?;
             Some(roots)
         }
     };
