@@ -24,7 +24,6 @@ use settings::ClickHouseSettings;
 use spangap_model::count::grouped;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::JoinHandle;
 use ureq::tls::RootCerts;
 
 /// Statements that make the tables, if they are not there.
@@ -98,7 +97,7 @@ impl ClickHouse {
         })
     }
 
-    /// Starts to send, until the handle is stopped. `unix_s` is the current time.
+    /// Starts to send, until the handle is dropped. `unix_s` is the current time.
     pub fn start(
         self: &Arc<Self>,
         unix_s: impl Fn() -> u64 + Send + 'static,
@@ -106,8 +105,8 @@ impl ClickHouse {
     ) -> Sending {
         let (stop, stopped) = mpsc::channel();
         let shared = self.clone();
-        let thread = std::thread::spawn(move || ship::run(&shared, &stopped, &unix_s, &tell));
-        Sending { stop, thread }
+        std::thread::spawn(move || ship::run(&shared, &stopped, &unix_s, &tell));
+        Sending { _stop: stop }
     }
 
     /// Sends one batch of rows that are marked in the history. Returns whether there may be more.
@@ -204,17 +203,9 @@ impl From<Refusal> for HistoryError {
     }
 }
 
-/// The thread that sends.
+/// The thread that sends. It ends when this is dropped, after the request that is under way, for which nobody waits: what is not known
+/// to have arrived is sent after the next start.
 #[derive(Debug)]
 pub struct Sending {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<()>,
-}
-
-impl Sending {
-    /// Ends it after the request that is under way. What is not sent is sent after the next start.
-    pub fn stop(self) {
-        drop(self.stop);
-        let _ = self.thread.join();
-    }
+    _stop: mpsc::Sender<()>,
 }

@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   server LowCardinality(String),
   method LowCardinality(String) COMMENT 'empty unless meters distinguish methods',
   gap_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'client duration minus server duration',
-  gap_calls Array(UInt64) CODEC(ZSTD(1)),
+  gap_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   gap_zero UInt64 CODEC(T64, ZSTD(1)),
   gap_count UInt64 CODEC(T64, ZSTD(1)),
   gap_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   gap_max_ns UInt64 CODEC(ZSTD(1)),
   gap_max_low_ns UInt64 CODEC(ZSTD(1)) COMMENT 'the largest is at least this',
   client_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'client durations of the same calls',
-  client_calls Array(UInt64) CODEC(ZSTD(1)),
+  client_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   client_zero UInt64 CODEC(T64, ZSTD(1)),
   client_count UInt64 CODEC(T64, ZSTD(1)),
   client_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   client_max_ns UInt64 CODEC(ZSTD(1)),
   client_max_low_ns UInt64 CODEC(ZSTD(1)) COMMENT 'the largest is at least this',
   server_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'server durations of the same calls',
-  server_calls Array(UInt64) CODEC(ZSTD(1)),
+  server_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   server_zero UInt64 CODEC(T64, ZSTD(1)),
   server_count UInt64 CODEC(T64, ZSTD(1)),
   server_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   server_max_ns UInt64 CODEC(ZSTD(1)),
   server_max_low_ns UInt64 CODEC(ZSTD(1)) COMMENT 'the largest is at least this',
   request_leg_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'client start to server start',
-  request_leg_calls Array(UInt64) CODEC(ZSTD(1)),
+  request_leg_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   request_leg_zero UInt64 CODEC(T64, ZSTD(1)),
   request_leg_count UInt64 CODEC(T64, ZSTD(1)),
   request_leg_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -45,7 +45,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   request_leg_max_ns UInt64 CODEC(ZSTD(1)),
   request_leg_max_low_ns UInt64 CODEC(ZSTD(1)) COMMENT 'the largest is at least this',
   response_leg_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'server end to client end',
-  response_leg_calls Array(UInt64) CODEC(ZSTD(1)),
+  response_leg_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   response_leg_zero UInt64 CODEC(T64, ZSTD(1)),
   response_leg_count UInt64 CODEC(T64, ZSTD(1)),
   response_leg_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   response_leg_max_ns UInt64 CODEC(ZSTD(1)),
   response_leg_max_low_ns UInt64 CODEC(ZSTD(1)) COMMENT 'the largest is at least this',
   mate_delay_bucket Array(Int16) CODEC(ZSTD(1)) COMMENT 'time between the arrivals of both spans, of every joined call',
-  mate_delay_calls Array(UInt64) CODEC(ZSTD(1)),
+  mate_delay_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   mate_delay_zero UInt64 CODEC(T64, ZSTD(1)),
   mate_delay_count UInt64 CODEC(T64, ZSTD(1)),
   mate_delay_sum_ns UInt128 CODEC(ZSTD(1)),
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   leg_bound_max_ns UInt64 CODEC(ZSTD(1)) COMMENT 'error of a leg in either direction',
   leg_bound_sum_ns UInt128 CODEC(ZSTD(1)),
   negative_status Array(UInt8) CODEC(ZSTD(1)) COMMENT 'calls with a negative gap, by status',
-  negative_calls Array(UInt64) CODEC(ZSTD(1)),
+  negative_calls Array(UInt64) CODEC(T64, ZSTD(1)),
   attempts_over_one UInt64 CODEC(ZSTD(1)),
   excluded_large UInt64 CODEC(ZSTD(1)),
   sized UInt64 CODEC(ZSTD(1)),
@@ -72,7 +72,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   top_start Array(DateTime) CODEC(ZSTD(1)) COMMENT 'their minutes in spangap_calls',
   version UInt64 CODEC(ZSTD(1))
 ) ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(start) ORDER BY (step_s, block, pair, start, meter)
-SETTINGS index_granularity = 1024;
+SETTINGS index_granularity = 256, min_compress_block_size = 16384;
 
 -- The names of pairs, from every row that arrives.
 CREATE TABLE IF NOT EXISTS spangap_names (

@@ -203,8 +203,11 @@ impl View {
         limit: usize,
         mut each: impl FnMut(Unsent) -> bool,
     ) -> Result<(u64, u64), HistoryError> {
-        let pairs: HashMap<i64, PairKey> = self.pairs_known()?.into_iter().collect();
         let (mut last, mut gone) = (after, 0);
+        if !self.has_marks(after).map_err(|e| self.failed(e))? {
+            return Ok((last, gone));
+        }
+        let pairs: HashMap<i64, PairKey> = self.pairs_known()?.into_iter().collect();
         let mut read = || -> rusqlite::Result<()> {
             let mut select = self.connection().prepare_cached(
                 "SELECT number, step_s, cell FROM unsent WHERE number > ?1 ORDER BY number LIMIT ?2",
@@ -237,6 +240,12 @@ impl View {
         };
         read().map_err(|e| self.failed(e))?;
         Ok((last, gone))
+    }
+
+    fn has_marks(&self, after: u64) -> rusqlite::Result<bool> {
+        self.connection()
+            .prepare_cached("SELECT 1 FROM unsent WHERE number > ?1 LIMIT 1")?
+            .exists([after as i64])
     }
 
     /// Whether any row of this interval has a mark above `after`.

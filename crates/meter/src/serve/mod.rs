@@ -215,7 +215,7 @@ pub async fn serve(
     let kafka = settings.kafka;
     let log = kafka.as_ref().map(|kafka| kafka.log());
     let recorder = Recorder::start(meter.clone(), clock, history, log);
-    let sending =
+    let _sending =
         settings.clickhouse.as_ref().map(|shared| shared.start(move || clock.unix_s(), |text| tell(&text)));
     let reading = kafka.as_ref().map(|kafka| kafka.start(recorder.requests(), clock));
     let (stopping, stopped) = tokio::sync::watch::channel(());
@@ -306,11 +306,8 @@ pub async fn serve(
     if let Some(spool) = settings.spool {
         spool.stop();
     }
-    let stopped = recorder.stop();
-    if let Some(sending) = sending {
-        let _ = tokio::task::spawn_blocking(move || sending.stop()).await;
-    }
-    Ok(stopped?)
+    recorder.stop()?;
+    Ok(())
 }
 
 /// What anybody may ask for by any name: whether the service is alive.
