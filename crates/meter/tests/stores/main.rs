@@ -103,7 +103,7 @@ fn some_minutes(salt: u64) -> Vec<PairMinute> {
             // Hash of the id: gaps from nothing to seconds, none of them twice.
             let gap = |n: u64| (id * 8 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (30 + id % 20);
             let gaps: Vec<u64> = (0..=id % 4).map(gap).chain([0]).collect();
-            if (id + salt) % 3 > 0 {
+            if !(id + salt).is_multiple_of(3) {
                 minutes.push(minute(DAY + 60 * at, pair, &gaps, id));
             }
         }

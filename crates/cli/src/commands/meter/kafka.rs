@@ -36,7 +36,6 @@ mod tests {
     use super::*;
     use spangap_meter::kafka::settings::{Encoding, Mechanism, Start};
     use std::path::Path;
-    use std::path::Path;
 
     fn error(text: &str) -> String {
         parse::<KafkaSettings>(Path::new("k.toml"), text).unwrap_err().to_string()
