@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 spangap=$(realpath "${SPANGAP:-target/release/spangap}")
-export PYTHONPATH=${READERS:-$PWD/target/parquet/python}:$PWD/scripts/kafka PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=${READERS:-$PWD/target/parquet/python:$PWD/target/tools/chdb}:$PWD/scripts/kafka PYTHONDONTWRITEBYTECODE=1
 exec python3 scripts/parquet/test.py "$spangap"

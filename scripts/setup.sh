@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|deploy|kafka|kernels|kubernetes|licences|lint|bench|packages|parquet`, each with all that it needs.
+# Sees to it that the tools are there: `scripts/setup.sh build|clients|test|clickhouse|deploy|kafka|kernels|kubernetes|licences|lint|bench|packages|parquet`, each with all that it needs.
 # As root on Debian or Ubuntu it installs what is missing; otherwise it says what is missing and how to get it.
 # When nothing is missing it only asks each tool for its version.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stage=${1:-build}
-case $stage in build | clients | test | deploy | kafka | kernels | kubernetes | licences | lint | bench | packages | parquet) ;; *)
-  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, deploy, kafka, kernels, kubernetes, licences, lint, bench, packages or parquet" >&2
+case $stage in build | clients | test | clickhouse | deploy | kafka | kernels | kubernetes | licences | lint | bench | packages | parquet) ;; *)
+  echo "scripts/setup.sh: unknown stage '$stage': expected build, clients, test, clickhouse, deploy, kafka, kernels, kubernetes, licences, lint, bench, packages or parquet" >&2
   exit 2
   ;;
 esac
@@ -159,6 +159,7 @@ case $stage in
     need curl curl
     need dpkg-deb dpkg
     ;;
+  clickhouse) need pip3 python3-pip ;;
   kafka)
     need java default-jre-headless
     need mvn maven
@@ -416,11 +417,19 @@ if [ "$stage" = kafka ]; then
   fi
 fi
 
+# ---- The engine of ClickHouse ---------------------------------------------------------------------------------
+
+if { [ "$stage" = clickhouse ] || [ "$stage" = parquet ]; } && [ ! -d "$tools/chdb/chdb" ]; then
+  say "pip: chdb-core, the engine of ClickHouse, into target/tools/chdb"
+  # What it depends on is for data frames, which are not used.
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --target "$tools/chdb" chdb-core==26.9.0 </dev/null >&2
+fi
+
 # ---- What reads exported spans ---------------------------------------------------------------------------------
 
 if [ "$stage" = parquet ] && [ ! -d target/parquet/python ]; then
   mkdir -p target/parquet/python
-  for package in duckdb==2.0.1 pyarrow==26.0.1 chdb-core==26.9.0; do
+  for package in duckdb==2.0.1 pyarrow==26.0.1; do
     say "pip: $package, into target/parquet/python"
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target target/parquet/python $package </dev/null >&2 ||
       say "$package cannot be fetched, see above; what it would read will say 'not run'"

@@ -119,6 +119,7 @@ export interface Coverage {
   history?: HistoryCoverage;
   kept?: KeptCoverage;
   kafka?: KafkaCoverage;
+  clickhouse?: ClickHouseCoverage;
   kubernetes?: KubernetesCoverage;
   peers?: PeersCoverage;
 }
@@ -150,6 +151,16 @@ export interface KubernetesCoverage {
   several: number;
   contradicted: number;
   silent: number;
+}
+
+export interface ClickHouseCoverage {
+  target: string;
+  meter: string;
+  sent_rows: number;
+  unsent_rows: number;
+  lost_rows: number;
+  failed_requests: number;
+  problem: string | null;
 }
 
 export interface KafkaCoverage {
@@ -291,6 +302,7 @@ export interface PairsReport {
   from_unix_s: number;
   to_unix_s: number;
   covered_from_unix_s?: number;
+  of_meters?: OfMeters;
   pairs_left_out?: number;
   pairs: PairRow[];
   matching?: Matching;
@@ -313,6 +325,7 @@ export interface Timeline {
   from_unix_s: number;
   to_unix_s: number;
   covered_from_unix_s?: number;
+  of_meters?: OfMeters;
   step_s: number;
   points: TimelinePoint[];
 }
@@ -340,6 +353,7 @@ export interface PairOverTime {
   points: PairPoint[];
   step_s?: number;
   covered_from_unix_s?: number;
+  of_meters?: OfMeters;
   heatmap: Heatmap;
 }
 
@@ -364,6 +378,17 @@ export interface Heatmap {
 export interface WorstReport {
   calls: WorstOfPair[];
   complete_above_ns?: number;
+  of_meters?: OfMeters;
+}
+
+export interface OfMeters {
+  meters: MeterReach[];
+  note: string;
+}
+
+export interface MeterReach {
+  name: string;
+  to_unix_s: number;
 }
 
 export interface WorstOfPair extends WorstRow {

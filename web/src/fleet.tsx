@@ -496,6 +496,7 @@ export function FleetView({ view, nowS, beat, coverage, cases, annotations, list
           {timeline.error && <Failed>{timeline.error}</Failed>}
           <Toolbar view={view} rows={report.pairs} coverage={coverage} go={go} />
           {report.covered_from_unix_s !== undefined && <p class="quiet">The figures begin at {dayAndClock(report.covered_from_unix_s)}: of the time before, the history has only longer steps, or nothing.</p>}
+          {report.of_meters !== undefined && <p class="quiet">Meters: {report.of_meters.note}.</p>}
           {compared && !isRecorded && <p class="note">Nothing was recorded in the stretch compared with: what there is begins at {dayAndClock(begins)}.</p>}
           {pairs.error && <Failed>{pairs.error}</Failed>}
           <div class={pairs.stale ? "stale" : ""}>

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod candidates;
+pub mod clickhouse;
 pub mod cluster;
 pub mod engine;
 pub mod entry;

@@ -198,6 +198,7 @@ pub fn over_time(key: &PairKey, over_time: &OverTime, matches: &Matches) -> Pair
         },
         step_s: Some(over_time.step.seconds()),
         covered_from_unix_s: None,
+        of_meters: None,
     }
 }
 

@@ -8,7 +8,7 @@ mod damage;
 mod rows;
 
 use proptest::prelude::*;
-use rows::{key, minute, minutes, same};
+use rows::{key, minute, same};
 use spangap_meter::engine::PairMinute;
 use spangap_meter::history::{
     Checkpoint, History, HistoryError, LastRun, Limits, Step, UnwrittenMinutes, View, Waiting, by_pair,
@@ -19,6 +19,27 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
 const PLENTY: Limits = Limits { max_age_s: u64::MAX, max_bytes: u64::MAX };
+
+/// Minutes of a few pairs in a few minutes, each pair and minute once.
+fn minutes() -> impl Strategy<Value = Vec<PairMinute>> {
+    let cells = prop::collection::btree_map(
+        (0u64..6, 0usize..4),
+        prop::collection::vec(0u64..100_000_000, 0..12),
+        0..12,
+    );
+    (cells, any::<u32>()).prop_map(|(cells, salt)| {
+        let method = |i: usize| (i == 3).then(|| "/a.B/C".into());
+        let key = |i: usize| PairKey {
+            client: ["web", "ü\"'", "web", "web"][i].into(),
+            server: ["a", "b", "c", "a"][i].into(),
+            method: method(i),
+        };
+        let made = cells.iter().map(|((at, pair), gaps)| {
+            minute(60 * at, &key(*pair), gaps, u64::from(salt) * 100 + at * 10 + *pair as u64)
+        });
+        made.collect()
+    })
+}
 
 fn file(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("history.sqlite")

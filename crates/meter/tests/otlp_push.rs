@@ -86,6 +86,7 @@ fn snapshot(pairs: usize) -> Snapshot {
         history: None,
         kept: None,
         kafka: None,
+        clickhouse: None,
     }
 }
 

@@ -20,7 +20,7 @@ use spangap_meter::export::snapshot::{
     HistoryFigures, KafkaFigures, ProcessFigures, RequestFigures, Snapshot,
 };
 use spangap_meter::join::ServiceCounts;
-use spangap_meter::report::{KafkaCoverage, KafkaPartition};
+use spangap_meter::report::{ClickHouseCoverage, KafkaCoverage, KafkaPartition};
 use spangap_meter::serve::places::PortFigures;
 use spangap_meter::spool::SpoolFigures;
 use spangap_model::accounting::Malformed;
@@ -151,6 +151,11 @@ fn snapshot(pairs: Vec<(PairKey, PairStats)>) -> Snapshot {
             messages: 80,
             ..KafkaCoverage::default()
         })),
+        clickhouse: Some(ClickHouseCoverage {
+            sent_rows: 12,
+            unsent_rows: 3,
+            ..ClickHouseCoverage::default()
+        }),
     }
 }
 

@@ -135,6 +135,30 @@ impl Histogram {
         }
     }
 
+    /// A distribution from its parts, such as sums that a database has made: counts of buckets, of zeros, and the
+    /// minimum, maximum and lower bound of the maximum. `None` if a bucket does not exist, or a
+    /// count is too large.
+    pub fn from_parts(
+        buckets: impl IntoIterator<Item = (i32, u64)>,
+        zero: u64,
+        sum_ns: u128,
+        [min_ns, max_ns, max_low_ns]: [u64; 3],
+    ) -> Option<Histogram> {
+        let mut of = Histogram { zero, count: zero, sum_ns, ..Histogram::new() };
+        for (index, calls) in buckets {
+            if !(MIN_INDEX..=MAX_INDEX).contains(&index) {
+                return None;
+            }
+            let slot = of.slot(index);
+            *slot = slot.checked_add(calls)?;
+            of.count = of.count.checked_add(calls)?;
+        }
+        if of.count > 0 {
+            (of.min_ns, of.max_ns, of.max_low_ns) = (min_ns, max_ns, max_low_ns);
+        }
+        Some(of)
+    }
+
     /// Counts one duration.
     #[inline]
     pub fn record(&mut self, ns: u64) {

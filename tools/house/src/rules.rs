@@ -124,7 +124,8 @@ const FILES_AND_LIVE_SOCKETS: &[&str] = &[
     "io::stdin",
     "libc",
 ];
-const METER_IO: &[&str] = &["serve/", "history/", "spool/", "kafka/", "ingest/file.rs", "export/otlp/"];
+const METER_IO: &[&str] =
+    &["serve/", "history/", "spool/", "kafka/", "clickhouse/", "ingest/file.rs", "export/otlp/"];
 
 /// Where files, sockets, clocks and the async runtime are allowed.
 pub const CONFINED: &[Confined] = &[

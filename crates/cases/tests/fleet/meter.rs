@@ -106,6 +106,7 @@ impl Served {
             tls: None,
             spool: None,
             kafka: None,
+            clickhouse: None,
             push: None,
         };
         let history = History::open(None, Limits { max_age_s: 3600, max_bytes: 1 << 20 }, clock.unix_s())

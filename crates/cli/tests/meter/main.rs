@@ -4,6 +4,7 @@ mod agents;
 mod api;
 mod attack;
 mod bytes;
+mod clickhouse;
 mod client;
 mod demo;
 mod demo_faults;
@@ -25,5 +26,7 @@ mod process;
 mod prometheus;
 mod sdk;
 mod spans;
+#[path = "../../../meter/tests/stores/front.rs"]
+mod stores_front;
 mod tls;
 mod two_hosts;

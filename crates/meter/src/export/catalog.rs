@@ -16,6 +16,7 @@ pub fn families(snapshot: &Snapshot) -> Vec<Family<'_>> {
     of_process(snapshot, &mut families);
     of_kept(snapshot, &mut families);
     super::kafka::of_kafka(snapshot, &mut families);
+    super::clickhouse::of_clickhouse(snapshot, &mut families);
     families.all()
 }
 

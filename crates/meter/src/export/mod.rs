@@ -3,6 +3,7 @@
 
 mod catalog;
 mod classic;
+mod clickhouse;
 mod exemplar;
 mod family;
 mod kafka;

@@ -1,7 +1,7 @@
 //! All figures at one moment, the input of every exporter.
 
 use crate::engine::Overview;
-use crate::report::KafkaCoverage;
+use crate::report::{ClickHouseCoverage, KafkaCoverage};
 use crate::serve::places::PortFigures;
 use crate::spool::SpoolFigures;
 use spangap_model::{PairKey, PairStats};
@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub kept: Option<SpoolFigures>,
     /// The topic from which spans come, if any.
     pub kafka: Option<KafkaFigures>,
+    /// The store of all meters' minutes, if any.
+    pub clickhouse: Option<ClickHouseCoverage>,
 }
 
 /// A topic of Kafka.

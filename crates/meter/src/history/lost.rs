@@ -1,9 +1,10 @@
 //! Time lost per step: of all pairs together, or of a few separately.
 
 use super::HistoryError;
-use super::read::{Covered, UnwrittenMinutes, View, covered, end_of};
+use super::read::{UnwrittenMinutes, View};
 use super::row::{Figures, Lost};
 use super::step::{Step, cells, of_cell};
+use super::sums::{Covered, covered, end_of};
 use spangap_model::PairKey;
 use std::collections::{BTreeMap, HashMap};
 

@@ -13,7 +13,9 @@ mod aside;
 mod file;
 mod first;
 mod lost;
+mod minutes;
 mod offsets;
+mod outbox;
 mod prune;
 mod read;
 mod roll;
@@ -26,9 +28,11 @@ use crate::engine::PairMinute;
 use crate::report::HistorySteps;
 use file::{Lock, Place, SCHEMA_VERSION, check_format};
 pub use lost::step_for;
+pub use minutes::{Minutes, Stored};
 pub use offsets::Counted;
-pub use read::{Cancel, Covered, OverTime, Reader, UnwrittenMinutes, View, Worst};
-pub use row::Lost;
+pub use outbox::{Progress, Unsent};
+pub use read::{Cancel, MAX_POINTS, OverTime, Reader, SHOWN, UnwrittenMinutes, View, Worst, keep_worst};
+pub use row::{Lost, Top, decode_worst};
 use rusqlite::{Connection, OptionalExtension, params};
 use spangap_model::{Accounting, PairKey, PairStats};
 use std::collections::HashMap;
@@ -36,6 +40,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use step::Step;
+pub use sums::{Buckets, Cover, Covered, covered, end_of};
 pub use waiting::{Batch, MAX_BYTES as MAX_WAITING_BYTES, Waiting};
 
 /// Limits on age and size.
@@ -134,6 +139,9 @@ pub enum HistoryError {
     /// The log from which the minutes came does not take note of them.
     #[error("{0}")]
     Source(String),
+    /// The store of all meters' minutes refuses, or does not answer.
+    #[error("ClickHouse: {0}")]
+    Shared(String),
     /// The query was cancelled, since nobody waits for the answer any more.
     #[error("the query was cancelled")]
     Cancelled,
@@ -213,6 +221,10 @@ pub struct History {
     reader: Reader,
     set_aside: Vec<SetAside>,
     last_run: LastRun,
+    /// What marks rows for a replica, if there is one.
+    outbox: Option<outbox::Outbox>,
+    /// Marked rows dropped before it was known for whom.
+    dropped_unsent: u64,
     /// Set while an empty database in memory replaces a file that cannot be opened because the disk is full.
     unopened: Option<Unopened>,
     /// Held as long as the history is open; hence the last field.
@@ -327,6 +339,8 @@ impl History {
             pruned_rows: 0,
             set_aside: Vec::new(),
             last_run,
+            outbox: None,
+            dropped_unsent: 0,
             unopened: None,
             lock: None,
         };
@@ -380,6 +394,9 @@ impl History {
         new.connection
             .execute("UPDATE progress SET generation = ?1", [self.generation as i64])
             .map_err(new.failed())?;
+        if let Some(outbox) = &self.outbox {
+            outbox.prepare(&new.connection).map_err(new.failed())?;
+        }
         self.reader.turn_to(new.place.clone());
         self.place = new.place;
         self.connection = new.connection;

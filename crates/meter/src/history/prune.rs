@@ -2,6 +2,7 @@
 //! too large, the kind furthest above its share loses its oldest rows. Minutes therefore reach back less far
 //! than hours, and a history of many pairs becomes coarser before it becomes shorter.
 
+use super::outbox;
 use super::roll::SEEN_WITHIN_S;
 use super::step::{Step, cells};
 use super::{History, HistoryError};
@@ -34,6 +35,10 @@ impl History {
     pub(super) fn prune_within(&mut self, now_unix_s: u64) -> Result<(), HistoryError> {
         let dropped = self.drop_rows(now_unix_s).map_err(self.failed())?;
         self.pruned_rows += dropped.minutes;
+        match &self.outbox {
+            Some(outbox) => outbox.lost(dropped.unsent),
+            None => self.dropped_unsent += dropped.unsent,
+        }
         if dropped.any {
             self.shrink().map_err(self.failed())?;
             self.pairs.clear();
@@ -150,6 +155,9 @@ impl History {
                 of,
             )?;
             if !worst {
+                if outbox::is_kept(&transaction)? {
+                    dropped.unsent += outbox::unmark(&transaction, step, until_s)?;
+                }
                 transaction.execute(
                     "INSERT INTO horizon VALUES (?1, ?2) ON CONFLICT DO UPDATE
                      SET dropped_before_s = max(dropped_before_s, ?2)",
@@ -243,6 +251,8 @@ impl History {
 /// Rows dropped by one pruning.
 #[derive(Debug, Default)]
 struct Dropped {
+    /// Rows of any step that a replica lacks.
+    unsent: u64,
     any: bool,
     /// Rows of minutes: their time is then known less finely, or not at all.
     minutes: u64,

@@ -4,7 +4,7 @@
 use super::file::Place;
 use super::row::Top;
 use super::step::{Step, of_cell};
-use super::sums::{Buckets, Rows};
+use super::sums::{Buckets, Covered, Rows, covered, end_of};
 use super::{HistoryError, row::decode_worst};
 use crate::engine::PairMinute;
 use crate::report::Hole;
@@ -21,7 +21,7 @@ const IDLE: usize = 4;
 /// Maximum number of points of a pair over time; a longer interval has longer steps.
 pub const MAX_POINTS: u64 = 1_500;
 /// Worst calls of a pair in a sum.
-const SHOWN: usize = 5;
+pub const SHOWN: usize = 5;
 
 /// Cancels a query whose answer nobody waits for any more.
 #[derive(Default)]
@@ -70,14 +70,6 @@ impl UnwrittenMinutes {
         let all = waiting.chain(self.open.iter().map(|minute| (minute, true)));
         all.filter(move |(minute, _)| (from_s..=to_s).contains(&minute.unix_s))
     }
-}
-
-/// Time range that an answer covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Covered {
-    /// First second of the first row: earlier than requested where only coarser rows remain, later where none
-    /// do.
-    pub from_unix_s: u64,
 }
 
 /// One pair over time.
@@ -257,10 +249,10 @@ impl View {
         memory: &UnwrittenMinutes,
         each: impl FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
-        self.pairs_of((from_s, to_s), memory, |_| true, each)
+        self.pairs_of((from_s, to_s), memory, true, |_| true, each)
     }
 
-    /// Like [`View::pairs`], for the matching pairs; rows of other pairs are not read.
+    /// Like [`View::pairs`], for the matching pairs; rows of other pairs are not read, and worst calls only with `worst`.
     ///
     /// # Errors
     /// When the database refuses, or the query was cancelled.
@@ -268,6 +260,7 @@ impl View {
         &self,
         (from_s, to_s): (u64, u64),
         memory: &UnwrittenMinutes,
+        worst: bool,
         matches: impl Fn(&PairKey) -> bool,
         mut each: impl FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
@@ -290,7 +283,9 @@ impl View {
                 stats.merge(minute);
             }
             if !stats.is_empty() {
-                rows.add_worst(&mut stats, &figures, id, SHOWN).map_err(|e| self.failed(e))?;
+                if worst {
+                    rows.add_worst(&mut stats, &figures, id, SHOWN).map_err(|e| self.failed(e))?;
+                }
                 each(key, stats);
             }
         }
@@ -576,18 +571,8 @@ impl View {
     }
 }
 
-/// End of the minute that contains `to_s`.
-pub(super) fn end_of(to_s: u64) -> u64 {
-    Step::Minute.start(to_s).saturating_add(60)
-}
-
-pub(super) fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
-    let all_there = from_s >= buckets.minutes_dropped_before_s();
-    let first_s = rows.first().map(|(_, start_s)| *start_s).filter(|_| !all_there);
-    Covered { from_unix_s: first_s.unwrap_or(from_s) }
-}
-
-fn keep_worst(calls: &mut Vec<(PairKey, KeptCall)>, limit: usize) {
+/// Keeps the `limit` calls with the largest gaps, largest first.
+pub fn keep_worst(calls: &mut Vec<(PairKey, KeptCall)>, limit: usize) {
     calls.sort_by(|(_, a), (_, b)| b.gap_ns.cmp(&a.gap_ns).then_with(|| a.trace_id.cmp(&b.trace_id)));
     calls.truncate(limit);
 }

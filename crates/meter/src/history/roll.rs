@@ -1,5 +1,6 @@
 //! Writing: adds closed minutes to their rows, replaces open ones, and sums finer rows up into coarser ones.
 
+use super::outbox;
 use super::row::{Figures, WORST_STORED, decode_worst, encode_worst};
 use super::step::{Step, cell, of_cell};
 use super::{Checkpoint, History, HistoryError};
@@ -41,11 +42,14 @@ struct Tables<'c> {
     sizes: Sizes,
     /// Whether the interval of a coarser row is already summed up.
     rolled: HashMap<(Step, u64), bool>,
+    /// Whether changed rows are marked for a replica.
+    marks: bool,
 }
 
 impl<'c> Tables<'c> {
-    fn new(connection: &'c Connection) -> Tables<'c> {
-        Tables { connection, sizes: Sizes::default(), rolled: HashMap::new() }
+    fn new(connection: &'c Connection) -> rusqlite::Result<Tables<'c>> {
+        let marks = outbox::is_kept(connection)?;
+        Ok(Tables { connection, sizes: Sizes::default(), rolled: HashMap::new(), marks })
     }
 
     fn is_rolled(&mut self, step: Step, start_s: u64) -> rusqlite::Result<bool> {
@@ -81,6 +85,9 @@ impl<'c> Tables<'c> {
             .connection
             .prepare_cached(&format!("INSERT OR REPLACE INTO {} VALUES (?1, ?2, ?3)", step.table()))?;
         put.execute(params![cell, figures.stats.calls() as i64, stats])?;
+        if self.marks {
+            outbox::mark(self.connection, step, cell)?;
+        }
         Ok(())
     }
 
@@ -213,7 +220,7 @@ fn pair_id(
 impl History {
     pub(super) fn write(&mut self, checkpoint: &Checkpoint) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        let mut tables = Tables::new(&transaction);
+        let mut tables = Tables::new(&transaction)?;
         let mut generation = self.generation;
         for batch in checkpoint.closed.iter().filter(|batch| batch.generation > self.generation) {
             for minute in batch.minutes.iter() {
@@ -223,6 +230,9 @@ impl History {
             generation = batch.generation;
         }
         tables.sizes.write(&transaction)?;
+        if let Some(outbox) = &self.outbox {
+            outbox.settle(&transaction)?;
+        }
         write_open(&transaction, &mut self.pairs, checkpoint.open)?;
         transaction.execute("UPDATE progress SET generation = ?1", [generation as i64])?;
         if let Some(counted) = checkpoint.counted {
@@ -250,7 +260,7 @@ impl History {
     /// Closes the minutes that the previous run left open, however it ended.
     pub(super) fn close_left_open(&mut self) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        let mut tables = Tables::new(&transaction);
+        let mut tables = Tables::new(&transaction)?;
         {
             let mut open = transaction.prepare("SELECT cell, stats, worst FROM open_minute")?;
             let mut rows = open.query([])?;
@@ -277,7 +287,7 @@ impl History {
         done: impl FnOnce(&Connection) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        let mut tables = Tables::new(&transaction);
+        let mut tables = Tables::new(&transaction)?;
         for (unix_s, pair_id, stats) in minutes {
             tables.add_minute(*unix_s, *pair_id, stats)?;
         }
@@ -304,7 +314,7 @@ impl History {
             let Some(start_s) = self.next_to_roll(step).map_err(&failed)? else { continue };
             let roll = || -> rusqlite::Result<()> {
                 let transaction = self.connection.unchecked_transaction()?;
-                let mut tables = Tables::new(&transaction);
+                let mut tables = Tables::new(&transaction)?;
                 tables.roll(step, start_s)?;
                 tables.sizes.write(&transaction)?;
                 transaction.commit()

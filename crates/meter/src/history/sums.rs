@@ -8,14 +8,22 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Rows of a time range: the coarsest that lie completely within it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Cover {
     /// Step and start of each row, in order of time.
     pub rows: Vec<(Step, u64)>,
 }
 
+/// Time range that an answer covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// First second of the first row: earlier than requested where only coarser rows remain, later where none
+    /// do.
+    pub from_unix_s: u64,
+}
+
 /// Intervals that have rows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Buckets {
     there: [BTreeSet<u64>; 4],
     /// Time before which rows of each step were dropped.
@@ -23,6 +31,11 @@ pub struct Buckets {
 }
 
 impl Buckets {
+    /// Those of another store: starts, and the time before which each step lacks rows that a coarser one has.
+    pub fn of(there: [BTreeSet<u64>; 4], dropped_before_s: [u64; 4]) -> Buckets {
+        Buckets { there, dropped_before_s }
+    }
+
     /// All intervals that touch `from_s..until_s`.
     pub fn read(connection: &Connection, from_s: u64, until_s: u64) -> rusqlite::Result<Buckets> {
         let mut buckets = Buckets { there: Default::default(), dropped_before_s: [0; 4] };
@@ -93,6 +106,18 @@ impl Buckets {
     pub fn minutes_dropped_before_s(&self) -> u64 {
         self.dropped_before_s[0]
     }
+}
+
+/// End of the minute that contains `to_s`.
+pub fn end_of(to_s: u64) -> u64 {
+    Step::Minute.start(to_s).saturating_add(60)
+}
+
+/// The time range that these rows cover, of one that begins at `from_s`.
+pub fn covered(buckets: &Buckets, rows: &[(Step, u64)], from_s: u64) -> Covered {
+    let all_there = from_s >= buckets.minutes_dropped_before_s();
+    let first_s = rows.first().map(|(_, start_s)| *start_s).filter(|_| !all_there);
+    Covered { from_unix_s: first_s.unwrap_or(from_s) }
 }
 
 /// Reads the rows of one pair after the other.

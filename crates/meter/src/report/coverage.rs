@@ -73,6 +73,9 @@ pub struct Coverage {
     /// The topic from which spans come: `--kafka`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kafka: Option<KafkaCoverage>,
+    /// The store of all meters' minutes: `--clickhouse`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clickhouse: Option<ClickHouseCoverage>,
     /// The API that names pods, nodes and zones: `--kubernetes`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kubernetes: Option<KubernetesCoverage>,
@@ -258,6 +261,25 @@ pub struct KafkaPartition {
     pub joined: u64,
     /// Halves that found no mate in time.
     pub unmatched: u64,
+}
+
+/// The store of all meters' minutes. Counts are since the start of the process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClickHouseCoverage {
+    /// URL and database.
+    pub target: String,
+    /// Name of this meter there.
+    pub meter: String,
+    /// Rows sent, one per pair and interval; a row that changes is sent again.
+    pub sent_rows: u64,
+    /// Rows that are still to be sent, as of the last checkpoint. They wait in the history, whose limits are theirs.
+    pub unsent_rows: u64,
+    /// Rows dropped from the history, for age or size, or damaged before they could be sent.
+    pub lost_rows: u64,
+    /// Requests that failed; what they contained is sent again.
+    pub failed_requests: u64,
+    /// Why nothing can be sent or read at the moment.
+    pub problem: Option<String>,
 }
 
 /// All recent spans, on disk.

@@ -5,9 +5,9 @@ mod coverage;
 mod note;
 
 pub use coverage::{
-    Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition, KeptCoverage,
-    KubernetesCoverage, LimitReport, MalformedCounts, PeerCoverage, PeerState, PeersCoverage, PortReport,
-    ServiceCoverage, SpanCounts,
+    ClickHouseCoverage, Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition,
+    KeptCoverage, KubernetesCoverage, LimitReport, MalformedCounts, PeerCoverage, PeerState, PeersCoverage,
+    PortReport, ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
 
@@ -207,6 +207,9 @@ pub struct PairsReport {
     /// left of that time, or does not reach back that far.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub covered_from_unix_s: Option<u64>,
+    /// Whose calls these are, where a meter shares its minutes with others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_meters: Option<OfMeters>,
     /// Pairs omitted to limit the size of the answer: those that lost the least time.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pairs_left_out: Option<u64>,
@@ -259,6 +262,9 @@ pub struct Timeline {
     /// As in [`PairsReport`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub covered_from_unix_s: Option<u64>,
+    /// As in [`PairsReport`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_meters: Option<OfMeters>,
     /// Length of a step.
     pub step_s: u64,
     /// One point per step, oldest first; steps without calls are absent.
@@ -312,6 +318,9 @@ pub struct PairOverTime {
     /// As in [`PairsReport`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub covered_from_unix_s: Option<u64>,
+    /// As in [`PairsReport`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_meters: Option<OfMeters>,
     /// Latency heatmap of the gap.
     pub heatmap: Heatmap,
 }
@@ -360,6 +369,27 @@ pub struct WorstReport {
     /// several attempts had displaced them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub complete_above_ns: Option<u64>,
+    /// As in [`PairsReport`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_meters: Option<OfMeters>,
+}
+
+/// Whose calls an answer contains.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfMeters {
+    /// The meters that have sent minutes; empty if the answer is of this meter alone.
+    pub meters: Vec<MeterReach>,
+    /// The same in words, and what is not among them.
+    pub note: String,
+}
+
+/// How far the minutes of one meter reach.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeterReach {
+    /// Its name.
+    pub name: String,
+    /// End of its last closed minute, Unix seconds.
+    pub to_unix_s: u64,
 }
 
 /// A worst call with the pair it belongs to.

@@ -11,6 +11,7 @@ use super::places::{Peer, Port};
 use super::readers::{LineFull, Readers};
 use super::recorder::Store;
 use super::shared::Answers;
+use crate::clickhouse::ClickHouse;
 use crate::engine::Meter;
 use crate::export::monotone::Monotone;
 use crate::export::snapshot::{ProcessFigures, RequestFigures, Snapshot};
@@ -53,6 +54,7 @@ pub struct Api {
     kinds: Arc<[Kind; 5]>,
     pub(super) spool: Option<Arc<Spool>>,
     pub(super) kafka: Option<Arc<Kafka>>,
+    pub(super) clickhouse: Option<Arc<ClickHouse>>,
     /// Tells this run from others.
     pub(super) started_unix_ms: u64,
     /// Changes when the service ends.
@@ -123,8 +125,8 @@ impl From<io::Error> for Problem {
 
 impl From<HistoryError> for Problem {
     fn from(error: HistoryError) -> Problem {
-        let status = match error.is_damage() {
-            // It is set aside at the next checkpoint.
+        let status = match error.is_damage() || matches!(error, HistoryError::Shared(_)) {
+            // It is set aside at the next checkpoint, or somebody else's to end.
             true => StatusCode::SERVICE_UNAVAILABLE,
             false => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -197,6 +199,7 @@ impl Api {
             kinds: Arc::new([(); 5].map(|()| Kind::new())),
             spool: None,
             kafka: None,
+            clickhouse: None,
             started_unix_ms: clock.unix_ms(),
             stopping,
         }
@@ -290,6 +293,11 @@ impl Api {
         Api { kafka, ..self }
     }
 
+    /// With the minutes of all meters.
+    pub(super) fn with_clickhouse(self, clickhouse: Option<Arc<ClickHouse>>) -> Api {
+        Api { clickhouse, ..self }
+    }
+
     /// With what is refused for other reasons than load.
     pub(super) fn with_refusals(self, refusals: Refusals) -> Api {
         Api { refusals, ..self }
@@ -337,6 +345,7 @@ impl Api {
             history: Some(self.store.figures()),
             kept: self.spool.as_ref().map(|spool| spool.figures()),
             kafka: self.kafka.as_ref().map(|kafka| kafka.figures().into()),
+            clickhouse: self.clickhouse.as_ref().map(|shared| shared.coverage()),
         }
     }
 }

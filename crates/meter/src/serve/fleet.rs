@@ -1,6 +1,7 @@
 //! Selection of pairs, and the time they lost per step.
 
 use super::api::{Answer, Api, Wanted, covered};
+use super::whose::Whose;
 use crate::history::{Cancel, Lost, step_for};
 use crate::report::*;
 use serde::Deserialize;
@@ -58,13 +59,18 @@ pub(super) async fn timeline(
     (from_s, to_s): (u64, u64),
     filter: Filter,
     steps: Steps,
+    whose: Whose,
 ) -> Answer {
     let step_s = step_for(from_s, to_s, steps.steps.unwrap_or(DEFAULT_STEPS).min(MAX_STEPS));
     api.query(wanted, move |api: &Api, cancel: &Arc<Cancel>| {
-        let (view, memory) = api.store.view_of_gaps(cancel, |key| filter.matches(key))?;
+        let source = match api.source(whose, cancel)? {
+            Ok(source) => source,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let minutes = source.gaps(|key| filter.matches(key))?;
         let mut points: BTreeMap<u64, Lost> = BTreeMap::new();
         let matches = |key: &PairKey| filter.matches(key);
-        let reached = view.lost((from_s, to_s), step_s, matches, &memory, |_, at, lost| {
+        let reached = minutes.lost((from_s, to_s), step_s, &matches, &mut |_, at, lost| {
             points.entry(at).or_default().add(lost);
         })?;
         let point = |(unix_s, lost): (u64, Lost)| TimelinePoint {
@@ -77,6 +83,7 @@ pub(super) async fn timeline(
             from_unix_s: from_s,
             to_unix_s: to_s,
             covered_from_unix_s: covered(reached, from_s),
+            of_meters: source.of_meters,
             step_s,
             points: points.into_iter().map(point).collect(),
         }))

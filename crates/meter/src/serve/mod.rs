@@ -24,7 +24,9 @@ pub mod table;
 pub mod tls;
 mod traces;
 mod unsent;
+pub mod whose;
 
+use crate::clickhouse::ClickHouse;
 use crate::engine::Meter;
 use crate::export::otlp::{Push, PushSettings};
 use crate::history::{History, HistoryError};
@@ -73,6 +75,8 @@ pub struct ServeSettings {
     pub spool: Option<Arc<Spool>>,
     /// Where spans come from, if not from the OTLP ports.
     pub kafka: Option<Arc<Kafka>>,
+    /// Brings together the minutes of several meters, if wanted.
+    pub clickhouse: Option<Arc<ClickHouse>>,
 }
 
 /// Where it really listens (ports 0 resolved).
@@ -211,6 +215,8 @@ pub async fn serve(
     let kafka = settings.kafka;
     let log = kafka.as_ref().map(|kafka| kafka.log());
     let recorder = Recorder::start(meter.clone(), clock, history, log);
+    let _sending =
+        settings.clickhouse.as_ref().map(|shared| shared.start(move || clock.unix_s(), |text| tell(&text)));
     let reading = kafka.as_ref().map(|kafka| kafka.start(recorder.requests(), clock));
     let (stopping, stopped) = tokio::sync::watch::channel(());
     let api = api::Api::new(
@@ -224,6 +230,7 @@ pub async fn serve(
     );
     let (access, of_guests) = (guests.access.clone(), guests.refusals);
     let api = api.with_spool(settings.spool.clone()).with_kafka(kafka.clone());
+    let api = api.with_clickhouse(settings.clickhouse.clone());
     let api = api.with_refusals(Refusals::of(move || access.denials().chain(of_guests.counts()).collect()));
     let push = settings.push.map(|push| {
         let source = api.clone();

@@ -83,6 +83,7 @@ macro_rules! parameters {
 parameters!(A);
 parameters!(A B);
 parameters!(A B C);
+parameters!(A B C D);
 
 impl<T: Parameters, S: Send + Sync> FromRequestParts<S> for Ask<T> {
     type Rejection = BadQuery;

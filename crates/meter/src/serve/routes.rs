@@ -9,6 +9,7 @@ use super::fleet::{self, Filter, Steps};
 use super::parameters::{self, Ask, BadQuery, Period};
 use super::table::{self, Table};
 use super::traces;
+use super::whose::Whose;
 use crate::explain::explain;
 use crate::export::prometheus::{negotiate, write};
 use crate::history::HistoryError;
@@ -121,7 +122,7 @@ async fn pairs(
     For(api): For,
     uri: Uri,
     headers: HeaderMap,
-    Ask((stretch, filter, table)): Ask<(Period, Filter, Table)>,
+    Ask((stretch, filter, table, whose)): Ask<(Period, Filter, Table, Whose)>,
 ) -> Answer {
     let stretch = stretch.seconds(&api.clock)?;
     let tag = api.tag(&uri);
@@ -129,14 +130,14 @@ async fn pairs(
         return Ok(not_modified(&tag));
     }
     let wanted = Wanted::new(&headers, Within(&uri, stretch));
-    Ok(with_tag(table::pairs(&api, wanted, stretch, filter, table).await?, &tag))
+    Ok(with_tag(table::pairs(&api, wanted, stretch, filter, table, whose).await?, &tag))
 }
 
 async fn timeline(
     For(api): For,
     uri: Uri,
     headers: HeaderMap,
-    Ask((stretch, filter, steps)): Ask<(Period, Filter, Steps)>,
+    Ask((stretch, filter, steps, whose)): Ask<(Period, Filter, Steps, Whose)>,
 ) -> Answer {
     let stretch = stretch.seconds(&api.clock)?;
     let tag = api.tag(&uri);
@@ -144,14 +145,14 @@ async fn timeline(
         return Ok(not_modified(&tag));
     }
     let wanted = Wanted::new(&headers, Within(&uri, stretch));
-    Ok(with_tag(fleet::timeline(&api, wanted, stretch, filter, steps).await?, &tag))
+    Ok(with_tag(fleet::timeline(&api, wanted, stretch, filter, steps, whose).await?, &tag))
 }
 
 async fn pair(
     For(api): For,
     uri: Uri,
     headers: HeaderMap,
-    Ask((stretch, asked)): Ask<(Period, PairQuery)>,
+    Ask((stretch, asked, whose)): Ask<(Period, PairQuery, Whose)>,
 ) -> Answer {
     let key = asked.key()?;
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
@@ -161,14 +162,18 @@ async fn pair(
     }
     let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
     let answer = api.query(wanted, move |api, cancel| {
-        let (view, memory) = api.store.view(cancel, |other| *other == key)?;
-        let over_time = view.over_time(&key, from_s, to_s, &memory)?;
+        let source = match api.source(whose, cancel)? {
+            Ok(source) => source,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let over_time = source.minutes(|other| *other == key)?.over_time(&key, (from_s, to_s))?;
         if over_time.points.is_empty() {
             let why = format!("no calls of {} -> {} in this period", key.client, key.server);
             return Ok(Err(Problem(StatusCode::NOT_FOUND, why)));
         }
         Ok(Ok(PairOverTime {
             covered_from_unix_s: covered(over_time.covered, from_s),
+            of_meters: source.of_meters,
             ..query::over_time(&key, &over_time, &Matches::new(&api.meter.overview()))
         }))
     });
@@ -182,7 +187,7 @@ async fn worst(
     For(api): For,
     uri: Uri,
     headers: HeaderMap,
-    Ask((stretch, asked, which)): Ask<(Period, PairQuery, WhichCalls)>,
+    Ask((stretch, asked, which, whose)): Ask<(Period, PairQuery, WhichCalls, Whose)>,
 ) -> Answer {
     let (from_s, to_s) = stretch.seconds(&api.clock)?;
     let limit = which.limit.unwrap_or(DEFAULT_LIMIT).min(MAX_WORST);
@@ -193,13 +198,18 @@ async fn worst(
     }
     let wanted = Wanted::new(&headers, Within(&uri, (from_s, to_s)));
     let answer = api.query(wanted, move |api, cancel| {
-        let (view, memory) = api.store.view(cancel, |key| asked.matches(key))?;
-        let worst = view.worst(from_s, to_s, |key| asked.matches(key), gap_ns, limit, &memory)?;
+        let source = match api.source(whose, cancel)? {
+            Ok(source) => source,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let matches = |key: &PairKey| asked.matches(key);
+        let worst = source.minutes(matches)?.worst((from_s, to_s), &matches, gap_ns, limit)?;
         let last_ns = worst.calls.last().map_or(0, |(_, call)| call.gap_ns);
         let calls = worst.calls.iter().map(|(key, call)| query::worst_of_pair(key, call));
         Ok(Ok(WorstReport {
             calls: calls.collect(),
             complete_above_ns: (last_ns < worst.floor_ns).then_some(worst.floor_ns),
+            of_meters: source.of_meters,
         }))
     });
     Ok(with_tag(answer.await?, &tag))
@@ -216,14 +226,22 @@ async fn explained(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): A
     .await
 }
 
-async fn call(For(api): For, uri: Uri, headers: HeaderMap, Ask((asked,)): Ask<(AskedCall,)>) -> Answer {
+async fn call(
+    For(api): For,
+    uri: Uri,
+    headers: HeaderMap,
+    Ask((asked, whose)): Ask<(AskedCall, Whose)>,
+) -> Answer {
     let missing = || BadQuery("trace_id is missing: expected 32 hex digits".into());
     let trace_id = parameters::id("trace_id", asked.trace_id.as_deref().ok_or_else(missing)?)?;
     let span_id = asked.client_span_id.as_deref().map(|text| parameters::id("client_span_id", text));
     let span_id = span_id.transpose()?;
     api.query(Wanted::new(&headers, &uri), move |api, cancel| {
-        let (view, memory) = api.store.view(cancel, |_| true)?;
-        let found = view.call(&trace_id, span_id.as_ref(), &memory)?;
+        let source = match api.source(whose, cancel)? {
+            Ok(source) => source,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let found = source.minutes(|_| true)?.call(&trace_id, span_id.as_ref())?;
         Ok(found.map(|(key, call)| query::call_report(&key, &call)).ok_or_else(|| {
             let why =
                 "not among the worst calls that are kept: only the largest gaps of each pair and minute are";
@@ -321,10 +339,13 @@ fn coverage_of(api: &Api) -> Result<Coverage, HistoryError> {
     let peers = api.meter.peers().map(|peers| peers.coverage(api.clock.now_ms()));
     let accounting = &overview.accounting;
     notes.extend(peers.iter().flat_map(|peers| peers.notes(accounting.apart, accounting.unresolved)));
+    let clickhouse = api.clickhouse.as_ref().map(|shared| shared.coverage());
+    notes.extend(api.clickhouse.iter().flat_map(|shared| shared.notes()));
     let kubernetes = api.meter.kubernetes();
     notes.extend(kubernetes.iter().flat_map(KubernetesCoverage::notes));
     Ok(Coverage {
         kafka,
+        clickhouse,
         kubernetes,
         peers,
         kept: kept.map(traces::coverage),

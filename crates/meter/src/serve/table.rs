@@ -4,6 +4,7 @@
 
 use super::api::{Answer, Api, Problem, Wanted, covered};
 use super::fleet::Filter;
+use super::whose::{Source, Whose};
 use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
 use crate::report::*;
@@ -183,6 +184,7 @@ struct Sums {
 /// A table under construction.
 struct Making<'a> {
     api: &'a Api,
+    source: &'a Source<'a>,
     cancel: &'a Arc<Cancel>,
     filter: &'a Filter,
     table: &'a Table,
@@ -198,16 +200,22 @@ pub(super) async fn pairs(
     stretch: (u64, u64),
     filter: Filter,
     table: Table,
+    whose: Whose,
 ) -> Answer {
     let against = table.against()?;
     api.query(wanted, move |api, cancel| {
+        let source = match api.source(whose, cancel)? {
+            Ok(source) => source,
+            Err(problem) => return Ok(Err(problem)),
+        };
         let overview = api.meter.overview();
         let matches = Matches::new(&overview);
         let beyond = HashMap::new();
-        let mut making = Making { api, cancel, filter: &filter, table: &table, matches, beyond };
+        let mut making =
+            Making { api, source: &source, cancel, filter: &filter, table: &table, matches, beyond };
         making.beyond = making.beyond_usual(stretch)?;
         let sums = making.sums(stretch)?;
-        let before = against.map(|stretch| Ok(making.sums(stretch)?.rows)).transpose()?;
+        let before = against.map(|stretch| making.sums(stretch)).transpose()?.map(|sums| sums.rows);
         let of_pairs = sums.filtered_out + sums.rows.len() as u64;
         let mut candidates = making.candidates(stretch, sums.rows)?;
         let mut matching = Matching { of_pairs, ..Matching::default() };
@@ -241,6 +249,7 @@ pub(super) async fn pairs(
             // A page is intentional; only rows that no page could show count as left out.
             pairs_left_out: (left_out > 0 && table.top.is_none()).then_some(left_out),
             covered_from_unix_s: covered(sums.reached, stretch.0),
+            of_meters: source.of_meters.clone(),
             matching: Some(matching),
             against_unix_s: against.map(|(from, to)| [from, to]),
             step_s,
@@ -261,20 +270,15 @@ fn nanoseconds(lost: Lost) -> u64 {
 
 impl Making<'_> {
     fn sums(&self, stretch: (u64, u64)) -> Result<Sums, HistoryError> {
-        let (view, memory) = self.api.store.view_of_gaps(self.cancel, |_| true)?;
+        let minutes = self.source.gaps(|_| true)?;
         let mut pairs: HashMap<PairKey, Lost> = HashMap::new();
-        let reached = view.lost(
-            stretch,
-            WHOLE_S,
-            |_| true,
-            &memory,
-            |key, _, lost| match pairs.get_mut(key) {
-                Some(sum) => sum.add(lost),
-                None => {
-                    pairs.insert(key.clone(), lost);
-                }
-            },
-        )?;
+        let mut add = |key: &PairKey, _, lost| match pairs.get_mut(key) {
+            Some(sum) => sum.add(lost),
+            None => {
+                pairs.insert(key.clone(), lost);
+            }
+        };
+        let reached = minutes.lost(stretch, WHOLE_S, &|_| true, &mut add)?;
         let all = pairs.len();
         pairs.retain(|key, _| self.filter.matches(key));
         let filtered_out = (all - pairs.len()) as u64;
@@ -288,21 +292,22 @@ impl Making<'_> {
         Ok(Sums { rows, filtered_out, reached })
     }
 
-    /// Complete statistics of the matching pairs, by row.
+    /// Complete statistics of the matching pairs, by row; worst calls only with `worst`.
     fn stats(
         &self,
         stretch: (u64, u64),
+        worst: bool,
         matches: impl Fn(&PairKey) -> bool,
         mut each: impl FnMut(PairKey, PairStats),
     ) -> Result<(), HistoryError> {
-        let (view, memory) = self.api.store.view(self.cancel, &matches)?;
+        let minutes = self.source.minutes(&matches)?;
         let by = self.table.by;
         if by == By::Kept {
-            view.pairs_of(stretch, &memory, matches, each)?;
+            minutes.pairs_of(stretch, worst, &matches, &mut each)?;
             return Ok(());
         }
         let mut groups: HashMap<PairKey, PairStats> = HashMap::new();
-        view.pairs_of(stretch, &memory, matches, |key, stats| {
+        minutes.pairs_of(stretch, worst, &matches, &mut |key, stats| {
             groups.entry(by.group(key)).or_default().merge(&stats);
         })?;
         groups.into_iter().for_each(|(key, stats)| each(key, stats));
@@ -319,7 +324,7 @@ impl Making<'_> {
         let mut told: HashMap<PairKey, f64> = HashMap::new();
         if table.needs_distributions() {
             let matches = |key: &PairKey| self.filter.matches(key);
-            self.stats(stretch, matches, |key, stats| {
+            self.stats(stretch, table.asks_for_worst(), matches, |key, stats| {
                 if table.passes(&stats) {
                     told.insert(key, table.number(&stats));
                 }
@@ -346,7 +351,7 @@ impl Making<'_> {
         Ok(sums.into_iter().filter_map(candidate).collect())
     }
 
-    /// What clients waited beyond the usual, by row: since each pair left it.
+    /// What clients of this meter waited beyond the usual, by row: since each pair left it.
     fn beyond_usual(&self, (from_s, to_s): (u64, u64)) -> Result<HashMap<PairKey, Beyond>, HistoryError> {
         let usual = self.api.meter.usual();
         let mut rows: HashMap<PairKey, Beyond> = HashMap::new();
@@ -380,7 +385,7 @@ impl Making<'_> {
         let mut waited_before: HashMap<PairKey, f64> = HashMap::new();
         if is_asked {
             let matches = |key: &PairKey| self.filter.matches(key);
-            self.stats(against, matches, |key, stats| {
+            self.stats(against, false, matches, |key, stats| {
                 waited_before.insert(key, waited(&stats));
             })?;
         }
@@ -414,13 +419,13 @@ impl Making<'_> {
             by => self.filter.matches(key) && wanted.contains(&by.group(key.clone())),
         };
         let mut rows: HashMap<PairKey, PairRow> = HashMap::new();
-        self.stats(stretch, matches, |key, stats| {
+        self.stats(stretch, true, matches, |key, stats| {
             let row = query::pair_row(&key, &stats, &self.matches);
             rows.insert(key, row);
         })?;
         let mut before: HashMap<PairKey, PairBefore> = HashMap::new();
         if let Some(stretch) = against {
-            self.stats(stretch, matches, |key, stats| {
+            self.stats(stretch, false, matches, |key, stats| {
                 before.insert(key, query::pair_before(&stats));
             })?;
         }
@@ -458,8 +463,8 @@ impl Making<'_> {
             row.lost_ns_by_step = Some(vec![0; steps]);
             row.client_ns_by_step = Some(vec![0; steps]);
         }
-        let (view, memory) = self.api.store.view_of_gaps(self.cancel, matches)?;
-        view.lost((from_s, to_s), step_s, matches, &memory, |key, at, lost| {
+        let minutes = self.source.gaps(matches)?;
+        minutes.lost((from_s, to_s), step_s, &matches, &mut |key, at, lost| {
             let step = (at.saturating_sub(first_s) / step_s) as usize;
             let Some(row) = place(key).and_then(|at| rows.get_mut(at)) else { return };
             let client_ns = u64::try_from(lost.client_ns).unwrap_or(u64::MAX);

@@ -22,13 +22,31 @@ impl Api {
         trace_id: [u8; 16],
         shape: impl FnOnce(Kept) -> Result<Value, Problem> + Send + 'static,
     ) -> Answer {
-        let spool = self.spool()?;
+        let (spool, clickhouse) = (self.spool.clone(), self.clickhouse.clone());
+        if spool.is_none() && clickhouse.is_none() {
+            let why = "no whole traces are kept: the meter runs without --keep-spans and --clickhouse".into();
+            return Err(Problem(StatusCode::NOT_FOUND, why));
+        }
         self.look(Of::Traces, wanted, move |_| {
-            let kept = spool.find(&trace_id);
-            match kept.trace.spans {
-                0 => Err(Problem(StatusCode::NOT_FOUND, nothing(&spool.figures(), &kept.incomplete))),
-                _ => shape(kept),
+            let mut why = Vec::new();
+            if let Some(spool) = spool {
+                let kept = spool.find(&trace_id);
+                if kept.trace.spans > 0 {
+                    return shape(kept);
+                }
+                why.push(nothing(&spool.figures(), &kept.incomplete));
             }
+            if let Some(clickhouse) = clickhouse {
+                match clickhouse.trace(&trace_id) {
+                    Ok(kept) if kept.trace.spans > 0 => return shape(kept),
+                    Ok(_) => {
+                        why.push("no span of this trace is in the Collector's table in ClickHouse".into())
+                    }
+                    // It may be there: a missing answer is no missing trace.
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(Problem(StatusCode::NOT_FOUND, why.join("; ")))
         })
         .await
     }

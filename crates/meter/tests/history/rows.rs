@@ -1,6 +1,5 @@
 //! Minutes to write, and their comparison.
 
-use proptest::prelude::*;
 use spangap_meter::engine::PairMinute;
 use spangap_model::pair::{CallLegs, KeptSide, WholeSpan};
 use spangap_model::{CallStatus, Histogram, KeptCall, PairKey, PairStats};
@@ -47,27 +46,6 @@ pub fn minute(unix_s: u64, key: &PairKey, gaps: &[u64], id: u64) -> PairMinute {
         stats.excluded_large = id % 2;
     }
     PairMinute { unix_s, key: key.clone(), stats }
-}
-
-/// Minutes of a few pairs in a few minutes, each pair and minute once.
-pub fn minutes() -> impl Strategy<Value = Vec<PairMinute>> {
-    let cells = prop::collection::btree_map(
-        (0u64..6, 0usize..4),
-        prop::collection::vec(0u64..100_000_000, 0..12),
-        0..12,
-    );
-    (cells, any::<u32>()).prop_map(|(cells, salt)| {
-        let method = |i: usize| (i == 3).then(|| "/a.B/C".into());
-        let key = |i: usize| PairKey {
-            client: ["web", "ü\"'", "web", "web"][i].into(),
-            server: ["a", "b", "c", "a"][i].into(),
-            method: method(i),
-        };
-        let made = cells.iter().map(|((at, pair), gaps)| {
-            minute(60 * at, &key(*pair), gaps, u64::from(salt) * 100 + at * 10 + *pair as u64)
-        });
-        made.collect()
-    })
 }
 
 fn same_distribution(a: &Histogram, b: &Histogram) -> bool {

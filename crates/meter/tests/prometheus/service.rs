@@ -69,6 +69,7 @@ async fn the_running_service_is_scraped() {
         tls: None,
         spool: None,
         kafka: None,
+        clickhouse: None,
     };
     let (ready, addresses) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();

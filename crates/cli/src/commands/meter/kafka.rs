@@ -1,9 +1,9 @@
 //! `--kafka`: the settings, from a TOML file.
 
 use super::MeterArgs;
-use anyhow::{Context, anyhow, bail};
+use super::toml_file::parse;
+use anyhow::{Context, bail};
 use spangap_meter::kafka::settings::KafkaSettings;
-use std::path::Path;
 
 impl MeterArgs {
     /// The settings of `--kafka` with the password they name, if it is given.
@@ -19,7 +19,7 @@ impl MeterArgs {
         }
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let settings = parse(path, &text)?;
+        let settings: KafkaSettings = parse(path, &text)?;
         let Some(sasl) = &settings.sasl else { return Ok(Some((settings, None))) };
         let file = &sasl.password_file;
         let password = std::fs::read_to_string(file);
@@ -31,33 +31,19 @@ impl MeterArgs {
     }
 }
 
-/// Reads the settings. An error names file, line and key, and shows no more of the file: somebody may have written a
-/// password into it.
-fn parse(path: &Path, text: &str) -> anyhow::Result<KafkaSettings> {
-    toml::from_str(text).map_err(|error| {
-        let file = path.display();
-        let Some(at) = error.span().map(|span| span.start.min(text.len())) else {
-            return anyhow!("{file}: {}", error.message());
-        };
-        let line = text[..at].matches('\n').count();
-        let key = text.lines().nth(line).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
-        let key = key.map(|key| format!("{key}: ")).unwrap_or_default();
-        anyhow!("{file}:{}: {key}{}", line + 1, error.message())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use spangap_meter::kafka::settings::{Encoding, Mechanism, Start};
+    use std::path::Path;
 
     fn error(text: &str) -> String {
-        parse(Path::new("k.toml"), text).unwrap_err().to_string()
+        parse::<KafkaSettings>(Path::new("k.toml"), text).unwrap_err().to_string()
     }
 
     #[test]
     fn a_small_file_suffices_and_a_full_one_is_understood() {
-        let small = parse(Path::new("k.toml"), "brokers = [\"a:9092\"]\n").unwrap();
+        let small: KafkaSettings = parse(Path::new("k.toml"), "brokers = [\"a:9092\"]\n").unwrap();
         assert_eq!((small.topic.0.as_str(), small.group.0.as_str()), ("otlp_spans", "spangap"));
         assert_eq!((small.encoding, small.start), (Encoding::OtlpProto, Start::Latest));
         assert_eq!(small.disorder_ms(), 120_000);
@@ -78,7 +64,7 @@ mod tests {
             [librdkafka]
             "session.timeout.ms" = "6000"
         "#;
-        let full = parse(Path::new("k.toml"), full).unwrap();
+        let full: KafkaSettings = parse(Path::new("k.toml"), full).unwrap();
         assert_eq!(full.sasl.as_ref().unwrap().mechanism, Mechanism::ScramSha512);
         let properties = full.properties(Some("pass"));
         let value =

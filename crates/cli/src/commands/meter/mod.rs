@@ -1,5 +1,6 @@
 //! `spangap meter`: the always-on service.
 
+mod clickhouse;
 mod grouping;
 mod kafka;
 mod kept;
@@ -7,6 +8,7 @@ mod kubernetes;
 mod peers;
 mod service;
 mod settings;
+mod toml_file;
 
 use crate::Outcome;
 use crate::values::{Duration, Size};
@@ -172,14 +174,18 @@ pub struct MeterArgs {
     /// Other meters behind the same balancer: addresses of their pages. They tell each other which spans found no mate, so that
     /// calls whose spans went to two of them are counted as such. All addresses of a name count, this meter's own too; may be
     /// repeated
-    #[arg(long, value_name = "HOST:PORT", help_heading = PEERS)]
+    #[arg(long, value_name = "HOST:PORT", help_heading = SEVERAL)]
     peers: Option<Vec<String>>,
     /// File with the secret that they share, at least 32 characters
-    #[arg(long, value_name = "FILE", help_heading = PEERS)]
+    #[arg(long, value_name = "FILE", help_heading = SEVERAL)]
     peers_key: Option<PathBuf>,
     /// With --tls-cert: trust these authorities (PEM) for the certificates of other meters [default: those of this host]
-    #[arg(long, value_name = "FILE", help_heading = PEERS)]
+    #[arg(long, value_name = "FILE", help_heading = SEVERAL)]
     peers_ca: Option<PathBuf>,
+    /// Share closed minutes with other meters through ClickHouse, with the settings in this TOML file; the page and the API of
+    /// each then show the calls of all. Needs --data (see docs/clickhouse.md)
+    #[arg(long, value_name = "FILE", help_heading = SEVERAL)]
+    clickhouse: Option<PathBuf>,
     /// Require tokens: a file of lines `ROLE TOKEN`, with the roles ingest (send spans), view (page and API), capture
     /// (agents, opening cases) and change
     #[arg(long, value_name = "FILE", help_heading = ACCESS)]
@@ -207,7 +213,7 @@ pub struct MeterArgs {
 
 const KEPT: &str = "Whole traces";
 const KAFKA: &str = "Kafka";
-const PEERS: &str = "Several meters";
+const SEVERAL: &str = "Several meters";
 const CASES: &str = "Cases";
 const ACCESS: &str = "Access";
 
@@ -289,6 +295,7 @@ impl MeterArgs {
             peers,
             peers_key,
             peers_ca,
+            clickhouse,
             token_file,
             http_host,
             tls_cert,

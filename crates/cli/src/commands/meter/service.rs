@@ -2,6 +2,7 @@
 
 use super::super::target::stop_signal;
 use super::MeterArgs;
+use super::clickhouse::share;
 use super::kubernetes;
 use super::settings::SLICE_BYTES;
 use crate::temporary::Temporary;
@@ -45,6 +46,7 @@ impl MeterArgs {
         serving.spool = args.spool()?;
         let clock = Clock::start();
         let kafka = args.kafka()?;
+        let clickhouse = args.clickhouse()?;
         let mut engine = args.engine(clock)?;
         if let Some((settings, _)) = &kafka {
             engine.partitioned = true;
@@ -66,6 +68,7 @@ impl MeterArgs {
             let kafka = Kafka::open(settings, password, meter.clone(), &mut history)?;
             serving.kafka = Some(Arc::new(kafka));
         }
+        serving.clickhouse = share(clickhouse.as_ref(), &mut history)?.map(Arc::new);
         let stored = file.is_some();
         match stored {
             true => eprintln!("spangap: history: {}", history.last_run()),

@@ -97,6 +97,7 @@ impl MeterArgs {
             tls: self.tls()?,
             spool: None,
             kafka: None,
+            clickhouse: None,
         })
     }
 
