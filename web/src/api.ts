@@ -132,9 +132,11 @@ export interface PeersCoverage {
   given_up: number;
 }
 
+export type PeerState = "answers" | "silent" | "gone" | "unheard";
+
 export interface PeerCoverage {
   address: string;
-  state: "answers" | "silent" | "gone" | "unheard";
+  state: PeerState;
   heard_before_ms: number | null;
   problem: string | null;
 }

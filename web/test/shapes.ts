@@ -30,7 +30,7 @@ const RUST_TYPES: Record<string, string> = {
   "serde_json::Value": "OtlpSide",
 };
 /** Names on both sides of what JSON holds as one string. */
-const WORDS = ["Stack", "Call", "Channels", "Nodelay", "Standing", "NoteLevel"];
+const WORDS = ["Stack", "Call", "Channels", "Nodelay", "Standing", "NoteLevel", "PeerState"];
 
 function rustType(rust: string): string {
   const known = RUST_TYPES[rust];

@@ -1,6 +1,7 @@
 //! What the meter saw, and what it did not: the shapes below `GET /api/v1/coverage`.
 
 use super::{Note, NoteLevel, Quantiles};
+use crate::peers::PeerState;
 use serde::{Deserialize, Serialize};
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;
@@ -110,20 +111,6 @@ pub struct PeerCoverage {
     pub heard_before_ms: Option<u64>,
     /// What is wrong with it or its last answer.
     pub problem: Option<String>,
-}
-
-/// Whether another meter answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PeerState {
-    /// It does.
-    Answers,
-    /// It did, and may still run.
-    Silent,
-    /// It ended, or was taken off the list.
-    Gone,
-    /// Nobody has answered there yet.
-    Unheard,
 }
 
 /// What the Kubernetes API tells of the spans' origins. Resources are those held at the moment that do not state everything.

@@ -6,8 +6,8 @@ mod note;
 
 pub use coverage::{
     ClickHouseCoverage, Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition,
-    KeptCoverage, KubernetesCoverage, LimitReport, MalformedCounts, PeerCoverage, PeerState, PeersCoverage,
-    PortReport, ServiceCoverage, SpanCounts,
+    KeptCoverage, KubernetesCoverage, LimitReport, MalformedCounts, PeerCoverage, PeersCoverage, PortReport,
+    ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
 
