@@ -1,7 +1,7 @@
 //! Statistics of a pair as columns of `spangap_pairs`: written as they are, read as sums that ClickHouse has made.
 
 use super::rowbinary::{Answer, Rows};
-use crate::history::Unsent;
+use crate::history::{Figure, Needs, Unsent};
 use sha2::{Digest, Sha256};
 use spangap_model::{CallStatus, Histogram, PairKey, PairStats};
 use std::fmt::Write;
@@ -107,14 +107,26 @@ fn write_distribution(rows: &mut Rows, of: &Histogram) {
     rows.u64(of.max_low_ns().unwrap_or(0));
 }
 
-/// Expressions that sum rows up, in the order of [`read_sums`].
-pub fn sums() -> String {
+/// Expressions that sum rows up, in the order of [`read_sums`]. A distribution that is not needed has one bucket, with its count:
+/// merging the buckets of all is most of the work.
+pub fn sums(needs: Needs) -> String {
     let mut list = String::new();
     for (name, _) in DISTRIBUTIONS {
+        let is_needed = match needs {
+            Needs::Statistics | Needs::WorstCalls => true,
+            Needs::Distribution(Figure::Gap) => name == "gap",
+            Needs::Distribution(Figure::Client) => name == "client",
+            Needs::Distribution(Figure::Server) => name == "server",
+            Needs::Sums => false,
+        };
+        let buckets = match is_needed {
+            true => format!("sumMap({name}_bucket, {name}_calls)"),
+            false => format!("([toInt16(0)], [sum({name}_count) - sum({name}_zero)])"),
+        };
         let _ = write!(
             list,
-            "sumMap({name}_bucket, {name}_calls), sum({name}_zero), sum({name}_sum_ns), min({name}_min_ns), \
-             max({name}_max_ns), max({name}_max_low_ns), "
+            "{buckets}, sum({name}_zero), sum({name}_sum_ns), min({name}_min_ns), max({name}_max_ns), \
+             max({name}_max_low_ns), "
         );
     }
     list + "max(leg_bound_max_ns), sum(leg_bound_sum_ns), sumMap(negative_status, negative_calls), \

@@ -5,8 +5,8 @@ use super::columns::{date_time, pair_id, read_names, read_sums, sums};
 use super::cover::{Sender, condition};
 use super::rowbinary::Answer;
 use crate::history::{
-    Buckets, Cancel, Covered, HistoryError, Lost, MAX_POINTS, Minutes, OverTime, SHOWN, Step, Worst, covered,
-    decode_worst, end_of, keep_worst,
+    Buckets, Cancel, Covered, HistoryError, Lost, MAX_POINTS, Minutes, Needs, OverTime, SHOWN, Step, Worst,
+    covered, decode_worst, end_of, keep_worst,
 };
 use crate::report::{MeterReach, OfMeters};
 use spangap_model::{KeptCall, PairKey, PairStats};
@@ -252,7 +252,7 @@ impl Minutes for AllMinutes {
     fn pairs_of(
         &self,
         range: (u64, u64),
-        worst: bool,
+        needs: Needs,
         matches: &dyn Fn(&PairKey) -> bool,
         each: &mut dyn FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
@@ -263,7 +263,7 @@ impl Minutes for AllMinutes {
             return Ok(reached);
         }
         let mut calls: HashMap<[u8; 16], PairStats> = HashMap::new();
-        if worst {
+        if needs == Needs::WorstCalls {
             let tops = self.tops(&format!("{rows}{of_pairs}"), "", &format!("{SHOWN} BY pair"))?;
             let places = tops.into_iter().map(|(place, _)| place);
             let places = places.filter(|(pair, ..)| names.contains_key(pair)).collect();
@@ -271,7 +271,7 @@ impl Minutes for AllMinutes {
                 calls.entry(pair).or_default().merge(&PairStats { worst, ..PairStats::default() });
             })?;
         }
-        let query = format!("SELECT pair, {} {FROM} {rows}{of_pairs} GROUP BY pair {SETTINGS}", sums());
+        let query = format!("SELECT pair, {} {FROM} {rows}{of_pairs} GROUP BY pair {SETTINGS}", sums(needs));
         let bytes = self.select(&query)?;
         let mut answer = Answer::new(&bytes);
         while !answer.is_empty() {
@@ -289,7 +289,7 @@ impl Minutes for AllMinutes {
 
     fn pair(&self, key: &PairKey, range: (u64, u64)) -> Result<PairStats, HistoryError> {
         let mut found = PairStats::default();
-        self.pairs_of(range, false, &|other| other == key, &mut |_, stats| found = stats)?;
+        self.pairs_of(range, Needs::Statistics, &|other| other == key, &mut |_, stats| found = stats)?;
         Ok(found)
     }
 
@@ -309,7 +309,10 @@ impl Minutes for AllMinutes {
         let Some(rows) = rows else { return Ok(found) };
         let rows = format!("{rows} AND pair = {}", literal(&pair_id(key)));
         let at = format!("intDiv(toUInt32(start), {step_s}) * {step_s}");
-        let query = format!("SELECT toUInt64({at}) AS at, {} {FROM} {rows} GROUP BY at {SETTINGS}", sums());
+        let query = format!(
+            "SELECT toUInt64({at}) AS at, {} {FROM} {rows} GROUP BY at {SETTINGS}",
+            sums(Needs::Statistics)
+        );
         let bytes = self.select(&query)?;
         let mut answer = Answer::new(&bytes);
         while !answer.is_empty() {

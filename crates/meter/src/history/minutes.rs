@@ -8,17 +8,41 @@ use spangap_model::{KeptCall, PairKey, PairStats};
 use std::fmt;
 use std::ops::RangeInclusive;
 
+/// What of a pair's statistics a question needs. A store may answer with more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// All of them, without worst calls.
+    Statistics,
+    /// Also its few worst calls.
+    WorstCalls,
+    /// Its counts and sums, and the distribution of one figure; quantiles of the others are undefined.
+    Distribution(Figure),
+    /// Its counts and sums; quantiles are undefined.
+    Sums,
+}
+
+/// A figure of a call, of which a pair has the distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// The gap.
+    Gap,
+    /// The CLIENT span's duration.
+    Client,
+    /// The SERVER span's duration.
+    Server,
+}
+
 /// A store of pair-minutes as of one moment. A range is its first and last second, in Unix time; minutes that it touches
 /// count as a whole.
 pub trait Minutes: fmt::Debug {
-    /// The sum of every matching pair, one after the other; with `worst`, with its few worst calls.
+    /// The sum of every matching pair, one after the other, with what is needed of it.
     ///
     /// # Errors
     /// When the store refuses, or the query was cancelled; so do the others.
     fn pairs_of(
         &self,
         range: (u64, u64),
-        worst: bool,
+        needs: Needs,
         matches: &dyn Fn(&PairKey) -> bool,
         each: &mut dyn FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError>;
@@ -83,11 +107,11 @@ impl Minutes for Stored {
     fn pairs_of(
         &self,
         range: (u64, u64),
-        worst: bool,
+        needs: Needs,
         matches: &dyn Fn(&PairKey) -> bool,
         each: &mut dyn FnMut(PairKey, PairStats),
     ) -> Result<Covered, HistoryError> {
-        self.view.pairs_of(range, &self.memory, worst, matches, each)
+        self.view.pairs_of(range, &self.memory, needs == Needs::WorstCalls, matches, each)
     }
 
     fn pair(&self, key: &PairKey, range: (u64, u64)) -> Result<PairStats, HistoryError> {

@@ -28,7 +28,7 @@ use crate::engine::PairMinute;
 use crate::report::HistorySteps;
 use file::{Lock, Place, SCHEMA_VERSION, check_format};
 pub use lost::step_for;
-pub use minutes::{Minutes, Stored};
+pub use minutes::{Figure, Minutes, Needs, Stored};
 pub use offsets::Counted;
 pub use outbox::{Progress, Unsent};
 pub use read::{Cancel, MAX_POINTS, OverTime, Reader, SHOWN, UnwrittenMinutes, View, Worst, keep_worst};

@@ -5,7 +5,7 @@
 use super::api::{Answer, Api, Problem, Wanted, covered};
 use super::fleet::Filter;
 use super::whose::{Source, Whose};
-use crate::history::{Cancel, Covered, HistoryError, Lost, step_for};
+use crate::history::{Cancel, Covered, Figure, HistoryError, Lost, Needs, step_for};
 use crate::query::{self, Matches, WORST_SHOWN};
 use crate::report::*;
 use crate::usual::{Beyond, Usual};
@@ -114,10 +114,18 @@ impl Table {
         self.node.is_some() || self.status.is_some()
     }
 
-    /// Whether more than time and calls is needed to determine rows and order.
-    fn needs_distributions(&self) -> bool {
-        let by_sums = matches!(self.sort, Sort::Lost | Sort::Beyond | Sort::Pair | Sort::Calls | Sort::Match);
-        self.asks_for_worst() || !by_sums
+    /// What is needed to determine rows and order, besides time lost and calls.
+    fn needs(&self) -> Option<Needs> {
+        if self.asks_for_worst() {
+            return Some(Needs::WorstCalls);
+        }
+        match self.sort {
+            Sort::GapP50 | Sort::GapP99 => Some(Needs::Distribution(Figure::Gap)),
+            Sort::ClientP99 => Some(Needs::Distribution(Figure::Client)),
+            Sort::ServerP99 => Some(Needs::Distribution(Figure::Server)),
+            Sort::Waited | Sort::Change | Sort::Negative | Sort::Attempts => Some(Needs::Sums),
+            Sort::Lost | Sort::Beyond | Sort::Pair | Sort::Calls | Sort::Match => None,
+        }
     }
 
     fn passes(&self, stats: &PairStats) -> bool {
@@ -292,22 +300,22 @@ impl Making<'_> {
         Ok(Sums { rows, filtered_out, reached })
     }
 
-    /// Complete statistics of the matching pairs, by row; worst calls only with `worst`.
+    /// Statistics of the matching pairs, by row.
     fn stats(
         &self,
         stretch: (u64, u64),
-        worst: bool,
+        needs: Needs,
         matches: impl Fn(&PairKey) -> bool,
         mut each: impl FnMut(PairKey, PairStats),
     ) -> Result<(), HistoryError> {
         let minutes = self.source.minutes(&matches)?;
         let by = self.table.by;
         if by == By::Kept {
-            minutes.pairs_of(stretch, worst, &matches, &mut each)?;
+            minutes.pairs_of(stretch, needs, &matches, &mut each)?;
             return Ok(());
         }
         let mut groups: HashMap<PairKey, PairStats> = HashMap::new();
-        minutes.pairs_of(stretch, worst, &matches, &mut |key, stats| {
+        minutes.pairs_of(stretch, needs, &matches, &mut |key, stats| {
             groups.entry(by.group(key)).or_default().merge(&stats);
         })?;
         groups.into_iter().for_each(|(key, stats)| each(key, stats));
@@ -322,9 +330,9 @@ impl Making<'_> {
     ) -> Result<Vec<Candidate>, HistoryError> {
         let table = self.table;
         let mut told: HashMap<PairKey, f64> = HashMap::new();
-        if table.needs_distributions() {
+        if let Some(needs) = table.needs() {
             let matches = |key: &PairKey| self.filter.matches(key);
-            self.stats(stretch, table.asks_for_worst(), matches, |key, stats| {
+            self.stats(stretch, needs, matches, |key, stats| {
                 if table.passes(&stats) {
                     told.insert(key, table.number(&stats));
                 }
@@ -385,7 +393,7 @@ impl Making<'_> {
         let mut waited_before: HashMap<PairKey, f64> = HashMap::new();
         if is_asked {
             let matches = |key: &PairKey| self.filter.matches(key);
-            self.stats(against, false, matches, |key, stats| {
+            self.stats(against, Needs::Sums, matches, |key, stats| {
                 waited_before.insert(key, waited(&stats));
             })?;
         }
@@ -419,13 +427,13 @@ impl Making<'_> {
             by => self.filter.matches(key) && wanted.contains(&by.group(key.clone())),
         };
         let mut rows: HashMap<PairKey, PairRow> = HashMap::new();
-        self.stats(stretch, true, matches, |key, stats| {
+        self.stats(stretch, Needs::WorstCalls, matches, |key, stats| {
             let row = query::pair_row(&key, &stats, &self.matches);
             rows.insert(key, row);
         })?;
         let mut before: HashMap<PairKey, PairBefore> = HashMap::new();
         if let Some(stretch) = against {
-            self.stats(stretch, false, matches, |key, stats| {
+            self.stats(stretch, Needs::Statistics, matches, |key, stats| {
                 before.insert(key, query::pair_before(&stats));
             })?;
         }

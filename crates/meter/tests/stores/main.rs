@@ -12,9 +12,9 @@ use rows::{key, minute, same};
 use spangap_meter::clickhouse::ClickHouse;
 use spangap_meter::engine::PairMinute;
 use spangap_meter::history::{
-    Batch, Checkpoint, History, Limits, Lost, Minutes, Step, Stored, UnwrittenMinutes,
+    Batch, Checkpoint, Figure, History, Limits, Lost, Minutes, Needs, Step, Stored, UnwrittenMinutes,
 };
-use spangap_model::{Accounting, KeptCall, PairKey, PairStats};
+use spangap_model::{Accounting, Histogram, KeptCall, PairKey, PairStats};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -129,6 +129,46 @@ fn ids(calls: &[KeptCall]) -> Vec<(u64, [u8; 16])> {
     calls.iter().map(|call| (call.gap_ns, call.trace_id)).collect()
 }
 
+/// Asks for a part of the statistics only.
+fn answers_what_is_needed(
+    store: &dyn Minutes,
+    range: (u64, u64),
+    filter: &dyn Fn(&PairKey) -> bool,
+    wanted: &HashMap<PairKey, PairStats>,
+) {
+    type Of = fn(&PairStats) -> &Histogram;
+    let figures: [(Figure, Of); 3] = [
+        (Figure::Gap, |stats| &stats.gap),
+        (Figure::Client, |stats| &stats.client),
+        (Figure::Server, |stats| &stats.server),
+    ];
+    let needs = figures.map(|(figure, _)| Needs::Distribution(figure)).into_iter().chain([Needs::Sums]);
+    for needs in needs {
+        let mut found = 0;
+        store
+            .pairs_of(range, needs, filter, &mut |key, stats| {
+                found += 1;
+                let truth = &wanted[&key];
+                assert_eq!(
+                    (stats.calls(), &stats.negative),
+                    (truth.calls(), &truth.negative),
+                    "{needs:?} {key:?}"
+                );
+                for (figure, of) in figures {
+                    let [one, other] = [of(&stats), of(truth)];
+                    assert_eq!(
+                        (one.count(), one.sum_ns()),
+                        (other.count(), other.sum_ns()),
+                        "{needs:?} {key:?}"
+                    );
+                    assert!(needs != Needs::Distribution(figure) || one == other, "{needs:?} {key:?}");
+                }
+            })
+            .unwrap();
+        assert_eq!(found, wanted.keys().filter(|key| filter(key)).count(), "{needs:?} {range:?}");
+    }
+}
+
 /// Asks a store everything about minutes that it should have.
 fn conforms(store: &dyn Minutes, truth: &[PairMinute]) {
     let ranges = [
@@ -144,7 +184,8 @@ fn conforms(store: &dyn Minutes, truth: &[PairMinute]) {
         for filter in [|_: &PairKey| true, |key: &PairKey| &*key.client != "web"] {
             let mut found = HashMap::new();
             let each = &mut |key, stats| assert!(found.insert(key, stats).is_none());
-            store.pairs_of(range, true, &filter, each).unwrap();
+            store.pairs_of(range, Needs::WorstCalls, &filter, each).unwrap();
+            answers_what_is_needed(store, range, &filter, &wanted);
             assert_eq!(found.len(), wanted.keys().filter(|key| filter(key)).count(), "{range:?}");
             for (key, stats) in &found {
                 assert!(same(&without_worst(stats), &without_worst(&wanted[key])), "{range:?} {key:?}");
