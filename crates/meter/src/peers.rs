@@ -8,9 +8,8 @@
 //! Halves are told as ages, so clocks of hosts need not agree. There is no IO here: whoever asks the peers passes their answers on.
 
 use crate::entry::Key;
-use crate::report::{Note, PeerCoverage, PeersCoverage};
+use crate::report::{Note, PeerCoverage, PeerState, PeersCoverage};
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use spangap_model::Side;
 use std::collections::VecDeque;
@@ -79,20 +78,6 @@ fn mate_of((digest, tag): Told) -> Told {
 struct Own {
     half: Expired,
     apart: bool,
-}
-
-/// Whether another meter answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PeerState {
-    /// It does.
-    Answers,
-    /// It did, and may still run.
-    Silent,
-    /// It ended, or was taken off the list.
-    Gone,
-    /// Nobody has answered there yet.
-    Unheard,
 }
 
 /// A run of another meter.

@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use proptest::prelude::*;
 use prost::Message;
 use spangap_meter::engine::{Meter, Settings};
-use spangap_meter::peers::PeerState;
 use spangap_meter::peers::ROUND_MS;
+use spangap_meter::report::PeerState;
 use spangap_model::Accounting;
 
 const SERVER: i32 = 2;

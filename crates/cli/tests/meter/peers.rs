@@ -7,7 +7,7 @@ use super::tls::Papers;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
-use spangap_meter::peers::PeerState;
+use spangap_meter::report::PeerState;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;

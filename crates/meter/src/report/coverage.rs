@@ -1,7 +1,6 @@
 //! What the meter saw, and what it did not: the shapes below `GET /api/v1/coverage`.
 
-use super::{Note, NoteLevel, Quantiles};
-use crate::peers::PeerState;
+use super::{Note, NoteLevel, PeerState, Quantiles};
 use serde::{Deserialize, Serialize};
 use spangap_model::Accounting;
 use spangap_model::accounting::Malformed;

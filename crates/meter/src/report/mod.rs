@@ -3,6 +3,7 @@
 
 mod coverage;
 mod note;
+mod peer_state;
 
 pub use coverage::{
     ClickHouseCoverage, Coverage, HistoryCoverage, HistorySteps, Hole, KafkaCoverage, KafkaPartition,
@@ -10,6 +11,7 @@ pub use coverage::{
     ServiceCoverage, SpanCounts,
 };
 pub use note::{Note, NoteLevel};
+pub use peer_state::PeerState;
 
 use crate::explain::Explanation;
 use serde::{Deserialize, Serialize};
