@@ -73,7 +73,7 @@ mod tests {
             [
                 "crates/bench/src/tank.rs:1: uses the end of the process, `std::process::exit`, expected none under crates/",
                 "crates/meter/src/engine.rs:3: uses a clock, `Instant::now`, expected that only in serve/, history/, spool/, \
-                 kafka/, ingest/file.rs, export/otlp/ of crates/meter/src/",
+                 kafka/, clickhouse/, ingest/file.rs, export/otlp/ of crates/meter/src/",
                 "crates/meter/src/export/prometheus.rs:1: uses an async runtime, `tokio::spawn`, expected that only in \
                  serve/, history/, spool/, kafka/, clickhouse/, ingest/file.rs, export/otlp/ of crates/meter/src/",
                 "crates/model/src/pair.rs:3: uses a file or socket, `std::fs::File`, expected none under crates/model/src/",
