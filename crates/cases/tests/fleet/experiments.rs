@@ -317,7 +317,8 @@ async fn noise_is_undecided_and_says_so() {
     let noise = move |port: u16, treated: &BTreeSet<u16>, number: u64| {
         let is_treated = treated.contains(&port);
         let mut blocks = blocks.lock().unwrap();
-        if std::mem::replace(&mut blocks.1, !treated.is_empty()) != !treated.is_empty() && blocks.1 {
+        let was_treating = std::mem::replace(&mut blocks.1, !treated.is_empty());
+        if blocks.1 && !was_treating {
             blocks.0 += 1;
         }
         let storm = if is_treated == (blocks.0 % 2 == 0) { 300 } else { fastrand_like(number) % 100 };
