@@ -8,6 +8,7 @@ use crate::sensors::Sensors;
 use crate::settings::{Say, Settings, resident_bytes};
 use rustix::time::{ClockId, clock_gettime};
 use spangap_fleet::v1;
+use spangap_machine::freed::Freed;
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub(crate) async fn watch(
     let mut overruns = Overruns::default();
     let mut comeback = Comeback::default();
     let mut taken_back = 0;
+    let mut freed = Freed::default();
     loop {
         ticks.tick().await;
         let now = (Instant::now(), cpu_seconds(), counters());
@@ -48,7 +50,7 @@ pub(crate) async fn watch(
         };
         last = now;
         let cpu_share = (own + probes) / cpus;
-        let memory_bytes = memory_bytes();
+        let memory_bytes = memory_bytes(settings, &mut freed);
         if let Some((too_much, why)) = overruns.look(settings, cpu_share, pace, memory_bytes)
             && let Some((what, told, more)) = sensors.give_up_next(too_much, &why)
         {
@@ -56,6 +58,7 @@ pub(crate) async fn watch(
                 TooMuch::Memory { .. } => TooMuch::Memory { of_limit: what.share_of_memory(settings) },
                 cpu => cpu,
             };
+            freed.give_back();
             comeback.gave_up(too_much, more);
             say(&format!("given up: {told}; {}", comeback.words()));
             overruns = Overruns::default();
@@ -150,8 +153,20 @@ fn cpu_seconds() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
+/// Memory in use: what was freed is given back first, as the allocator keeps most of what a slice took.
+fn memory_bytes(settings: &Settings, freed: &mut Freed) -> u64 {
+    freed.give_back_if_grown();
+    let held = held_bytes();
+    if held <= settings.memory_bytes {
+        return held;
+    }
+    // Whatever it was at the last check: a slice that took it may have ended since.
+    freed.give_back();
+    held_bytes()
+}
+
 /// Memory of this process, its rings and the kernel's memory for its probes.
-fn memory_bytes() -> u64 {
+fn held_bytes() -> u64 {
     let resident = resident_bytes();
     let infos = fs::read_dir("/proc/self/fdinfo").into_iter().flatten().flatten();
     let texts = infos.filter_map(|info| fs::read_to_string(info.path()).ok());
@@ -202,6 +217,24 @@ mod tests {
         assert_eq!(map_bytes(&info("0x0")), 1 << 20);
         assert_eq!(map_bytes(&info("0x400")), 0);
         assert_eq!(map_bytes("pos:\t0\nflags:\t02\n"), 0);
-        assert!(memory_bytes() > 1 << 20);
+        assert!(held_bytes() > 1 << 20);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    fn freed_memory_is_not_what_an_instrument_is_dropped_for() {
+        const PIECE: usize = 4 << 10;
+        let mut freed = Freed::default();
+        freed.give_back();
+        let before = held_bytes();
+        let mut pieces: Vec<Vec<u8>> = (0..(256 << 20) / PIECE).map(|_| vec![1; PIECE]).collect();
+        let settings = sample(before + (128 << 20));
+        assert!(memory_bytes(&settings, &mut freed) > settings.memory_bytes, "all of it is in use");
+        // One in the middle and one at the end, below which the allocator's heap could not shrink by itself.
+        let kept = (pieces.swap_remove(pieces.len() / 2), pieces.pop());
+        drop(pieces);
+        assert!(held_bytes() > settings.memory_bytes, "the allocator keeps it");
+        assert!(memory_bytes(&settings, &mut freed) < settings.memory_bytes);
+        drop(kept);
     }
 }

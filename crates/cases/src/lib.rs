@@ -14,7 +14,6 @@ mod clocks;
 pub mod experiment;
 pub mod folder;
 pub mod hosts;
-mod memory;
 mod nearest;
 pub mod pursuit;
 pub mod report;

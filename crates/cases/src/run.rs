@@ -1,11 +1,11 @@
 //! The loop: all pairs are watched slot by slot, and each case is pursued when its moment has come.
 
 use crate::cases::{Cases, moment};
-use crate::memory::Freed;
 use crate::now_unix_ms;
 use crate::pursuit::pursue;
 use crate::report::State;
 use crate::watching::SLOT_MS;
+use spangap_machine::freed::Freed;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};

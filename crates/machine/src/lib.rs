@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod facts;
+pub mod freed;
 
 use spangap_model::Cpus;
 use std::collections::BTreeMap;

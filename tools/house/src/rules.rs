@@ -173,7 +173,6 @@ pub const CONFINED: &[Confined] = &[
 
 /// The files that may use `unsafe`, each block with a SAFETY line.
 pub const UNSAFE_FILES: &[&str] = &[
-    "crates/cases/src/memory.rs",
     "crates/host/src/probes/cost.rs",
     "crates/host/src/probes/intervals/attach.rs",
     "crates/host/src/probes/intervals/ring.rs",
@@ -183,6 +182,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/host/src/probes/stacks/perf_event.rs",
     "crates/isolate/src/kernel/ethtool.rs",
     "crates/lab/src/actors/line/tun.rs",
+    "crates/machine/src/freed.rs",
     "crates/meter/src/kafka/library/abi.rs",
     "crates/meter/src/kafka/library/mod.rs",
     "crates/meter/src/prefetch.rs",

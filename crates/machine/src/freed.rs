@@ -1,29 +1,34 @@
-//! Memory that was freed, given back to the system. The one `unsafe` of this crate.
+//! Memory that this process has freed, given back to the system. The one `unsafe` of this crate.
 //!
-//! glibc keeps what a thread has freed for threads that share its arena. The work on each case is done by any of many
-//! threads, so after some cases each arena would hold as much as the largest of them took.
+//! glibc keeps what a thread has freed for threads that share its arena. Where any of many threads may do a large piece of
+//! work, each arena would in time hold as much as the largest piece took.
 #![allow(unsafe_code)]
 
-use spangap_machine::facts::process_status::own_resident_bytes;
+use crate::facts::process_status::own_resident_bytes;
 
-/// Growth of the process from which it is worth a look, bytes.
+/// Growth of the process from which giving back is worth its time, bytes.
 const WORTH_BYTES: u64 = 16 << 20;
 
-/// Resident memory after the last look.
+/// Resident memory after memory was last given back.
 #[derive(Debug, Default)]
-pub(crate) struct Freed {
+pub struct Freed {
     after_bytes: u64,
 }
 
 impl Freed {
-    /// Gives freed memory back where the process has grown since the last time.
+    /// Gives freed memory back if the process has grown since the last time.
     pub fn give_back_if_grown(&mut self) {
         let Ok(resident) = own_resident_bytes() else { return };
         if resident > self.after_bytes + WORTH_BYTES {
-            give_back();
-            self.after_bytes = own_resident_bytes().unwrap_or(resident);
+            self.give_back();
         }
         self.after_bytes = self.after_bytes.min(resident);
+    }
+
+    /// Gives all freed memory back.
+    pub fn give_back(&mut self) {
+        give_back();
+        self.after_bytes = own_resident_bytes().unwrap_or(self.after_bytes);
     }
 }
 
