@@ -2,7 +2,8 @@
 // `make soak-cases`: whether memory and descriptors of meter and agents stay level while cases come and go. Two hosts (network
 // namespaces) with an agent each, three pairs of tank and target; in turn one target is stopped for a tenth of a second at a time,
 // for a while, so that cases open by themselves, are fixed and open anew, and a person asks for further ones. Every ten seconds the
-// figures of /proc; the table has their medians, tenth by tenth of the time.
+// figures of /proc; the table has their medians, tenth by tenth of the time. With `--on-off MINUTES`, the agents run for so long, are
+// ended for as long, and so on; then it also has what calls cost and how long they took, with and without agents.
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
@@ -18,6 +19,8 @@ const { values: args } = parseArgs({
     asked: { type: "string", default: "2" },
     // Calls a second of each pair.
     rate: { type: "string", default: "40" },
+    // Minutes of a stretch with agents, and of one without them; 0: they run all the time.
+    "on-off": { type: "string", default: "0" },
     json: { type: "boolean", default: false },
   },
 });
@@ -27,6 +30,7 @@ const PAIRS = ["cart", "stock", "pay"];
 const SICK_MS = 30_000;
 const WELL_MS = 90_000;
 const SAMPLE_MS = 10_000;
+const TICKS_PER_S = 100;
 const TENTHS = 10;
 // More than this, and more than this share, between the second fifth and the last one is growth.
 const GROWTH_BYTES = 16 * 2 ** 20;
@@ -85,7 +89,8 @@ const field = (pid, name) => Number(new RegExp(`${name}:\\s+(\\d+)`).exec(readFi
 function look() {
   const figures = {};
   for (const name of ["meter", "agent-client", "agent-server"]) {
-    const pid = programs.get(name).pid;
+    const pid = programs.get(name)?.pid;
+    if (!pid) continue;
     figures[name] = {
       resident_bytes: field(pid, "VmRSS") * 1024,
       descriptors: readdirSync(`/proc/${pid}/fd`).length,
@@ -93,6 +98,44 @@ function look() {
     };
   }
   return figures;
+}
+
+// CPU time of the load: tanks and targets, seconds.
+function loadSeconds() {
+  const ticks = (pid) => {
+    const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ").pop().split(" ");
+    return Number(fields[11]) + Number(fields[12]);
+  };
+  return PAIRS.flatMap((pair) => [pair, `to-${pair}`]).reduce((sum, name) => sum + ticks(programs.get(name).pid), 0) / TICKS_PER_S;
+}
+
+const AGENTS = { "agent-client": client, "agent-server": server };
+async function startAgents(otlp) {
+  for (const [name, host] of Object.entries(AGENTS)) {
+    await start(name, host, "are kept", "agent", "--meter", otlp, "--memory", "128MiB", "--cpu", "90%");
+  }
+}
+
+async function endAgents() {
+  for (const name of Object.keys(AGENTS)) {
+    const agent = programs.get(name);
+    programs.delete(name);
+    agent.removeAllListeners("exit");
+    const ended = new Promise((resolve) => agent.once("exit", (...how) => resolve(how)));
+    agent.kill("SIGTERM");
+    const [code, signal] = await ended;
+    if (code !== 0) fail(`${name} did not end well (${code ?? signal}): ${agent.said}`);
+  }
+}
+
+// What a stretch's whole minutes say: calls, CPU time a call, and the gaps of all pairs together as the median of theirs.
+function stretch({ on, from, to, cpu }) {
+  const [first, last] = [Math.ceil(from / 60_000) * 60, Math.floor(to / 60_000) * 60 - 1];
+  const pairs = last > first ? api(`/api/v1/pairs?from=${first}&to=${last}`).pairs.filter(({ client }) => client.startsWith("to-")) : [];
+  const calls = pairs.reduce((sum, pair) => sum + pair.calls, 0);
+  const of = (quantile) => median(pairs.map(({ gap }) => gap[quantile]));
+  const called = (Number(args.rate) * PAIRS.length * (to - from)) / 1000;
+  return { on, minutes: (to - from) / 60_000, calls, cpu_a_call_s: cpu / called, gap_p50_ns: of("p50_ns"), gap_p99_ns: of("p99_ns") };
 }
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -114,9 +157,7 @@ async function soak() {
     "meter", client, "ready", "meter", "--otlp-grpc", `${ADDRESS[client]}:4317`, "--otlp-http", "127.0.0.1:4318", "--http", HTTP,
     "--insecure", "--cases", join(folder, "cases"), "--case-bytes", "128MiB", "--case-slices-per-minute", "16",
   );
-  for (const [name, host] of [["agent-client", client], ["agent-server", server]]) {
-    await start(name, host, "are kept", "agent", "--meter", otlp, "--memory", "128MiB", "--cpu", "90%");
-  }
+  await startAgents(otlp);
   for (const [at, pair] of PAIRS.entries()) {
     const address = `${ADDRESS[server]}:${50051 + at}`;
     await start(pair, server, "listening on", "target", "--listen", address, "--think", "1ms", "--otlp", otlp, "--service-name", pair);
@@ -125,6 +166,10 @@ async function soak() {
   const [began, samples] = [Date.now(), []];
   let [sickFrom, turn, asked, refused] = [began + 60_000, 0, 0, 0];
   let askAt = began + 60_000;
+  const stretches = [];
+  let now = { on: true, from: began, cpu: loadSeconds() };
+  const turnAt = Number(args["on-off"]) * 60_000;
+  const over = () => stretches.push(stretch({ ...now, to: Date.now(), cpu: loadSeconds() - now.cpu }));
   while (Date.now() < began + MS && !failed) {
     if (Date.now() >= sickFrom) {
       sickFrom += SICK_MS + WELL_MS;
@@ -138,20 +183,26 @@ async function soak() {
       asked++;
       if (!answer.id) refused++;
     }
+    if (turnAt > 0 && Date.now() >= now.from + turnAt) {
+      over();
+      await (now.on ? endAgents() : startAgents(otlp));
+      now = { on: !now.on, from: Date.now(), cpu: loadSeconds() };
+    }
     samples.push({ ms: Date.now() - began, ...look() });
     await sleep(SAMPLE_MS);
   }
   if (failed) throw failed;
+  if (turnAt > 0) over();
   const cases = api("/api/v1/cases?limit=1000").cases;
   const agents = api("/api/v1/agents");
-  return { minutes: Number(args.minutes), load: loadavg()[0], asked, refused, samples, cases, agents };
+  return { minutes: Number(args.minutes), load: loadavg()[0], asked, refused, samples, cases, agents, stretches };
 }
 
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const count = (of) => Object.entries(of.reduce((all, one) => ({ ...all, [one]: (all[one] ?? 0) + 1 }), {})).map(([key, n]) => `${key} ${n}`);
 
-function text({ minutes, load, asked, refused, samples, cases, agents }) {
-  const tenth = (at) => samples.slice(Math.floor((at * samples.length) / TENTHS), Math.max(1, Math.floor(((at + 1) * samples.length) / TENTHS)));
+function text({ minutes, load, asked, refused, samples, cases, agents, stretches }) {
+  const between = (from, to) => samples.slice(Math.floor((from * samples.length) / TENTHS), Math.max(1, Math.floor((to * samples.length) / TENTHS)));
   const out = [
     `${minutes} minutes, load ${load.toFixed(1)} at the end; ${cases.length} cases (by state: ${count(cases.map((one) => one.state)).join(", ")}; by what opened them: ${count(cases.map((one) => one.trigger)).join(", ")}); ${asked} asked for, ${refused} of these refused`,
     `named: ${count(cases.map((one) => one.verdict?.culprit ?? "nobody")).join(", ")}`,
@@ -161,11 +212,13 @@ function text({ minutes, load, asked, refused, samples, cases, agents }) {
   ];
   let grew = false;
   for (const name of ["meter", "agent-client", "agent-server"]) {
-    const row = (of, digits, factor) => Array.from({ length: TENTHS }, (_, at) => (median(tenth(at).map((one) => one[name][of])) * factor).toFixed(digits)).join(" ");
+    // An agent has no figures while it does not run.
+    const middle = (from, to, of) => median(between(from, to).flatMap((one) => one[name]?.[of] ?? []));
+    const cell = (value, factor, digits) => (value === undefined ? "-" : (value * factor).toFixed(digits));
+    const row = (of, digits, factor) => Array.from({ length: TENTHS }, (_, at) => cell(middle(at, at + 1, of), factor, digits)).join(" ");
     out.push(`  ${name.padEnd(13)} ${row("resident_bytes", 0, 2 ** -20)}`, `${"".padEnd(16)}${row("descriptors", 0, 1)}`, `${"".padEnd(16)}${row("threads", 0, 1)}`);
-    const fifth = (from, of) => median([...tenth(from), ...tenth(from + 1)].map((one) => one[name][of]));
-    const [early, late] = [fifth(2, "resident_bytes"), fifth(8, "resident_bytes")];
-    const [few, many] = [fifth(2, "descriptors"), fifth(8, "descriptors")];
+    const [early, late] = [2, 8].map((from) => middle(from, from + 2, "resident_bytes"));
+    const [few, many] = [2, 8].map((from) => middle(from, from + 2, "descriptors"));
     if (late > early + GROWTH_BYTES && late > early * (1 + GROWTH)) {
       grew = true;
       out.push(`  ${name} GREW: ${(early / 2 ** 20).toFixed(0)} -> ${(late / 2 ** 20).toFixed(0)} MiB`);
@@ -174,6 +227,11 @@ function text({ minutes, load, asked, refused, samples, cases, agents }) {
       grew = true;
       out.push(`  ${name} KEEPS MORE DESCRIPTORS: ${few} -> ${many}`);
     }
+  }
+  if (stretches.length > 0) out.push("", "in turn with and without agents: CPU time a call of tanks and targets, gaps (medians of the pairs)");
+  for (const { on, minutes, calls, cpu_a_call_s, gap_p50_ns, gap_p99_ns } of stretches) {
+    const gaps = gap_p50_ns === undefined ? "no whole minute" : `p50 ${(gap_p50_ns / 1e3).toFixed(0)} us, p99 ${(gap_p99_ns / 1e6).toFixed(2)} ms`;
+    out.push(`  ${on ? "with   " : "without"} ${minutes.toFixed(1).padStart(5)} min  ${String(calls).padStart(8)} calls  ${(cpu_a_call_s * 1e6).toFixed(0).padStart(5)} us  ${gaps}`);
   }
   out.push("", grew ? "Something grew." : "Nothing grew between the second fifth and the last.");
   return [out.join("\n"), grew];
