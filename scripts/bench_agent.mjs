@@ -274,12 +274,14 @@ async function bench() {
   for (const one of LOADS) {
     const { name, goals } = one;
     const arms = [...(args.floor ? FLOORS() : []), ...AGENTS].map(([agent, binary]) => ({ agent, binary, ratios: { cpu: [], perSecond: [], p99: [] }, extra: [], runs: [] }));
+    const alone = [];
     for (let round = 0; round < ROUNDS; round++) {
       // Each round has another order, forwards and then backwards.
       const all = [null, ...arms];
       const order = [...all.slice(round % all.length), ...all.slice(0, round % all.length)];
       const taken = [];
       for (const arm of [...order, ...order.toReversed()]) taken.push([arm, await (arm ? watched(arm.binary, address, one) : load(address, one))]);
+      alone.push(...taken.filter(([arm]) => !arm).map(([, run]) => run));
       const sum = (of_, key) => taken.filter(([arm]) => arm === of_).reduce((all, [, run]) => all + run[key], 0);
       for (const arm of arms) {
         for (const key of Object.keys(arm.ratios)) arm.ratios[key].push(sum(arm, key) / sum(null, key));
@@ -300,6 +302,9 @@ async function bench() {
         ...ratio,
         goals,
         extra_of_all_cpus: spread(extra),
+        p99_ns: of("p99"),
+        p99_alone_ns: spread(alone.map((run) => run.p99)),
+        busy_alone_of_all_cpus: spread(alone.map((run) => run.busy)),
         busy_of_all_cpus: of("busy"),
         agent_says_of_all: spread(runs.map((run) => run.health.cpu_share)),
         packets_lost: runs.map((run) => run.health.rings[0]?.lost ?? 0).reduce((sum, lost) => sum + lost, 0),
@@ -344,7 +349,10 @@ function text(report) {
       `  calls a second        ${percent(one.throughput)}${goal(one.goals.throughput)}`,
       `  p99                   ${percent(one.p99)}${goal(one.goals.p99)}`,
       `  of all CPUs           ${of(one.extra_of_all_cpus, 2, 100)} % more were busy, by /proc/stat${one.goals.extra ? `   goal: at most ${one.goals.extra * 100} %` : ""}; it says ${of(one.agent_says_of_all, 2, 100)} %`,
+      `  without an agent, run by run, median / least / most: how far noise alone goes`,
+      `  p99                   ${of(one.p99_alone_ns, 0, 1e-3)} us; all CPUs were busy ${of(one.busy_alone_of_all_cpus, 1, 100)} %`,
       `  while it ran, median / least / most`,
+      `  p99                   ${of(one.p99_ns, 0, 1e-3)} us`,
       `  calls a second        ${of(one.calls_per_s, 0)}`,
       `  packets a second      ${of(one.packets_per_s, 0)}, ${one.packets_lost} lost by the ring; switches a second of the machine ${of(one.switches_per_s_of_the_machine, 0)}`,
       `  all CPUs were busy    ${of(one.busy_of_all_cpus, 1, 100)} %; the ring of packets reached back ${of(one.ring_reaches_back_s, 1)} s at the end`,
