@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 PAGE_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -path web/test -prune -o -type f -print) docs/glossary.md
 PAGE := web/dist/index.html
 
-.PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-clickhouse test-collectors test-parquet test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-clickhouse bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
+.PHONY: run build dist packages licences clients test test-deploy test-packages test-kafka test-clickhouse test-collectors test-parquet test-kubernetes test-kernels test-isolate test-lab test-lab-kernels lab-pages lint bench bench-check bench-tank bench-dissect bench-hunt bench-host bench-agent soak-cases demo-faults bench-isolate bench-clickhouse bench-fleet bench-page story-a story-b story-c hunt-a hunt-b hunt-c setup clean help
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ test-clickhouse: ## Run the stores of minutes and the meter on ClickHouse's engi
 bench-clickhouse: build ## Measure questions over 14 days of 10,000 pairs on ClickHouse's engine
 	@scripts/setup.sh clickhouse
 	@PYTHONPATH=target/tools/chdb python3 scripts/clickhouse/bench.py target/release/spangap $(BENCH_ARGS)
+
+bench-fleet: build ## Measure a day of 10,000 services and 1,000,000 pair-minutes on one meter, by way of Kafka (about 10 minutes)
+	@scripts/setup.sh kafka
+	@scripts/kafka.sh fleet
 
 test-kubernetes: build ## Install the chart on a Kubernetes of one node, made for it, with a fault among its pods; as root (20 CPU minutes once)
 	@scripts/setup.sh kubernetes

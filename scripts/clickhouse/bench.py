@@ -1,6 +1,7 @@
 """Questions over 14 days of 10,000 pairs: `bench.py SPANGAP [ROUNDS]`. The tables have what one meter sends in that time, apart from the finer
 rows that these questions do not read; a real meter is asked through its API. The engine is chdb, in one process behind front.py."""
 
+import atexit
 import json
 import os
 import random
@@ -21,7 +22,21 @@ folder = tempfile.mkdtemp(prefix="spangap-bench-clickhouse.")
 day0 = 20_000 * 86_400
 begin, end = day0 + 11 * 3600 + 37 * 60, day0 + DAYS * 86_400 + 11 * 3600 + 36 * 60 + 59
 
+running = []
+
+
+def end_all():
+    """Also after an error: what goes on running would keep the pipes of whoever started this."""
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.wait()
+    shutil.rmtree(folder)
+
+
+atexit.register(end_all)
 front = subprocess.Popen([sys.executable, f"{HERE}/front.py", f"{folder}/tables", "0"], stdout=subprocess.PIPE, text=True)
+running.append(front)
 url = front.stdout.readline().strip()
 
 
@@ -84,6 +99,7 @@ with open(f"{folder}/clickhouse.toml", "w") as settings:
 meter = subprocess.Popen(
     [spangap, "meter", "--data", f"{folder}/data", "--clickhouse", f"{folder}/clickhouse.toml", "--http", "127.0.0.1:0",
      "--otlp-grpc", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+running.append(meter)
 page = next(line.split()[1] for line in meter.stdout if line.startswith("page "))
 
 QUESTIONS = {
@@ -107,8 +123,3 @@ for name, (path, asked) in QUESTIONS.items():
     if path == "pairs" and "service" not in asked:
         assert answer["matching"]["pairs"] == PAIRS, answer["matching"]
     print(f"{name}: median {statistics.median(times):.2f} s, {min(times):.2f} to {max(times):.2f} s; CPU time of the engine {(cpu_s() - before_s) / rounds:.2f} s", flush=True)
-meter.terminate()
-front.terminate()
-meter.wait()
-front.wait()
-shutil.rmtree(folder)

@@ -123,12 +123,14 @@ class Meter:
         self.process = None
         self.http = None
         self.library = None
+        self.options = ["--join-ttl", "5s"]
+        self.patience_s = 10
 
     def start(self, kafka=True):
         ports = ["--http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--otlp-http", "127.0.0.1:0"]
         source = ["--kafka", str(self.settings)] if kafka else []
         out = self.folder / "out"
-        command = [self.spangap, "meter", "--data", str(self.folder / "data"), "--join-ttl", "5s", *ports, *source]
+        command = [self.spangap, "meter", "--data", str(self.folder / "data"), *self.options, *ports, *source]
         with open(out, "wb") as stdout, open(self.folder / "log", "ab") as log:
             more = {"LD_LIBRARY_PATH": self.library} if self.library else {}
             self.process = subprocess.Popen(command, stdout=stdout, stderr=log, stdin=subprocess.DEVNULL, env={**os.environ, **more})
@@ -144,7 +146,7 @@ class Meter:
         return (self.folder / "log").read_text(errors="replace")
 
     def get(self, path):
-        with urllib.request.urlopen(self.http + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.http + path, timeout=self.patience_s) as answer:
             text = answer.read().decode()
             return json.loads(text) if path.startswith("api") else text
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import collector as of_collector
 import confluent_kafka
+import fleet as of_fleet
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from load import Load
@@ -215,6 +216,10 @@ def rate(spangap, broker, admin, work):
     of_collector.rate(spangap, broker, work, lambda topic, partitions: create(admin, topic, partitions), settings, say)
 
 
+def fleet(spangap, broker, admin, work):
+    of_fleet.day(spangap, broker, lambda topic, partitions: create(admin, topic, partitions), work, say)
+
+
 def main():
     spangap, jars = sys.argv[1:3]
     wanted = sys.argv[3:] or ["forms", "apart", "collector", "kills"]
@@ -226,7 +231,7 @@ def main():
             broker = Broker(jars, work)
             say("the broker is there")
             admin = AdminClient({"bootstrap.servers": broker.address()})
-            for part in (forms, apart, collector, rate, kills):
+            for part in (forms, apart, collector, rate, kills, fleet):
                 if part.__name__ in wanted:
                     part(spangap, broker, admin, work)
         except BaseException:

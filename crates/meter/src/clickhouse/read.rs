@@ -275,10 +275,10 @@ impl Minutes for AllMinutes {
         let bytes = self.select(&query)?;
         let mut answer = Answer::new(&bytes);
         while !answer.is_empty() {
-            let mut row = || Some((answer.fixed::<16>()?, read_sums(&mut answer)?));
+            let mut row = || Some((answer.fixed::<16>()?, read_sums(&mut answer, needs)?));
             let (pair, mut stats) = row().ok_or_else(|| damaged("the pairs"))?;
             if let Some(key) = names.remove(&pair)
-                && !stats.is_empty()
+                && (!stats.is_empty() || matches!(needs, Needs::Distribution(_)))
             {
                 stats.worst = calls.remove(&pair).map(|of_pair| of_pair.worst).unwrap_or_default();
                 each(key, stats);
@@ -316,7 +316,7 @@ impl Minutes for AllMinutes {
         let bytes = self.select(&query)?;
         let mut answer = Answer::new(&bytes);
         while !answer.is_empty() {
-            let mut row = || Some((answer.u64()?, read_sums(&mut answer)?));
+            let mut row = || Some((answer.u64()?, read_sums(&mut answer, Needs::Statistics)?));
             let (at, stats) = row().ok_or_else(|| damaged("a pair over time"))?;
             found.total.merge(&stats);
             found.points.insert(at, (stats, false));

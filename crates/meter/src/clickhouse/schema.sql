@@ -2,7 +2,7 @@
 -- To use engines of your own (such as ReplicatedReplacingMergeTree) or a TTL, create the tables before the first meter starts.
 
 -- Sums of a pair over an interval of step_s seconds, by meter. Distributions have base-2 exponential buckets of scale 4, in seconds:
--- bucket i holds durations in (2^(i/16), 2^((i+1)/16)] s. They merge by sum: sumMap(gap_bucket, gap_calls).
+-- bucket i holds durations in (2^(i/16), 2^((i+1)/16)] s. They merge by sum: sumMap(mapFromArrays(gap_bucket, gap_calls)).
 CREATE TABLE IF NOT EXISTS spangap_pairs (
   step_s UInt32,
   start DateTime CODEC(Delta, ZSTD(1)),
@@ -72,7 +72,7 @@ CREATE TABLE IF NOT EXISTS spangap_pairs (
   top_start Array(DateTime) CODEC(ZSTD(1)) COMMENT 'their minutes in spangap_calls',
   version UInt64 CODEC(ZSTD(1))
 ) ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(start) ORDER BY (step_s, block, pair, start, meter)
-SETTINGS index_granularity = 256, min_compress_block_size = 16384;
+SETTINGS index_granularity = 256, min_compress_block_size = 4096;
 
 -- The names of pairs, from every row that arrives.
 CREATE TABLE IF NOT EXISTS spangap_names (

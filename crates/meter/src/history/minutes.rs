@@ -15,7 +15,8 @@ pub enum Needs {
     Statistics,
     /// Also its few worst calls.
     WorstCalls,
-    /// Its counts and sums, and the distribution of one figure; quantiles of the others are undefined.
+    /// The distribution of one figure, and nothing else: whatever the rest is, it is undefined. Pairs without any call may be
+    /// among the answers.
     Distribution(Figure),
     /// Its counts and sums; quantiles are undefined.
     Sums,
