@@ -26,11 +26,16 @@ process.chdir(home);
  */
 const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
 const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|pages|tank_target|target|truth)$/;
+/**
+ * Modules whose tests run alone, as a part of their own; the rest of their program runs with the others. These two start
+ * hosts with a fault and prove a remedy by measurement. One waits for the other, so the program's two threads stood idle.
+ */
+const ALONE_OF = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
 /** Parts that copy machines, thousands of small files each: in memory, where there is room. */
 const OF_COPIES = /^spangap(-isolate .*| --test isolate)$/;
 const MEMORY = "/dev/shm";
 /** Long parts, begun first so that none of them is left over at the end. */
-const FIRST = ["page", "spangap-cases --test fleet", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
+const FIRST = ["page", "spangap --test meter", "spangap-cases --test fleet", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 /** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
@@ -52,7 +57,7 @@ function rust() {
   const built = spawnSync("cargo", flags, { stdio: ["ignore", "pipe", "inherit"], maxBuffer: 1 << 30, encoding: "utf8" });
   const messages = built.stdout.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
   const tests = messages.filter(({ reason, profile, executable }) => reason === "compiler-artifact" && profile.test && executable);
-  const parts = tests.map(({ package_id, manifest_path, target, executable }) => {
+  const parts = tests.flatMap(({ package_id, manifest_path, target, executable }) => {
     const folder = dirname(manifest_path);
     const crate = /#([^@]+)@/.exec(package_id)?.[1] ?? basename(folder);
     const which = target.kind[0] === "test" || target.kind[0] === "bin" ? `--${target.kind[0]} ${target.name}` : "--lib";
@@ -62,7 +67,14 @@ function rust() {
     const env = { CARGO_MANIFEST_DIR: folder };
     const name = `${crate} ${which}`;
     if (OF_COPIES.test(name) && existsSync(MEMORY) && freeGiB(MEMORY) >= 1) env.TMPDIR = MEMORY;
-    return { name, kind: "rust", command, cwd: folder, env };
+    const part = { name, kind: "rust", command, cwd: folder, env };
+    const modules = ALONE_OF.get(name);
+    if (!modules) return [part];
+    const but = modules.flatMap((module) => ["--skip", module]);
+    return [
+      { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isAlone: true },
+      { ...part, command: [...command, ...but], isAlone: false },
+    ];
   });
   return built.status === 0 ? parts : undefined;
 }
@@ -132,12 +144,12 @@ if (!built) {
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
-const isAlone = ({ name }) => ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
+const needsMachine = ({ name, isAlone }) => isAlone ?? (ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name));
 
 const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
 const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
-const alone = wantedParts.filter(isAlone);
-const others = wantedParts.filter((part) => !isAlone(part)).sort((one, other) => place(one) - place(other));
+const alone = wantedParts.filter(needsMachine);
+const others = wantedParts.filter((part) => !needsMachine(part)).sort((one, other) => place(one) - place(other));
 const parts = [...alone, ...others];
 const naming = setInterval(() => console.log(`-- ${isRunning()}`), NAMED_EVERY_MS);
 await together(alone, 1);

@@ -326,19 +326,22 @@ impl Watch {
         if now.is_nan() || usual.len() < LEAST_WINDOWS {
             return None;
         }
-        usual.sort_by(f64::total_cmp);
-        let median = usual[usual.len() / 2];
+        let windows = usual.len();
+        let nth = |values: &mut [f64], place: usize| *values.select_nth_unstable_by(place, f64::total_cmp).1;
+        // Beyond nearly all: one in fifty may be the excursion of another day.
+        let high = nth(&mut usual, windows - 1 - windows / 50);
+        let median = nth(&mut usual, windows / 2);
+        let factor = if is_patient { FACTOR } else { Watch::factor(windows) };
+        // Few windows are beyond these bounds, and the spread takes a logarithm for each window of the baseline.
+        let bounds = [median * factor, high * factor.sqrt(), median + LEAST_NS];
+        if !bounds.iter().all(|bound| now > *bound) {
+            return None;
+        }
         let mut away: Vec<f64> = usual.iter().map(|ns| (ns / median).ln().abs()).collect();
-        away.sort_by(f64::total_cmp);
         // 1.4826: by this factor, the median absolute deviation of a normal distribution is smaller than its
         // standard deviation.
-        let spread = 1.4826 * away[away.len() / 2];
-        let factor = if is_patient { FACTOR } else { Watch::factor(usual.len()) };
-        // Beyond nearly all: one in fifty may be the excursion of another day.
-        let high = usual[usual.len() - 1 - usual.len() / 50];
-        let bounds =
-            [median * factor, median * (SPREADS * spread).exp(), high * factor.sqrt(), median + LEAST_NS];
-        bounds.iter().all(|bound| now > *bound).then_some(Left {
+        let spread = 1.4826 * nth(&mut away, windows / 2);
+        (now > median * (SPREADS * spread).exp()).then_some(Left {
             figure: FIGURES[place],
             usual_ns: median as u64,
             now_ns: now as u64,
