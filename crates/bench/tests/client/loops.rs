@@ -75,29 +75,38 @@ fn without_trace_no_call_carries_one() {
 
 #[test]
 fn phases_last_as_long_as_planned() {
-    let server = Server::start();
+    // A closed loop makes a call in each phase, if this process gets a CPU in it. A busy machine may take it away for longer than
+    // a phase; a run with a phase without calls is made again, and must be as long as planned, too.
+    let mut without_calls = 0;
     for pace in [Pace::Closed, often()] {
-        let mut settings = settings(server.address);
-        settings.pace = pace;
-        settings.in_flight = 100;
-        // Long enough for a call in each phase, even on a machine that schedules this process only every 100
-        // ms.
-        (settings.warmup_ns, settings.duration_ns) = (600 * MILLISECOND, 1_100 * MILLISECOND);
-        let told = Client::go(&settings).rest();
-        assert_eq!(told.phases, [Phase::Warmup, Phase::Measured, Phase::Drain, Phase::Drained]);
-        for (phase, length_ns) in
-            [(Phase::Warmup, settings.warmup_ns), (Phase::Measured, settings.duration_ns)]
-        {
-            let of = told.intervals.iter().filter(|interval| interval.phase == phase);
-            assert_eq!(of.map(|interval| interval.duration_ns).sum::<u64>(), length_ns, "{pace} {phase:?}");
-            let due = told.sum(phase).due;
-            match pace {
-                Pace::Closed => assert!(due > 0),
-                Pace::Open(schedule) => assert_eq!(due, schedule.calls_before(length_ns), "{phase:?}"),
-            }
+        while !phases_are_as_planned(pace) {
+            without_calls += 1;
+            assert!(without_calls < 5, "{pace}: no call in a phase, time and again");
         }
-        assert_eq!(server.seen().len() as u64, told.sum(Phase::Warmup).ok + told.sum(Phase::Measured).ok);
     }
+}
+
+/// Whether there were calls in each phase, as many as were due in an open loop.
+fn phases_are_as_planned(pace: Pace) -> bool {
+    let server = Server::start();
+    let mut settings = settings(server.address);
+    settings.pace = pace;
+    settings.in_flight = 100;
+    (settings.warmup_ns, settings.duration_ns) = (600 * MILLISECOND, 1_100 * MILLISECOND);
+    let told = Client::go(&settings).rest();
+    assert_eq!(told.phases, [Phase::Warmup, Phase::Measured, Phase::Drain, Phase::Drained]);
+    let mut were_calls = true;
+    for (phase, length_ns) in [(Phase::Warmup, settings.warmup_ns), (Phase::Measured, settings.duration_ns)] {
+        let of = told.intervals.iter().filter(|interval| interval.phase == phase);
+        assert_eq!(of.map(|interval| interval.duration_ns).sum::<u64>(), length_ns, "{pace} {phase:?}");
+        let due = told.sum(phase).due;
+        if let Pace::Open(schedule) = pace {
+            assert_eq!(due, schedule.calls_before(length_ns), "{phase:?}");
+        }
+        were_calls &= due > 0;
+    }
+    assert_eq!(server.seen().len() as u64, told.sum(Phase::Warmup).ok + told.sum(Phase::Measured).ok);
+    were_calls
 }
 
 #[test]
