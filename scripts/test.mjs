@@ -27,15 +27,16 @@ process.chdir(home);
 const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
 const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|pages|tank_target|target|truth)$/;
 /**
- * Modules whose tests run alone, as a part of their own; the rest of their program runs with the others. These two start
- * hosts with a fault and prove a remedy by measurement. One waits for the other, so the program's two threads stood idle.
+ * Modules whose tests are a part of their own, beside which one other part runs at a time; the rest of their program runs with
+ * the others. These two start hosts with a fault and prove a remedy by measurement: they wait for most of their time, and one
+ * for the other. More beside them than a busy neighbour would leave the proof undecided.
  */
-const ALONE_OF = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
+const BESIDE_ONE = new Map([["spangap --test meter", ["demo_faults::", "experiment::"]]]);
 /** Parts that copy machines, thousands of small files each: in memory, where there is room. */
 const OF_COPIES = /^spangap(-isolate .*| --test isolate)$/;
 const MEMORY = "/dev/shm";
-/** Long parts, begun first so that none of them is left over at the end. */
-const FIRST = ["page", "spangap --test meter", "spangap-cases --test fleet", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
+/** Long parts, begun first so that none of them is left over at the end; before them the one that needs the CPUs least. */
+const FIRST = ["spangap-cases --test fleet", "page", "spangap --test meter", "spangap --test conformance", "spangap-cases --lib", "spangap-bench --lib", "go"];
 /** Number of the other parts that run concurrently: most of them wait. */
 const AT_ONCE = 2 * availableParallelism();
 /** The longest part takes 6 minutes on two idle CPUs, and 15 beside other work: what takes longer than this hangs. */
@@ -68,12 +69,12 @@ function rust() {
     const name = `${crate} ${which}`;
     if (OF_COPIES.test(name) && existsSync(MEMORY) && freeGiB(MEMORY) >= 1) env.TMPDIR = MEMORY;
     const part = { name, kind: "rust", command, cwd: folder, env };
-    const modules = ALONE_OF.get(name);
+    const modules = BESIDE_ONE.get(name);
     if (!modules) return [part];
     const but = modules.flatMap((module) => ["--skip", module]);
     return [
-      { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isAlone: true },
-      { ...part, command: [...command, ...but], isAlone: false },
+      { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isBesideOne: true },
+      { ...part, command: [...command, ...but], isAnywhere: true },
     ];
   });
   return built.status === 0 ? parts : undefined;
@@ -111,9 +112,8 @@ async function run(part) {
   process.stdout.write(part.text);
 }
 
-/** Runs all parts, this many at a time. */
-async function together(parts, atOnce) {
-  const waiting = [...parts];
+/** Runs the waiting parts, this many at a time. Takes them from the list, which others may take from as well. */
+async function together(waiting, atOnce) {
   const turn = async () => {
     while (waiting.length > 0) await run(waiting.shift());
   };
@@ -144,16 +144,17 @@ if (!built) {
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
-const needsMachine = ({ name, isAlone }) => isAlone ?? (ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name));
+const needsMachine = ({ name, isAnywhere }) => !isAnywhere && ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
 
 const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
 const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
-const alone = wantedParts.filter(needsMachine);
-const others = wantedParts.filter((part) => !needsMachine(part)).sort((one, other) => place(one) - place(other));
-const parts = [...alone, ...others];
+const besideOne = wantedParts.filter(({ isBesideOne }) => isBesideOne);
+const alone = wantedParts.filter((part) => !part.isBesideOne && needsMachine(part));
+const others = wantedParts.filter((part) => !part.isBesideOne && !needsMachine(part)).sort((one, other) => place(one) - place(other));
+const parts = [...alone, ...besideOne, ...others];
 const naming = setInterval(() => console.log(`-- ${isRunning()}`), NAMED_EVERY_MS);
 await together(alone, 1);
-await together(others, AT_ONCE);
+await Promise.all([together(others, 1), together(besideOne, 1).then(() => together(others, AT_ONCE - 1))]);
 clearInterval(naming);
 
 console.log("\n== summary");

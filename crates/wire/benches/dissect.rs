@@ -3,17 +3,16 @@
 //! uses those of `fixtures/strangers` that are dense with calls. To count its instructions, run `valgrind
 //! --tool=callgrind --toggle-collect=dissect::once target/release/deps/dissect-* --rounds 1 CAPTURE`.
 
+use rustix::time::{ClockId, clock_gettime};
 use spangap_wire::dissect::{Dissection, Settings, dissect};
 use spangap_wire::source::Capture;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// CPU time of this thread, nanoseconds (proc(5), schedstat).
+/// CPU time of this thread until now, nanoseconds.
 fn cpu_ns() -> u64 {
-    // The kernel updates the figure when it schedules; otherwise it is as old as the last tick, up to 10 ms.
-    std::thread::yield_now();
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs()
 }
 
 /// The captures that are dense with calls, one program per entry.
