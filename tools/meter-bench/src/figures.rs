@@ -155,16 +155,23 @@ impl fmt::Display for Figures {
         if let Some(lanes) = &self.lanes {
             writeln!(
                 f,
-                "{:>7}  {:>6}  {:>28}  {:>10}  {:>9}  {:>22}",
-                "threads", "lanes", "CPU us/span (quartiles)", "blocked us", "wall", "speedup (quartiles)"
+                "{:>7}  {:>6}  {:>6}  {:>28}  {:>10}  {:>9}  {:>22}",
+                "threads",
+                "lanes",
+                "meters",
+                "CPU us/span (quartiles)",
+                "blocked us",
+                "wall",
+                "speedup (quartiles)"
             )?;
             for row in &lanes.rows {
                 let ([cpu_low, cpu_high], [low, high]) = (row.cpu_quartiles_us, row.speedup_quartiles);
                 writeln!(
                     f,
-                    "{:>7}  {:>6}  {:>28}  {:>10.4}  {:>8.0}k  {:>22}",
+                    "{:>7}  {:>6}  {:>6}  {:>28}  {:>10.4}  {:>8.0}k  {:>22}",
                     row.threads,
                     row.lanes,
+                    row.meters,
                     format!("{:.4} ({cpu_low:.4} to {cpu_high:.4})", row.cpu_us_per_span),
                     row.blocked_us_per_span,
                     row.spans_per_s / 1e3,

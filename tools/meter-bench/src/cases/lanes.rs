@@ -21,6 +21,8 @@ const PASS_MS: u64 = 1_000;
 pub struct LanesRow {
     pub threads: usize,
     pub lanes: usize,
+    /// One for all threads, or one for each: then nothing is shared but caches and memory, which is this machine's limit.
+    pub meters: usize,
     /// CPU time per span, microseconds, and its quartiles.
     pub cpu_us_per_span: f64,
     pub cpu_quartiles_us: [f64; 2],
@@ -50,6 +52,14 @@ pub struct LanesFigure {
     pub simulated: Vec<SimulatedRow>,
 }
 
+/// Threads that take in spans at once, and the meters among which these are divided.
+#[derive(Clone, Copy)]
+struct Way {
+    threads: usize,
+    lanes: usize,
+    meters: usize,
+}
+
 /// Times of all threads in one round, microseconds.
 #[derive(Clone, Copy, Default)]
 struct Times {
@@ -67,12 +77,15 @@ impl Times {
 /// Takes in the workload in each way in turns, on these cores; the first round warms up. `costs` are those of one span.
 pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> LanesFigure {
     let spans = workload.spans().max(1) as f64;
-    let mut ways = vec![(1, 1), (1, 2), (1, 4), (1, 8)];
+    let one = |(threads, lanes)| Way { threads, lanes, meters: 1 };
+    let mut ways: Vec<Way> = [(1, 1), (1, 2), (1, 4), (1, 8)].map(one).to_vec();
     if cpus.len() > 1 {
-        ways.extend([(2, 1), (2, 2), (2, 8)]);
+        ways.extend([(2, 1), (2, 2), (2, 8)].map(one));
+        ways.push(Way { threads: 2, lanes: 1, meters: 2 });
     }
-    let meters: Vec<Meter> =
-        ways.iter().map(|(_, lanes)| Meter::new(Settings { lanes: *lanes, ..Settings::default() })).collect();
+    let meter = |lanes| Meter::new(Settings { lanes, ..Settings::default() });
+    let meters: Vec<Vec<Meter>> =
+        ways.iter().map(|way| (0..way.meters).map(|_| meter(way.lanes)).collect()).collect();
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=rounds {
         let requests: Vec<Vec<u8>> = workload.batches.iter().map(|batch| batch.of_pass(round)).collect();
@@ -80,8 +93,8 @@ pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> La
         for turn in 0..ways.len() {
             // Each finds the caches in the state that another one left.
             let way = (turn + round as usize) % ways.len();
-            let taken = take_in(&meters[way], &requests, now_ms, &cpus[..ways[way].0.min(cpus.len())]);
-            meters[way].tick(now_ms);
+            let taken = take_in(&meters[way], &requests, now_ms, &cpus[..ways[way].threads.min(cpus.len())]);
+            meters[way].iter().for_each(|meter| meter.tick(now_ms));
             if round > 0 {
                 times[way].push(taken);
             }
@@ -98,7 +111,7 @@ pub fn run(workload: &Workload, rounds: u32, cpus: &[usize], costs: Costs) -> La
     LanesFigure { rounds, rows, simulated: simulated.collect() }
 }
 
-fn row((threads, lanes): (usize, usize), rounds: &[Times], one: &[Times], spans: f64) -> LanesRow {
+fn row(Way { threads, lanes, meters }: Way, rounds: &[Times], one: &[Times], spans: f64) -> LanesRow {
     let of = |each: fn(&Times) -> f64| quartiles(rounds.iter().map(|times| each(times) / spans).collect());
     let [cpu_low, cpu, cpu_high] = of(|times| times.cpu_us);
     let speedups =
@@ -107,6 +120,7 @@ fn row((threads, lanes): (usize, usize), rounds: &[Times], one: &[Times], spans:
     LanesRow {
         threads,
         lanes,
+        meters,
         cpu_us_per_span: cpu,
         cpu_quartiles_us: [cpu_low, cpu_high],
         blocked_us_per_span: of(|times| times.blocked_us)[1],
@@ -116,8 +130,9 @@ fn row((threads, lanes): (usize, usize), rounds: &[Times], one: &[Times], spans:
     }
 }
 
-/// The requests divided among threads, one on each of these cores.
-fn take_in(meter: &Meter, requests: &[Vec<u8>], now_ms: u64, cpus: &[usize]) -> Times {
+/// The requests divided among threads, one on each of these cores. Of several meters, each takes in all requests, on a thread of its
+/// own; the times are those of as many spans as one has.
+fn take_in(meters: &[Meter], requests: &[Vec<u8>], now_ms: u64, cpus: &[usize]) -> Times {
     let begin = Barrier::new(cpus.len());
     let of_threads: Vec<Times> = std::thread::scope(|scope| {
         let threads = cpus.iter().enumerate().map(|(thread, cpu)| {
@@ -126,7 +141,9 @@ fn take_in(meter: &Meter, requests: &[Vec<u8>], now_ms: u64, cpus: &[usize]) -> 
                 pin_to(*cpu);
                 begin.wait();
                 let (begun, before) = (Instant::now(), scheduled_us());
-                for request in requests.iter().skip(thread).step_by(cpus.len()) {
+                let meter = &meters[thread % meters.len()];
+                let among = cpus.len() / meters.len();
+                for request in requests.iter().skip(thread % among).step_by(among) {
                     let _ = meter.ingest(request, now_ms);
                 }
                 let (wall_us, after) = (begun.elapsed().as_secs_f64() * 1e6, scheduled_us());
@@ -137,10 +154,11 @@ fn take_in(meter: &Meter, requests: &[Vec<u8>], now_ms: u64, cpus: &[usize]) -> 
         let threads: Vec<_> = threads.collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
+    let times = meters.len() as f64;
     of_threads.iter().fold(Times::default(), |all, one| Times {
-        cpu_us: all.cpu_us + one.cpu_us,
-        blocked_us: all.blocked_us + one.blocked_us,
-        wall_us: all.wall_us.max(one.wall_us),
+        cpu_us: all.cpu_us + one.cpu_us / times,
+        blocked_us: all.blocked_us + one.blocked_us / times,
+        wall_us: all.wall_us.max(one.wall_us / times),
     })
 }
 
@@ -164,9 +182,13 @@ mod tests {
         let cpus = usable_cpus();
         for lanes in [1, 3] {
             let meter = Meter::new(Settings { lanes, ..Settings::default() });
+            let meter = [meter];
             let times = take_in(&meter, &requests, 1, &cpus[..cpus.len().min(2)]);
-            assert_eq!(meter.accounting().received, workload.spans());
+            assert_eq!(meter[0].accounting().received, workload.spans());
             assert!(times.cpu_us > 0.0 && times.wall_us > 0.0);
         }
+        let meters = [(); 2].map(|()| Meter::new(Settings::default()));
+        take_in(&meters, &requests, 1, &[cpus[0]; 2]);
+        assert!(meters.iter().all(|meter| meter.accounting().received == workload.spans()));
     }
 }
