@@ -25,7 +25,7 @@ process.chdir(home);
  * loopback, run with the others.
  */
 const ALONE = [/^spangap --test /, /^spangap-host --test (intervals|offcpu)$/];
-const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|pages|tank_target|target|truth)$/;
+const ANYWHERE = /^spangap --test (bench_compare|client|conformance|deploy|dissect|exit_codes|gaps|hunt|isolate_plan|meter|pages|tank_target|target|truth)$/;
 /**
  * Modules whose tests are a part of their own, beside which one other part runs at a time; the rest of their program runs with
  * the others. These two start hosts with a fault and prove a remedy by measurement: they wait for most of their time, and one
@@ -74,7 +74,7 @@ function rust() {
     const but = modules.flatMap((module) => ["--skip", module]);
     return [
       { ...part, name: `${name} -- ${modules.join(" ")}`, command: [...command, ...modules], isBesideOne: true },
-      { ...part, command: [...command, ...but], isAnywhere: true },
+      { ...part, command: [...command, ...but] },
     ];
   });
   return built.status === 0 ? parts : undefined;
@@ -144,7 +144,7 @@ if (!built) {
   process.exit(1);
 }
 const all = [...built, examples, ...page, ...go()];
-const needsMachine = ({ name, isAnywhere }) => !isAnywhere && ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
+const needsMachine = ({ name }) => ALONE.some((pattern) => pattern.test(name)) && !ANYWHERE.test(name);
 
 const wantedParts = all.filter(({ name }) => wanted.length === 0 || wanted.some((word) => name.includes(word)));
 const place = ({ name }) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
