@@ -128,7 +128,7 @@ async function endAgents() {
   }
 }
 
-// What a stretch's whole minutes say: calls, CPU time a call, and the gaps of all pairs together as the median of theirs.
+// Of a stretch: CPU time for each call due in it; of its whole minutes, which the meter knows, the calls and the gaps (medians of the pairs').
 function stretch({ on, from, to, cpu }) {
   const [first, last] = [Math.ceil(from / 60_000) * 60, Math.floor(to / 60_000) * 60 - 1];
   const pairs = last > first ? api(`/api/v1/pairs?from=${first}&to=${last}`).pairs.filter(({ client }) => client.startsWith("to-")) : [];
