@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `spangap meter --kafka` against Kafka itself, as scripts/setup.sh kafka fetches it: `scripts/kafka.sh [forms|apart|collector|kills|rate|fleet]...`
+# `spangap meter --kafka` against Kafka itself, as scripts/setup.sh kafka fetches it: `scripts/kafka.sh [forms|apart|collector|kills|gone|rate|fleet]...`
 # SPANGAP names the binary, target/release/spangap otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -174,7 +174,7 @@ class Meter:
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(timeout=60)
+        status = self.process.wait(timeout=150)
         self.process = None
         if status != 0:
             raise SystemExit(f"kafka: meter {self.name} ended with {status}:\n{self.log()[-3000:]}")

@@ -142,6 +142,34 @@ def kills(spangap, broker, admin, work):
     alone.stop()
 
 
+def gone(spangap, broker, admin, work):
+    """The broker is gone when the meter is asked to stop: it does not wait for it, and what it had not written it counts later."""
+    create(admin, "gone", 2)
+    load = Load(broker.address(), "gone", 2, seed=3)
+    # With the group's usual patience of 45 s.
+    meter = Meter(spangap, work, "left", settings(broker.address(), "gone", "left").removesuffix(FAST)).start()
+    load.start(RATE)
+    until("calls", lambda: load.calls > 3 * RATE)
+    load.finish()
+    until("all is read", lambda: meter.partitions() == {0, 1} and meter.has_read_all())
+    broker.kill()
+    until("the meter says so", lambda: meter.kafka().get("problem"))
+    began = time.monotonic()
+    meter.stop()
+    took = time.monotonic() - began
+    say(f"the broker was gone: the meter ended {took:.0f} s after it was asked to")
+    # The library itself would wait for 45 s, for each of two answers.
+    assert took < 40, took
+    broker.start()
+    meter.start()
+    until("all is read", lambda: meter.partitions() == {0, 1} and meter.has_read_all())
+    end = time.monotonic() + 30
+    while total([meter]) != load.truth and time.monotonic() < end:
+        time.sleep(0.5)
+    compare("a meter that stopped without its broker", total([meter]), load.truth)
+    meter.stop()
+
+
 def newer_library(work):
     """The librdkafka that came with the producer."""
     libraries = Path(confluent_kafka.__file__).parent.with_name("confluent_kafka.libs")
@@ -222,7 +250,7 @@ def fleet(spangap, broker, admin, work):
 
 def main():
     spangap, jars = sys.argv[1:3]
-    wanted = sys.argv[3:] or ["forms", "apart", "collector", "kills"]
+    wanted = sys.argv[3:] or ["forms", "apart", "collector", "kills", "gone"]
     with tempfile.TemporaryDirectory(prefix="spangap-kafka-", ignore_cleanup_errors=True) as work:
         broker, meters = None, []
         started = Meter.start
@@ -231,7 +259,7 @@ def main():
             broker = Broker(jars, work)
             say("the broker is there")
             admin = AdminClient({"bootstrap.servers": broker.address()})
-            for part in (forms, apart, collector, rate, kills, fleet):
+            for part in (forms, apart, collector, rate, kills, gone, fleet):
                 if part.__name__ in wanted:
                     part(spangap, broker, admin, work)
         except BaseException:

@@ -51,7 +51,7 @@ pub struct Kafka {
     meter: Arc<Meter>,
     member: Arc<Member>,
     figures: Mutex<KafkaCoverage>,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
 }
 
 impl Kafka {
@@ -97,7 +97,7 @@ impl Kafka {
             meter,
             member: Arc::new(member),
             figures: Mutex::new(figures),
-            stop: AtomicBool::new(false),
+            stop: Arc::default(),
         })
     }
 

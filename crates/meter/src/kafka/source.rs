@@ -114,7 +114,8 @@ impl Source {
     fn membership(&mut self) -> Result<(), String> {
         let kafka = self.kafka.clone();
         let properties = kafka.settings.properties(kafka.password.as_deref());
-        let consumer = Consumer::new(&kafka.library, &properties, &kafka.settings.topic.0);
+        let consumer =
+            Consumer::new(&kafka.library, &properties, &kafka.settings.topic.0, kafka.stop.clone());
         let consumer = Arc::new(consumer.map_err(|error| error.to_string())?);
         kafka.member.connect(Some(consumer.clone()));
         let done = self.pay(&consumer).and_then(|()| {

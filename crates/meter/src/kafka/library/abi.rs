@@ -89,7 +89,13 @@ functions! {
     incremental_unassign: fn(*mut c_void, *const RdList) -> *mut c_void;
     assignment_lost: fn(*mut c_void) -> c_int;
     committed: fn(*mut c_void, *mut RdList, c_int) -> c_int;
-    commit: fn(*mut c_void, *const RdList, c_int) -> c_int;
+    commit_queue: fn(*mut c_void, *const RdList, *mut c_void, *mut c_void, *mut c_void) -> c_int;
+    queue_new: fn(*mut c_void) -> *mut c_void;
+    queue_poll: fn(*mut c_void, c_int) -> *mut c_void;
+    queue_destroy: fn(*mut c_void);
+    event_error: fn(*mut c_void) -> c_int;
+    event_topic_partition_list: fn(*mut c_void) -> *mut RdList;
+    event_destroy: fn(*mut c_void);
     offsets_for_times: fn(*mut c_void, *mut RdList, c_int) -> c_int;
     query_watermark_offsets: fn(*mut c_void, *const c_char, i32, *mut i64, *mut i64, c_int) -> c_int;
     get_watermark_offsets: fn(*mut c_void, *const c_char, i32, *mut i64, *mut i64) -> c_int;

@@ -11,6 +11,7 @@ use libloading::Library as Loaded;
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const NAMES: [&str; 2] = ["librdkafka.so.1", "librdkafka.so"];
 /// Time for an answer of a broker.
 const ANSWER_MS: c_int = 10_000;
+/// Interval between looks at whether the answer to a commit is still worth waiting for.
+const LOOK_MS: c_int = 100;
 
 const CONSUMER: c_int = 1;
 const ERR_PARTITION_EOF: c_int = -191;
@@ -291,7 +294,11 @@ pub struct Consumer {
     library: Library,
     handle: *mut c_void,
     topic: CString,
-    callback: Box<Callback>,
+    callback: ManuallyDrop<Box<Callback>>,
+    /// Whether the meter is asked to stop: a broker that is gone is no reason to stay.
+    stopping: Arc<AtomicBool>,
+    /// Whether a commit was given up, for which leaving the group would wait.
+    has_given_up: AtomicBool,
 }
 
 // SAFETY: a handle of librdkafka may be used by any thread; everything else is.
@@ -306,7 +313,8 @@ impl fmt::Debug for Consumer {
 }
 
 impl Consumer {
-    /// A client with these settings; it connects by itself.
+    /// A client with these settings; it connects by itself. From `stopping` on, a commit waits ten seconds for its answer,
+    /// and before, as long as librdkafka does.
     ///
     /// # Errors
     /// The setting or file that is refused.
@@ -314,30 +322,42 @@ impl Consumer {
         library: &Library,
         properties: &[(String, String)],
         topic: &str,
+        stopping: Arc<AtomicBool>,
     ) -> Result<Consumer, LibraryError> {
         let conf = library.conf(properties)?;
-        let callback = Box::new(Callback {
+        let mut callback = ManuallyDrop::new(Box::new(Callback {
             library: library.clone(),
             rebalances: Mutex::default(),
             problem: Mutex::default(),
             closing: AtomicBool::new(false),
-        });
+        }));
         let mut why = [0 as c_char; 512];
         // SAFETY: the configuration is ours until `new` takes it; the callback outlives the handle, see `drop`.
         let handle = unsafe {
-            (library.0.conf_set_opaque)(conf, &raw const *callback as *mut c_void);
+            (library.0.conf_set_opaque)(conf, &raw const **callback as *mut c_void);
             (library.0.conf_set_rebalance_cb)(conf, on_rebalance);
             (library.0.conf_set_error_cb)(conf, on_error);
             (library.0.new)(CONSUMER, conf, why.as_mut_ptr(), why.len())
         };
         if handle.is_null() {
-            // SAFETY: `new` has not taken it.
-            unsafe { (library.0.conf_destroy)(conf) };
+            // SAFETY: `new` has not taken it, and nobody else has the callback.
+            unsafe {
+                (library.0.conf_destroy)(conf);
+                ManuallyDrop::drop(&mut callback);
+            }
             return Err(LibraryError::Refused(text(why.as_ptr())));
         }
         // SAFETY: a valid handle. It cannot fail for a consumer.
         unsafe { (library.0.poll_set_consumer)(handle) };
-        Ok(Consumer { library: library.clone(), handle, topic: c_text(topic), callback })
+        let has_given_up = AtomicBool::new(false);
+        Ok(Consumer {
+            library: library.clone(),
+            handle,
+            topic: c_text(topic),
+            callback,
+            stopping,
+            has_given_up,
+        })
     }
 
     fn list(&self, partitions: impl Iterator<Item = (i32, i64)>) -> List<'_> {
@@ -476,6 +496,9 @@ impl Consumer {
     /// Leaves the group. Whatever is not committed is others' to count.
     pub fn close(&self) {
         self.callback.closing.store(true, SeqCst);
+        if self.has_given_up.load(SeqCst) {
+            return;
+        }
         while let Some(rebalance) = self.rebalance() {
             let _ = self.answer(&rebalance);
         }
@@ -487,8 +510,58 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         self.callback.closing.store(true, SeqCst);
+        if self.has_given_up.load(SeqCst) {
+            // To free it would wait for that commit. This process ends; until then the client's threads have what they use, and
+            // the callback keeps the library.
+            return;
+        }
         // SAFETY: ours, and not used after; messages borrow the consumer, so there are none left.
-        unsafe { (self.library.0.destroy)(self.handle) };
+        unsafe {
+            (self.library.0.destroy)(self.handle);
+            ManuallyDrop::drop(&mut self.callback);
+        }
+    }
+}
+
+/// Where the answers to a commit arrive, freed at its end; one that comes later is dropped.
+struct Queue<'c> {
+    library: &'c Library,
+    queue: *mut c_void,
+}
+
+impl<'c> Queue<'c> {
+    fn new(consumer: &'c Consumer) -> Queue<'c> {
+        // SAFETY: a valid handle.
+        let queue = unsafe { (consumer.library.0.queue_new)(consumer.handle) };
+        Queue { library: &consumer.library, queue }
+    }
+
+    /// The answer, if it comes within this time: of the commit as a whole, and of each of its partitions.
+    fn poll(&self, most_ms: c_int) -> Option<Result<(), String>> {
+        let functions = &self.library.0;
+        // SAFETY: a valid queue; an event is ours, and its list lives as long.
+        let codes = unsafe {
+            let event = (functions.queue_poll)(self.queue, most_ms);
+            if event.is_null() {
+                return None;
+            }
+            let mut codes = vec![(functions.event_error)(event)];
+            let list = (functions.event_topic_partition_list)(event);
+            if !list.is_null() && (*list).cnt > 0 {
+                let elements = std::slice::from_raw_parts((*list).elems, (*list).cnt as usize);
+                codes.extend(elements.iter().map(|element| element.err));
+            }
+            (functions.event_destroy)(event);
+            codes
+        };
+        Some(codes.into_iter().try_for_each(|code| self.library.error(code)))
+    }
+}
+
+impl Drop for Queue<'_> {
+    fn drop(&mut self) {
+        // SAFETY: ours, and not used after.
+        unsafe { (self.library.0.queue_destroy)(self.queue) };
     }
 }
 
@@ -520,16 +593,28 @@ impl Group for Consumer {
             element.metadata = text.as_ptr() as *mut c_void;
             element.metadata_size = text.len();
         }
-        // SAFETY: valid handle and list; the texts outlive the call, which waits for the answer.
-        let code = unsafe { (self.library.0.commit)(self.handle, list.list, 0) };
-        let each: Vec<c_int> = list.elements().iter().map(|element| element.err).collect();
+        let answers = Queue::new(self);
+        // SAFETY: valid handle, list and queue; the list is copied, with its texts. Without a callback, the answer comes by the queue.
+        let code = unsafe {
+            (self.library.0.commit_queue)(self.handle, list.list, answers.queue, null_mut(), null_mut())
+        };
         for element in list.elements() {
             // The list must not free what is not its own.
             element.metadata = null_mut();
             element.metadata_size = 0;
         }
         self.library.error(code)?;
-        each.into_iter().try_for_each(|code| self.library.error(code))
+        let mut waited_ms = 0;
+        loop {
+            if let Some(answer) = answers.poll(LOOK_MS) {
+                return answer;
+            }
+            waited_ms += if self.stopping.load(SeqCst) { LOOK_MS } else { 0 };
+            if waited_ms >= ANSWER_MS {
+                self.has_given_up.store(true, SeqCst);
+                return Err(format!("no answer for {} s, and this meter is asked to stop", ANSWER_MS / 1000));
+            }
+        }
     }
 
     fn offset_at(&self, partition: i32, time_ms: u64) -> Result<Option<i64>, String> {
